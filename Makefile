@@ -1,0 +1,52 @@
+# Everything a developer runs. Each target does its own set-up: a bare machine with Python 3.11+, a JDK 17 and make is enough.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+PYTEST ?= $(BIN)/pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format soak bench lock clean
+
+help: ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+
+setup: $(STAMP) ## make .venv with the locked dependencies and the package itself
+
+# The stamp is younger than the lock and pyproject.toml, so a second `make setup` does nothing.
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version) if sys.version_info < (3, 11) else None'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(STAMP)
+
+demo: setup ## follow a real Delta table from SQLite, in a minute
+	@$(BIN)/python examples/demo.py
+
+test: setup ## the whole suite, on SQLite, DuckDB, Postgres, S3 and Spark
+	$(PYTEST) $(ARGS)
+
+check: setup ## ruff and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: setup ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+soak: setup ## the property tests with many more examples; SECONDS of patience needed
+	HYPOTHESIS_PROFILE=soak $(PYTEST) -m "not spark" $(ARGS)
+
+bench: setup ## us and the peers on the same tables; ARGS="--files 1000000" for more
+	$(BIN)/python -m bench $(ARGS)
+
+lock: ## write requirements.lock anew from pyproject.toml (needs .venv)
+	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --no-annotate --no-header --quiet --output-file requirements.lock $(ARGS)
+	@! grep -nE 'https?://|--index|--find-links' requirements.lock
+
+clean: ## remove what the targets above made
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist build spark-warehouse
+	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

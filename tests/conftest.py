@@ -1,0 +1,22 @@
+"""What every test shares: the fixtures' homes and the two sizes in which property tests run."""
+
+import os
+from datetime import timedelta
+from importlib.util import find_spec
+
+from hypothesis import HealthCheck, settings
+
+pytest_plugins = [
+    plugin
+    for plugin in ("tests.fixtures.postgres", "tests.fixtures.s3", "tests.fixtures.spark")
+    if find_spec(plugin) is not None
+]
+
+# Databases behind a property make single examples slow now and then; that is no finding.
+_SLOW_IS_FINE = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture)
+
+settings.register_profile("ci", max_examples=40, derandomize=True, deadline=None, suppress_health_check=_SLOW_IS_FINE)
+settings.register_profile(
+    "soak", max_examples=2000, deadline=timedelta(minutes=1), suppress_health_check=_SLOW_IS_FINE, print_blob=True
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
