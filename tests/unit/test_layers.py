@@ -1,0 +1,123 @@
+"""Imports go one way: whoever reads a module needs to know only what lies below it."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "src" / "deltalakedb"
+
+# From the top down. A module may import what stands in its own layer's row or in any row below it, within the limits of
+# ISOLATED; `deltalakedb` itself (the re-exporting __init__) is above everything but the command line.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("cli",),
+    ("serve",),
+    ("iceberg", "cdc", "spark"),
+    ("__init__",),
+    ("table", "writer", "merge", "alter", "optimize", "transaction", "schema"),
+    ("catalog",),
+    ("mirror",),
+    ("config", "uri", "names"),
+    ("store", "files", "data"),
+    ("telemetry",),
+    ("log",),
+    ("exceptions",),
+)
+RANK = {name: len(LAYERS) - row for row, names in enumerate(LAYERS) for name in names}
+
+# These share a row, and must not know each other: the same two interfaces, implemented twice.
+SEPARATE = {("store", "files"), ("files", "store"), ("store", "data"), ("files", "data")}
+
+# log/ is values and pure functions: no I/O, no SQL, no clock, no randomness.
+FORBIDDEN_IN_LOG = {
+    "asyncio", "duckdb", "http", "io", "obstore", "os", "pathlib", "psycopg", "random", "secrets", "shutil", "socket",
+    "sqlite3", "subprocess", "tempfile", "threading", "time", "urllib3",
+}  # fmt: skip
+
+
+def layer_of(module: str) -> str:
+    """`deltalakedb.store.reader` -> `store`; the package itself -> `__init__`."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+def module_of(path: Path) -> str:
+    parts = ["deltalakedb", *path.relative_to(PACKAGE).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(path: Path) -> Iterator[tuple[int, str]]:
+    """Every imported module as (line, dotted name), relative ones made absolute, those inside functions included."""
+    package = module_of(path).split(".")
+    if path.name != "__init__.py":
+        package = package[:-1]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            for alias in node.names:
+                # `from deltalakedb import store` names a module; `from deltalakedb.store import Store` does not.
+                yield node.lineno, f"{module}.{alias.name}" if module == "deltalakedb" else module
+
+
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_downwards(path: Path) -> None:
+    mine = layer_of(module_of(path))
+    assert mine in RANK, f"{path} is in no layer; give it one in LAYERS"
+    wrong = []
+    for line, name in imports_of(path):
+        if name.split(".")[0] != "deltalakedb":
+            continue
+        theirs = layer_of(name)
+        if theirs not in RANK:  # a name of the package's own __init__, such as `from deltalakedb import connect`
+            theirs = "__init__"
+        if mine != theirs and (RANK[theirs] > RANK[mine] or (mine, theirs) in SEPARATE):
+            wrong.append(f"{path.relative_to(PACKAGE)}:{line} ({mine}) imports {name} ({theirs})")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "log").glob("*.py")), ids=lambda path: path.name)
+def test_the_log_package_does_no_input_or_output(path: Path) -> None:
+    wrong = [
+        f"{path.name}:{line} imports {name}"
+        for line, name in imports_of(path)
+        if name.split(".")[0] in FORBIDDEN_IN_LOG
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_engine_name_comparison_stays_inside_the_dialects() -> None:
+    """`if dialect.name == ...` outside store/dialects would scatter the differences between engines."""
+    wrong = []
+    for path in SOURCES:
+        if "dialects" in path.parts or layer_of(module_of(path)) in {"cli", "uri", "config"}:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Compare) and isinstance(node.left, ast.Attribute) and node.left.attr == "name":
+                engines = {c.value for c in node.comparators if isinstance(c, ast.Constant)}
+                if engines & {"sqlite", "duckdb", "postgres"}:
+                    wrong.append(f"{path.relative_to(PACKAGE)}:{node.lineno}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_init_files_only_re_export() -> None:
+    allowed = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.Expr, ast.If)
+    wrong = [
+        f"{path.relative_to(PACKAGE)}:{node.lineno}"
+        for path in SOURCES
+        if path.name == "__init__.py"
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if not isinstance(node, allowed)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_module_says_in_a_docstring_what_it_owns(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), f"{path.relative_to(PACKAGE)} has none"
