@@ -1,0 +1,214 @@
+"""Owns every error the package raises, and the masking of secrets in their messages.
+
+DeltaError
+|__ TableNotFoundError, TableExistsError, VersionNotFoundError, SchemaMismatchError, PredicateError
+|__ DeltaProtocolError             a log that breaks, or asks for more than, the protocol we know
+|   |__ MalformedLogError          truncated JSON, bad UTF-8, two metaData, corrupt checkpoint, escaping path
+|   |__ UnsupportedFeatureError    .features, .table
+|   |__ LogGapError                .missing_version
+|__ CommitFailedError
+|   |__ ConcurrentAppendError, ConcurrentDeleteReadError, ConcurrentDeleteDeleteError,
+|       MetadataChangedError, ProtocolChangedError, ConcurrentTransactionError, ExternalWriterError
+|__ StoreError                     driver error in __cause__
+|   |__ StoreBusyError, SchemaVersionError, NotADatabaseError
+|__ MirrorError
+|   |__ DriftError, TableReplacedError
+|__ ConfigError
+    |__ CatalogUriError, TableNameError, MissingExtraError
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+__all__ = [
+    "CatalogUriError",
+    "CommitFailedError",
+    "ConcurrentAppendError",
+    "ConcurrentDeleteDeleteError",
+    "ConcurrentDeleteReadError",
+    "ConcurrentTransactionError",
+    "ConfigError",
+    "DeltaError",
+    "DeltaProtocolError",
+    "DriftError",
+    "ExternalWriterError",
+    "LogGapError",
+    "MalformedLogError",
+    "MetadataChangedError",
+    "MirrorError",
+    "MissingExtraError",
+    "NotADatabaseError",
+    "PredicateError",
+    "ProtocolChangedError",
+    "SchemaMismatchError",
+    "SchemaVersionError",
+    "StoreBusyError",
+    "StoreError",
+    "TableExistsError",
+    "TableNameError",
+    "TableNotFoundError",
+    "TableReplacedError",
+    "UnsupportedFeatureError",
+    "VersionNotFoundError",
+    "redact",
+]
+
+_MASK = "***"
+_SECRET_KEY = (
+    r"[\w.\-]*(?:password|passwd|pwd|passphrase|secret|token|credentials?|access[_\-]?key|account[_\-]?key"
+    r"|api[_\-]?key|private[_\-]?key|signature|(?<![a-z])sig|(?<![a-z])sas)(?:[_\-]?id)?"
+)
+# Over-masking is harmless, leaking is not: an unquoted value ends at white space, a URL's password at its last "@".
+_RULES: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"([A-Za-z][\w+.\-]*://[^\s/@:?#]*):\S*@"), rf"\1:{_MASK}@"),
+    (re.compile(r"(?i)\b(bearer|basic)\s+[\w\-.~+/=]{8,}"), rf"\1 {_MASK}"),
+    (
+        re.compile(
+            rf"(?i)({_SECRET_KEY}[\"']?\s*(?:=>|=|:(?!//))\s*)"
+            r"(?:\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|\S+)"
+        ),
+        rf"\1{_MASK}",
+    ),
+    (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), _MASK),
+)
+
+
+def redact(text: str) -> str:
+    """Mask passwords, keys and tokens in DSNs, URLs, headers and key=value pairs."""
+    for pattern, replacement in _RULES:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+class DeltaError(Exception):
+    """Any error of this package."""
+
+
+class TableNotFoundError(DeltaError):
+    """No such table in the catalog, or no Delta table at the location."""
+
+
+class TableExistsError(DeltaError):
+    """The name or the location is taken."""
+
+
+class VersionNotFoundError(DeltaError):
+    """The version was never committed, or lies before what is kept."""
+
+
+class SchemaMismatchError(DeltaError):
+    """Data or a request does not fit the table's schema."""
+
+
+class PredicateError(DeltaError):
+    """A predicate that cannot be parsed, or names a column the table does not have."""
+
+
+class DeltaProtocolError(DeltaError):
+    """A log that breaks, or asks for more than, the protocol we know."""
+
+
+class MalformedLogError(DeltaProtocolError):
+    """A log file that is not what the protocol says it must be."""
+
+
+class UnsupportedFeatureError(DeltaProtocolError):
+    """The table needs features that this package does not have."""
+
+    def __init__(self, table: str, features: Iterable[str], *, purpose: str = "read", hint: str = "") -> None:
+        self.table = redact(table)
+        self.features = tuple(sorted(features))
+        named = ", ".join(self.features)
+        tail = f" {hint}" if hint else ""
+        super().__init__(f"table {self.table} cannot be {purpose}: it needs unsupported table features: {named}.{tail}")
+
+
+class LogGapError(DeltaProtocolError):
+    """A version is missing between two versions that exist."""
+
+    def __init__(self, table: str, missing_version: int, detail: str = "") -> None:
+        self.missing_version = missing_version
+        tail = f": {detail}" if detail else ""
+        super().__init__(f"the log of table {redact(table)} has a gap: version {missing_version} is missing{tail}")
+
+
+class CommitFailedError(DeltaError):
+    """A commit did not happen."""
+
+
+class ConcurrentAppendError(CommitFailedError):
+    """Files were added to what this transaction read."""
+
+
+class ConcurrentDeleteReadError(CommitFailedError):
+    """A file this transaction read was deleted."""
+
+
+class ConcurrentDeleteDeleteError(CommitFailedError):
+    """A file this transaction deletes was deleted already."""
+
+
+class MetadataChangedError(CommitFailedError):
+    """The table's metadata changed since this transaction began."""
+
+
+class ProtocolChangedError(CommitFailedError):
+    """The table's protocol changed since this transaction began."""
+
+
+class ConcurrentTransactionError(CommitFailedError):
+    """Another commit carried the same application id."""
+
+
+class ExternalWriterError(CommitFailedError):
+    """Somebody else wrote the version into `_delta_log`."""
+
+
+class StoreError(DeltaError):
+    """The database refused or failed; the driver's error is the cause."""
+
+
+class StoreBusyError(StoreError):
+    """The database stayed locked for longer than the time-out."""
+
+
+class SchemaVersionError(StoreError):
+    """The database's schema is newer, older or other than this code's."""
+
+
+class NotADatabaseError(StoreError):
+    """The catalog file is something else than a database."""
+
+
+class MirrorError(DeltaError):
+    """SQL and `_delta_log` could not be brought together."""
+
+
+class DriftError(MirrorError):
+    """SQL and `_delta_log` disagree."""
+
+
+class TableReplacedError(MirrorError):
+    """Another table (another metaData.id) lives at the location now."""
+
+
+class ConfigError(DeltaError):
+    """A setting that cannot be used."""
+
+
+class CatalogUriError(ConfigError):
+    """A catalog address that cannot be understood."""
+
+
+class TableNameError(ConfigError):
+    """A table or namespace name against the rules."""
+
+
+class MissingExtraError(ConfigError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        self.extra = extra
+        super().__init__(f"{what} needs an optional dependency: pip install 'deltalakedb[{extra}]'")

@@ -1,0 +1,151 @@
+"""Owns a commit: its lines as actions, both ways, and what makes a set of actions a valid commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from deltalakedb.exceptions import MalformedLogError, redact
+from deltalakedb.log.actions import (
+    Action,
+    AddCDCFile,
+    AddFile,
+    AppTransaction,
+    CheckpointMetadata,
+    CommitInfo,
+    DomainMetadata,
+    FileKey,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    UnknownAction,
+)
+from deltalakedb.log.codec import KINDS, SPECS, decode_at, expect, parse_object, render_object, to_json
+from deltalakedb.log.paths import check_path
+from deltalakedb.log.text import escape_surrogates
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The actions that take a table from version - 1 to version."""
+
+    version: int
+    timestamp_ms: int
+    actions: tuple[Action, ...]
+    size_bytes: int | None = None
+
+    @property
+    def commit_info(self) -> CommitInfo | None:
+        return next((action for action in self.actions if isinstance(action, CommitInfo)), None)
+
+
+def parse_action(line: str | bytes, *, where: str) -> Action:
+    """The action on one line of a commit; `where` names table, version and line in an error."""
+    try:
+        text = line if isinstance(line, str) else str(line, "utf-8")
+        start = expect(text, 0, "{")
+        kind, _, end = decode_at(text, start)
+        if not isinstance(kind, str):
+            raise ValueError("not a JSON object")
+        value, begin, end = decode_at(text, expect(text, end, ":"))
+        if text[expect(text, end, "}") :].strip():
+            raise ValueError("something follows the JSON object")
+        return _to_action(kind, value, text, begin, end)
+    except UnicodeDecodeError as error:
+        raise MalformedLogError(f"{redact(where)}: not UTF-8 at byte {error.start}") from error
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise MalformedLogError(f"{redact(where)}: not an action: {reason}") from error
+
+
+def _to_action(kind: str, value: Any, text: str, begin: int, end: int) -> Action:
+    spec = SPECS.get(kind)
+    if spec is None:
+        source = escape_surrogates(text[begin:end])
+        if kind not in ("commitInfo", "checkpointMetadata"):
+            return UnknownAction(kind, source)
+        if not isinstance(value, dict):
+            raise ValueError(f"{kind} is not an object")
+        return CommitInfo(source) if kind == "commitInfo" else CheckpointMetadata(source)
+    if not isinstance(value, dict):
+        raise ValueError(f"{kind} is not an object")
+    try:
+        action: Action = parse_object(spec, value, text, begin)
+    except ValueError as error:
+        raise ValueError(f"{kind}: {error}") from error
+    return action
+
+
+def render_action(action: Action) -> str:
+    """One line of a commit, without the line break; depends on the action alone."""
+    if isinstance(action, CommitInfo):
+        return f'{{"commitInfo":{action.text}}}'
+    if isinstance(action, CheckpointMetadata):
+        return f'{{"checkpointMetadata":{action.text}}}'
+    if isinstance(action, UnknownAction):
+        return f"{{{to_json(action.kind)}:{action.text}}}"
+    kind = KINDS[type(action)]
+    return f'{{"{kind}":{render_object(SPECS[kind], action)}}}'
+
+
+def iter_actions(lines: Iterable[bytes], *, table: str, version: int) -> Iterator[Action]:
+    """The actions of one commit, a line at a time, each checked against those before it; blank lines are skipped."""
+    checker = CommitChecker(table, version)
+    for number, line in enumerate(lines, start=1):
+        if line.isspace() or not line:
+            continue
+        action = parse_action(line, where=f"table {table}, version {version}, line {number}")
+        checker.see(action)
+        yield action
+
+
+class CommitChecker:
+    """Refuses a commit whose actions reconcile with each other (PROTOCOL.md, "Action Reconciliation") or leave it."""
+
+    def __init__(self, table: str, version: int) -> None:
+        self._where = f"table {redact(table)}, version {version}"
+        self._single: set[type] = set()
+        self._app_ids: set[str] = set()
+        self._domains: set[str] = set()
+        self._added: set[FileKey] = set()
+        self._removed: set[FileKey] = set()
+
+    def see(self, action: Action) -> None:
+        match action:
+            case AddFile():
+                self._check_path(action.path)
+                key = action.key
+                if key in self._added:
+                    self._refuse(f"adds the file {action.path} twice")
+                if key in self._removed:
+                    self._refuse(f"adds and removes the file {action.path}")
+                self._added.add(key)
+            case RemoveFile():
+                self._check_path(action.path)
+                key = action.key
+                if key in self._added:
+                    self._refuse(f"adds and removes the file {action.path}")
+                self._removed.add(key)
+            case AddCDCFile():
+                self._check_path(action.path)
+            case Metadata() | Protocol():
+                if type(action) in self._single:
+                    self._refuse(f"holds more than one {KINDS[type(action)]} action")
+                self._single.add(type(action))
+            case AppTransaction():
+                if action.app_id in self._app_ids:
+                    self._refuse(f"holds more than one txn action for the application {action.app_id}")
+                self._app_ids.add(action.app_id)
+            case DomainMetadata():
+                if action.domain in self._domains:
+                    self._refuse(f"holds more than one domainMetadata action for the domain {action.domain}")
+                self._domains.add(action.domain)
+            case _:
+                pass
+
+    def _check_path(self, path: str) -> None:
+        check_path(path, where=self._where)
+
+    def _refuse(self, what: str) -> None:
+        raise MalformedLogError(f"{self._where}: the commit {redact(what)}")

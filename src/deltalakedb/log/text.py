@@ -1,0 +1,43 @@
+"""Owns how arbitrary strings of a log become text every database and Arrow can hold, and the hash of a file key."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+# Postgres' text refuses NUL, UTF-8 has no lone surrogates; the backslash is escaped so that the mapping is one to one.
+_UNSAFE = re.compile("[\\\\\x00\ud800-\udfff]")
+_ESCAPED = re.compile(r"\\(?:\\|u([0-9a-f]{4}))")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def _escape(match: re.Match[str]) -> str:
+    char = match.group()
+    return "\\\\" if char == "\\" else f"\\u{ord(char):04x}"
+
+
+def _unescape(match: re.Match[str]) -> str:
+    digits = match.group(1)
+    return chr(int(digits, 16)) if digits else "\\"
+
+
+def to_sql_text(text: str) -> str:
+    """Text that SQL can hold; ordinary text is returned as it is (the same object)."""
+    return _UNSAFE.sub(_escape, text) if _UNSAFE.search(text) else text
+
+
+def from_sql_text(text: str) -> str:
+    """The inverse of `to_sql_text`."""
+    return _ESCAPED.sub(_unescape, text) if "\\" in text else text
+
+
+def escape_surrogates(json_text: str) -> str:
+    """JSON text whose lone surrogates are written as \\uXXXX, so that it can be encoded as UTF-8."""
+    if json_text.isascii() or not _SURROGATE.search(json_text):
+        return json_text
+    return _SURROGATE.sub(_escape, json_text)
+
+
+def key_hash(path: str, dv_id: str) -> bytes:
+    """The hash of a file key; it stands in for the key in unique indexes, where long paths do not fit."""
+    return hashlib.sha256(f"{path}\0{dv_id}".encode("utf-8", "surrogatepass")).digest()
