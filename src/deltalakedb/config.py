@@ -1,0 +1,194 @@
+"""Configuration: a TOML file, the environment (`DL_*`) and keywords, the later overriding the earlier."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from .exceptions import ConfigError, redact
+
+MirrorMode = Literal["inline", "background", "off"]
+SqlSchema = Literal["create_if_missing", "error"]
+
+
+def _choice(*allowed: str) -> Callable[[Any], str]:
+    def parse(value: Any) -> str:
+        if value not in allowed:
+            raise ValueError(f"must be one of {', '.join(allowed)}")
+        return str(value)
+
+    return parse
+
+
+def _integer(least: int) -> Callable[[Any], int]:
+    def parse(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise ValueError("must be a whole number")
+        try:
+            number = int(value)
+        except ValueError:
+            raise ValueError("must be a whole number") from None
+        if number < least:
+            raise ValueError(f"must be at least {least}")
+        return number
+
+    return parse
+
+
+def _seconds(value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ValueError("must be a number of seconds") from None
+    if isinstance(value, bool) or not 0 <= number < float("inf"):
+        raise ValueError("must be a number of seconds, zero or more")
+    return number
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
+        raise ValueError("must be a non-empty text")
+    return str(os.fspath(value))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Config:
+    """Every setting with its default; attribute `mirror_mode` is key `mirror.mode` and variable `DL_MIRROR_MODE`."""
+
+    catalog: str | None = None
+    warehouse: str | None = None
+    mirror_mode: MirrorMode = "inline"
+    mirror_checkpoint_interval: int = 10
+    mirror_retry_backoff: float = 1.0
+    sql_schema: SqlSchema = "create_if_missing"
+    sql_max_connections: int = 4
+    sql_busy_timeout: float = 30.0
+    concurrency_retries: int = 10
+    retention_log_days: int = 30
+    retention_deleted_file_days: int = 7
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))
+        return redact(f"Config({shown})")
+
+
+_PARSERS: dict[str, Callable[[Any], Any]] = {
+    "catalog": _text,
+    "warehouse": _text,
+    "mirror.mode": _choice("inline", "background", "off"),
+    "mirror.checkpoint_interval": _integer(1),
+    "mirror.retry_backoff": _seconds,
+    "sql.schema": _choice("create_if_missing", "error"),
+    "sql.max_connections": _integer(1),
+    "sql.busy_timeout": _seconds,
+    "concurrency.retries": _integer(0),
+    "retention.log_days": _integer(0),
+    "retention.deleted_file_days": _integer(0),
+}
+_SECTIONS = {key.partition(".")[0] for key in _PARSERS if "." in key}
+
+
+def environment_name(key: str) -> str:
+    """The environment variable of a configuration key: `mirror.mode` is `DL_MIRROR_MODE`."""
+    return "DL_" + key.replace(".", "_").upper()
+
+
+def load_config(
+    keywords: Mapping[str, Any] | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    file: str | os.PathLike[str] | None = None,
+) -> Config:
+    """Merge file, environment and keywords into one Config; an unknown key is an error naming the nearest known one."""
+    environ = os.environ if environ is None else environ
+    values: dict[str, Any] = {}
+    path = Path(file) if file is not None else find_config_file(environ)
+    if path is not None:
+        values |= _parse_all(_read_toml(path), where=f"in {path}")
+    values |= _from_environment(environ)
+    values |= _parse_all(_flatten(keywords or {}), where="as a keyword")
+    return Config(**{key.replace(".", "_"): value for key, value in values.items()})
+
+
+def find_config_file(environ: Mapping[str, str]) -> Path | None:
+    """`DL_CONFIG` if set, else `deltalakedb.toml` here, else the user's own file, else none."""
+    if named := environ.get("DL_CONFIG"):
+        return Path(named)
+    home = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", ""), ".config")
+    for candidate in ("deltalakedb.toml", os.path.join(home, "deltalakedb", "config.toml")):
+        if os.path.isfile(candidate):
+            return Path(candidate)
+    return None
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return _flatten(tomllib.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise ConfigError(f"the configuration file {path} does not exist; check DL_CONFIG") from None
+    except OSError as error:
+        raise ConfigError(f"the configuration file {path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the configuration file {path} is not valid TOML: {error}") from error
+
+
+def _flatten(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Sections become dotted keys; keywords may be written `mirror_mode`, `mirror={"mode": ...}` or `"mirror.mode"`."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{key}.{inner}": inner_value for inner, inner_value in value.items()}
+        else:
+            flat[_dotted(key)] = value
+    return flat
+
+
+def _dotted(key: str) -> str:
+    section, _, rest = key.partition("_")
+    return f"{section}.{rest}" if section in _SECTIONS and rest else key
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    known = {environment_name(key): key for key in _PARSERS}
+    found = {known[name]: value for name, value in environ.items() if name in known and value != ""}
+    for name in environ:
+        # Command-line options are DL_* variables too, so only what looks like a slip of a known key is an error.
+        if name not in known and name.startswith("DL_") and name.split("_")[1].lower() in _SECTIONS:
+            for nearest in _nearest(name, known, cutoff=0.9):
+                raise ConfigError(f"unknown setting {name} in the environment; did you mean {nearest}?")
+    return {key: _parse(key, value, f"in the environment ({environment_name(key)})") for key, value in found.items()}
+
+
+def _parse_all(values: Mapping[str, Any], *, where: str) -> dict[str, Any]:
+    """Check every key; None, which only a keyword can be, means "not given"."""
+    parsed = {key: _parse(key, value, where) for key, value in values.items()}
+    return {key: value for key, value in parsed.items() if value is not None}
+
+
+def _parse(key: str, value: Any, where: str) -> Any:
+    parse = _PARSERS.get(key)
+    if parse is None:
+        hint = "".join(f"; did you mean {nearest}?" for nearest in _nearest(key, _PARSERS, cutoff=0.0))
+        raise ConfigError(f"unknown setting {key!r} {where}{hint}")
+    if value is None:
+        return None
+    try:
+        return parse(value)
+    except ValueError as error:
+        raise ConfigError(redact(f"setting {key} {where} {error}, not {value!r}")) from None
+
+
+def _nearest(key: str, known: Iterable[str], *, cutoff: float) -> list[str]:
+    """The known key most like this one, whole or by its last part (`retrys` is `concurrency.retries`)."""
+    from difflib import SequenceMatcher
+
+    def likeness(candidate: str) -> float:
+        return max(SequenceMatcher(None, key, form).ratio() for form in (candidate, candidate.rpartition(".")[2]))
+
+    best = max(known, key=likeness)
+    return [best] if likeness(best) >= cutoff else []

@@ -1,0 +1,172 @@
+"""Catalog URIs: which engine, where it is, and which table is meant."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from .exceptions import CatalogUriError, redact
+from .names import TableName, parse_table_name
+
+ENGINES = {"sqlite": "sqlite", "duckdb": "duckdb", "postgres": "postgres", "pg": "postgres"}
+DUCKDB_SUFFIXES = (".duckdb", ".ddb")
+
+FORMS = (
+    "deltasql://sqlite//abs/path/catalog.db, deltasql://duckdb//abs/path/catalog.duckdb, "
+    "deltasql://postgres/<db>[/<namespace>/<table>], postgresql://..., or a plain path (SQLite)"
+)
+
+# libpq's connection keywords that make sense in a URI; its environment (PGHOST, PGPASSWORD, ...) fills the rest.
+LIBPQ_KEYWORDS = frozenset({
+    "application_name", "channel_binding", "client_encoding", "connect_timeout", "fallback_application_name",
+    "gssdelegation", "gssencmode", "gsslib", "host", "hostaddr", "keepalives", "keepalives_count",
+    "keepalives_idle", "keepalives_interval", "krbsrvname", "load_balance_hosts", "options", "passfile",
+    "password", "port", "require_auth", "service", "ssl_max_protocol_version", "ssl_min_protocol_version",
+    "sslcert", "sslcertmode", "sslcrl", "sslcrldir", "sslkey", "sslmode", "sslnegotiation", "sslpassword",
+    "sslrootcert", "sslsni", "target_session_attrs", "tcp_user_timeout", "user",
+})  # fmt: skip
+
+_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+)://")
+_KEYWORD_DSN = re.compile(r"^\s*(host|hostaddr|port|dbname|user|password|service|sslmode)\s*=")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CatalogUri:
+    """Where a catalog is: `target` is a path for SQLite and DuckDB, libpq keywords or a DSN for Postgres."""
+
+    engine: str
+    target: str | Mapping[str, str]
+    table: TableName | None = None
+
+    def __str__(self) -> str:
+        """The catalog's address without any secret in it."""
+        table = f"?table={self.table}" if self.table else ""
+        if isinstance(self.target, str):
+            if self.engine == "postgres":
+                return redact(self.target)
+            return f"deltasql://{self.engine}/{self.target}{table}"
+        shown = {key: value for key, value in self.target.items() if key in ("host", "port", "user", "service")}
+        query = "&".join(f"{key}={value}" for key, value in shown.items())
+        names = [self.table.namespace, self.table.name] if self.table else []
+        path = "/".join([self.target.get("dbname", ""), *names])
+        return redact(f"deltasql://postgres/{path}{'?' + query if query else ''}")
+
+    def __repr__(self) -> str:
+        return f"CatalogUri({str(self)!r})"
+
+
+def parse_catalog_uri(uri: str | os.PathLike[str]) -> CatalogUri:
+    """Read a `deltasql://` URI, a `postgresql://` DSN or a plain path; errors list the forms that exist."""
+    text = os.fspath(uri)
+    if not isinstance(text, str) or not text.strip():
+        raise CatalogUriError(f"the catalog URI is empty; give one of: {FORMS}")
+    if "\0" in text:
+        raise CatalogUriError("the catalog URI contains a NUL character")
+    scheme = _SCHEME.match(text)
+    if scheme is None:
+        return _parse_plain_path(text)
+    match scheme.group(1).lower():
+        case "deltasql":
+            return _parse_deltasql(text)
+        case "postgresql" | "postgres":
+            return _parse_postgres_dsn(text)
+        case other:
+            raise CatalogUriError(f"unknown catalog URI scheme {other}://; these exist: {FORMS}")
+
+
+def is_catalog_uri(text: str) -> bool:
+    """Whether this text is written as a catalog URI rather than as a path or a table name."""
+    scheme = _SCHEME.match(text)
+    return scheme is not None and scheme.group(1).lower() in ("deltasql", "postgresql", "postgres")
+
+
+def _parse_plain_path(text: str) -> CatalogUri:
+    if _KEYWORD_DSN.match(text):
+        raise CatalogUriError(
+            "this looks like a libpq keyword string, which would be taken for a file name; "
+            "write it as postgresql://user@host:port/db"
+        )
+    engine = "duckdb" if text.lower().endswith(DUCKDB_SUFFIXES) else "sqlite"
+    return CatalogUri(engine, _file_target(os.path.expanduser(text)))
+
+
+def _parse_deltasql(text: str) -> CatalogUri:
+    address, _, query = text.partition("?")
+    name, _, path = address.partition("://")[2].partition("/")
+    if "@" in name:
+        raise CatalogUriError(
+            "a deltasql:// URI names the engine first, with no user or password before it: "
+            "deltasql://postgres/<db>?host=...&user=... (the password comes from PGPASSWORD or ~/.pgpass)"
+        )
+    engine = ENGINES.get(name.lower())
+    if engine is None:
+        known = ", ".join(ENGINES)
+        raise CatalogUriError(f"unknown engine {name!r} in {redact(text)}; these exist: {known}")
+    options = _query_options(query, text)
+    if engine == "postgres":
+        return _postgres_from_path(path, options, text)
+    table = options.pop("table", None)
+    _refuse_unknown(options, {"table"}, text)
+    if path in ("", "/"):
+        raise CatalogUriError(f"{redact(text)} names no file; write deltasql://{engine}//abs/path/catalog.db")
+    # One slash ends the engine's name, so `sqlite//abs` is absolute and `sqlite/rel` relative to the working directory.
+    return CatalogUri(engine, _file_target(unquote(path)), parse_table_name(table) if table is not None else None)
+
+
+def _postgres_from_path(path: str, options: dict[str, str], text: str) -> CatalogUri:
+    parts = [unquote(part) for part in path.strip("/").split("/")] if path.strip("/") else []
+    table = options.pop("table", None)
+    _refuse_unknown(options, LIBPQ_KEYWORDS | {"table"}, text)
+    if not parts and "service" not in options:
+        raise CatalogUriError(f"{redact(text)} names no database; write deltasql://postgres/<db>[/<namespace>/<table>]")
+    if len(parts) == 2 or len(parts) > 3:
+        raise CatalogUriError(
+            f"{redact(text)} should have the form deltasql://postgres/<db> or deltasql://postgres/<db>/<namespace>/<table>"
+        )
+    if len(parts) == 3:
+        if table is not None:
+            raise CatalogUriError(f"{redact(text)} names its table twice, in the path and as ?table=")
+        table = f"{parts[1]}.{parts[2]}"
+    target = {"dbname": parts[0], **options} if parts else dict(options)
+    return CatalogUri("postgres", target, parse_table_name(table) if table is not None else None)
+
+
+def _parse_postgres_dsn(text: str) -> CatalogUri:
+    """A DSN goes to libpq as it is, but for `table=`, which is ours."""
+    head, mark, query = text.partition("?")
+    items = [item for item in query.split("&") if item]
+    ours = [unquote(item.partition("=")[2]) for item in items if item.partition("=")[0] == "table"]
+    if len(ours) > 1:
+        raise CatalogUriError(f"{redact(text)} names its table twice")
+    rest = "&".join(item for item in items if item.partition("=")[0] != "table")
+    return CatalogUri("postgres", head + (mark + rest if rest else ""), parse_table_name(ours[0]) if ours else None)
+
+
+def _query_options(query: str, text: str) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for item in filter(None, query.split("&")):
+        # Not parse_qsl: libpq, whose URIs these resemble, does not read '+' as a space.
+        key, _, value = item.partition("=")
+        if key in options:
+            raise CatalogUriError(f"{redact(text)} gives {key} twice")
+        options[key] = unquote(value)
+    return options
+
+
+def _refuse_unknown(options: Mapping[str, str], known: set[str] | frozenset[str], text: str) -> None:
+    for key in options:
+        if key not in known:
+            import difflib
+
+            nearest = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(sorted(known))}"
+            raise CatalogUriError(f"unknown option {key!r} in {redact(text)}; {hint}")
+
+
+def _file_target(path: str) -> str:
+    if path == ":memory:":
+        raise CatalogUriError("a catalog lives in a file, so that others can open it; give a path instead of :memory:")
+    return os.path.abspath(path)

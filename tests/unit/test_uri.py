@@ -1,0 +1,164 @@
+"""Catalog URIs: every form that exists, every form that does not, and no secret shown."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from deltalakedb.exceptions import CatalogUriError, TableNameError
+from deltalakedb.names import TableName
+from deltalakedb.uri import is_catalog_uri, parse_catalog_uri
+
+PASSWORD = "s3cr3t-Pa55"
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "duckdb"])
+def test_a_file_engine_takes_an_absolute_path_after_two_slashes(engine: str) -> None:
+    uri = parse_catalog_uri(f"deltasql://{engine}//data/catalog.db?table=sales.orders")
+    assert (uri.engine, uri.target, uri.table) == (engine, "/data/catalog.db", TableName("sales", "orders"))
+
+
+def test_one_slash_is_relative_to_the_working_directory() -> None:
+    uri = parse_catalog_uri("deltasql://sqlite/lake/catalog.db")
+    assert uri.target == os.path.join(os.getcwd(), "lake/catalog.db")
+    assert uri.table is None
+
+
+def test_a_path_may_be_percent_encoded() -> None:
+    assert parse_catalog_uri("deltasql://sqlite//data/a%20b%3F%23.db").target == "/data/a b?#.db"
+
+
+@pytest.mark.parametrize("engine", ["postgres", "pg", "Postgres"])
+def test_postgres_takes_database_namespace_and_table_from_the_path(engine: str) -> None:
+    uri = parse_catalog_uri(
+        f"deltasql://{engine}/lake/eu.sales/orders?host=db.example&port=5433&user=ann&sslmode=require"
+    )
+    assert uri.engine == "postgres"
+    assert uri.target == {"dbname": "lake", "host": "db.example", "port": "5433", "user": "ann", "sslmode": "require"}
+    assert uri.table == TableName("eu.sales", "orders")
+
+
+def test_postgres_without_a_table_is_a_catalog() -> None:
+    uri = parse_catalog_uri("deltasql://postgres/lake")
+    assert (uri.target, uri.table) == ({"dbname": "lake"}, None)
+
+
+def test_a_postgres_service_needs_no_database() -> None:
+    assert parse_catalog_uri("deltasql://postgres?service=lake").target == {"service": "lake"}
+    assert parse_catalog_uri("deltasql://postgres/?service=lake&table=a.b").table == TableName("a", "b")
+
+
+def test_a_plus_sign_in_a_value_stays_a_plus_sign() -> None:
+    uri = parse_catalog_uri("deltasql://postgres/lake?user=a+b&options=-c%20x%3D1")
+    assert uri.target == {"dbname": "lake", "user": "a+b", "options": "-c x=1"}
+
+
+def test_a_dsn_goes_to_libpq_without_our_table_option() -> None:
+    uri = parse_catalog_uri("postgresql://ann@h1:5432,h2/lake?sslmode=require&table=sales.orders")
+    assert uri.engine == "postgres"
+    assert uri.target == "postgresql://ann@h1:5432,h2/lake?sslmode=require"
+    assert uri.table == TableName("sales", "orders")
+    assert parse_catalog_uri("postgres://h/lake?table=t").target == "postgres://h/lake"
+
+
+@pytest.mark.parametrize(
+    ("path", "engine"),
+    [("/data/catalog.db", "sqlite"), ("/data/catalog", "sqlite"), ("/data/Catalog.DuckDB", "duckdb")],
+)
+def test_a_plain_path_is_sqlite_unless_its_suffix_says_duckdb(path: str, engine: str) -> None:
+    assert parse_catalog_uri(path).engine == engine
+    assert parse_catalog_uri(Path(path)).target == path
+
+
+@pytest.mark.parametrize("uri", ["mysql://h/db", "s3://bucket/catalog.db", "sqlite:///x.db", "https://example.com"])
+def test_an_unknown_scheme_is_refused_and_the_known_ones_are_listed(uri: str) -> None:
+    with pytest.raises(CatalogUriError, match=r"unknown catalog URI scheme.*deltasql://sqlite.*duckdb.*postgres"):
+        parse_catalog_uri(uri)
+
+
+@pytest.mark.parametrize("engine", ["oracle", "sqlite3", ""])
+def test_an_unknown_engine_is_refused_and_the_known_ones_are_listed(engine: str) -> None:
+    with pytest.raises(CatalogUriError, match="these exist: sqlite, duckdb, postgres, pg"):
+        parse_catalog_uri(f"deltasql://{engine}//x.db")
+
+
+@pytest.mark.parametrize(
+    ("uri", "reason"),
+    [
+        ("", "empty"),
+        ("   ", "empty"),
+        ("a\0b", "NUL"),
+        (":memory:", "lives in a file"),
+        ("deltasql://sqlite/:memory:", "lives in a file"),
+        ("deltasql://sqlite", "names no file"),
+        ("deltasql://duckdb/", "names no file"),
+        ("deltasql://sqlite//x.db?tabel=a", "did you mean table"),
+        ("deltasql://sqlite//x.db?table=a&table=b", "table twice"),
+        ("deltasql://postgres", "names no database"),
+        ("deltasql://postgres/lake/sales", "<namespace>/<table>"),
+        ("deltasql://postgres/lake/a/b/c", "<namespace>/<table>"),
+        ("deltasql://postgres/lake/a/b?table=a.b", "twice"),
+        ("deltasql://postgres/lake?hots=x", "did you mean host"),
+        ("postgresql://h/lake?table=a&table=b", "twice"),
+        ("host=db dbname=lake", "libpq keyword string"),
+    ],
+)
+def test_a_bad_uri_is_refused_and_the_error_says_why(uri: str, reason: str) -> None:
+    with pytest.raises(CatalogUriError, match=reason):
+        parse_catalog_uri(uri)
+
+
+def test_a_bad_table_in_a_uri_is_a_bad_name() -> None:
+    with pytest.raises(TableNameError, match="quote"):
+        parse_catalog_uri("deltasql://sqlite//x.db?table=a'b")
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        f"postgresql://ann:{PASSWORD}@db.example/lake?sslmode=require",
+        f"postgresql://db.example/lake?user=ann&password={PASSWORD}",
+        f"deltasql://postgres/lake?user=ann&password={PASSWORD}&host=db.example",
+        f"deltasql://pg/lake/sales/orders?sslpassword={PASSWORD}",
+    ],
+)
+def test_a_password_is_kept_for_the_driver_and_never_shown(uri: str) -> None:
+    parsed = parse_catalog_uri(uri)
+    assert PASSWORD in (parsed.target if isinstance(parsed.target, str) else "".join(parsed.target.values()))
+    for shown in (repr(parsed), str(parsed), f"{parsed}", repr([parsed])):
+        assert PASSWORD not in shown
+        assert "lake" in shown
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        f"deltasql://ann:{PASSWORD}@postgres/lake",
+        f"mysql://ann:{PASSWORD}@h/db",
+        f"deltasql://postgres/lake/sales?password={PASSWORD}",
+        f"deltasql://postgres/lake?password={PASSWORD}&hots=x",
+        f"postgresql://ann:{PASSWORD}@h/lake?table=a&table=b",
+        f"host=db password={PASSWORD}",
+    ],
+)
+def test_an_error_about_a_uri_never_shows_its_password(uri: str) -> None:
+    with pytest.raises(CatalogUriError) as caught:
+        parse_catalog_uri(uri)
+    assert PASSWORD not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "uri", ["deltasql://sqlite//data/catalog.db?table=sales.orders", "deltasql://postgres/lake/sales/orders?host=h"]
+)
+def test_a_uri_without_secrets_reads_back_as_itself(uri: str) -> None:
+    assert str(parse_catalog_uri(uri)) == uri
+    assert parse_catalog_uri(str(parse_catalog_uri(uri))) == parse_catalog_uri(uri)
+
+
+def test_a_path_or_a_table_name_is_not_a_catalog_uri() -> None:
+    assert is_catalog_uri("deltasql://sqlite//x.db")
+    assert is_catalog_uri("postgresql://h/db")
+    assert not is_catalog_uri("s3://bucket/table")
+    assert not is_catalog_uri("sales.orders")
