@@ -1,0 +1,231 @@
+"""Turns file actions, columns of a checkpoint or values, into batches of FILES_SCHEMA and TOMBSTONES_SCHEMA."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltalakedb.files.render import json_maps, json_structs, sql_text
+from deltalakedb.log.actions import AddFile, FileKey, RemoveFile
+from deltalakedb.log.codec import deletion_vector_to_json, to_json
+from deltalakedb.log.paths import check_path
+from deltalakedb.log.text import to_sql_text
+from deltalakedb.log.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA
+
+BATCH_ROWS = 32_768
+# Derived from other columns, so not read and not kept.
+PARSED_COLUMNS = frozenset({"stats_parsed", "partitionValues_parsed"})
+_DELETION_VECTOR = ("storageType", "pathOrInlineDv", "offset", "sizeInBytes", "cardinality")
+# Column in the batch -> (field in the checkpoint, default when absent as in `log.codec`)
+_SHARED: dict[str, tuple[str, object]] = {
+    "path": ("path", None),
+    "size": ("size", None),
+    "data_change": ("dataChange", True),
+    "stats": ("stats", None),
+    "tags": ("tags", None),
+    "deletion_vector": ("deletionVector", None),
+    "base_row_id": ("baseRowId", None),
+    "default_row_commit_version": ("defaultRowCommitVersion", None),
+}
+_ADD = _SHARED | {
+    "partition_values": ("partitionValues", "{}"),
+    "modification_time": ("modificationTime", 0),
+    "clustering_provider": ("clusteringProvider", None),
+}
+_REMOVE = _SHARED | {
+    "partition_values": ("partitionValues", None),
+    "deletion_timestamp": ("deletionTimestamp", None),
+    "extended_file_metadata": ("extendedFileMetadata", None),
+}
+_SUSPICIOUS_PATH = r"\.\.|%2[eE]"
+
+
+class KeyFilter:
+    """Drops rows whose file key a later commit has spoken about."""
+
+    def __init__(self, keys: Collection[FileKey]) -> None:
+        self._values = keys
+        self._keys = pa.array([_key_text(*key) for key in keys], pa.string())
+
+    def __contains__(self, key: FileKey) -> bool:
+        return key in self._values
+
+    def keep(self, keys: pa.Array) -> pa.Array | None:
+        """A mask of rows to keep; None when all stay."""
+        if len(self._keys) == 0:
+            return None
+        later = pc.is_in(keys, value_set=self._keys)
+        return pc.invert(later) if pc.any(later).as_py() else None
+
+
+def add_batch(adds: pa.StructArray, parsed_stats: pa.StructArray | None, later: KeyFilter | None) -> pa.RecordBatch:
+    """A checkpoint's `add` column as FILES_SCHEMA, without rows that hold no add; ValueError on bad rows."""
+    if parsed_stats is not None:
+        kept = _present(adds)
+        batch, keys = _convert(adds, FILES_SCHEMA, _ADD)
+        parsed = sql_text(json_structs(parsed_stats if kept is None else parsed_stats.filter(kept)))
+        index = FILES_SCHEMA.get_field_index("stats")
+        batch = batch.set_column(index, FILES_SCHEMA.field(index), pc.coalesce(batch.column(index), parsed))
+    else:
+        batch, keys = _convert(adds, FILES_SCHEMA, _ADD)
+    return _without(batch, keys, later)
+
+
+def remove_batch(removes: pa.StructArray, later: KeyFilter | None) -> pa.RecordBatch:
+    """A checkpoint's `remove` column as TOMBSTONES_SCHEMA; rows without a remove are left out."""
+    return _without(*_convert(removes, TOMBSTONES_SCHEMA, _REMOVE), later)
+
+
+def _present(actions: pa.StructArray) -> pa.Array | None:
+    """Rows that hold an action; None when all do. `path` is required, so it tells."""
+    paths = pc.struct_field(actions, "path")
+    return paths.is_valid() if paths.null_count else None
+
+
+def _convert(
+    actions: pa.StructArray, schema: pa.Schema, columns: dict[str, tuple[str, object]]
+) -> tuple[pa.RecordBatch, pa.Array]:
+    mask = _present(actions)
+    if mask is not None:
+        actions = actions.filter(mask)
+    children = dict(zip((field.name for field in actions.type), actions.flatten(), strict=True))
+    vectors = _vectors(children.get("deletionVector"))
+    arrays: dict[str, pa.Array] = {"extra": _extra(children, {source for source, _ in columns.values()})}
+    for name, (source, default) in columns.items():
+        field = schema.field(name)
+        child = vectors if source == "deletionVector" else children.get(source)
+        arrays[name] = _column(child, field, default, len(actions))
+    _check_paths(arrays["path"])
+    keys = _keys(arrays["path"], vectors)
+    return pa.record_batch([arrays[field.name] for field in schema], schema=schema), keys
+
+
+def _column(child: pa.Array | None, field: pa.Field, default: object, rows: int) -> pa.Array:
+    if child is None:
+        if default is None and not field.nullable:
+            raise ValueError(f"field {field.name} is missing")
+        return pa.repeat(pa.scalar(default, field.type), rows)
+    if pa.types.is_map(child.type):
+        child = json_maps(child)
+    elif pa.types.is_struct(child.type):
+        child = json_structs(child)
+    elif pa.types.is_string(field.type):
+        child = sql_text(child)
+    child = child.cast(field.type)
+    if not field.nullable and child.null_count:
+        if default is None:
+            raise ValueError(f"field {field.name} is missing")
+        child = child.fill_null(default)
+    child.validate(full=True)
+    return child
+
+
+def _vectors(vectors: pa.StructArray | None) -> pa.StructArray | None:
+    """The deletion vectors with their fields in the protocol's order, null where there is none."""
+    if vectors is None:
+        return None
+    children = dict(zip((field.name for field in vectors.type), vectors.flatten(), strict=True))
+    if "storageType" not in children:
+        return None
+    known = [name for name in _DELETION_VECTOR if name in children]
+    names = known + [name for name in children if name not in known]
+    absent = children["storageType"].is_null()
+    return pa.StructArray.from_arrays([children[name] for name in names], names, mask=absent)
+
+
+def _keys(paths: pa.Array, vectors: pa.StructArray | None) -> pa.Array:
+    if vectors is None or vectors.null_count == len(vectors):
+        return pc.binary_join_element_wise(paths, "", "\0")
+    kind, place = (sql_text(pc.struct_field(vectors, name)) for name in ("storageType", "pathOrInlineDv"))
+    identity = pc.binary_join_element_wise(kind, place, "")
+    if vectors.type.get_field_index("offset") >= 0:
+        offset = pc.struct_field(vectors, "offset").cast(pa.string())
+        identity = pc.coalesce(pc.binary_join_element_wise(identity, offset, "@"), identity)
+    return pc.binary_join_element_wise(paths, identity.fill_null(""), "\0")
+
+
+def _key_text(path: str, dv_id: str) -> str:
+    return f"{to_sql_text(path)}\0{to_sql_text(dv_id)}"
+
+
+def _extra(children: dict[str, pa.Array], known: set[str]) -> pa.Array:
+    """Fields this code does not know, kept as JSON as far as their types allow."""
+    rows = len(children["path"])
+    unknown = [name for name in children if name not in known and name not in PARSED_COLUMNS]
+    if not unknown or all(children[name].null_count == rows for name in unknown):
+        return pa.repeat(pa.scalar(""), rows)
+    texts = json_structs(pa.StructArray.from_arrays([children[name] for name in unknown], unknown))
+    return pc.if_else(pc.equal(texts, "{}"), "", texts)
+
+
+def _check_paths(paths: pa.Array) -> None:
+    suspicious = pc.match_substring_regex(paths, _SUSPICIOUS_PATH)
+    if pc.any(suspicious).as_py():
+        for path in paths.filter(suspicious).to_pylist():
+            check_path(path)
+
+
+def _without(batch: pa.RecordBatch, keys: pa.Array, later: KeyFilter | None) -> pa.RecordBatch:
+    mask = later.keep(keys) if later is not None else None
+    return batch if mask is None else batch.filter(mask)
+
+
+def batches_of_adds(adds: Iterable[AddFile]) -> Iterator[pa.RecordBatch]:
+    for rows in _in_batches(adds):
+        columns = [
+            [to_sql_text(add.path) for add in rows],
+            [to_json(dict(add.partition_values)) for add in rows],
+            [add.size for add in rows],
+            [add.modification_time for add in rows],
+            [add.data_change for add in rows],
+            [_text(add.stats) for add in rows],
+            [_map(add.tags) for add in rows],
+            [_vector(add) for add in rows],
+            [add.base_row_id for add in rows],
+            [add.default_row_commit_version for add in rows],
+            [_text(add.clustering_provider) for add in rows],
+            [add.extra for add in rows],
+        ]
+        yield pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, FILES_SCHEMA, strict=True)], FILES_SCHEMA)
+
+
+def batches_of_removes(removes: Iterable[RemoveFile]) -> Iterator[pa.RecordBatch]:
+    schema = TOMBSTONES_SCHEMA
+    for rows in _in_batches(removes):
+        columns = [
+            [to_sql_text(remove.path) for remove in rows],
+            [remove.data_change for remove in rows],
+            [remove.deletion_timestamp for remove in rows],
+            [remove.extended_file_metadata for remove in rows],
+            [_map(remove.partition_values) for remove in rows],
+            [remove.size for remove in rows],
+            [_text(remove.stats) for remove in rows],
+            [_map(remove.tags) for remove in rows],
+            [_vector(remove) for remove in rows],
+            [remove.base_row_id for remove in rows],
+            [remove.default_row_commit_version for remove in rows],
+            [remove.extra for remove in rows],
+        ]
+        yield pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema)
+
+
+def _in_batches(actions: Iterable[Any]) -> Iterator[list[Any]]:
+    remaining = iter(actions)
+    while rows := list(islice(remaining, BATCH_ROWS)):
+        yield rows
+
+
+def _text(text: str | None) -> str | None:
+    return None if text is None else to_sql_text(text)
+
+
+def _map(values: Any) -> str | None:
+    return None if values is None else to_json(dict(values))
+
+
+def _vector(action: AddFile | RemoveFile) -> str | None:
+    return None if action.deletion_vector is None else deletion_vector_to_json(action.deletion_vector)

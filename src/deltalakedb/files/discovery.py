@@ -1,0 +1,35 @@
+"""Finds the Delta tables below a prefix."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+
+from deltalakedb.files.listing import LOG_FOLDER, LogListing
+from deltalakedb.files.storage import Storage, open_storage
+
+
+def find_tables(prefix: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Canonical locations of the tables at or below `prefix`, in order of their names.
+
+    A table's own folders are not searched, nor are hidden ones (`_x`, `.x`).
+    """
+    storage = open_storage(prefix, options)
+    seen: set[str] = set()
+    pending = [""]
+    while pending:
+        folder = pending.pop()
+        location = storage.child(folder)
+        if location in seen:  # a symbolic link to somewhere already visited
+            continue
+        seen.add(location)
+        children = storage.folder(folder).folders
+        if LOG_FOLDER in children and _is_table(storage, folder):
+            yield location
+            continue
+        visible = [name for name in children if not name.startswith(("_", "."))]
+        pending.extend(f"{folder}/{name}".lstrip("/") for name in sorted(visible, reverse=True))
+
+
+def _is_table(storage: Storage, folder: str) -> bool:
+    return LogListing.of(storage.names(f"{folder}/{LOG_FOLDER}".lstrip("/"))).latest_version is not None

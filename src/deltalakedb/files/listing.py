@@ -1,0 +1,179 @@
+"""Reads meaning out of the names in `_delta_log`: what is there, and which files give the state at a version."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from deltalakedb.exceptions import LogGapError, VersionNotFoundError
+
+LOG_FOLDER = "_delta_log"
+LAST_CHECKPOINT = "_last_checkpoint"
+MAX_VERSION = 2**63 - 1
+
+_CHECKPOINT = re.compile(
+    r"([0-9]{20})\.checkpoint\."
+    r"(?:(?P<classic>parquet)|(?P<part>[0-9]{10})\.(?P<parts>[0-9]{10})\.parquet|[0-9A-Za-z-]{36}\.(?:json|parquet))"
+)
+_COMPACTED = re.compile(r"([0-9]{20})\.([0-9]{20})\.compacted\.json")
+
+
+class CheckpointKind(IntEnum):
+    """In order of preference among checkpoints of one version."""
+
+    MULTIPART = 0
+    V2 = 1  # named with a UUID; a classic name may hold the V2 layout too
+    CLASSIC = 2
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class CheckpointEntry:
+    """One complete checkpoint: all its files but the sidecars, which only its content names."""
+
+    version: int
+    kind: CheckpointKind
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JsonEntry:
+    """A commit (start == end) or a log compaction file."""
+
+    start: int
+    end: int
+
+    @property
+    def name(self) -> str:
+        if self.start == self.end:
+            return commit_name(self.start)
+        return f"{self.start:020d}.{self.end:020d}.compacted.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The files whose replay gives the state at `version`: at most one checkpoint, then JSON in order."""
+
+    version: int
+    checkpoint: CheckpointEntry | None
+    json: tuple[JsonEntry, ...]
+
+
+def commit_name(version: int) -> str:
+    return f"{version:020d}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class LogListing:
+    """What one listing of `_delta_log` showed; with `since` > 0, names of older versions were not asked for."""
+
+    commits: frozenset[int]
+    checkpoints: tuple[CheckpointEntry, ...]  # newest first, the preferred of one version first
+    compacted: Mapping[int, tuple[int, ...]]  # start -> ends
+    since: int = 0
+
+    @classmethod
+    def of(cls, names: Iterable[str], since: int = 0) -> LogListing:
+        commits: set[int] = set()
+        checkpoints: list[CheckpointEntry] = []
+        parts: dict[tuple[int, int], dict[int, str]] = {}
+        compacted: dict[int, tuple[int, ...]] = {}
+        for name in names:
+            if len(name) == 25 and name.endswith(".json") and name[:20].isascii() and name[:20].isdigit():
+                commits.add(int(name[:20]))
+            elif match := _CHECKPOINT.fullmatch(name):
+                version = int(match[1])
+                if match["parts"]:
+                    parts.setdefault((version, int(match["parts"])), {})[int(match["part"])] = name
+                else:
+                    kind = CheckpointKind.CLASSIC if match["classic"] else CheckpointKind.V2
+                    checkpoints.append(CheckpointEntry(version, kind, (name,)))
+            elif (match := _COMPACTED.fullmatch(name)) and int(match[1]) < int(match[2]):
+                start = int(match[1])
+                compacted[start] = (*compacted.get(start, ()), int(match[2]))
+        checkpoints.extend(_complete_multipart(parts))
+        return cls(
+            frozenset(version for version in commits if version <= MAX_VERSION),
+            tuple(sorted((entry for entry in checkpoints if entry.version <= MAX_VERSION), reverse=True)),
+            compacted,
+            since,
+        )
+
+    @property
+    def latest_version(self) -> int | None:
+        """The newest version that anything shows; None when there is no log."""
+        newest = max(self.commits, default=-1)
+        if self.checkpoints:
+            newest = max(newest, self.checkpoints[0].version)
+        return newest if newest >= 0 else None
+
+    def first_contiguous(self, version: int) -> int:
+        """The oldest commit of the unbroken run that ends at `version` (version + 1 when that is not there)."""
+        while version in self.commits:
+            version -= 1
+        return version + 1
+
+    def earliest_version(self, table: str) -> int:
+        """The oldest version from which every version up to the latest can be rebuilt."""
+        latest = self.latest_version
+        if latest is None:
+            raise ValueError("an empty log has no versions")
+        first = self.first_contiguous(latest)
+        if first == 0:
+            return 0
+        bases = [entry.version for entry in self.checkpoints if entry.version >= first - 1]
+        return min(bases) if bases else self.segment(latest, table=table).version
+
+    def missing_commit(self, start: int, end: int) -> int | None:
+        """The first version from `start` through `end` whose commit is not there."""
+        return next((version for version in range(start, end + 1) if version not in self.commits), None)
+
+    def segment(self, version: int, *, table: str, excluded: Collection[str] = ()) -> Segment:
+        """The files to replay for `version`, from the newest checkpoint on, without the files named in `excluded`."""
+        latest = self.latest_version
+        if latest is None or version > latest or version < 0:
+            held = "holds no versions" if latest is None else f"ends at version {latest}"
+            raise VersionNotFoundError(f"table {table} has no version {version}; its log {held}")
+        bases = [
+            entry for entry in self.checkpoints if entry.version <= version and not excluded_by(entry.names, excluded)
+        ]
+        first_gap: int | None = None
+        for base in (*bases, None):
+            entries, gap = self._cover(base.version + 1 if base else 0, version, excluded)
+            if gap is None:
+                return Segment(version, base, entries)
+            first_gap = gap if first_gap is None else first_gap
+        later = [entry.version for entry in self.checkpoints if entry.version > version]
+        if not bases and later:
+            reason = f"its log was cleaned up and starts at version {later[-1]}"
+            raise VersionNotFoundError(f"table {table} cannot be read at version {version}: {reason}")
+        raise LogGapError(table, first_gap or 0, f"it is needed for version {version}")
+
+    def _cover(self, start: int, end: int, excluded: Collection[str]) -> tuple[tuple[JsonEntry, ...], int | None]:
+        """JSON files from `start` through `end`, compacted ones where there are any; or the first missing version."""
+        entries: list[JsonEntry] = []
+        version = start
+        while version <= end:
+            longer = [JsonEntry(version, reach) for reach in self.compacted.get(version, ()) if reach <= end]
+            usable = [entry for entry in longer if entry.name not in excluded]
+            if usable:
+                entries.append(max(usable, key=lambda entry: entry.end))
+            elif version in self.commits:
+                entries.append(JsonEntry(version, version))
+            else:
+                return (), version
+            version = entries[-1].end + 1
+        return tuple(entries), None
+
+
+def excluded_by(names: Iterable[str], excluded: Collection[str]) -> bool:
+    return any(name in excluded for name in names)
+
+
+def _complete_multipart(parts: Mapping[tuple[int, int], Mapping[int, str]]) -> Iterator[CheckpointEntry]:
+    """A multi-part checkpoint counts only when every part is there: writers put them one by one."""
+    for (version, count), found in parts.items():
+        if len(found) == count and min(found) == 1 and max(found) == count:
+            names = tuple(found[part] for part in sorted(found))
+            yield CheckpointEntry(version, CheckpointKind.MULTIPART, names)

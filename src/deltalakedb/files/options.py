@@ -1,0 +1,86 @@
+"""Turns the storage options of `deltalake` into obstore stores, and keeps their secrets out of every message."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from obstore.exceptions import BaseError, UnknownConfigurationKeyError
+from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
+
+from deltalakedb.exceptions import ConfigError, redact
+from deltalakedb.files.location import Location
+
+if TYPE_CHECKING:
+    from obstore.store import RetryConfig
+
+_log = logging.getLogger(__name__)
+
+_SECRET = re.compile(r"(?i)key|secret|token|password|sas|credential|service_account")
+_UNKNOWN_KEY = re.compile(r"Configuration key: '([^']*)'")
+# Options of `deltalake` that concern its writers or its own client; they mean nothing to a reader.
+_WRITER_OPTIONS = re.compile(
+    r"(?i)(aws_s3_|delta_|dynamo|mount_|allow_unsafe|object_store_|max_retries|retry_timeout|backoff|copy_if)"
+)
+_RETRIES: RetryConfig = {"max_retries": 6, "retry_timeout": timedelta(seconds=60)}
+# One in-process store per name, so that `memory://name/...` is the same place for everyone who opens it.
+_memory_stores: dict[str, MemoryStore] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Values that must never be shown."""
+
+    secrets: tuple[str, ...] = field(repr=False)
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Credentials:
+        environment = [item for item in os.environ.items() if item[0].startswith(("AWS_", "AZURE_", "GOOGLE_"))]
+        named = [*options.items(), *environment]
+        secrets = {str(value) for key, value in named if _SECRET.search(key) and len(str(value)) >= 4}
+        return cls(tuple(sorted(secrets, key=len, reverse=True)))
+
+    def explain(self, error: BaseException) -> str:
+        """The first line of a driver's message, without secrets; the rest is a dump of its internals."""
+        text = str(error).strip().partition("\n")[0]
+        for secret in self.secrets:
+            text = text.replace(secret, "***")
+        return redact(text)
+
+
+def open_object_store(location: Location, options: Mapping[str, str], credentials: Credentials) -> Any:
+    """The obstore store that holds the location: a bucket or a container."""
+    if location.scheme == "memory":
+        return _memory_stores.setdefault(location.bucket, MemoryStore())
+    config = {key: str(value) for key, value in options.items() if not _WRITER_OPTIONS.match(key)}
+    # Each pass drops one key that this kind of store does not know.
+    for _ in range(len(config) + 1):
+        try:
+            return _build(location, config)
+        except UnknownConfigurationKeyError as error:
+            unknown = _UNKNOWN_KEY.search(str(error))
+            dropped = [key for key in config if unknown and key.lower() == unknown[1].lower()]
+            if not dropped:
+                raise ConfigError(f"cannot open {location.uri}: {credentials.explain(error)}") from None
+            for key in dropped:
+                _log.warning("storage option %s is not known for %s:// and is ignored", key, location.scheme)
+                del config[key]
+        except (BaseError, ValueError, TypeError) as error:
+            raise ConfigError(f"cannot open {location.uri}: {credentials.explain(error)}") from None
+    raise ConfigError(f"cannot open {location.uri}: no storage option is understood")
+
+
+def _build(location: Location, config: Mapping[str, str]) -> Any:
+    arguments: Any = dict(config)
+    if location.scheme == "s3":
+        return S3Store(location.bucket, config=arguments, retry_config=_RETRIES)
+    if location.scheme == "gs":
+        return GCSStore(location.bucket, config=arguments, retry_config=_RETRIES)
+    if location.account and not any(key.lower() in ("account_name", "azure_storage_account_name") for key in arguments):
+        arguments["account_name"] = location.account
+    return AzureStore(location.bucket, config=arguments, retry_config=_RETRIES)

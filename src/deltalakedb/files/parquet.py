@@ -1,0 +1,146 @@
+"""Reads one Parquet file of a checkpoint, only the columns and row groups that are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from deltalakedb.files.columns import BATCH_ROWS, PARSED_COLUMNS, KeyFilter, add_batch, remove_batch
+from deltalakedb.files.storage import Storage
+from deltalakedb.log.actions import Action
+from deltalakedb.log.codec import to_json
+from deltalakedb.log.commit import parse_action
+
+# A required field of each action: where it is null, the row holds another action.
+_REQUIRED_FIELD = {
+    "protocol": "minReaderVersion",
+    "metaData": "id",
+    "txn": "appId",
+    "domainMetadata": "domain",
+    "sidecar": "path",
+    "add": "path",
+    "remove": "path",
+}
+_TABLE_ACTIONS = ("protocol", "metaData", "txn", "domainMetadata", "sidecar")
+# Writers that fill a column of lists may leave an empty one where the protocol version has no features.
+_FEATURES = {"readerFeatures": ("minReaderVersion", 3), "writerFeatures": ("minWriterVersion", 7)}
+
+
+class ParquetSource:
+    """One Parquet file; with `keep` it stays open between reads, so that an object is fetched once."""
+
+    def __init__(self, storage: Storage, path: str, *, keep: bool) -> None:
+        self.path = path
+        self._storage = storage
+        self._keep = keep
+        self._kept: pq.ParquetFile | None = None
+
+    def table_actions(self) -> Iterator[Action]:
+        layout = self._open()
+        for group in range(layout.num_row_groups):
+            kinds = [kind for kind in _TABLE_ACTIONS if layout.may_hold(group, kind)]
+            if not kinds:
+                continue
+            for batch in layout.batches(group, kinds):
+                for kind in kinds:
+                    yield from _actions(kind, batch.column(kind))
+
+    def add_batches(self, later: KeyFilter | None) -> Iterator[pa.RecordBatch]:
+        layout = self._open()
+        wanted = [f"add.{name}" for name in layout.children("add") if name not in PARSED_COLUMNS]
+        for group in range(layout.num_row_groups):
+            if not layout.may_hold(group, "add"):
+                continue
+            parsed = layout.lacks_stats(group)
+            for batch in layout.batches(group, [*wanted, "add.stats_parsed"] if parsed else wanted):
+                adds = batch.column("add")
+                stats = pa.compute.struct_field(adds, "stats_parsed") if parsed else None
+                yield from _some(add_batch(adds, stats, later))
+
+    def remove_batches(self, later: KeyFilter | None) -> Iterator[pa.RecordBatch]:
+        layout = self._open()
+        wanted = [f"remove.{name}" for name in layout.children("remove") if name not in PARSED_COLUMNS]
+        for group in range(layout.num_row_groups):
+            if layout.may_hold(group, "remove"):
+                for batch in layout.batches(group, wanted):
+                    yield from _some(remove_batch(batch.column("remove"), later))
+
+    def _open(self) -> _Layout:
+        if self._kept is not None:
+            return _Layout(self._kept)
+        opened = pq.ParquetFile(self._storage.random_access(self.path))
+        if self._keep:
+            self._kept = opened
+        return _Layout(opened)
+
+
+class _Layout:
+    """What a Parquet file's footer says about where actions are."""
+
+    def __init__(self, file: pq.ParquetFile) -> None:
+        self._file = file
+        self.num_row_groups: int = file.metadata.num_row_groups
+
+    @cached_property
+    def _leaves(self) -> dict[str, int]:
+        metadata = self._file.metadata
+        return {metadata.schema.column(index).path: index for index in range(metadata.num_columns)}
+
+    def children(self, kind: str) -> list[str]:
+        schema = self._file.schema_arrow
+        index = schema.get_field_index(kind)
+        return [child.name for child in schema.field(index).type] if index >= 0 else []
+
+    def nulls(self, group: int, leaf: str) -> int | None:
+        """How many rows of the row group have no such value; None when the footer does not say."""
+        metadata = self._file.metadata.row_group(group)
+        if leaf not in self._leaves:
+            return int(metadata.num_rows)
+        statistics = metadata.column(self._leaves[leaf]).statistics
+        return int(statistics.null_count) if statistics is not None and statistics.has_null_count else None
+
+    def may_hold(self, group: int, kind: str) -> bool:
+        rows: int = self._file.metadata.row_group(group).num_rows
+        return self.nulls(group, f"{kind}.{_REQUIRED_FIELD[kind]}") != rows
+
+    def lacks_stats(self, group: int) -> bool:
+        """Whether some add may have its statistics only in the parsed form."""
+        if "stats_parsed" not in self.children("add"):
+            return False
+        texts, adds = self.nulls(group, "add.stats"), self.nulls(group, "add.path")
+        return texts is None or texts != adds
+
+    def batches(self, group: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        return self._file.iter_batches(BATCH_ROWS, row_groups=[group], columns=list(columns))  # type: ignore[no-any-return]
+
+
+def _some(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    if batch.num_rows:
+        yield batch
+
+
+def _actions(kind: str, column: pa.StructArray) -> Iterator[Action]:
+    """The rows of one column that hold an action, as values; these are few, whatever the size of the checkpoint."""
+    present = pa.compute.struct_field(column, _REQUIRED_FIELD[kind]).is_valid()
+    for scalar in column.filter(present):
+        value = _plain(scalar)
+        for features, (version, least) in _FEATURES.items() if kind == "protocol" else ():
+            if not value.get(features) and value.get(version, 0) < least:
+                value.pop(features, None)
+        yield parse_action(to_json({kind: value}), where=kind)
+
+
+def _plain(scalar: pa.Scalar) -> Any:
+    """A Python value: maps are dicts, structs have no null members (Parquet does not tell null from absent)."""
+    if not scalar.is_valid:
+        return None
+    if isinstance(scalar, pa.StructScalar):
+        members = ((name, _plain(member)) for name, member in scalar.items())
+        return {name: member for name, member in members if member is not None}
+    if isinstance(scalar, pa.MapScalar):
+        return dict(scalar.as_py())
+    return scalar.as_py()

@@ -1,0 +1,210 @@
+"""FileTxnLogReader: the transaction log of one table as its `_delta_log` folder keeps it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping
+
+from deltalakedb.exceptions import (
+    LogGapError,
+    MalformedLogError,
+    TableNotFoundError,
+    VersionNotFoundError,
+    redact,
+)
+from deltalakedb.files.checkpoint import CheckpointContent, read_checkpoint
+from deltalakedb.files.lines import split_lines
+from deltalakedb.files.listing import LAST_CHECKPOINT, LOG_FOLDER, JsonEntry, LogListing, Segment
+from deltalakedb.files.snapshot import FileSnapshot
+from deltalakedb.files.storage import OpenFile, Storage, open_storage
+from deltalakedb.files.tail import Tail
+from deltalakedb.files.timestamps import InCommitTimestamps
+from deltalakedb.log.actions import Action
+from deltalakedb.log.commit import Commit, iter_actions
+
+_log = logging.getLogger(__name__)
+
+
+class FileTxnLogReader:
+    """Reads `_delta_log` from local disk or an object store; every call sees the log as it is then."""
+
+    def __init__(
+        self, location: str | os.PathLike[str], options: Mapping[str, str] | None = None, table: str | None = None
+    ) -> None:
+        self.storage: Storage = open_storage(location, options)
+        self.table = redact(table or self.storage.location)
+        self._unusable: set[str] = set()  # checkpoint and compaction files that turned out to be broken
+        self._newest_seen = 0
+
+    @property
+    def location(self) -> str:
+        """The table's location in its one canonical spelling."""
+        return self.storage.location
+
+    def __repr__(self) -> str:
+        return f"FileTxnLogReader({self.location!r})"
+
+    def latest_version(self) -> int:
+        since = self._newest_seen or self._hinted_version() or 0
+        if since:
+            latest = self._list(since).latest_version
+            if latest is not None:
+                return self._seen(latest)
+        return self._seen(self._list_all().latest_version)
+
+    def earliest_version(self) -> int:
+        """The oldest version from which every version up to the latest can be rebuilt."""
+        return self._list_all().earliest_version(self.table)
+
+    def commits(self, start: int, end: int | None = None) -> Iterator[Commit]:
+        """The commits from `start` through `end` or the latest. A missing one is reported before anything is read."""
+        listing = self._list(start)
+        if listing.latest_version is None and self._list_all().latest_version is None:
+            raise self._not_found()
+        latest = listing.latest_version if listing.latest_version is not None else start - 1
+        last = latest if end is None else min(end, latest)
+        if listing.missing_commit(start, last) is not None:
+            # A listing is not atomic: a commit made meanwhile may show up before the one below it.
+            listing = self._list(start)
+            missing = listing.missing_commit(start, last)
+            if missing is not None:
+                raise LogGapError(self.table, missing, f"versions {start} to {last} were asked for")
+        return self._read_commits(range(start, last + 1))
+
+    def actions(self, version: int) -> Iterator[Action]:
+        """The actions of one commit as a stream, for commits too large to hold."""
+        return self._replay_file(self._open_commit(version), JsonEntry(version, version))
+
+    def snapshot(self, version: int | None = None) -> FileSnapshot:
+        """The table at `version` or the latest: the newest usable checkpoint and the JSON that follows it."""
+        listing = self._list_from_hint(version)
+        wanted = self._seen(listing.latest_version) if version is None else version
+        first_error: MalformedLogError | None = None
+        # Every round rules out at least one file or widens the listing, so this ends.
+        while True:
+            try:
+                segment = listing.segment(wanted, table=self.table, excluded=self._unusable)
+            except (LogGapError, VersionNotFoundError):
+                if listing.since:
+                    listing = self._list_all()
+                    continue
+                again = self._list_all()
+                if again != listing:
+                    listing = again
+                    continue
+                raise first_error or self._explain_absence(wanted, listing) from None
+            try:
+                return self._load(segment)
+            except _UnusableFileError as error:
+                self._unusable.update(error.names)
+                first_error = first_error or error.reason
+                _log.warning("%s; trying an older checkpoint", error.reason)
+
+    def _load(self, segment: Segment) -> FileSnapshot:
+        checkpoint: CheckpointContent | None = None
+        if segment.checkpoint is not None:
+            try:
+                checkpoint = read_checkpoint(self.storage, segment.checkpoint, table=self.table)
+            except MalformedLogError as error:
+                raise _UnusableFileError(segment.checkpoint.names, error) from error
+        tail = Tail()
+        for entry, opened in zip(segment.json, self._open_json(segment.json), strict=True):
+            try:
+                tail.replay(self._replay_file(opened, entry))
+            except MalformedLogError as error:
+                if entry.start == entry.end:
+                    raise
+                raise _UnusableFileError((entry.name,), error) from error
+        return FileSnapshot.of(self.storage, self.table, segment, checkpoint, tail)
+
+    def _open_json(self, entries: tuple[JsonEntry, ...]) -> Iterator[OpenFile]:
+        opened = self.storage.open_many(f"{LOG_FOLDER}/{entry.name}" for entry in entries)
+        for entry in entries:
+            try:
+                yield next(opened)
+            except FileNotFoundError as error:
+                raise LogGapError(self.table, entry.start, "it was deleted while the log was being read") from error
+
+    def _open_commit(self, version: int) -> OpenFile:
+        return next(self._open_json((JsonEntry(version, version),)))
+
+    def _replay_file(self, opened: OpenFile, entry: JsonEntry) -> Iterator[Action]:
+        empty = True
+        for action in iter_actions(split_lines(opened.chunks), table=self.table, version=entry.end):
+            empty = False
+            yield action
+        if empty:
+            raise MalformedLogError(f"table {self.table}: {LOG_FOLDER}/{entry.name} is empty")
+
+    def _read_commits(self, versions: range) -> Iterator[Commit]:
+        timestamps = InCommitTimestamps(lambda: self._metadata_before(versions.start))
+        entries = tuple(JsonEntry(version, version) for version in versions)
+        for entry, opened in zip(entries, self._open_json(entries), strict=True):
+            actions = tuple(self._replay_file(opened, entry))
+            timestamp_ms = timestamps.of(entry.end, actions, opened.modified_ms)
+            yield Commit(entry.end, timestamp_ms, actions, opened.size)
+
+    def _metadata_before(self, version: int) -> Mapping[str, str | None] | None:
+        """The table's configuration just before `version`; None when the log does not reach back that far."""
+        try:
+            return self.snapshot(version - 1).metadata.configuration if version > 0 else {}
+        except (LogGapError, VersionNotFoundError):
+            return None
+
+    def _list(self, since: int) -> LogListing:
+        # "%020d" sorts right before every name that starts with it.
+        names = self.storage.names(LOG_FOLDER, start_after=f"{since:020d}" if since > 0 else "")
+        return LogListing.of(names, since=max(since, 0))
+
+    def _list_all(self) -> LogListing:
+        return self._list(0)
+
+    def _list_from_hint(self, version: int | None) -> LogListing:
+        """Names from the newest known checkpoint on, or all of them where the hint is missing, stale or wrong."""
+        hint = self._hinted_version()
+        if hint and (version is None or hint <= version):
+            listing = self._list(hint)
+            if any(entry.version == hint for entry in listing.checkpoints):
+                return listing
+        listing = self._list_all()
+        if listing.latest_version is None:
+            raise self._not_found()
+        return listing
+
+    def _hinted_version(self) -> int | None:
+        """What `_last_checkpoint` says; it is a hint, so nothing that is wrong with it is an error."""
+        try:
+            text = b"".join(self.storage.open(f"{LOG_FOLDER}/{LAST_CHECKPOINT}").chunks)
+            version = json.loads(text)["version"]
+        except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
+            return None
+        return version if isinstance(version, int) and 0 <= version < 10**18 else None
+
+    def _seen(self, latest: int | None) -> int:
+        if latest is None:
+            raise self._not_found()
+        self._newest_seen = latest
+        return latest
+
+    def _not_found(self) -> TableNotFoundError:
+        return TableNotFoundError(
+            f"there is no Delta table at {redact(self.location)}: its {LOG_FOLDER} holds no commits"
+        )
+
+    def _explain_absence(self, version: int, listing: LogListing) -> Exception:
+        try:
+            listing.segment(version, table=self.table, excluded=self._unusable)
+        except (LogGapError, VersionNotFoundError) as error:
+            return error
+        raise AssertionError("the segment was complete")  # pragma: no cover
+
+
+class _UnusableFileError(Exception):
+    """A checkpoint or compaction file that others may stand in for."""
+
+    def __init__(self, names: tuple[str, ...], reason: MalformedLogError) -> None:
+        super().__init__(str(reason))
+        self.names = names
+        self.reason = reason

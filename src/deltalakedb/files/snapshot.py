@@ -1,0 +1,107 @@
+"""FileSnapshot: a table's state at one version, a checkpoint's stream merged with the JSON after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import pyarrow as pa
+
+from deltalakedb.exceptions import MalformedLogError
+from deltalakedb.files.checkpoint import CheckpointContent
+from deltalakedb.files.columns import KeyFilter, batches_of_adds, batches_of_removes
+from deltalakedb.files.lines import split_lines
+from deltalakedb.files.listing import LOG_FOLDER, Segment, commit_name
+from deltalakedb.files.storage import Storage
+from deltalakedb.files.tail import Tail
+from deltalakedb.files.timestamps import keeps_in_commit_timestamps
+from deltalakedb.log.actions import (
+    AddFile,
+    AppTransaction,
+    CommitInfo,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+)
+from deltalakedb.log.commit import iter_actions
+from deltalakedb.log.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA
+
+
+@dataclass(frozen=True)
+class FileSnapshot:
+    """Everything but the files is in memory; files and tombstones are streamed each time they are asked for."""
+
+    version: int
+    protocol: Protocol
+    metadata: Metadata
+    _storage: Storage = field(repr=False)
+    _table: str = field(repr=False)
+    _segment: Segment = field(repr=False)
+    _checkpoint: CheckpointContent | None = field(repr=False)
+    _tail: Tail = field(repr=False)
+
+    @classmethod
+    def of(
+        cls, storage: Storage, table: str, segment: Segment, checkpoint: CheckpointContent | None, tail: Tail
+    ) -> FileSnapshot:
+        protocol = tail.protocol or (checkpoint.protocol if checkpoint else None)
+        metadata = tail.metadata or (checkpoint.metadata if checkpoint else None)
+        if protocol is None or metadata is None:
+            missing = "protocol" if protocol is None else "metaData"
+            raise MalformedLogError(f"table {table}: no {missing} action up to version {segment.version}")
+        return cls(segment.version, protocol, metadata, storage, table, segment, checkpoint, tail)
+
+    @cached_property
+    def timestamp_ms(self) -> int:
+        """The in-commit timestamp where the table keeps them, else when the commit's file was last modified."""
+        path = f"{LOG_FOLDER}/{commit_name(self.version)}"
+        try:
+            opened = self._storage.open(path)
+        except FileNotFoundError:
+            return self._checkpoint_ms()
+        if keeps_in_commit_timestamps(self.metadata.configuration, self.version):
+            lines = split_lines(opened.chunks)
+            first = next(iter_actions(lines, table=self._table, version=self.version), None)
+            if isinstance(first, CommitInfo) and first.in_commit_timestamp is not None:
+                return first.in_commit_timestamp
+        return opened.modified_ms
+
+    def _checkpoint_ms(self) -> int:
+        # The commit was cleaned up or compacted away; the file that stands in for it is the best witness left.
+        if self._segment.json:
+            return self._storage.modified_ms(f"{LOG_FOLDER}/{self._segment.json[-1].name}")
+        assert self._segment.checkpoint is not None
+        return self._storage.modified_ms(f"{LOG_FOLDER}/{self._segment.checkpoint.names[0]}")
+
+    def app_transactions(self) -> Mapping[str, AppTransaction]:
+        older = self._checkpoint.app_transactions if self._checkpoint else {}
+        return {**older, **self._tail.app_transactions}
+
+    def domain_metadata(self) -> Mapping[str, DomainMetadata]:
+        older = self._checkpoint.domain_metadata if self._checkpoint else {}
+        merged = {**older, **self._tail.domain_metadata}
+        return {domain: action for domain, action in merged.items() if not action.removed}
+
+    def files(self) -> pa.RecordBatchReader:
+        """The live files, in batches of FILES_SCHEMA."""
+        return pa.RecordBatchReader.from_batches(FILES_SCHEMA, self._file_batches())
+
+    def tombstones(self) -> pa.RecordBatchReader:
+        """The removed files still remembered, in batches of TOMBSTONES_SCHEMA."""
+        return pa.RecordBatchReader.from_batches(TOMBSTONES_SCHEMA, self._tombstone_batches())
+
+    def _file_batches(self) -> Iterator[pa.RecordBatch]:
+        if self._checkpoint is not None:
+            yield from self._checkpoint.file_batches(self._later)
+        yield from batches_of_adds(action for action in self._tail.files.values() if isinstance(action, AddFile))
+
+    def _tombstone_batches(self) -> Iterator[pa.RecordBatch]:
+        if self._checkpoint is not None:
+            yield from self._checkpoint.tombstone_batches(self._later)
+        yield from batches_of_removes(action for action in self._tail.files.values() if isinstance(action, RemoveFile))
+
+    @cached_property
+    def _later(self) -> KeyFilter | None:
+        return KeyFilter(self._tail.files.keys()) if self._tail.files else None
