@@ -1,0 +1,114 @@
+"""What a parsed predicate is made of: columns, atoms on them, and their disjunctive normal form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from deltalakedb.log.ranges import NumberRange, Ranges, TextRange
+
+Kind = Literal["number", "date", "timestamp", "text"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A leaf column as a predicate names it; `kind` is how its bounds are stored, None when it has none."""
+
+    path: tuple[str, ...]
+    physical_path: tuple[str, ...]
+    type_name: str
+    kind: Kind | None
+    is_partition: bool = False
+    fuzzy_float: bool = False
+    """Statistics may be written in single precision: the column is, or once was, a `float`."""
+    unprunable: str = ""
+    """Why bounds say nothing about this column (a collation, padding); '' when they do."""
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.path)
+
+    @property
+    def is_float(self) -> bool:
+        return self.type_name in ("float", "double")
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """The value is not null and in one of the ranges (sorted, disjoint), or NaN where `nan` says so."""
+
+    column: Column
+    ranges: Ranges
+    nan: bool = False
+    exact: bool = True
+    """A value in the ranges surely satisfies the atom; False when the ranges were widened."""
+
+    def __str__(self) -> str:
+        return f"{self.column.name} in {' or '.join(_show(item) for item in self.ranges[:3])}" + (
+            f" or {len(self.ranges) - 3} more" if len(self.ranges) > 3 else ""
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    column: Column
+
+    def __str__(self) -> str:
+        return f"{self.column.name} is null"
+
+
+@dataclass(frozen=True, slots=True)
+class IsNotNull:
+    column: Column
+
+    def __str__(self) -> str:
+        return f"{self.column.name} is not null"
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A part that bounds cannot judge: it may be true of any file."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return f"not used: {self.reason}"
+
+
+Atom = Within | IsNull | IsNotNull | Unknown
+Conjunct = tuple[Atom, ...]
+Dnf = tuple[Conjunct, ...]
+
+TRUE: Dnf = ((),)
+FALSE: Dnf = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """A row can satisfy the predicate only if it satisfies every atom of one of the disjuncts."""
+
+    text: str
+    disjuncts: Dnf
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        found = {a.column: None for atoms in self.disjuncts for a in atoms if not isinstance(a, Unknown)}
+        return tuple(found)
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Why parts of the predicate do not prune."""
+        found = {a.reason: None for atoms in self.disjuncts for a in atoms if isinstance(a, Unknown)}
+        return tuple(found)
+
+
+ALWAYS = Predicate("true", TRUE)
+
+
+def _show(item: NumberRange | TextRange) -> str:
+    if isinstance(item, NumberRange):
+        return f"[{item.lo:.17g}, {item.hi:.17g}]" if item.lo != item.hi else f"{item.lo:.17g}"
+    if item.lo == item.hi:
+        return repr(item.lo)
+    left, right = "(" if item.lo_open else "[", ")" if item.hi_open else "]"
+    return f"{left}{item.lo!r}, {'...' if item.hi is None else repr(item.hi)}{right}"

@@ -1,0 +1,207 @@
+"""Reads predicates, SQL text or `deltalake`'s DNF filters, into atoms that bounds of files can be held against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, Final
+
+from deltalakedb.exceptions import PredicateError
+from deltalakedb.log import dnf
+from deltalakedb.log.atoms import (
+    ALWAYS,
+    FALSE,
+    TRUE,
+    Atom,
+    Column,
+    Dnf,
+    IsNotNull,
+    IsNull,
+    Kind,
+    Predicate,
+    Unknown,
+    Within,
+)
+from deltalakedb.log.literals import Value, compare, compare_any, compare_none, instant_of
+from deltalakedb.log.types import StructField, StructType
+
+__all__ = [
+    "ALWAYS",
+    "Atom",
+    "Column",
+    "Filters",
+    "IsNotNull",
+    "IsNull",
+    "Predicate",
+    "Unknown",
+    "Within",
+    "parse_predicate",
+    "resolve_column",
+]
+
+Filter = tuple[str, str, Any]
+Filters = Sequence[Filter] | Sequence[Sequence[Filter]]
+
+_KINDS: Final[dict[str, Kind]] = {
+    **dict.fromkeys(("byte", "short", "integer", "long", "float", "double", "boolean"), "number"),
+    "date": "date",
+    "timestamp": "timestamp",
+    "timestamp_ntz": "timestamp",
+    "string": "text",
+}
+_CHAR_TYPE: Final = "__CHAR_VARCHAR_TYPE_STRING"
+_OPERATORS: Final = {
+    "=": "=", "==": "=", "!=": "!=", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">=",
+    "in": "in", "not in": "not in",
+}  # fmt: skip
+
+
+def parse_predicate(
+    source: str | Filters | Predicate | None, schema: StructType, partition_columns: Iterable[str] = ()
+) -> Predicate:
+    """SQL text, or filters as `deltalake` takes them; None and [] mean every row.
+
+    Raises PredicateError for syntax errors and for columns that the schema does not have. Parts that bounds cannot
+    judge become Unknown: they never prune.
+    """
+    if isinstance(source, Predicate):
+        return source
+    if source is None or (not isinstance(source, str) and len(source) == 0):
+        return ALWAYS
+    partitions = frozenset(name.casefold() for name in partition_columns)
+
+    def resolve(path: Sequence[str]) -> Column:
+        return resolve_column(schema, path, partitions)
+
+    if isinstance(source, str):
+        # sqlglot takes a third of a second to import: who never plans by text never pays.
+        from deltalakedb.log.predicate_sql import read_sql
+
+        return Predicate(source, read_sql(source, resolve))
+    return Predicate(_show_filters(source), _read_filters(source, resolve))
+
+
+def resolve_column(schema: StructType, path: Sequence[str], partition_columns: Iterable[str] = ()) -> Column:
+    """The column of that (possibly nested) name, found without regard to case, as Spark does."""
+    fields: list[StructField] = []
+    struct: StructType | None = schema
+    for part in path:
+        found = struct.field(part) if struct is not None else None
+        if found is None:
+            raise PredicateError(_no_such_column(schema, path))
+        fields.append(found)
+        struct = found.type if isinstance(found.type, StructType) else None
+    last = fields[-1]
+    type_name = str(last.type)
+    widened = any(change.from_type == "float" for change in last.type_changes)
+    return Column(
+        path=tuple(field.name for field in fields),
+        physical_path=tuple(field.physical_name for field in fields),
+        type_name=type_name,
+        kind="number" if type_name.startswith("decimal(") else _KINDS.get(type_name),
+        is_partition=len(fields) == 1 and last.name.casefold() in partition_columns,
+        fuzzy_float=type_name == "float" or widened,
+        unprunable=_unprunable(last),
+    )
+
+
+def _unprunable(field: StructField) -> str:
+    if field.has_collation:
+        return f"{field.name} has a collation"
+    if str(field.metadata.get(_CHAR_TYPE, "")).lower().startswith("char"):
+        return f"{field.name} is padded (char)"
+    return ""
+
+
+def _no_such_column(schema: StructType, path: Sequence[str]) -> str:
+    names = list(schema.names)
+    shown = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+    return f"no column {'.'.join(path)!r} in the table; its columns are: {shown}"
+
+
+# ---- filters: [("a", "=", 1), ...] or [[...], [...]]
+
+
+def _read_filters(filters: Filters, resolve: Callable[[Sequence[str]], Column]) -> Dnf:
+    flat = all(isinstance(item, tuple) for item in filters)
+    groups: Any = [filters] if flat else filters
+    return dnf.any_of(dnf.all_of(_read_filter(item, resolve) for item in group) for group in groups)
+
+
+def _read_filter(item: Any, resolve: Callable[[Sequence[str]], Column]) -> Dnf:
+    if not isinstance(item, tuple | list) or len(item) != 3 or not isinstance(item[0], str):
+        raise PredicateError(f"a filter is (column, operator, value); this is none: {item!r}")
+    name, operator, value = item
+    op = _OPERATORS.get(" ".join(operator.lower().split())) if isinstance(operator, str) else None
+    if op is None:
+        raise PredicateError(f"unknown operator {operator!r} in a filter; these exist: {', '.join(_OPERATORS)}")
+    column = _filter_column(name, resolve)
+    if op not in ("in", "not in"):
+        return _compare_filter(column, op, value)
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise PredicateError(f"the operator {op!r} takes a list of values, not {value!r}")
+    return _list_filter(column, op, list(value))
+
+
+def _filter_column(name: str, resolve: Callable[[Sequence[str]], Column]) -> Column:
+    try:
+        return resolve((name,))
+    except PredicateError:
+        if "." not in name:
+            raise
+        return resolve(name.split("."))
+
+
+def _compare_filter(column: Column, op: str, raw: Any) -> Dnf:
+    """`deltalake` writes a null partition as None or ''."""
+    if raw is None:
+        return _null_filter(column, op)
+    value = _value(raw)
+    if value is None:
+        return dnf.unknown(f"a value of type {type(raw).__name__} compared with {column.name}")
+    found = dnf.atom(compare(column, op, value))
+    if column.is_partition and value == "" and op == "=":
+        return dnf.any_of([found, _null_filter(column, "=")])
+    return found
+
+
+def _null_filter(column: Column, op: str) -> Dnf:
+    if op in ("=", "!="):
+        return null_test(column, is_null=op == "=")
+    return FALSE
+
+
+def null_test(column: Column, *, is_null: bool) -> Dnf:
+    if column.kind is None:
+        return dnf.unknown(f"null test on {column.name} ({column.type_name})")
+    return dnf.atom(IsNull(column) if is_null else IsNotNull(column))
+
+
+def _list_filter(column: Column, op: str, raws: list[Any]) -> Dnf:
+    values = [_value(raw) for raw in raws if raw is not None]
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return dnf.unknown(f"a value of an unusual type compared with {column.name}")
+    if op == "not in":
+        return dnf.atom(compare_none(column, known)) if known else TRUE
+    has_null = len(values) < len(raws) or (column.is_partition and "" in known)
+    found = dnf.atom(compare_any(column, "=", known)) if known else FALSE
+    return dnf.any_of([found, null_test(column, is_null=True)]) if has_null else found
+
+
+def _value(raw: Any) -> Value | None:
+    """A Python value as a literal; None when it is of a type that is never compared."""
+    if hasattr(raw, "item") and not isinstance(raw, int | float):
+        raw = raw.item()  # a numpy scalar
+    if isinstance(raw, datetime):
+        return instant_of(raw)
+    if isinstance(raw, Decimal) and not raw.is_finite():
+        return None
+    return raw if isinstance(raw, bool | int | float | Decimal | str | date) else None
+
+
+def _show_filters(filters: Any) -> str:
+    if all(isinstance(item, tuple) for item in filters):
+        return " and ".join(f"{item[0]} {item[1]} {item[2]!r}" if len(item) == 3 else repr(item) for item in filters)
+    return " or ".join(f"({_show_filters(group)})" for group in filters)
