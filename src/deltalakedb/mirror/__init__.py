@@ -1,0 +1,1 @@
+"""Copies between the two logs: attach and follow read files into SQL, validate compares both."""

@@ -1,0 +1,118 @@
+"""Follow: brings a follower's SQL level with its `_delta_log`; safe to run twice at once."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from deltalakedb.exceptions import LogGapError, TableReplacedError
+from deltalakedb.files.reader import FileTxnLogReader
+from deltalakedb.mirror.compare import first_difference
+from deltalakedb.mirror.importer import base_state
+from deltalakedb.store import registry
+from deltalakedb.store.connection import Connection, Store
+from deltalakedb.store.loader import Loader, Progress
+from deltalakedb.store.reader import SqlTxnLogReader
+from deltalakedb.store.registry import TableRow
+
+COMMITS_PER_TRANSACTION = 1_000
+"""A long catch-up shows its progress to readers, and gives the write lock back, this often."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Versions that foreign clean-up deleted before they were read: first and last, both included."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class FollowResult:
+    table: TableRow
+    from_version: int
+    to_version: int
+    gap: Gap | None = None
+
+    @property
+    def num_commits(self) -> int:
+        skipped = self.gap.last - self.gap.first + 1 if self.gap else 0
+        return self.to_version - self.from_version - skipped
+
+
+def follow(
+    store: Store,
+    table: TableRow,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+    actor: str = "",
+    origin: str = "",
+) -> FollowResult:
+    """Take in every commit the files have beyond SQL's head."""
+    reader = FileTxnLogReader(table.location, storage_options, table=table.label)
+    latest = reader.latest_version()
+    started = _check_same_table(store, table, reader, latest)
+    version, gap = started, None
+    while version < latest:
+        with store.write() as conn:
+            loader = _open_loader(conn, table, progress)
+            found = _catch_up(loader, reader, min(latest, loader.current_version + COMMITS_PER_TRANSACTION))
+            version = loader.finish().current_version
+            if found is not None:
+                gap = found
+                registry.write_audit(
+                    conn,
+                    at_ms=conn.now_ms(),
+                    actor=actor,
+                    origin=origin,
+                    action="gap",
+                    table_id=table.table_id,
+                    table_name=table.label,
+                    details={"first": gap.first, "last": gap.last},
+                )
+    return FollowResult(table, started, version, gap)
+
+
+def _open_loader(conn: Connection, table: TableRow, progress: Progress | None) -> Loader:
+    """A loader that goes on from the head, which stays locked: a second follower waits here, then finds it moved."""
+    head = registry.lock_head(conn, table.table_id)
+    assert head is not None, "a registered table has a head"
+    metadata = registry.read_metadata(conn, table.table_id, head.metadata_version)
+    return Loader(conn, table.table_id, table=table.label, head=head, metadata=metadata, progress=progress)
+
+
+def _catch_up(loader: Loader, reader: FileTxnLogReader, target: int) -> Gap | None:
+    """Commits through `target`; from the oldest usable checkpoint where clean-up outran us."""
+    first = loader.current_version + 1
+    if reader.has_commit(first) or first > target:
+        for commit in reader.commits(first, target):
+            loader.append(commit)
+        return None
+    start = reader.earliest_version()
+    if start < first:
+        raise LogGapError(reader.table, first, "and no checkpoint covers it")
+    loader.load_base(base_state(reader, start))
+    return Gap(first, start - 1) if start > first else None
+
+
+def _check_same_table(store: Store, table: TableRow, reader: FileTxnLogReader, latest: int) -> int:
+    """SQL's head version, after making sure that the files are still those of the table we know."""
+    ours = SqlTxnLogReader(store, table)
+    version = ours.latest_version()
+    if latest < version:
+        raise _replaced(table, f"its log ends at version {latest}, but SQL has read version {version}")
+    if reader.has_commit(version) and ours.has_commit(version):
+        theirs, stored = next(reader.commits(version, version)), next(ours.commits(version, version))
+        if first_difference(stored, theirs) is None:
+            return version
+        raise _replaced(table, f"version {version} is not the one SQL has read")
+    known_id, found_id = ours.snapshot(version).metadata.id, reader.snapshot(latest).metadata.id
+    if known_id != found_id:
+        raise _replaced(table, f"its metaData.id is {found_id}, but SQL has {known_id}")
+    return version
+
+
+def _replaced(table: TableRow, evidence: str) -> TableReplacedError:
+    return TableReplacedError(
+        f"{table.label}: another table lives at {table.location} now: {evidence}. The folder was deleted and made "
+        f"anew, or put back from a copy; `dl drop {table.label}` and attach it again to take in what is there"
+    )

@@ -1,0 +1,92 @@
+"""Checkpoint batches as rows: what Arrow columns of adds and removes need before they can be inserted in bulk."""
+
+from hashlib import sha256
+
+import pyarrow as pa
+
+from deltalakedb.log.actions import DeletionVector
+from deltalakedb.log.codec import deletion_vector_from_json
+from deltalakedb.log.stats import count_or_none, load_stats
+from deltalakedb.log.text import from_sql_text, key_hash, to_sql_text
+from deltalakedb.store.connection import LIVE
+from deltalakedb.store.rows import fill_columns
+
+
+class RecordCounter:
+    """How many rows a file holds, told by its statistics; counts the statistics that cannot be read."""
+
+    def __init__(self) -> None:
+        self.num_unreadable = 0
+
+    def live(self, stats: str | None, deleted: int) -> int | None:
+        """Rows that the deletion vector has not taken away; None when the statistics do not say."""
+        if stats is None:
+            return None
+        value = load_stats(stats)
+        if value is None:
+            self.num_unreadable += 1
+            return None
+        physical = count_or_none(value.get("numRecords"))
+        return None if physical is None else physical - deleted
+
+
+def add_rows(
+    batch: pa.RecordBatch,
+    table_id: int,
+    version: int,
+    *,
+    first_ordinal: int,
+    first_file_id: int,
+    records: RecordCounter,
+) -> pa.Table:
+    """Rows of dl_add_files for a batch of FILES_SCHEMA, all live from `version` on."""
+    size = batch.num_rows
+    vectors = _deletion_vectors(batch)
+    dv_ids = [to_sql_text(vector.unique_id) if vector else "" for vector in vectors]
+    hashes = _key_hashes(batch.column("path").to_pylist(), dv_ids)
+    counts = [
+        records.live(from_sql_text(stats) if stats else stats, vector.cardinality if vector else 0)
+        for stats, vector in zip(batch.column("stats").to_pylist(), vectors, strict=True)
+    ]
+    return fill_columns(
+        batch,
+        "dl_add_files",
+        table_id=table_id,
+        version=version,
+        ordinal=pa.array(range(first_ordinal, first_ordinal + size), pa.int64()),
+        file_id=pa.array(range(first_file_id, first_file_id + size), pa.int64()),
+        removed_version=LIVE,
+        dv_id=pa.array(dv_ids, pa.string()),
+        key_hash=pa.array(hashes, pa.binary()),
+        num_records=pa.array(counts, pa.int64()),
+    )
+
+
+def tombstone_rows(batch: pa.RecordBatch, table_id: int, version: int, *, first_ordinal: int) -> pa.Table:
+    """Rows of dl_remove_files for a batch of TOMBSTONES_SCHEMA."""
+    dv_ids = [to_sql_text(vector.unique_id) if vector else "" for vector in _deletion_vectors(batch)]
+    return fill_columns(
+        batch,
+        "dl_remove_files",
+        table_id=table_id,
+        version=version,
+        ordinal=pa.array(range(first_ordinal, first_ordinal + batch.num_rows), pa.int64()),
+        dv_id=pa.array(dv_ids, pa.string()),
+    )
+
+
+def _deletion_vectors(batch: pa.RecordBatch) -> list[DeletionVector | None]:
+    column = batch.column("deletion_vector")
+    if column.null_count == batch.num_rows:
+        return [None] * batch.num_rows
+    return [None if text is None else deletion_vector_from_json(text) for text in column.to_pylist()]
+
+
+def _key_hashes(paths: list[str], dv_ids: list[str]) -> list[bytes]:
+    # `key_hash` of each, with the common case (plain text, no deletion vector) spelled out: a million calls add up.
+    return [
+        sha256(f"{path}\0".encode()).digest()
+        if not dv_id and "\\" not in path
+        else key_hash(from_sql_text(path), from_sql_text(dv_id))
+        for path, dv_id in zip(paths, dv_ids, strict=True)
+    ]

@@ -1,0 +1,148 @@
+"""The planning index of one table: keeps dl_file_bounds and dl_bounds_columns true of the files live at the head."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltalakedb.log.actions import Metadata
+from deltalakedb.log.bounds import BoundsColumn, FileBounds, bounds_columns, compute_bounds
+from deltalakedb.log.text import from_sql_text, to_sql_text
+from deltalakedb.log.types import parse_schema
+from deltalakedb.store.connection import LIVE, Connection
+from deltalakedb.store.rows import row_schema
+
+FILES_PER_BATCH = 10_000
+NEW_EPOCH_ABOVE = 10_000
+"""Files closed at once above which, when more are closed than left, the rest moves to a new epoch."""
+
+NEVER = LIVE
+"""`first_file_id` of a column that new files no longer get bounds for: it prunes nothing."""
+
+
+@dataclass(slots=True)
+class _IndexedColumn:
+    """A row of dl_bounds_columns."""
+
+    column_id: int
+    column_path: str
+    kind: str
+    is_partition: bool
+    first_file_id: int
+    width_classes: set[int] = field(default_factory=set)
+    is_new: bool = False
+    is_changed: bool = False
+
+
+class BoundsIndex:
+    """Bounds of every live file, in the caller's transaction; `save` writes what is known of the columns."""
+
+    def __init__(self, conn: Connection, table_id: int, epoch: int) -> None:
+        self._conn = conn
+        self._table_id = table_id
+        self.epoch = epoch
+        self._columns: list[BoundsColumn] = []
+        self._indexed = {
+            (row["column_path"], row["kind"]): _IndexedColumn(
+                row["column_id"],
+                row["column_path"],
+                row["kind"],
+                bool(row["is_partition"]),
+                row["first_file_id"],
+                set(json.loads(row["width_classes"])),
+            )
+            for row in conn.all("select_bounds_columns", table_id=table_id)
+        }
+
+    def use_metadata(self, metadata: Metadata, next_file_id: int) -> None:
+        """The schema of the files to come. A column seen for the first time is complete from the next file on."""
+        schema = parse_schema(metadata.schema_string)
+        self._columns = bounds_columns(schema, metadata.partition_columns, metadata.configuration)
+        wanted = {_key(column): column for column in self._columns}
+        for key, indexed in self._indexed.items():
+            if key not in wanted and indexed.first_file_id != NEVER:
+                indexed.first_file_id, indexed.is_changed = NEVER, True
+        for key, column in wanted.items():
+            known = self._indexed.get(key)
+            if known is None:
+                number = len(self._indexed)  # rows are never deleted, so the count is the next free id
+                self._indexed[key] = _IndexedColumn(number, *key, column.is_partition, next_file_id, is_new=True)
+            elif known.first_file_id == NEVER or known.is_partition != column.is_partition:
+                known.is_partition, known.is_changed = column.is_partition, True
+                known.first_file_id = next_file_id
+
+    def insert(self, file_ids: Sequence[int], stats: Sequence[str | None], partition_values: Sequence[str]) -> None:
+        """Bounds for files that are now live; statistics and partition values as SQL holds them."""
+        for start in range(0, len(file_ids), FILES_PER_BATCH):
+            part = slice(start, start + FILES_PER_BATCH)
+            raw_stats = (None if text is None else from_sql_text(text) for text in stats[part])
+            parsed = {text: json.loads(text) for text in set(partition_values[part])}
+            values = (parsed[text] for text in partition_values[part])
+            bounds = compute_bounds(self._columns, zip(raw_stats, values, strict=True))
+            self._insert(pa.array(file_ids[part], pa.int64()), bounds)
+
+    def _insert(self, file_ids: pa.Array, bounds: FileBounds) -> None:
+        schema = row_schema("dl_file_bounds")
+        tables = []
+        for column, batch in zip(self._columns, bounds.columns, strict=True):
+            indexed = self._indexed[_key(column)]
+            classes = set(pc.unique(batch.column("width_class")).to_pylist())
+            if not classes <= indexed.width_classes:
+                indexed.width_classes |= classes
+                indexed.is_changed = True
+            constants = {"table_id": self._table_id, "epoch": self.epoch, "column_id": indexed.column_id}
+            arrays = [
+                file_ids if name == "file_id"
+                else pa.repeat(pa.scalar(constants[name], schema.field(name).type), len(file_ids)) if name in constants
+                else batch.column(name)
+                for name in schema.names
+            ]  # fmt: skip
+            tables.append(pa.Table.from_arrays(arrays, schema=schema))
+        if tables:
+            self._conn.insert("dl_file_bounds", pa.concat_tables(tables))
+
+    def remove(self, first_version: int, last_version: int, *, num_closed: int, num_left: int) -> None:
+        """Files closed by these versions lose their bounds; after a large removal those left move to a new epoch."""
+        if num_closed > NEW_EPOCH_ABOVE and num_closed > num_left:
+            self._start_epoch()
+            self._conn.run("copy_live_bounds", table_id=self._table_id, epoch=self.epoch)
+            self._conn.run("delete_bounds_before_epoch", table_id=self._table_id, epoch=self.epoch)
+            return
+        self._conn.run(
+            "delete_bounds_of_closed_files",
+            table_id=self._table_id,
+            epoch=self.epoch,
+            first_version=first_version,
+            last_version=last_version,
+        )
+
+    def clear(self) -> None:
+        """No file of before is live any more."""
+        self._start_epoch()
+        self._conn.run("delete_bounds_before_epoch", table_id=self._table_id, epoch=self.epoch)
+
+    def _start_epoch(self) -> None:
+        self.epoch += 1
+
+    def save(self) -> None:
+        """Write what changed of the columns."""
+        for indexed in self._indexed.values():
+            described = {
+                "table_id": self._table_id,
+                "column_id": indexed.column_id,
+                "is_partition": indexed.is_partition,
+                "width_classes": json.dumps(sorted(indexed.width_classes)),
+                "first_file_id": indexed.first_file_id,
+            }
+            if indexed.is_new:
+                names = {"column_path": indexed.column_path, "kind": indexed.kind}
+                self._conn.run("insert_bounds_column", **described, **names)
+            elif indexed.is_changed:
+                self._conn.run("update_bounds_column", **described)
+            indexed.is_new = indexed.is_changed = False
+
+
+def _key(column: BoundsColumn) -> tuple[str, str]:
+    return to_sql_text(column.column_path), column.kind

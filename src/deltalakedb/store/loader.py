@@ -1,0 +1,381 @@
+"""Loader: writes commits, and states taken from checkpoints, of one table into SQL inside the caller's transaction."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltalakedb.exceptions import LogGapError, MalformedLogError
+from deltalakedb.log.actions import (
+    Action,
+    AddFile,
+    AppTransaction,
+    CommitInfo,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+)
+from deltalakedb.log.codec import to_json
+from deltalakedb.log.commit import Commit, CommitChecker
+from deltalakedb.log.features import check_readable
+from deltalakedb.log.text import from_sql_text, key_hash, to_sql_text
+from deltalakedb.store.action_rows import ActionRows
+from deltalakedb.store.base_rows import RecordCounter, add_rows, tombstone_rows
+from deltalakedb.store.bounds_index import BoundsIndex
+from deltalakedb.store.connection import Connection
+from deltalakedb.store.registry import Head, insert_head, update_head
+from deltalakedb.store.rows import RowBuffer, keys_to_close
+
+logger = logging.getLogger(__name__)
+
+FLUSH_ROWS = 20_000
+"""Action rows held in memory before they are written."""
+
+Progress = Callable[[int], None]
+"""Called with the number of file actions just taken in."""
+
+
+@dataclass(frozen=True, slots=True)
+class BaseState:
+    """A table's state at one version, as a checkpoint gives it: the start of the history kept in SQL."""
+
+    version: int
+    timestamp_ms: int
+    protocol: Protocol
+    metadata: Metadata
+    app_transactions: Iterable[AppTransaction]
+    domain_metadata: Iterable[DomainMetadata]
+    files: Iterable[pa.RecordBatch]
+    tombstones: Iterable[pa.RecordBatch]
+    commit_info: CommitInfo | None = None
+
+
+@dataclass(slots=True)
+class _HeadDraft:
+    """The head while it is being counted; the fields of `Head`."""
+
+    table_id: int
+    current_version: int = -1
+    metadata_version: int = -1
+    protocol_version: int = -1
+    mirrored_version: int = -1
+    base_version: int = 0
+    last_commit_ms: int = -1
+    num_files: int = 0
+    num_records: int = 0
+    files_without_records: int = 0
+    size_bytes: int = 0
+    next_file_id: int = 0
+    bounds_epoch: int = 0
+
+    def count(self, sign: int, size: int, records: int | None) -> None:
+        self.num_files += sign
+        self.size_bytes += sign * size
+        if records is None:
+            self.files_without_records += sign
+        else:
+            self.num_records += sign * records
+
+
+@dataclass(slots=True)
+class _VersionDraft:
+    """What is known of a version before its files are closed in SQL."""
+
+    version: int
+    timestamp_ms: int
+    size_bytes: int | None = None
+    is_base: bool = False
+    commit_info: CommitInfo | None = None
+    commit_info_ordinal: int | None = None
+    num_actions: int = 0
+    num_added: int = 0
+    num_removed: int = 0
+
+
+class Loader:
+    """Takes a table's commits in order. Nothing is visible before the caller's transaction ends well.
+
+    Rows are buffered and written in bulk. A file added and removed within one buffer is written once, already
+    closed; files that were in SQL before are closed by one statement per flush.
+    """
+
+    def __init__(
+        self,
+        conn: Connection,
+        table_id: int,
+        *,
+        table: str,
+        head: Head | None = None,
+        metadata: Metadata | None = None,
+        progress: Progress | None = None,
+        with_bounds: bool = True,
+    ) -> None:
+        self._conn = conn
+        self._table_id = table_id
+        self._table = table
+        self._is_new = head is None
+        self._head = _HeadDraft(table_id) if head is None else _HeadDraft(**asdict(head))
+        self._progress = progress
+        self._bounds = BoundsIndex(conn, table_id, self._head.bounds_epoch) if with_bounds else None
+        if metadata is not None and self._bounds is not None:
+            self._bounds.use_metadata(metadata, self._head.next_file_id)
+        self._total_added, self._total_closed = self._read_totals()
+        self._rows = ActionRows(table_id)
+        self._records = RecordCounter()
+        self._versions: list[_VersionDraft] = []
+        self._live: dict[bytes, int] = {}  # key hash -> its row in the buffer of adds
+        self._closes: dict[bytes, int] = {}  # key hash -> the version that ends the file SQL may hold
+        self._closed: dict[int, int] = {}  # version -> files it closed
+
+    @property
+    def current_version(self) -> int:
+        return self._head.current_version
+
+    def append(self, commit: Commit) -> None:
+        """Take the next commit."""
+        expected = self._head.current_version + 1
+        if commit.version != expected:
+            raise LogGapError(self._table, expected, f"the next commit found is {commit.version}")
+        checker = CommitChecker(self._table, commit.version)
+        for action in commit.actions:
+            checker.see(action)
+            if isinstance(action, Metadata):
+                self._change_metadata(action, commit.version)
+        draft = _VersionDraft(commit.version, commit.timestamp_ms, size_bytes=commit.size_bytes)
+        for ordinal, action in enumerate(commit.actions):
+            self._take(action, draft, ordinal)
+        draft.num_actions = len(commit.actions)
+        self._take_version(draft)
+        if len(self._rows) + len(self._versions) >= FLUSH_ROWS:
+            self.flush()
+
+    def load_base(self, base: BaseState) -> None:
+        """Start, or start again after a gap, from a state: all that was live before is closed at its version."""
+        if base.version <= self._head.current_version:
+            raise MalformedLogError(
+                f"{self._table}: a state at version {base.version} cannot follow version {self._head.current_version}"
+            )
+        self.flush()
+        self._close_all(base.version)
+        self._change_metadata(base.metadata, base.version)
+        draft = _VersionDraft(base.version, base.timestamp_ms, is_base=True, commit_info=base.commit_info)
+        self._take_base_actions(base, draft)
+        self._load_files(base, draft)
+        self._load_tombstones(base, draft)
+        self._head.base_version = base.version
+        self._take_version(draft)
+        self.flush()
+
+    def finish(self) -> Head:
+        """Write what is buffered, then the head; the caller commits."""
+        self.flush()
+        if self._head.metadata_version < 0 or self._head.protocol_version < 0:
+            raise MalformedLogError(f"{self._table}: the log does not start with a protocol and a metaData action")
+        if self._bounds is not None:
+            self._head.bounds_epoch = self._bounds.epoch
+            self._bounds.save()
+        head = Head(**asdict(self._head))
+        if self._records.num_unreadable:
+            logger.warning(
+                "%s: the statistics of %d files are not JSON; they are kept as they are and not used for planning",
+                self._table,
+                self._records.num_unreadable,
+            )
+        (insert_head if self._is_new else update_head)(self._conn, head)
+        self._is_new = False
+        return head
+
+    def flush(self) -> None:
+        """Write the buffered rows: first close what they end, then insert."""
+        self._close_files()
+        self._index_live_adds()
+        for buffer in self._rows.buffers:
+            if len(buffer):
+                self._conn.insert(buffer.table, buffer.take())
+        self._write_versions()
+
+    # -- taking actions in
+
+    def _change_metadata(self, metadata: Metadata, version: int) -> None:
+        # Bounds are computed flush by flush under one schema, so a change of schema ends the buffer.
+        self.flush()
+        if self._bounds is not None:
+            self._bounds.use_metadata(metadata, self._head.next_file_id)
+        self._head.metadata_version = version
+
+    def _take(self, action: Action, draft: _VersionDraft, ordinal: int) -> None:
+        match action:
+            case AddFile():
+                self._take_add(action, draft.version, ordinal)
+                draft.num_added += 1
+                return
+            case RemoveFile():
+                self._end(key_hash(action.path, action.dv_id), draft.version)
+                draft.num_removed += 1
+            case Protocol():
+                check_readable(action, self._table)
+                self._head.protocol_version = draft.version
+            case CommitInfo() if draft.commit_info is None:
+                draft.commit_info, draft.commit_info_ordinal = action, ordinal
+                return
+        self._rows.put(action, draft.version, ordinal)
+
+    def _take_add(self, add: AddFile, version: int, ordinal: int) -> None:
+        hashed = key_hash(add.path, add.dv_id)
+        self._end(hashed, version)
+        records = self._records.live(add.stats, add.deletion_vector.cardinality if add.deletion_vector else 0)
+        self._live[hashed] = len(self._rows.adds)
+        self._rows.put_add(add, version, ordinal, file_id=self._head.next_file_id, key_hash=hashed, num_records=records)
+        self._head.count(+1, add.size, records)
+        self._head.next_file_id += 1
+        self._total_added += 1
+
+    def _end(self, hashed: bytes, version: int) -> None:
+        """The live file of this key, in the buffer or in SQL, ends at `version`."""
+        row = self._live.pop(hashed, None)
+        if row is None:
+            self._closes.setdefault(hashed, version)
+            return
+        adds = self._rows.adds
+        adds.column("removed_version")[row] = version
+        self._head.count(-1, adds.column("size")[row], adds.column("num_records")[row])
+        self._closed[version] = self._closed.get(version, 0) + 1
+
+    def _take_version(self, draft: _VersionDraft) -> None:
+        # Clocks and file times step back; a table's versions do not (Delta's own readers adjust them the same way).
+        draft.timestamp_ms = max(draft.timestamp_ms, self._head.last_commit_ms + 1)
+        self._versions.append(draft)
+        self._head.current_version = draft.version
+        self._head.last_commit_ms = draft.timestamp_ms
+        if self._progress and not draft.is_base:
+            self._progress(draft.num_added + draft.num_removed)
+
+    # -- a base
+
+    def _take_base_actions(self, base: BaseState, draft: _VersionDraft) -> None:
+        actions: list[Action] = [base.protocol, base.metadata, *base.app_transactions, *base.domain_metadata]
+        kept = {to_sql_text(action.domain) for action in actions if isinstance(action, DomainMetadata)}
+        # A domain removed while we did not look must not live on from the versions before the gap.
+        known = self._conn.all("select_domain_metadata", table_id=self._table_id, version=base.version)
+        gone = (from_sql_text(row["domain"]) for row in known if row["domain"] not in kept)
+        actions.extend(DomainMetadata(domain, "", removed=True) for domain in gone)
+        for ordinal, action in enumerate(actions):
+            self._take(action, draft, ordinal)
+        draft.num_actions = len(actions)
+
+    def _load_files(self, base: BaseState, draft: _VersionDraft) -> None:
+        for batch in base.files:
+            first_id = self._head.next_file_id
+            table = add_rows(
+                batch,
+                self._table_id,
+                base.version,
+                first_ordinal=draft.num_actions,
+                first_file_id=first_id,
+                records=self._records,
+            )
+            self._conn.insert("dl_add_files", table)
+            if self._bounds is not None:
+                ids = range(first_id, first_id + batch.num_rows)
+                self._bounds.insert(
+                    ids, table.column("stats").to_pylist(), table.column("partition_values").to_pylist()
+                )
+            records = table.column("num_records")
+            self._head.next_file_id += batch.num_rows
+            self._head.num_files += batch.num_rows
+            self._head.num_records += pc.sum(records).as_py() or 0
+            self._head.files_without_records += records.null_count
+            self._head.size_bytes += pc.sum(table.column("size")).as_py() or 0
+            self._total_added += batch.num_rows
+            draft.num_added += batch.num_rows
+            draft.num_actions += batch.num_rows
+            if self._progress:
+                self._progress(batch.num_rows)
+
+    def _load_tombstones(self, base: BaseState, draft: _VersionDraft) -> None:
+        for batch in base.tombstones:
+            table = tombstone_rows(batch, self._table_id, base.version, first_ordinal=draft.num_actions)
+            self._conn.insert("dl_remove_files", table)
+            draft.num_removed += batch.num_rows
+            draft.num_actions += batch.num_rows
+
+    def _close_all(self, version: int) -> None:
+        if not self._head.num_files:
+            return
+        self._closed[version] = self._conn.run("close_all_files", table_id=self._table_id, version=version)
+        if self._bounds is not None:
+            self._bounds.clear()
+        self._head.num_files = self._head.num_records = self._head.files_without_records = self._head.size_bytes = 0
+
+    # -- writing out
+
+    def _close_files(self) -> None:
+        closes, self._closes = self._closes, {}
+        nothing_in_sql = self._total_added == len(self._rows.adds)
+        if not closes or nothing_in_sql:
+            return
+        closed = self._conn.close_files(self._table_id, keys_to_close(closes))
+        for row in closed.select(["key_hash", "size", "num_records"]).to_pylist():
+            version = closes[row["key_hash"]]
+            self._closed[version] = self._closed.get(version, 0) + 1
+            self._head.count(-1, row["size"], row["num_records"])
+        if self._bounds is not None and closed.num_rows:
+            versions = [closes[hashed] for hashed in closed.column("key_hash").to_pylist()]
+            num_left = self._head.num_files - len(self._live)
+            self._bounds.remove(min(versions), max(versions), num_closed=closed.num_rows, num_left=num_left)
+
+    def _index_live_adds(self) -> None:
+        live, self._live = sorted(self._live.values()), {}
+        if self._bounds is None or not live:
+            return
+        columns = (self._rows.adds.column(name) for name in ("file_id", "stats", "partition_values"))
+        self._bounds.insert(*([column[row] for row in live] for column in columns))
+
+    def _write_versions(self) -> None:
+        drafts, self._versions = self._versions, []
+        if not drafts:
+            return
+        closed, self._closed = self._closed, {}
+        buffer = RowBuffer("dl_table_versions")
+        total_added = self._total_added - sum(draft.num_added for draft in drafts)
+        for draft in drafts:
+            total_added += draft.num_added
+            self._total_closed += closed.get(draft.version, 0)
+            info = draft.commit_info
+            value = info.value if info else {}
+            buffer.append(
+                table_id=self._table_id,
+                version=draft.version,
+                txn_id=_field(value, "txnId"),
+                committed_at_ms=draft.timestamp_ms,
+                operation=_field(value, "operation"),
+                operation_params=_field(value, "operationParameters"),
+                operation_metrics=_field(value, "operationMetrics"),
+                commit_info=info.text if info else None,
+                commit_info_ordinal=draft.commit_info_ordinal,
+                is_base=draft.is_base,
+                num_actions=draft.num_actions,
+                num_added_files=draft.num_added,
+                num_removed_files=draft.num_removed,
+                total_added=total_added,
+                total_closed=self._total_closed,
+                rendered_bytes=draft.size_bytes,
+            )
+        self._conn.insert(buffer.table, buffer.take())
+
+    def _read_totals(self) -> tuple[int, int]:
+        if self._is_new:
+            return 0, 0
+        row = self._conn.one("select_version", table_id=self._table_id, version=self._head.current_version)
+        return (row["total_added"], row["total_closed"]) if row else (0, 0)
+
+
+def _field(info: Mapping[str, object], name: str) -> str | None:
+    """A field of commitInfo for people who look with SQL: text as it is, anything else as JSON."""
+    value = info.get(name)
+    if value is None:
+        return None
+    return to_sql_text(value) if isinstance(value, str) else to_json(value)

@@ -1,0 +1,69 @@
+"""Column buffers: rows collected until one bulk insert, shaped by schema.sql."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+
+from deltalakedb.store.queries import arrow_types, table_columns
+
+KEYS_TO_CLOSE = pa.schema([("key_hash", pa.binary()), ("removed_version", pa.int64())])
+
+
+@cache
+def row_schema(table: str) -> pa.Schema:
+    """The Arrow shape of a table's rows."""
+    return pa.schema([(name, arrow_types()[name]) for name in table_columns()[table]])
+
+
+class RowBuffer:
+    """Rows of one table, kept as columns, so that they become Arrow without a copy per row."""
+
+    __slots__ = ("_columns", "_size", "table")
+
+    def __init__(self, table: str) -> None:
+        self.table = table
+        self._columns: dict[str, list[Any]] = {}
+        self._clear()
+
+    def __len__(self) -> int:
+        return self._size
+
+    def append(self, **values: Any) -> None:
+        for name, column in self._columns.items():
+            column.append(values[name])
+        self._size += 1
+
+    def column(self, name: str) -> list[Any]:
+        return self._columns[name]
+
+    def take(self) -> pa.Table:
+        """The rows so far, as Arrow; the buffer is empty afterwards."""
+        taken = pa.table(self._columns, schema=row_schema(self.table))
+        self._clear()
+        return taken
+
+    def _clear(self) -> None:
+        self._columns = {name: [] for name in table_columns()[self.table]}
+        self._size = 0
+
+
+def fill_columns(batch: pa.RecordBatch, table: str, **values: object) -> pa.Table:
+    """`batch` as rows of `table`: columns it lacks come from `values`, each an array or one value for all rows."""
+    schema = row_schema(table)
+    arrays = []
+    for field in schema:
+        value = values.get(field.name)
+        if isinstance(value, pa.Array):
+            arrays.append(value)
+        elif field.name in values:
+            arrays.append(pa.repeat(pa.scalar(value, type=field.type), batch.num_rows))
+        else:
+            arrays.append(batch.column(field.name))
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def keys_to_close(versions: Mapping[bytes, int]) -> pa.Table:
+    """What `Connection.close_files` takes: key hash -> the version that ends the file."""
+    return pa.table([list(versions.keys()), list(versions.values())], schema=KEYS_TO_CLOSE)
