@@ -1,0 +1,368 @@
+"""Owns the bounds of a file's columns: intervals that contain every value of the file, in a form databases can index.
+
+Numbers, dates (days) and timestamps (microseconds) are doubles rounded outwards; text is cut outwards to 64 bytes and
+never holds NUL or a surrogate, so it is stored as it is (escaping it would change its order). What is unknown is the
+interval of everything: (-inf, +inf), or ('', None) for text. A bound that cannot be read is unknown, never an error.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from deltalakedb.log.codec import to_json
+from deltalakedb.log.intervals import (
+    EMPTY,
+    POINT,
+    RANGE,
+    UNBOUNDED,
+    Doubles,
+    NumberColumn,
+    round_integers,
+    width_classes,
+)
+from deltalakedb.log.moments import Zone, parse_dates, parse_timestamps
+from deltalakedb.log.stats import count_or_none, load_stats, value_at
+from deltalakedb.log.text import from_sql_text
+from deltalakedb.log.text_bounds import lower_text_bound, upper_text_bound
+from deltalakedb.log.types import DataType, DecimalType, Leaf, PrimitiveType, StructType, leaf_columns
+
+__all__ = [
+    "BOUNDS_SCHEMA",
+    "EMPTY",
+    "POINT",
+    "RANGE",
+    "UNBOUNDED",
+    "Bound",
+    "BoundsColumn",
+    "FileBounds",
+    "bounds_columns",
+    "compute_bounds",
+    "compute_bounds_of_batch",
+]
+
+Kind: TypeAlias = Literal["number", "date", "timestamp", "text"]
+PartitionValues: TypeAlias = Mapping[str, str | None]
+
+MAX_COLUMNS: Final = 32
+# Statistics are cut to the millisecond, downwards; before 1970 some writers cut towards zero.
+_CUT_SLACK_US: Final = 999
+# Text without a zone means the zone of a session nobody recorded; no zone is farther from UTC than this.
+_ZONE_SLACK_US: Final = 18 * 3_600_000_000
+_NUMBERS: Final = frozenset({"byte", "short", "integer", "long", "float", "double", "boolean"})
+_BOOLEANS: Final = {"true": True, "false": False}
+_NOTHING: Final[dict[str, Any]] = {}
+
+BOUNDS_SCHEMA = pa.schema(
+    [
+        pa.field("width_class", pa.int32()),
+        pa.field("lower", pa.float64()),
+        pa.field("upper", pa.float64()),
+        pa.field("lower_text", pa.string()),
+        pa.field("upper_text", pa.string()),
+        pa.field("null_count", pa.int64()),
+    ]
+)
+
+
+class Bound(NamedTuple):
+    """One row of BOUNDS_SCHEMA. EMPTY: the file holds nothing but nulls here, and no lower or upper is given."""
+
+    width_class: int
+    lower: float | None
+    upper: float | None
+    lower_text: str | None
+    upper_text: str | None
+    null_count: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class BoundsColumn:
+    """A column that has bounds; `column_path` is the JSON array of its physical path."""
+
+    column_path: str
+    kind: Kind
+    type: DataType
+    is_partition: bool
+    is_float: bool
+    was_float32: bool = False
+
+    @property
+    def physical_path(self) -> tuple[str, ...]:
+        return tuple(json.loads(self.column_path))
+
+
+@dataclass(frozen=True, slots=True)
+class FileBounds:
+    """Bounds of many files, column by column: `columns[i]` is a batch of BOUNDS_SCHEMA aligned with the files."""
+
+    columns: list[pa.RecordBatch]
+    num_records: pa.Array
+    unreadable_stats: int
+
+    def bound(self, column: int, file: int) -> Bound:
+        batch = self.columns[column]
+        return Bound(*(batch.column(place)[file].as_py() for place in range(batch.num_columns)))
+
+
+def kind_of(data_type: DataType) -> Kind | None:
+    """The kind of bounds a type has; None for types without an order we keep."""
+    if isinstance(data_type, DecimalType):
+        return "number"
+    if not isinstance(data_type, PrimitiveType):
+        return None
+    if data_type.name in _NUMBERS:
+        return "number"
+    if data_type.name in ("timestamp", "timestamp_ntz"):
+        return "timestamp"
+    return {"date": "date", "string": "text"}.get(data_type.name)  # type: ignore[return-value]
+
+
+def bounds_columns(
+    schema: StructType, partition_columns: Sequence[str], configuration: Mapping[str, str | None]
+) -> list[BoundsColumn]:
+    """The columns worth bounds: every partition column, and those a writer gathers statistics of, at most 32."""
+    partitions: list[BoundsColumn] = []
+    data: list[BoundsColumn] = []
+    wanted = _wanted(configuration)
+    for position, leaf in enumerate(_data_leaves_first(schema, partition_columns)):
+        is_partition = len(leaf.path) == 1 and leaf.path[0] in partition_columns
+        kind = kind_of(leaf.type)
+        if kind is None or (kind == "text" and leaf.field.has_collation):
+            continue
+        column = _column(leaf, kind, is_partition)
+        if is_partition:
+            partitions.append(column)
+        elif len(data) < MAX_COLUMNS and wanted(leaf.path, position):
+            data.append(column)
+    return [*partitions, *data]
+
+
+def _data_leaves_first(schema: StructType, partition_columns: Sequence[str]) -> list[Leaf]:
+    """Data columns keep the positions by which writers count them; partition columns have no statistics."""
+    return sorted(leaf_columns(schema), key=lambda leaf: len(leaf.path) == 1 and leaf.path[0] in partition_columns)
+
+
+def _column(leaf: Leaf, kind: Kind, is_partition: bool) -> BoundsColumn:
+    name = leaf.type.name if isinstance(leaf.type, PrimitiveType) else ""
+    was_float32 = name == "float" or any(change.from_type == "float" for change in leaf.field.type_changes)
+    path = to_json(list(leaf.physical_path))
+    return BoundsColumn(path, kind, leaf.type, is_partition, name in ("float", "double"), was_float32)
+
+
+def _wanted(configuration: Mapping[str, str | None]) -> Any:
+    """Which leaves have statistics, by delta.dataSkippingStatsColumns or delta.dataSkippingNumIndexedCols."""
+    named = configuration.get("delta.dataSkippingStatsColumns")
+    if named:
+        chosen = [_split_name(name) for name in re.findall(r"(?:`(?:[^`]|``)*`|[^,`])+", named)]
+        return lambda path, _: any(_folded(path[: len(name)]) == _folded(name) for name in chosen if name)
+    try:
+        limit = int(configuration.get("delta.dataSkippingNumIndexedCols") or MAX_COLUMNS)
+    except ValueError:
+        limit = MAX_COLUMNS
+    return lambda _, position: limit < 0 or position < limit
+
+
+def _split_name(name: str) -> tuple[str, ...]:
+    parts = re.findall(r"`((?:[^`]|``)*)`|([^.`]+)", name.strip())
+    return tuple(quoted.replace("``", "`") if quoted else plain.strip() for quoted, plain in parts)
+
+
+def _folded(path: Sequence[str]) -> tuple[str, ...]:
+    return tuple(part.casefold() for part in path)
+
+
+def compute_bounds_of_batch(columns: Sequence[BoundsColumn], files: pa.RecordBatch) -> FileBounds:
+    """`compute_bounds` for a batch of FILES_SCHEMA."""
+    stats = [None if text is None else from_sql_text(text) for text in files.column("stats").to_pylist()]
+    parsed: dict[str | None, PartitionValues] = {None: _NOTHING}
+    partitions = files.column("partition_values").to_pylist()
+    for text in set(partitions).difference(parsed):
+        parsed[text] = json.loads(text)
+    return compute_bounds(columns, zip(stats, (parsed[text] for text in partitions), strict=True))
+
+
+def compute_bounds(columns: Sequence[BoundsColumn], files: Iterable[tuple[str | None, PartitionValues]]) -> FileBounds:
+    """The bounds of each column in each file, from its statistics and partition values.
+
+    Works column by column over all files given, so give them in batches of some thousands.
+    """
+    table = _StatsTable()
+    partitions = [table.add(stats, values) for stats, values in files]
+    counts = np.array(table.num_records, np.int64)
+    tight = np.array(table.tight, np.bool_)
+    batches = []
+    for column in columns:
+        if column.is_partition:
+            batches.append(_partition_batch(column, partitions, counts))
+            continue
+        path = column.physical_path
+        lows, highs = _pick(table.min_values, path), _pick(table.max_values, path)
+        null_count = _null_counts(_pick(table.null_count, path), counts, tight)
+        absent = np.array([low is None and high is None for low, high in zip(lows, highs, strict=True)], np.bool_)
+        empty = absent & (null_count == counts) & (counts >= 0)
+        build = _text_batch if column.kind == "text" else _number_batch
+        batches.append(build(column, lows, highs, empty, null_count))
+    return FileBounds(batches, pa.array(counts, mask=counts < 0), table.unreadable)
+
+
+class _StatsTable:
+    """The parts of many statistics strings, side by side; unknown counts are -1."""
+
+    def __init__(self) -> None:
+        self.min_values: list[dict[str, Any]] = []
+        self.max_values: list[dict[str, Any]] = []
+        self.null_count: list[dict[str, Any]] = []
+        self.num_records: list[int] = []
+        self.tight: list[bool] = []
+        self.unreadable = 0
+
+    def add(self, stats: str | None, partition_values: PartitionValues) -> PartitionValues:
+        value = load_stats(stats) if stats else None
+        if value is None:
+            self.unreadable += bool(stats)
+            value = _NOTHING
+        low, high, nulls = value.get("minValues"), value.get("maxValues"), value.get("nullCount")
+        records = count_or_none(value.get("numRecords"))
+        self.min_values.append(low if type(low) is dict else _NOTHING)
+        self.max_values.append(high if type(high) is dict else _NOTHING)
+        self.null_count.append(nulls if type(nulls) is dict else _NOTHING)
+        self.num_records.append(-1 if records is None else records)
+        self.tight.append(value.get("tightBounds") is not False)
+        return partition_values
+
+
+def _pick(values: list[dict[str, Any]], path: tuple[str, ...]) -> list[Any]:
+    if len(path) == 1:
+        name = path[0]
+        return [row.get(name) for row in values]
+    return [value_at(row, path) for row in values]
+
+
+def _null_counts(
+    raw: list[Any], num_records: npt.NDArray[np.int64], tight: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.int64]:
+    """Null counts, -1 where unknown; where bounds are not tight only "none" and "all" mean something."""
+    counts = np.array([n if type(n) is int and 0 <= n < 2**63 else -1 for n in raw], np.int64)
+    sensible = (num_records < 0) | (counts <= num_records)
+    return np.where(sensible & (tight | (counts == 0) | (counts == num_records)), counts, -1)
+
+
+def _number_batch(
+    column: BoundsColumn,
+    lows: list[Any],
+    highs: list[Any],
+    empty: npt.NDArray[np.bool_],
+    null_count: npt.NDArray[np.int64],
+) -> pa.RecordBatch:
+    lower, _ = _intervals(column, lows)
+    _, upper = _intervals(column, highs)
+    contradiction = lower > upper
+    if contradiction.any():
+        lower, upper = np.where(contradiction, -np.inf, lower), np.where(contradiction, np.inf, upper)
+    lower, upper = lower + 0.0, upper + 0.0  # no -0.0: it is the same number
+    classes = np.where(empty, EMPTY, width_classes(lower, upper))
+    return _batch(classes, null_count, numbers=(lower, upper), empty=empty)
+
+
+def _intervals(column: BoundsColumn, values: list[Any]) -> tuple[Doubles, Doubles]:
+    """The interval each value stands for."""
+    if column.kind == "number":
+        return _number_column(column).intervals(values)
+    if column.kind == "date":
+        days, readable = parse_dates(values)
+        return np.where(readable, days, -np.inf), np.where(readable, days, np.inf)
+    return _timestamp_intervals(column, values, slack_us=_CUT_SLACK_US)
+
+
+def _number_column(column: BoundsColumn) -> NumberColumn:
+    digits = column.type.precision if isinstance(column.type, DecimalType) else 38
+    return NumberColumn(is_float=column.is_float, was_float32=column.was_float32 and column.is_float, digits=digits)
+
+
+def _timestamp_intervals(column: BoundsColumn, values: Sequence[Any], *, slack_us: int) -> tuple[Doubles, Doubles]:
+    micros, zone = parse_timestamps(values)
+    lower, upper = micros - (micros < 0) * slack_us, micros + slack_us
+    readable = zone != Zone.UNREADABLE
+    if column.type == PrimitiveType("timestamp"):
+        local = zone == Zone.NONE
+        lower, upper = lower - local * _ZONE_SLACK_US, upper + local * _ZONE_SLACK_US
+    else:
+        readable &= zone != Zone.OFFSET
+    return (
+        np.where(readable, round_integers(lower)[0], -np.inf),
+        np.where(readable, round_integers(upper)[1], np.inf),
+    )
+
+
+def _text_batch(
+    _: BoundsColumn,
+    lows: list[Any],
+    highs: list[Any],
+    empty: npt.NDArray[np.bool_],
+    null_count: npt.NDArray[np.int64],
+) -> pa.RecordBatch:
+    lower = [lower_text_bound(low) if type(low) is str else "" for low in lows]
+    upper = [upper_text_bound(high) if type(high) is str else None for high in highs]
+    classes = []
+    for place, (low, high) in enumerate(zip(lower, upper, strict=True)):
+        if high is not None and low > high:
+            lower[place], upper[place] = "", None
+        classes.append(POINT if low == high else RANGE)
+    return _batch(np.where(empty, EMPTY, np.array(classes)), null_count, texts=(lower, upper), empty=empty)
+
+
+def _partition_batch(
+    column: BoundsColumn, partitions: list[PartitionValues], num_records: npt.NDArray[np.int64]
+) -> pa.RecordBatch:
+    """A partition value is both ends; an absent one is unknown, a null one says that all rows are null."""
+    (name,) = column.physical_path
+    places: dict[Any, int] = {}
+    codes = np.array([places.setdefault(row.get(name, ...), len(places)) for row in partitions], np.int64)
+    values = [None if value is ... else value for value in places]
+    is_null = np.array([value is None or value == "" for value in places], np.bool_)[codes]
+    absent = np.array([value is ... for value in places], np.bool_)[codes]
+    null_count = np.where(absent, -1, np.where(is_null, np.maximum(num_records, 1), 0))
+    if column.kind == "text":
+        lower = [lower_text_bound(value) if value else "" for value in values]
+        upper = [upper_text_bound(value, exact=True) if value else None for value in values]
+        texts = [lower[code] for code in codes], [upper[code] for code in codes]
+        points = np.array([POINT if low == high else RANGE for low, high in zip(lower, upper, strict=True)], np.int64)
+        return _batch(np.where(is_null, EMPTY, points[codes]), null_count, texts=texts, empty=is_null)
+    lows, highs = _partition_intervals(column, values)
+    lows, highs = lows + 0.0, highs + 0.0
+    classes = np.where(is_null, EMPTY, width_classes(lows, highs)[codes])
+    return _batch(classes, null_count, numbers=(lows[codes], highs[codes]), empty=is_null)
+
+
+def _partition_intervals(column: BoundsColumn, values: list[str | None]) -> tuple[Doubles, Doubles]:
+    if column.type == PrimitiveType("boolean"):
+        return _intervals(column, [None if value is None else _BOOLEANS.get(value.lower()) for value in values])
+    if column.kind == "timestamp":
+        return _timestamp_intervals(column, values, slack_us=0)
+    return _intervals(column, values)
+
+
+def _batch(
+    classes: npt.NDArray[Any],
+    null_count: npt.NDArray[np.int64],
+    *,
+    empty: npt.NDArray[np.bool_],
+    numbers: tuple[Doubles, Doubles] | None = None,
+    texts: tuple[list[str], list[str | None]] | None = None,
+) -> pa.RecordBatch:
+    count = len(classes)
+    nothing: list[pa.Array] = [pa.nulls(count, pa.float64())] * 2 + [pa.nulls(count, pa.string())] * 2
+    if numbers is not None:
+        nothing[:2] = [pa.array(ends, pa.float64(), mask=empty) for ends in numbers]
+    if texts is not None:
+        nothing[2:] = [pa.array(ends, pa.string(), mask=empty) for ends in texts]
+    counts = pa.array(null_count, pa.int64(), mask=null_count < 0)
+    return pa.record_batch([pa.array(classes, pa.int32()), *nothing, counts], schema=BOUNDS_SCHEMA)

@@ -1,0 +1,137 @@
+"""Owns the rounding of exact values to intervals of doubles that contain them, and the width class of an interval."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Doubles: TypeAlias = npt.NDArray[np.float64]
+
+POINT: Final = -5000  # lower == upper
+UNBOUNDED: Final = 5000  # an end is infinite
+EMPTY: Final = 5001  # no value but null
+RANGE: Final = 0  # text that is not a point: text has no widths
+
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?", re.ASCII)
+_SPECIAL: Final = {
+    "Infinity": math.inf,
+    "+Infinity": math.inf,
+    "inf": math.inf,
+    "-Infinity": -math.inf,
+    "-inf": -math.inf,
+}
+_EXACT_DIGITS: Final = 15  # every decimal of so many digits has a double of its own
+_EXACT_INTEGER: Final = 2.0**53
+
+
+def round_exact(value: int | Decimal) -> tuple[float, float]:
+    """The tightest doubles around an exact number (Python compares int and Decimal with float exactly)."""
+    try:
+        near = float(value)
+    except OverflowError:
+        return (-math.inf, -_LARGEST) if value < 0 else (_LARGEST, math.inf)
+    if math.isinf(near):
+        return (near, -_LARGEST) if near < 0 else (_LARGEST, near)
+    lower = near if near <= value else math.nextafter(near, -math.inf)
+    upper = near if near >= value else math.nextafter(near, math.inf)
+    return lower, upper
+
+
+_LARGEST: Final = math.nextafter(math.inf, 0)
+
+
+def round_integers(values: npt.NDArray[np.int64]) -> tuple[Doubles, Doubles]:
+    """`round_exact` for a column of integers."""
+    near = values.astype(np.float64)
+    if not len(values) or np.abs(near).max() <= _EXACT_INTEGER:
+        return near, near
+    too_large = near >= 2.0**63
+    back = np.where(too_large, 0, near).astype(np.int64)
+    lower = np.where(too_large | (back > values), np.nextafter(near, -np.inf), near)
+    upper = np.where(~too_large & (back < values), np.nextafter(near, np.inf), near)
+    return lower, upper
+
+
+class NumberColumn:
+    """How a column's numbers in statistics become intervals; decided once by the column's type."""
+
+    __slots__ = ("_digits", "_is_float", "_was_float32")
+
+    def __init__(self, *, is_float: bool, was_float32: bool, digits: int) -> None:
+        self._is_float = is_float
+        self._was_float32 = was_float32
+        self._digits = digits
+
+    def interval(self, value: Any) -> tuple[float, float]:
+        """The interval of one value as JSON or a partition gave it; all numbers when it is unknown."""
+        if isinstance(value, str):
+            if self._is_float and value in _SPECIAL:
+                return _SPECIAL[value], _SPECIAL[value]
+            if not _NUMBER.fullmatch(value) or len(value) > 400:
+                return -math.inf, math.inf
+            exact = Decimal(value)
+            return self.interval(float(exact)) if self._is_float else round_exact(exact)
+        if isinstance(value, int) and not (self._is_float and abs(value) < 2**1000):
+            return round_exact(value)
+        if not isinstance(value, int | float):
+            return -math.inf, math.inf
+        lower, upper = self._floats(np.array([float(value)]))
+        return float(lower[0]), float(upper[0])
+
+    def intervals(self, values: Sequence[Any]) -> tuple[Doubles, Doubles]:
+        """`interval` for a column; None is unknown."""
+        unknown = np.array([value is None for value in values], np.bool_)
+        try:
+            column = np.array([0 if value is None else value for value in values])
+        except (ValueError, OverflowError):
+            column = np.array([], object)
+        kind = column.dtype.kind if column.ndim == 1 else "O"
+        if kind in "ib" and not self._is_float:
+            lower, upper = round_integers(column.astype(np.int64))
+        elif kind in "ibf":
+            lower, upper = self._floats(column.astype(np.float64))
+        else:
+            pairs = np.array([self.interval(value) for value in values], np.float64).reshape(-1, 2)
+            lower, upper = pairs[:, 0], pairs[:, 1]
+        if unknown.any():
+            return np.where(unknown, -np.inf, lower), np.where(unknown, np.inf, upper)
+        return lower, upper
+
+    def _floats(self, values: Doubles) -> tuple[Doubles, Doubles]:
+        nan = np.isnan(values)
+        if not self._is_float:
+            # The JSON parser has rounded a decimal to the nearest double: step outwards unless it cannot have.
+            exact = np.zeros(len(values), np.bool_)
+            if self._digits <= _EXACT_DIGITS:
+                exact = (values == np.trunc(values)) & (np.abs(values) < 10.0**_EXACT_DIGITS)
+            lower = np.where(exact, values, np.nextafter(values, -np.inf))
+            upper = np.where(exact, values, np.nextafter(values, np.inf))
+        elif self._was_float32:
+            # "0.1" stands for the float 0.1f = 0.10000000149..., or, after widening, for the double 0.1.
+            with np.errstate(over="ignore"):
+                narrow = values.astype(np.float32).astype(np.float64)
+            lower, upper = np.minimum(values, narrow), np.maximum(values, narrow)
+        else:
+            lower = upper = values
+        if nan.any():
+            return np.where(nan, -np.inf, lower), np.where(nan, np.inf, upper)
+        return lower, upper
+
+
+def width_classes(lower: Doubles, upper: Doubles) -> npt.NDArray[np.int32]:
+    """The class c of each interval, with upper - lower <= 2**c.
+
+    Rounding the subtraction cannot break that: it is monotone, and 2**c is a double.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        width = upper - lower
+        classes = np.frexp(width)[1].astype(np.int32)
+    classes[lower == upper] = POINT
+    classes[~np.isfinite(width)] = UNBOUNDED
+    return classes

@@ -1,0 +1,191 @@
+"""Owns dates and timestamps as text: one at a time for any spelling, a column at a time for the usual ones.
+
+Days and microseconds count from 1970-01-01 in the proleptic Gregorian calendar, beyond the years Python knows too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+US_PER_SECOND: Final = 1_000_000
+US_PER_DAY: Final = 86_400 * US_PER_SECOND
+_LIMIT_US: Final = 2**62  # farther moments are "unknown" instead of an overflow
+
+_DATE = re.compile(r"([+-]?\d{4,6})-(\d{2})-(\d{2})", re.ASCII)
+_TIMESTAMP = re.compile(
+    _DATE.pattern + r"(?:[T ](\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?\s?(Z|UTC|[+-]\d{2}:?\d{2})?)?", re.ASCII
+)
+
+
+class Zone(IntEnum):
+    """What a timestamp's text says about its zone."""
+
+    NONE = 0
+    UTC = 1
+    OFFSET = 2
+    UNREADABLE = 3
+
+
+class Moment(NamedTuple):
+    micros: int
+    zone: Zone
+
+
+def days_from_civil(year: Any, month: Any, day: Any) -> Any:
+    """Days since 1970-01-01; for numbers and for whole arrays."""
+    year = year - (month <= 2)
+    era = year // 400
+    year_of_era = year - era * 400
+    day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    return era * 146097 + year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year - 719468
+
+
+def _days_in_month(year: Any, month: Any) -> Any:
+    leap = (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))
+    return 30 + ((month + month // 8) % 2) - (month == 2) * (2 - leap * 1)
+
+
+def parse_date(text: str) -> int | None:
+    """Days since the epoch, or None for what is no date."""
+    match = _DATE.fullmatch(text)
+    return None if match is None else _days(match)
+
+
+def _days(match: re.Match[str]) -> int | None:
+    year, month, day = int(match[1]), int(match[2]), int(match[3])
+    if not 1 <= month <= 12 or not 1 <= day <= _days_in_month(year, month):
+        return None
+    return int(days_from_civil(year, month, day))
+
+
+def parse_timestamp(text: str) -> Moment | None:
+    """Microseconds since the epoch (cut, never rounded), or None for what is no timestamp; a date is its midnight."""
+    match = _TIMESTAMP.fullmatch(text)
+    days = None if match is None else _days(match)
+    if match is None or days is None:
+        return None
+    hour, minute, second = int(match[4] or 0), int(match[5] or 0), int(match[6] or 0)
+    if hour > 23 or minute > 59 or second > 59:
+        return None
+    micros = days * US_PER_DAY + ((hour * 60 + minute) * 60 + second) * US_PER_SECOND
+    micros += int(((match[7] or "") + "000000")[:6])
+    zone, suffix = Zone.NONE, match[8]
+    if suffix in ("Z", "UTC"):
+        zone = Zone.UTC
+    elif suffix:
+        offset = int(suffix[1:3]) * 60 + int(suffix[-2:])
+        micros -= (-offset if suffix[0] == "-" else offset) * 60 * US_PER_SECOND
+        zone = Zone.OFFSET if offset else Zone.UTC
+    return Moment(micros, zone) if abs(micros) < _LIMIT_US else None
+
+
+class Moments(NamedTuple):
+    """A parsed column; where `zone` is UNREADABLE the number means nothing."""
+
+    micros: npt.NDArray[np.int64]
+    zone: npt.NDArray[np.int8]
+
+
+def parse_timestamps(texts: Sequence[Any]) -> Moments:
+    """A column of timestamps; what is no string is unreadable."""
+    count = len(texts)
+    micros = np.zeros(count, np.int64)
+    zone = np.full(count, Zone.UNREADABLE, np.int8)
+    left: Any = range(count)
+    matrix = _ascii_matrix(texts)
+    if matrix is not None:
+        lengths = (matrix != 0).sum(axis=1)
+        for length in np.unique(lengths):
+            if 19 <= length <= 35:
+                _parse_shape(matrix, np.flatnonzero(lengths == length), int(length), micros, zone)
+        left = np.flatnonzero((zone == Zone.UNREADABLE) & (lengths > 0)).tolist()
+    for index in left:
+        text = texts[index]
+        moment = parse_timestamp(text) if isinstance(text, str) else None
+        if moment is not None:
+            micros[index], zone[index] = moment
+    return Moments(micros, zone)
+
+
+def parse_dates(texts: Sequence[Any]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """A column of dates as days, and which of them could be read."""
+    known: dict[Any, int | None] = {}
+    days: list[int] = []
+    readable: list[bool] = []
+    for text in texts:
+        if not isinstance(text, str):
+            parsed = None
+        elif text in known:
+            parsed = known[text]
+        else:
+            parsed = known[text] = parse_date(text)
+        days.append(parsed or 0)
+        readable.append(parsed is not None)
+    return np.array(days, np.float64), np.array(readable, np.bool_)
+
+
+def _ascii_matrix(texts: Sequence[Any]) -> npt.NDArray[np.uint8] | None:
+    """One row of bytes per text; None when the column is not all short ASCII text or nothing."""
+    try:
+        packed = np.array([text or "" for text in texts], dtype="S36")
+    except (UnicodeEncodeError, ValueError, TypeError, SystemError):
+        return None
+    return packed.view(np.uint8).reshape(len(texts), 36)
+
+
+def _parse_shape(
+    matrix: npt.NDArray[np.uint8],
+    rows: npt.NDArray[np.intp],
+    length: int,
+    micros: npt.NDArray[np.int64],
+    zone: npt.NDArray[np.int8],
+) -> None:
+    """Parse the rows that are spelled like the first of them; the others are left as they were."""
+    chars = matrix if len(rows) == len(matrix) else matrix[rows]
+    first = chars[0]
+    suffix = 1 if first[length - 1] == ord("Z") else 6 if length >= 25 and first[length - 3] == ord(":") else 0
+    fraction = length - 19 - suffix
+    if fraction == 1 or not 0 <= fraction <= 10:
+        return
+    digits = chars.astype(np.int64) - ord("0")
+    good = (chars[:, 4] == ord("-")) & (chars[:, 7] == ord("-"))
+    good &= (chars[:, 10] == ord("T")) | (chars[:, 10] == ord(" "))
+    good &= (chars[:, 13] == ord(":")) & (chars[:, 16] == ord(":"))
+    year, month, day = _number(digits, 0, 4), _number(digits, 5, 7), _number(digits, 8, 10)
+    hour, minute, second = _number(digits, 11, 13), _number(digits, 14, 16), _number(digits, 17, 19)
+    places = [0, 1, 2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18, *range(20, 19 + fraction)]
+    total = days_from_civil(year, month, day) * US_PER_DAY + ((hour * 60 + minute) * 60 + second) * US_PER_SECOND
+    if fraction:
+        good &= chars[:, 19] == ord(".")
+        kept = min(fraction - 1, 6)
+        total += _number(digits, 20, 20 + kept) * 10 ** (6 - kept)
+    found: Any = Zone.NONE
+    if suffix == 1:
+        good &= chars[:, length - 1] == ord("Z")
+        found = Zone.UTC
+    elif suffix == 6:
+        sign, tens = chars[:, length - 6], length - 5
+        good &= ((sign == ord("+")) | (sign == ord("-"))) & (chars[:, length - 3] == ord(":"))
+        offset = _number(digits, tens, tens + 2) * 60 + _number(digits, length - 2, length)
+        total -= np.where(sign == ord("-"), -offset, offset) * 60 * US_PER_SECOND
+        found = np.where(offset == 0, Zone.UTC, Zone.OFFSET)
+        places += [tens, tens + 1, length - 2, length - 1]
+    chosen = digits[:, places]
+    good &= ((chosen >= 0) & (chosen <= 9)).all(axis=1)
+    good &= (month >= 1) & (month <= 12) & (day >= 1) & (day <= _days_in_month(year, month))
+    good &= (hour <= 23) & (minute <= 59) & (second <= 59)
+    micros[rows] = np.where(good, total, micros[rows])
+    zone[rows] = np.where(good, found, zone[rows])
+
+
+def _number(digits: npt.NDArray[np.int64], start: int, stop: int) -> npt.NDArray[np.int64]:
+    number = digits[:, start].copy()
+    for place in range(start + 1, stop):
+        number = number * 10 + digits[:, place]
+    return number

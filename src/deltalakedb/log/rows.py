@@ -1,0 +1,127 @@
+"""Owns the way between file actions and the Arrow rows of FILES_SCHEMA and TOMBSTONES_SCHEMA."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from deltalakedb.log.actions import AddFile, RemoveFile
+from deltalakedb.log.codec import deletion_vector_from_json, deletion_vector_to_json, to_json
+from deltalakedb.log.text import from_sql_text, to_sql_text
+from deltalakedb.log.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA
+
+
+def adds_to_batch(adds: Iterable[AddFile]) -> pa.RecordBatch:
+    """One row of FILES_SCHEMA for each add."""
+    rows = [add_to_row(add) for add in adds]
+    return pa.RecordBatch.from_pylist(rows, schema=FILES_SCHEMA)
+
+
+def removes_to_batch(removes: Iterable[RemoveFile]) -> pa.RecordBatch:
+    """One row of TOMBSTONES_SCHEMA for each remove."""
+    rows = [remove_to_row(remove) for remove in removes]
+    return pa.RecordBatch.from_pylist(rows, schema=TOMBSTONES_SCHEMA)
+
+
+def adds_from_batch(batch: pa.RecordBatch) -> Iterator[AddFile]:
+    """The inverse of `adds_to_batch`."""
+    return (add_from_row(row) for row in batch.to_pylist())
+
+
+def removes_from_batch(batch: pa.RecordBatch) -> Iterator[RemoveFile]:
+    """The inverse of `removes_to_batch`."""
+    return (remove_from_row(row) for row in batch.to_pylist())
+
+
+def add_to_row(add: AddFile) -> dict[str, Any]:
+    return {
+        "path": to_sql_text(add.path),
+        "partition_values": to_json(dict(add.partition_values)),
+        "size": add.size,
+        "modification_time": add.modification_time,
+        "data_change": add.data_change,
+        "stats": _text(add.stats),
+        "clustering_provider": _text(add.clustering_provider),
+        **_shared(add),
+    }
+
+
+def remove_to_row(remove: RemoveFile) -> dict[str, Any]:
+    return {
+        "path": to_sql_text(remove.path),
+        "data_change": remove.data_change,
+        "deletion_timestamp": remove.deletion_timestamp,
+        "extended_file_metadata": remove.extended_file_metadata,
+        "partition_values": _map(remove.partition_values),
+        "size": remove.size,
+        "stats": _text(remove.stats),
+        **_shared(remove),
+    }
+
+
+def _shared(file: AddFile | RemoveFile) -> dict[str, Any]:
+    return {
+        "tags": _map(file.tags),
+        "deletion_vector": None if file.deletion_vector is None else deletion_vector_to_json(file.deletion_vector),
+        "base_row_id": file.base_row_id,
+        "default_row_commit_version": file.default_row_commit_version,
+        "extra": file.extra,
+    }
+
+
+def add_from_row(row: Mapping[str, Any]) -> AddFile:
+    vector = row["deletion_vector"]
+    return AddFile(
+        path=from_sql_text(row["path"]),
+        partition_values=json.loads(row["partition_values"]),
+        size=row["size"],
+        modification_time=row["modification_time"],
+        data_change=row["data_change"],
+        stats=_from_text(row["stats"]),
+        tags=_from_map(row["tags"]),
+        deletion_vector=None if vector is None else deletion_vector_from_json(vector),
+        base_row_id=row["base_row_id"],
+        default_row_commit_version=row["default_row_commit_version"],
+        clustering_provider=_from_text(row["clustering_provider"]),
+        extra=row["extra"] or "",
+    )
+
+
+def remove_from_row(row: Mapping[str, Any]) -> RemoveFile:
+    vector = row["deletion_vector"]
+    return RemoveFile(
+        path=from_sql_text(row["path"]),
+        data_change=row["data_change"],
+        deletion_timestamp=row["deletion_timestamp"],
+        extended_file_metadata=row["extended_file_metadata"],
+        partition_values=_from_map(row["partition_values"]),
+        size=row["size"],
+        stats=_from_text(row["stats"]),
+        tags=_from_map(row["tags"]),
+        deletion_vector=None if vector is None else deletion_vector_from_json(vector),
+        base_row_id=row["base_row_id"],
+        default_row_commit_version=row["default_row_commit_version"],
+        extra=row["extra"] or "",
+    )
+
+
+def _text(text: str | None) -> str | None:
+    return None if text is None else to_sql_text(text)
+
+
+def _from_text(text: str | None) -> str | None:
+    return None if text is None else from_sql_text(text)
+
+
+def _map(values: Mapping[str, str | None] | None) -> str | None:
+    return None if values is None else to_json(dict(values))
+
+
+def _from_map(text: str | None) -> Mapping[str, str | None] | None:
+    if text is None:
+        return None
+    values: Mapping[str, str | None] = json.loads(text)
+    return values
