@@ -1,0 +1,170 @@
+"""The seam between the store and its engines: what a connection and a store can do, and what they share."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import lru_cache
+from typing import Any, Literal, Protocol
+
+import pyarrow as pa
+
+from deltalakedb.exceptions import StoreError
+from deltalakedb.store.queries import Dialect, Statement, named, spell
+
+LIVE = 2**63 - 1
+"""`removed_version` while a file is live, `until_ms` while a name is current."""
+
+EngineName = Literal["sqlite", "duckdb", "postgres"]
+SchemaMode = Literal["create_if_missing", "error", "manual"]
+Row = dict[str, Any]
+
+
+class UndefinedTableError(StoreError):
+    """The database has no such table: it was never migrated."""
+
+
+class DuplicateRowError(StoreError):
+    """A unique key is taken; `constraint` names the index, or its table where the engine says no more."""
+
+    def __init__(self, message: str, constraint: str = "") -> None:
+        self.constraint = constraint
+        super().__init__(message)
+
+
+class Connection(Protocol):
+    """One open transaction. Queries are named ones of queries.sql; parameters are named."""
+
+    def all(self, query: str, **parameters: Any) -> list[Row]: ...
+
+    def one(self, query: str, **parameters: Any) -> Row | None: ...
+
+    def run(self, query: str, **parameters: Any) -> int:
+        """Run a change; how many rows it touched."""
+        ...
+
+    def run_many(self, query: str, rows: Sequence[Mapping[str, Any]]) -> None: ...
+
+    def arrow(self, query: str, **parameters: Any) -> pa.Table: ...
+
+    def sql(self, text: str, **parameters: Any) -> list[Row]:
+        """Generated SQL, with `:name` parameters and bare table names."""
+        ...
+
+    def sql_arrow(self, text: str, **parameters: Any) -> pa.Table: ...
+
+    def script(self, statements: Sequence[str]) -> None:
+        """Run statements of a migration, already in the engine's spelling."""
+        ...
+
+    def insert(self, table: str, rows: pa.Table | pa.RecordBatch) -> None:
+        """Bulk insert; the columns of `rows` are columns of `table`."""
+        ...
+
+    def close_files(self, table_id: int, closes: pa.Table) -> pa.Table:
+        """Mark the live rows of keys (key_hash) as removed (removed_version); key_hash, file_id, size, num_records of those closed."""
+        ...
+
+    def has_table(self, name: str) -> bool: ...
+
+    def lock_schema(self) -> None:
+        """Keep every other process from migrating until this transaction ends."""
+        ...
+
+    def now_ms(self) -> int:
+        """The database's clock."""
+        ...
+
+    @property
+    def dialect(self) -> Dialect: ...
+
+
+class Store(Protocol):
+    """A database that holds logs."""
+
+    @property
+    def name(self) -> EngineName: ...
+
+    @property
+    def dialect(self) -> Dialect: ...
+
+    def read(self, *, single: bool = False) -> AbstractContextManager[Connection]:
+        """One consistent snapshot. `single` promises one query at most, and saves the round trips of a transaction."""
+        ...
+
+    def write(self) -> AbstractContextManager[Connection]:
+        """One transaction: committed when the block is left normally, rolled back when by an exception."""
+        ...
+
+    def select(self, text: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
+        """A user's own query: one SELECT, on a connection that cannot write."""
+        ...
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> "Store": ...
+
+    def __exit__(self, *exc_info: object) -> None: ...
+
+
+@lru_cache(maxsize=512)
+def _spelled(text: str, dialect: Dialect) -> Statement:
+    return spell(text, dialect)
+
+
+class Session(ABC):
+    """What the engines' connections share: finding and spelling queries, and shaping rows."""
+
+    dialect: Dialect
+
+    @abstractmethod
+    def fetch(self, statement: str, parameters: Mapping[str, Any]) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Column names and rows."""
+
+    @abstractmethod
+    def fetch_arrow(self, statement: str, parameters: Mapping[str, Any]) -> pa.Table: ...
+
+    @abstractmethod
+    def execute(self, statement: str, parameters: Mapping[str, Any]) -> int:
+        """Run a change; how many rows it touched."""
+
+    @abstractmethod
+    def execute_many(self, statement: str, rows: Sequence[Mapping[str, Any]]) -> None: ...
+
+    def all(self, query: str, **parameters: Any) -> list[Row]:
+        return self._rows(named(query, self.dialect), parameters)
+
+    def one(self, query: str, **parameters: Any) -> Row | None:
+        rows = self._rows(named(query, self.dialect), parameters)
+        return rows[0] if rows else None
+
+    def run(self, query: str, **parameters: Any) -> int:
+        return self.execute(_checked(named(query, self.dialect), parameters), parameters)
+
+    def run_many(self, query: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        if rows:
+            self.execute_many(_checked(named(query, self.dialect), rows[0]), rows)
+
+    def arrow(self, query: str, **parameters: Any) -> pa.Table:
+        return self.fetch_arrow(_checked(named(query, self.dialect), parameters), parameters)
+
+    def sql(self, text: str, **parameters: Any) -> list[Row]:
+        return self._rows(_spelled(text, self.dialect), parameters)
+
+    def sql_arrow(self, text: str, **parameters: Any) -> pa.Table:
+        return self.fetch_arrow(_checked(_spelled(text, self.dialect), parameters), parameters)
+
+    def script(self, statements: Sequence[str]) -> None:
+        for statement in statements:
+            self.execute(statement, {})
+
+    def _rows(self, statement: Statement, parameters: Mapping[str, Any]) -> list[Row]:
+        names, rows = self.fetch(_checked(statement, parameters), parameters)
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def _checked(statement: Statement, parameters: Mapping[str, Any]) -> str:
+    """The text, when exactly its parameters are given: engines disagree about too many and too few."""
+    if statement.parameters != parameters.keys():
+        wanted, given = sorted(statement.parameters), sorted(parameters)
+        raise TypeError(f"the query takes {wanted}, not {given}")
+    return statement.text

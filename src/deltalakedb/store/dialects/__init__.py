@@ -1,0 +1,1 @@
+"""One module per engine, and the pool two of them share."""

@@ -1,0 +1,220 @@
+"""DuckDB: short read-write handles under an exclusive lock file, one kept read-only handle per process and file."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import duckdb
+import pyarrow as pa
+
+from deltalakedb.exceptions import NotADatabaseError, StoreBusyError, StoreError, redact
+from deltalakedb.store.connection import (
+    LIVE,
+    Connection,
+    DuplicateRowError,
+    EngineName,
+    SchemaMode,
+    Session,
+    UndefinedTableError,
+)
+from deltalakedb.store.dialects.duckdb_file import DuckdbFile, is_locked
+from deltalakedb.store.queries import Dialect, spell
+
+DIALECT = Dialect(name="duckdb", parameter="$%s")
+
+
+class DuckdbSession(Session):
+    """One transaction on a DuckDB cursor."""
+
+    dialect = DIALECT
+
+    def __init__(self, cursor: duckdb.DuckDBPyConnection, where: str) -> None:
+        self._cursor = cursor
+        self._where = where
+
+    def fetch(self, statement: str, parameters: Mapping[str, Any]) -> tuple[list[str], list[tuple[Any, ...]]]:
+        try:
+            self._cursor.execute(statement, dict(parameters))
+            rows = self._cursor.fetchall()
+        except duckdb.Error as error:
+            _raise(error, self._where)
+        return [column[0] for column in self._cursor.description or ()], rows
+
+    def fetch_arrow(self, statement: str, parameters: Mapping[str, Any]) -> pa.Table:
+        try:
+            return self._cursor.execute(statement, dict(parameters)).to_arrow_table()
+        except duckdb.Error as error:
+            _raise(error, self._where)
+
+    def execute(self, statement: str, parameters: Mapping[str, Any]) -> int:
+        try:
+            rows = self._cursor.execute(statement, dict(parameters)).fetchall()
+        except duckdb.Error as error:
+            _raise(error, self._where)
+        # A change answers with one row: how many rows it touched.
+        return int(rows[0][0]) if rows and isinstance(rows[0][0], int) else 0
+
+    def execute_many(self, statement: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        for row in rows:
+            self.execute(statement, row)
+
+    def insert(self, table: str, rows: pa.Table | pa.RecordBatch) -> None:
+        columns = ", ".join(rows.schema.names)
+        with self._registered("rows_to_insert", rows):
+            self.execute(f"insert into {table} ({columns}) select {columns} from rows_to_insert", {})
+
+    def close_files(self, table_id: int, closes: pa.Table) -> pa.Table:
+        with self._registered("files_to_close", closes):
+            return self.fetch_arrow(
+                "update dl_add_files set removed_version = c.removed_version from files_to_close c "
+                "where dl_add_files.table_id = $table_id and dl_add_files.removed_version = $live "
+                "and dl_add_files.key_hash = c.key_hash "
+                "returning dl_add_files.key_hash, dl_add_files.file_id, dl_add_files.size, dl_add_files.num_records",
+                {"table_id": table_id, "live": LIVE},
+            )
+
+    def has_table(self, name: str) -> bool:
+        _, rows = self.fetch("select 1 from duckdb_tables() where table_name = $name", {"name": name})
+        return bool(rows)
+
+    def lock_schema(self) -> None:
+        """The exclusive lock file has locked the whole database already."""
+
+    def now_ms(self) -> int:
+        # An embedded database has no clock but its process's.
+        return time.time_ns() // 1_000_000
+
+    @contextmanager
+    def _registered(self, name: str, rows: pa.Table | pa.RecordBatch) -> Iterator[None]:
+        table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+        self._cursor.register(name, table)
+        try:
+            yield
+        finally:
+            self._cursor.unregister(name)
+
+
+class DuckdbStore:
+    """A DuckDB file."""
+
+    name: EngineName = "duckdb"
+    dialect = DIALECT
+
+    def __init__(self, path: str | Path, *, schema: SchemaMode, busy_timeout_seconds: float) -> None:
+        self.path = Path(path).absolute()
+        self._where = f"DuckDB database {self.path}"
+        self._may_create = schema == "create_if_missing"
+        self._busy_timeout_seconds = busy_timeout_seconds
+        self._closed = False
+        _check_file(self.path)
+        if not self._may_create and not self.path.exists():
+            raise StoreError(f"{self._where} does not exist")
+        self._file = DuckdbFile.of(self.path)
+
+    def __repr__(self) -> str:
+        return f"DuckdbStore({str(self.path)!r})"
+
+    def __enter__(self) -> "DuckdbStore":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._file.leave()
+
+    @contextmanager
+    def read(self, *, single: bool = False) -> Iterator[Connection]:
+        with self._reading() as cursor:
+            session = DuckdbSession(cursor, self._where)
+            if not single:
+                session.execute("begin transaction read only", {})
+            yield session
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        file = self._usable()
+        with _translated(self._where), file.exclusive(self._busy_timeout_seconds) as handle:
+            session = DuckdbSession(handle, self._where)
+            session.execute("begin transaction", {})
+            yield session
+            session.execute("commit", {})
+
+    def select(self, text: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
+        spelled = spell(text, DIALECT).text if parameters else text
+        try:
+            kinds = [statement.type for statement in duckdb.extract_statements(spelled)]
+        except duckdb.Error as error:
+            _raise(error, self._where)
+        if kinds != [duckdb.StatementType.SELECT]:
+            raise StoreError("only one SELECT statement can be run here")
+        # The handle is read-only, without access to files or the network, and its configuration is locked.
+        with self._reading() as cursor:
+            return DuckdbSession(cursor, self._where).fetch_arrow(spelled, parameters or {})
+
+    @contextmanager
+    def _reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        file = self._usable()
+        if self._may_create and not self.path.exists():
+            # A database nobody has written to yet is an empty one, not an error.
+            raise UndefinedTableError(f"{self._where} does not exist yet")
+        with _translated(self._where), file.shared(self._busy_timeout_seconds) as handle:
+            cursor = handle.cursor()
+            try:
+                yield cursor
+            finally:
+                cursor.close()
+
+    def _usable(self) -> DuckdbFile:
+        if self._closed:
+            raise StoreError(f"{self._where} is closed")
+        self._file = self._file.in_this_process()
+        return self._file
+
+
+def open_duckdb(
+    target: str | Mapping[str, Any], *, schema: SchemaMode, max_connections: int, busy_timeout_seconds: float
+) -> DuckdbStore:
+    del max_connections  # one handle serves all readers of a process
+    path = target if isinstance(target, str | Path) else target["path"]
+    return DuckdbStore(path, schema=schema, busy_timeout_seconds=busy_timeout_seconds)
+
+
+def _check_file(path: Path) -> None:
+    """DuckDB opens some files of other kinds (it would load extensions for SQLite's); we take only its own."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(16)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise NotADatabaseError(f"{path} cannot be read as a DuckDB database: {error.strerror}") from error
+    if head.startswith(b"SQLite format 3"):
+        raise NotADatabaseError(f"{path} is a SQLite database, not a DuckDB one; use the engine sqlite")
+    if head[8:12] != b"DUCK":
+        raise NotADatabaseError(f"{path} is not a DuckDB database; check the path and the engine")
+
+
+@contextmanager
+def _translated(where: str) -> Iterator[None]:
+    try:
+        yield
+    except duckdb.Error as error:
+        _raise(error, where)
+
+
+def _raise(error: Exception, where: str) -> NoReturn:
+    text = redact(str(error))
+    if is_locked(error):
+        raise StoreBusyError(f"{where} stayed locked by another process: {text}") from error
+    if isinstance(error, duckdb.ConstraintException):
+        raise DuplicateRowError(f"{where}: {text}") from error
+    if isinstance(error, duckdb.CatalogException) and "does not exist" in text:
+        raise UndefinedTableError(f"{where}: {text}") from error
+    if isinstance(error, duckdb.TransactionException) and "onflict" in text:
+        raise StoreBusyError(f"{where}: {text}") from error
+    raise StoreError(f"{where}: {text}") from error

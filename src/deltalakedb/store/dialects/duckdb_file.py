@@ -1,0 +1,256 @@
+"""Who may have a DuckDB file open: many readers or one writer, over all threads and processes.
+
+DuckDB gives a file to one read-write process or to several read-only ones, fails at once instead of waiting, and within a process refuses a
+second handle with another configuration. So every block takes a lock file first: shared to read, exclusive to write.
+
+A read-only handle costs 12 ms to open, therefore it is kept between blocks. DuckDB's own lock on the file is a POSIX one, owned by the
+process: it is let go while no block is open, so that an idle reader shuts nobody out, and taken again before the next block, which reopens the
+file if anybody changed it meanwhile.
+"""
+
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from deltalakedb.exceptions import StoreBusyError, StoreError
+
+POLL_SECONDS = 0.002
+POLL_MAX_SECONDS = 0.05
+
+_READ_CONFIG = {
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+    "lock_configuration": "true",
+}
+_WRITE_CONFIG = {key: value for key, value in _READ_CONFIG.items() if key != "lock_configuration"}
+
+_files: dict[Path, "DuckdbFile"] = {}
+_files_lock = threading.Lock()
+# Handles a fork carried into this process: neither usable nor safe to close here.
+_inherited: list[Any] = []
+
+
+class DuckdbFile:
+    """The state of one file, shared by all stores of this process that opened it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._pid = os.getpid()
+        self._users = 0
+        self._changed = threading.Condition()
+        self._readers: dict[int, int] = {}
+        self._writer: int | None = None
+        self._handle: duckdb.DuckDBPyConnection | None = None
+        self._seen: tuple[object, ...] = ()
+        self._lock_file = -1
+        self._data_file = -1
+
+    @classmethod
+    def of(cls, path: Path) -> "DuckdbFile":
+        """The process's state for a file; each call is answered by one `leave`."""
+        path = Path(os.path.realpath(path))
+        with _files_lock:
+            file = _files.get(path)
+            if file is None or file._pid != os.getpid():
+                if file is not None:
+                    _inherited.append(file)
+                file = _files[path] = cls(path)
+            file._users += 1
+            return file
+
+    def in_this_process(self) -> "DuckdbFile":
+        return self if self._pid == os.getpid() else DuckdbFile.of(self.path)
+
+    def leave(self) -> None:
+        if self._pid != os.getpid():
+            return
+        with _files_lock:
+            self._users -= 1
+            if self._users:
+                return
+            if _files.get(self.path) is self:
+                del _files[self.path]
+        with self._changed:
+            if not self._readers and self._writer is None:
+                self._drop_all()
+
+    @contextmanager
+    def shared(self, timeout_seconds: float) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A read-only handle that sees one state of the file until the block ends."""
+        me = threading.get_ident()
+        deadline = time.monotonic() + timeout_seconds
+        with self._changed:
+            if self._writer == me:
+                raise StoreError(
+                    "a write block is open in this thread: DuckDB can only be read through its own connection"
+                )
+            self._wait(lambda: self._writer is None, deadline)
+            if not self._readers:
+                self._lock(fcntl.LOCK_SH, deadline)
+                try:
+                    handle = self._fresh_handle(deadline)
+                except BaseException:
+                    self._unlock()
+                    raise
+            else:
+                assert self._handle is not None
+                handle = self._handle
+            self._readers[me] = self._readers.get(me, 0) + 1
+        try:
+            yield handle
+        finally:
+            with self._changed:
+                self._readers[me] -= 1
+                if not self._readers[me]:
+                    del self._readers[me]
+                if not self._readers:
+                    fcntl.lockf(self._data_file, fcntl.LOCK_UN)
+                    self._unlock()
+                    if not self._users:
+                        self._drop_all()
+                self._changed.notify_all()
+
+    @contextmanager
+    def exclusive(self, timeout_seconds: float) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A read-write handle, alone in the world until the block ends."""
+        me = threading.get_ident()
+        deadline = time.monotonic() + timeout_seconds
+        with self._changed:
+            if me in self._readers or self._writer == me:
+                raise StoreError("a block is open in this thread already: DuckDB needs it closed before a write")
+            self._wait(lambda: self._writer is None and not self._readers, deadline)
+            self._lock(fcntl.LOCK_EX, deadline)
+            self._writer = me
+        handle = None
+        try:
+            self._drop_handle()
+            handle = _retried(lambda: _open_for_writing(self.path), deadline)
+            yield handle
+        finally:
+            if handle is not None:
+                handle.close()
+            with self._changed:
+                self._count_change()
+                self._writer = None
+                self._unlock()
+                if not self._users:
+                    self._drop_all()
+                self._changed.notify_all()
+
+    def _wait(self, ready: Callable[[], bool], deadline: float) -> None:
+        if not self._changed.wait_for(ready, timeout=max(0.0, deadline - time.monotonic())):
+            raise StoreBusyError(f"DuckDB database {self.path} stayed in use by another thread of this process")
+
+    def _lock(self, kind: int, deadline: float) -> None:
+        if self._lock_file < 0:
+            self._lock_file = _open_lock_file(Path(f"{self.path}.lock"))
+        if self._lock_file < 0:
+            return
+        pause = POLL_SECONDS
+        while True:
+            try:
+                fcntl.flock(self._lock_file, kind | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise StoreBusyError(f"DuckDB database {self.path} stayed locked by another process") from None
+            time.sleep(pause)
+            pause = min(pause * 1.5, POLL_MAX_SECONDS)
+
+    def _unlock(self) -> None:
+        if self._lock_file >= 0:
+            fcntl.flock(self._lock_file, fcntl.LOCK_UN)
+
+    def _fresh_handle(self, deadline: float) -> duckdb.DuckDBPyConnection:
+        if self._handle is not None:
+            _retried(lambda: fcntl.lockf(self._data_file, fcntl.LOCK_SH | fcntl.LOCK_NB), deadline)
+            if self._state() == self._seen:
+                return self._handle
+            self._drop_handle()
+        if self._data_file >= 0:
+            os.close(self._data_file)
+            self._data_file = -1
+        handle = _retried(lambda: duckdb.connect(self.path, read_only=True, config=_READ_CONFIG), deadline)
+        # Opened after DuckDB took its lock, and closed only when no handle is open: closing any descriptor of a file drops its POSIX locks.
+        self._data_file = os.open(self.path, os.O_RDONLY)
+        self._handle, self._seen = handle, self._state()
+        return handle
+
+    def _state(self) -> tuple[object, ...]:
+        """What differs once anybody has written: our own counter, and what the file system knows of the file and its WAL."""
+        counter = os.pread(self._lock_file, 32, 0) if self._lock_file >= 0 else b""
+        return (counter, *(_stamp(Path(f"{self.path}{suffix}")) for suffix in ("", ".wal")))
+
+    def _count_change(self) -> None:
+        if self._lock_file >= 0:
+            count = int(os.pread(self._lock_file, 32, 0) or b"0") + 1
+            os.pwrite(self._lock_file, b"%d" % count, 0)
+
+    def _drop_handle(self) -> None:
+        if self._handle is not None:
+            self._handle.close()
+            self._handle = None
+
+    def _drop_all(self) -> None:
+        self._drop_handle()
+        for descriptor in (self._data_file, self._lock_file):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._data_file = self._lock_file = -1
+
+
+def is_locked(error: Exception) -> bool:
+    """DuckDB has no error code for a file that another process holds."""
+    return isinstance(error, duckdb.IOException) and "lock" in str(error)
+
+
+def _open_for_writing(path: Path) -> duckdb.DuckDBPyConnection:
+    handle = duckdb.connect(path, config=_WRITE_CONFIG)
+    # Closing would checkpoint (measured: 113 ms a commit instead of 27); a commit does it once the WAL has passed 16 MB.
+    handle.execute("pragma disable_checkpoint_on_shutdown")
+    return handle
+
+
+def _open_lock_file(path: Path) -> int:
+    for flags in (os.O_RDWR | os.O_CREAT, os.O_RDONLY):
+        try:
+            return os.open(path, flags | os.O_CLOEXEC, 0o666)
+        except (PermissionError, FileNotFoundError):
+            continue
+        except OSError as error:
+            if error.errno != 30:  # EROFS
+                raise StoreError(f"the lock file {path} cannot be opened: {error.strerror}") from error
+    # Where no lock file can be made nobody can write either.
+    return -1
+
+
+def _retried(action: Callable[[], Any], deadline: float) -> Any:
+    """Repeat while a program that knows nothing of our lock file holds the database."""
+    pause = POLL_SECONDS
+    while True:
+        try:
+            return action()
+        except (duckdb.IOException, BlockingIOError, PermissionError) as error:
+            if isinstance(error, duckdb.IOException) and not is_locked(error):
+                raise
+            if time.monotonic() >= deadline:
+                raise StoreBusyError("the DuckDB file stayed open in another program; close it there") from error
+        time.sleep(pause)
+        pause = min(pause * 1.5, POLL_MAX_SECONDS)
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns

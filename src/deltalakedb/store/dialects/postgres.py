@@ -1,0 +1,297 @@
+"""Postgres: psycopg 3, a bounded pool, COPY both ways; nothing that PgBouncer in transaction mode breaks."""
+
+import select as socket_select
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, LiteralString, NoReturn, cast
+
+import psycopg
+import pyarrow as pa
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import TransactionStatus
+
+from deltalakedb.exceptions import StoreBusyError, StoreError, redact
+from deltalakedb.store.connection import (
+    LIVE,
+    Connection,
+    DuplicateRowError,
+    EngineName,
+    SchemaMode,
+    Session,
+    UndefinedTableError,
+)
+from deltalakedb.store.dialects.pool import Pool
+from deltalakedb.store.dialects.postgres_copy import copy_in
+from deltalakedb.store.queries import Dialect, arrow_types, spell
+
+SCHEMA = "deltalakedb"
+DIALECT = Dialect(
+    name="postgres",
+    parameter="%%(%s)s",
+    for_update="for update",
+    schema=SCHEMA,
+    types=(("text", 'text collate "C"'), ("blob", "bytea")),
+    doubles_percent=True,
+)
+MIGRATION_LOCK = 0x64656C7461  # one key for all catalogs of a database: "delta"
+
+_BUSY_STATES = frozenset({"55P03", "40P01", "40001", "57014"})
+_UNDEFINED_STATES = frozenset({"42P01", "3F000"})
+_ARROW_BY_OID = {
+    16: pa.bool_(),
+    17: pa.binary(),
+    20: pa.int64(),
+    21: pa.int32(),
+    23: pa.int32(),
+    25: pa.string(),
+    700: pa.float64(),
+    701: pa.float64(),
+    1043: pa.string(),
+}
+_CLOSED = pa.schema(
+    [("key_hash", pa.binary()), ("file_id", pa.int64()), ("size", pa.int64()), ("num_records", pa.int64())]
+)
+
+PgConnection = psycopg.Connection[tuple[Any, ...]]
+
+
+class PostgresSession(Session):
+    """One transaction on a Postgres connection."""
+
+    dialect = DIALECT
+
+    def __init__(self, connection: PgConnection, where: str) -> None:
+        self._connection = connection
+        self._where = where
+
+    def fetch(self, statement: str, parameters: Mapping[str, Any]) -> tuple[list[str], list[tuple[Any, ...]]]:
+        try:
+            cursor = self._connection.execute(_text(statement), parameters)
+            rows = cursor.fetchall()
+        except psycopg.Error as error:
+            _raise(error, self._where)
+        return [column.name for column in cursor.description or ()], rows
+
+    def fetch_arrow(self, statement: str, parameters: Mapping[str, Any]) -> pa.Table:
+        try:
+            with self._connection.cursor(binary=True) as cursor:
+                cursor.execute(_text(statement), parameters)
+                return to_arrow(cursor)
+        except psycopg.Error as error:
+            _raise(error, self._where)
+
+    def execute(self, statement: str, parameters: Mapping[str, Any]) -> int:
+        try:
+            return self._connection.execute(_text(statement), parameters).rowcount
+        except psycopg.Error as error:
+            _raise(error, self._where)
+
+    def execute_many(self, statement: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.executemany(_text(statement), rows)
+        except psycopg.Error as error:
+            _raise(error, self._where)
+
+    def insert(self, table: str, rows: pa.Table | pa.RecordBatch) -> None:
+        try:
+            copy_in(self._connection, f"{SCHEMA}.{table}", rows)
+        except psycopg.Error as error:
+            _raise(error, self._where)
+
+    def close_files(self, table_id: int, closes: pa.Table) -> pa.Table:
+        _, rows = self.fetch(
+            f"update {SCHEMA}.dl_add_files f set removed_version = c.removed_version "
+            "from unnest(%(keys)s::bytea[], %(versions)s::bigint[]) as c (key_hash, removed_version) "
+            "where f.table_id = %(table_id)s and f.key_hash = c.key_hash and f.removed_version = %(live)s "
+            "returning f.key_hash, f.file_id, f.size, f.num_records",
+            {
+                "keys": closes.column("key_hash").to_pylist(),
+                "versions": closes.column("removed_version").to_pylist(),
+                "table_id": table_id,
+                "live": LIVE,
+            },
+        )
+        columns = list(zip(*rows, strict=True)) or [(), (), (), ()]
+        return pa.table([pa.array(c, type=f.type) for c, f in zip(columns, _CLOSED, strict=True)], schema=_CLOSED)
+
+    def has_table(self, name: str) -> bool:
+        _, rows = self.fetch("select to_regclass(%(name)s) is not null", {"name": f"{SCHEMA}.{name}"})
+        return bool(rows[0][0])
+
+    def lock_schema(self) -> None:
+        self.execute("select pg_advisory_xact_lock(%(key)s)", {"key": MIGRATION_LOCK})
+        _, rows = self.fetch("select 1 from pg_namespace where nspname = %(name)s", {"name": SCHEMA})
+        if not rows:  # `create schema if not exists` needs the right to create even where the schema exists
+            self.execute(f"create schema {SCHEMA}", {})
+
+    def now_ms(self) -> int:
+        _, rows = self.fetch("select floor(extract(epoch from clock_timestamp()) * 1000)::bigint", {})
+        return int(rows[0][0])
+
+
+class PostgresStore:
+    """A Postgres database; everything of ours lives in its schema `deltalakedb`."""
+
+    name: EngineName = "postgres"
+    dialect = DIALECT
+
+    def __init__(self, target: str | Mapping[str, Any], *, max_connections: int, busy_timeout_seconds: float) -> None:
+        self._parameters = _connection_parameters(target)
+        self._where = f"Postgres database {_described(self._parameters)}"
+        self._begin_write = f"begin; set local lock_timeout = {max(1, int(busy_timeout_seconds * 1000))}"
+        self._pool = Pool(
+            self._connect,
+            psycopg.Connection.close,
+            size=max_connections,
+            timeout_seconds=busy_timeout_seconds,
+            what=self._where,
+        )
+
+    def __repr__(self) -> str:
+        return f"PostgresStore({_described(self._parameters)!r})"
+
+    def __enter__(self) -> "PostgresStore":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._pool.close()
+
+    @contextmanager
+    def read(self, *, single: bool = False) -> Iterator[Connection]:
+        with self._session("" if single else "begin isolation level repeatable read read only") as session:
+            yield session
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        with self._session(self._begin_write) as session:
+            yield session
+
+    @contextmanager
+    def _session(self, begin: str) -> Iterator[PostgresSession]:
+        connection = self._take()
+        try:
+            session = PostgresSession(connection, self._where)
+            if begin:
+                session.execute(begin, {})
+            yield session
+            if begin:
+                session.execute("commit", {})
+        finally:
+            self._give(connection)
+
+    def select(self, text: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
+        statement = spell(text, replace(DIALECT, schema="")).text if parameters else text.replace("%", "%%")
+        connection = self._take()
+        try:
+            connection.execute("begin isolation level repeatable read read only")
+            connection.execute(f"set local search_path = {SCHEMA}, public")
+            with connection.cursor(binary=True) as cursor:
+                # A cursor is declared for a SELECT and nothing else; the binary protocol takes one statement and nothing more.
+                cursor.execute(_text(f"declare users_select no scroll cursor for {statement}"), parameters or {})
+                cursor.execute("fetch all from users_select")
+                return to_arrow(cursor)
+        except psycopg.Error as error:
+            if error.sqlstate in ("42601", "25006", "0A000"):
+                raise StoreError(f"only one SELECT statement can be run here: {redact(str(error))}") from error
+            _raise(error, self._where)
+        finally:
+            self._release_locks(connection)
+            self._give(connection)
+
+    def _release_locks(self, connection: PgConnection) -> None:
+        """A session-level advisory lock taken by a user's function call would outlive the transaction."""
+        try:
+            connection.execute("rollback")
+            connection.execute("select pg_advisory_unlock_all()")
+        except psycopg.Error:
+            connection.close()
+
+    def _take(self) -> PgConnection:
+        while True:
+            connection, used = self._pool.take()
+            if not used or _is_alive(connection):
+                return connection
+            self._pool.give(connection, broken=True)
+
+    def _give(self, connection: PgConnection) -> None:
+        if not connection.closed and connection.info.transaction_status != TransactionStatus.IDLE:
+            try:
+                connection.execute("rollback")
+            except psycopg.Error:
+                connection.close()
+        self._pool.give(connection, broken=connection.closed)
+
+    def _connect(self) -> PgConnection:
+        try:
+            return psycopg.connect(**self._parameters, autocommit=True, prepare_threshold=None)
+        except psycopg.Error as error:
+            raise StoreError(
+                f"{self._where} cannot be reached: {redact(str(error))}; check that it runs, and host, port, user and database"
+            ) from error
+
+
+def open_postgres(
+    target: str | Mapping[str, Any], *, schema: SchemaMode, max_connections: int, busy_timeout_seconds: float
+) -> PostgresStore:
+    del schema  # a database is never created, only the schema in it
+    return PostgresStore(target, max_connections=max_connections, busy_timeout_seconds=busy_timeout_seconds)
+
+
+def to_arrow(cursor: psycopg.Cursor[tuple[Any, ...]]) -> pa.Table:
+    """All rows left in a cursor; types by what Postgres says, else by what the values are."""
+    description = cursor.description or []
+    columns = list(zip(*cursor.fetchall(), strict=True)) or [()] * len(description)
+    arrays = []
+    for column, values in zip(description, columns, strict=True):
+        kind = _ARROW_BY_OID.get(column.type_code) or (arrow_types().get(column.name) if not values else None)
+        try:
+            arrays.append(pa.array(values, type=kind))
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            arrays.append(pa.array([None if value is None else str(value) for value in values], type=pa.string()))
+    return pa.table(arrays, names=[column.name for column in description])
+
+
+def _connection_parameters(target: str | Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        given = conninfo_to_dict(target) if isinstance(target, str) else conninfo_to_dict("", **target)
+    except psycopg.Error as error:
+        raise StoreError(f"the Postgres address cannot be understood: {redact(str(error))}") from error
+    defaults = {"connect_timeout": 10, "fallback_application_name": "deltalakedb", "client_encoding": "UTF8"}
+    return {**defaults, **{key: value for key, value in given.items() if value is not None}}
+
+
+def _described(parameters: Mapping[str, Any]) -> str:
+    """Where the database is; never how to get in."""
+    shown = {
+        key: parameters[key] for key in ("service", "host", "hostaddr", "port", "dbname", "user") if key in parameters
+    }
+    return redact(" ".join(f"{key}={value}" for key, value in shown.items()) or "of the environment")
+
+
+def _is_alive(connection: PgConnection) -> bool:
+    """Without a round trip: an idle connection has nothing to say, so a readable socket means that the server hung up."""
+    if connection.closed:
+        return False
+    poll = socket_select.poll()
+    poll.register(connection.fileno(), socket_select.POLLIN)
+    return not poll.poll(0)
+
+
+def _text(statement: str) -> LiteralString:
+    return cast(LiteralString, statement)
+
+
+def _raise(error: psycopg.Error, where: str) -> NoReturn:
+    text = redact(str(error))
+    if error.sqlstate in _BUSY_STATES:
+        raise StoreBusyError(f"{where}: {text}") from error
+    if error.sqlstate == "23505":
+        raise DuplicateRowError(f"{where}: {text}", error.diag.constraint_name or "") from error
+    if error.sqlstate in _UNDEFINED_STATES:
+        raise UndefinedTableError(f"{where}: {text}") from error
+    raise StoreError(f"{where}: {text}") from error

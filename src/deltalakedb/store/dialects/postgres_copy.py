@@ -1,0 +1,32 @@
+"""Bulk data for Postgres: Arrow to CSV to COPY, without a Python object per value."""
+
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pyarrow.csv
+from psycopg import sql
+
+CHUNK_ROWS = 50_000
+
+
+def copy_in(connection: psycopg.Connection[tuple[Any, ...]], table: str, rows: pa.Table | pa.RecordBatch) -> None:
+    """COPY rows into a table; columns go by name."""
+    table_rows = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+    # Quotes around every value that is there tell an empty string from null.
+    options = pa.csv.WriteOptions(include_header=False, quoting_style="all_valid")
+    columns = sql.SQL(", ").join(sql.Identifier(name) for name in rows.schema.names)
+    statement = sql.SQL("copy {} ({}) from stdin with (format csv)").format(sql.Identifier(*table.split(".")), columns)
+    with connection.cursor() as cursor, cursor.copy(statement) as copy:
+        for start in range(0, table_rows.num_rows, CHUNK_ROWS):
+            sink = pa.BufferOutputStream()
+            pa.csv.write_csv(_printable(table_rows.slice(start, CHUNK_ROWS)), sink, options)
+            copy.write(memoryview(sink.getvalue()))
+
+
+def _printable(rows: pa.Table) -> pa.Table:
+    for index, field in enumerate(rows.schema):
+        if pa.types.is_binary(field.type) or pa.types.is_fixed_size_binary(field.type):
+            values = [None if value is None else f"\\x{value.hex()}" for value in rows.column(index).to_pylist()]
+            rows = rows.set_column(index, field.name, pa.array(values, pa.string()))
+    return rows

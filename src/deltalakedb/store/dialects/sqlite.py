@@ -1,0 +1,300 @@
+"""SQLite: WAL, one writer at a time by `begin immediate`, read-only connections for users' SQL."""
+
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pyarrow as pa
+
+from deltalakedb.exceptions import NotADatabaseError, StoreBusyError, StoreError, redact
+from deltalakedb.store.connection import (
+    LIVE,
+    Connection,
+    DuplicateRowError,
+    EngineName,
+    SchemaMode,
+    Session,
+    UndefinedTableError,
+)
+from deltalakedb.store.dialects.pool import Pool
+from deltalakedb.store.queries import Dialect, arrow_types
+
+DIALECT = Dialect(name="sqlite", parameter=":%s")
+WAL_TRIES = 200
+_CLOSED = pa.schema(
+    [("key_hash", pa.binary()), ("file_id", pa.int64()), ("size", pa.int64()), ("num_records", pa.int64())]
+)
+_SELECT_ACTIONS = frozenset(
+    {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+)
+
+
+class SqliteSession(Session):
+    """One transaction on a SQLite connection."""
+
+    dialect = DIALECT
+
+    def __init__(self, connection: sqlite3.Connection, where: str) -> None:
+        self._connection = connection
+        self._where = where
+
+    def fetch(self, statement: str, parameters: Mapping[str, Any]) -> tuple[list[str], list[tuple[Any, ...]]]:
+        try:
+            cursor = self._connection.execute(statement, parameters)
+            rows = cursor.fetchall()
+        except sqlite3.Error as error:
+            _raise(error, self._where)
+        names = [column[0] for column in cursor.description or ()]
+        flags = [index for index, name in enumerate(names) if arrow_types().get(name) == pa.bool_()]
+        return names, _with_booleans(rows, flags) if flags else rows
+
+    def fetch_arrow(self, statement: str, parameters: Mapping[str, Any]) -> pa.Table:
+        try:
+            cursor = self._connection.execute(statement, parameters)
+            rows = cursor.fetchall()
+        except sqlite3.Error as error:
+            _raise(error, self._where)
+        return _to_arrow([column[0] for column in cursor.description or ()], rows)
+
+    def execute(self, statement: str, parameters: Mapping[str, Any]) -> int:
+        try:
+            return self._connection.execute(statement, parameters).rowcount
+        except sqlite3.Error as error:
+            _raise(error, self._where)
+
+    def execute_many(self, statement: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        try:
+            self._connection.executemany(statement, rows)
+        except sqlite3.Error as error:
+            _raise(error, self._where)
+
+    def insert(self, table: str, rows: pa.Table | pa.RecordBatch) -> None:
+        names = rows.schema.names
+        marks = ", ".join("?" * len(names))
+        columns = [column.to_pylist() for column in rows.columns]
+        try:
+            self._connection.executemany(
+                f"insert into {table} ({', '.join(names)}) values ({marks})", zip(*columns, strict=True)
+            )
+        except sqlite3.Error as error:
+            _raise(error, self._where)
+
+    def close_files(self, table_id: int, closes: pa.Table) -> pa.Table:
+        keys = closes.column("key_hash").to_pylist()
+        versions = closes.column("removed_version").to_pylist()
+        find = "select rowid, key_hash, file_id, size, num_records from dl_add_files where table_id = ? and key_hash = ? and removed_version = ?"
+        try:
+            execute = self._connection.execute
+            found = [
+                (version, row)
+                for key, version in zip(keys, versions, strict=True)
+                for row in execute(find, (table_id, key, LIVE))
+            ]
+            self._connection.executemany(
+                "update dl_add_files set removed_version = ? where rowid = ?",
+                [(version, row[0]) for version, row in found],
+            )
+        except sqlite3.Error as error:
+            _raise(error, self._where)
+        columns = list(zip(*(row[1:] for _, row in found), strict=True)) or [[], [], [], []]
+        return pa.table([pa.array(c, type=f.type) for c, f in zip(columns, _CLOSED, strict=True)], schema=_CLOSED)
+
+    def has_table(self, name: str) -> bool:
+        _, rows = self.fetch("select 1 from sqlite_master where type = 'table' and name = :name", {"name": name})
+        return bool(rows)
+
+    def lock_schema(self) -> None:
+        """`begin immediate` has locked the whole database already."""
+
+    def now_ms(self) -> int:
+        # An embedded database has no clock but its process's.
+        return time.time_ns() // 1_000_000
+
+
+class SqliteStore:
+    """A SQLite file. Connections are pooled; each is used by one block at a time."""
+
+    name: EngineName = "sqlite"
+    dialect = DIALECT
+
+    def __init__(
+        self, path: str | Path, *, schema: SchemaMode, max_connections: int, busy_timeout_seconds: float
+    ) -> None:
+        self.path = Path(path).absolute()
+        self._busy_timeout_seconds = busy_timeout_seconds
+        self._where = f"SQLite database {self.path}"
+        self._may_create = schema == "create_if_missing"
+        self._pool = Pool(
+            self._connect,
+            sqlite3.Connection.close,
+            size=max_connections,
+            timeout_seconds=busy_timeout_seconds,
+            what=self._where,
+        )
+        connection, _ = self._pool.take()
+        try:
+            if self._may_create:
+                self._use_wal(connection)
+        except BaseException:
+            self._pool.give(connection, broken=True)
+            raise
+        self._pool.give(connection)
+
+    def __repr__(self) -> str:
+        return f"SqliteStore({str(self.path)!r})"
+
+    def __enter__(self) -> "SqliteStore":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._pool.close()
+
+    @contextmanager
+    def read(self, *, single: bool = False) -> Iterator[Connection]:
+        with self._session("" if single else "begin") as session:
+            yield session
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        with self._session("begin immediate") as session:
+            yield session
+
+    @contextmanager
+    def _session(self, begin: str) -> Iterator[SqliteSession]:
+        connection, _ = self._pool.take()
+        broken = False
+        try:
+            session = SqliteSession(connection, self._where)
+            if begin:
+                session.execute(begin, {})
+            yield session
+            if begin:
+                session.execute("commit", {})
+        finally:
+            if connection.in_transaction:
+                try:
+                    connection.rollback()
+                except sqlite3.Error:
+                    broken = True
+            self._pool.give(connection, broken=broken)
+
+    def select(self, text: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
+        connection = self._open("ro")
+        try:
+            # The file is opened read-only; the authorizer leaves nothing but SELECT, so not even ATTACH or PRAGMA.
+            connection.set_authorizer(_allow_select)
+            cursor = connection.execute(text, parameters or {})
+            if cursor.description is None:
+                raise StoreError("only one SELECT statement can be run here")
+            return _to_arrow([column[0] for column in cursor.description], cursor.fetchall())
+        except (sqlite3.Error, sqlite3.Warning) as error:
+            if "not authorized" in str(error) or "one statement" in str(error):
+                raise StoreError(f"only one SELECT statement can be run here: {redact(str(error))}") from error
+            _raise(error, self._where)
+        finally:
+            connection.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = self._open("rwc" if self._may_create else "rw")
+        try:
+            connection.execute("pragma synchronous = full")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _open(self, mode: str) -> sqlite3.Connection:
+        try:
+            return sqlite3.connect(
+                f"{self.path.as_uri()}?mode={mode}",
+                uri=True,
+                timeout=self._busy_timeout_seconds,
+                isolation_level=None,
+                check_same_thread=False,
+                cached_statements=256,
+            )
+        except sqlite3.Error as error:
+            _raise(error, self._where, missing=not self.path.exists())
+
+    def _use_wal(self, connection: sqlite3.Connection) -> None:
+        # Switching to WAL does not wait for the busy time-out when several processes create the file at once.
+        for attempt in range(WAL_TRIES):
+            try:
+                if connection.execute("pragma journal_mode").fetchone()[0] == "wal":
+                    return
+                connection.execute("pragma journal_mode = wal").fetchone()
+            except sqlite3.Error as error:
+                if not _is_busy(error) or attempt == WAL_TRIES - 1:
+                    _raise(error, self._where)
+                time.sleep(0.01)
+
+
+def open_sqlite(
+    target: str | Mapping[str, Any], *, schema: SchemaMode, max_connections: int, busy_timeout_seconds: float
+) -> SqliteStore:
+    path = target if isinstance(target, str | Path) else target["path"]
+    return SqliteStore(path, schema=schema, max_connections=max_connections, busy_timeout_seconds=busy_timeout_seconds)
+
+
+def _allow_select(action: int, *_: object) -> int:
+    return sqlite3.SQLITE_OK if action in _SELECT_ACTIONS else sqlite3.SQLITE_DENY
+
+
+def _with_booleans(rows: list[tuple[Any, ...]], flags: list[int]) -> list[tuple[Any, ...]]:
+    """SQLite keeps booleans as 0 and 1."""
+    changed = []
+    for row in rows:
+        values = list(row)
+        for index in flags:
+            if values[index] is not None:
+                values[index] = bool(values[index])
+        changed.append(tuple(values))
+    return changed
+
+
+def _to_arrow(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) or [()] * len(names)
+    arrays = [_typed(column, arrow_types().get(name)) for name, column in zip(names, columns, strict=True)]
+    return pa.table(arrays, names=list(names))
+
+
+def _typed(values: Sequence[Any], kind: pa.DataType | None) -> pa.Array:
+    """An array of the schema's type for the column's name; of what the values are when a user gave the name to something else."""
+    for attempt in (kind, None):
+        try:
+            if attempt == pa.bool_():
+                return pa.array(values, type=pa.int64()).cast(pa.bool_())
+            return pa.array(values, type=attempt)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+            continue
+    return pa.array([None if value is None else str(value) for value in values], type=pa.string())
+
+
+def _is_busy(error: Exception) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def _raise(error: Exception, where: str, *, missing: bool = False) -> NoReturn:
+    text = redact(str(error))
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if _is_busy(error):
+        raise StoreBusyError(
+            f"{where} stayed locked by another writer: {text}; try again, or raise busy_timeout_seconds"
+        ) from error
+    if code == sqlite3.SQLITE_NOTADB:
+        raise NotADatabaseError(
+            f"{where.removeprefix('SQLite database ')} is not a SQLite database; check the path and the engine"
+        ) from error
+    if isinstance(error, sqlite3.IntegrityError) and "UNIQUE constraint failed" in text:
+        raise DuplicateRowError(f"{where}: {text}", text.partition(": ")[2]) from error
+    if text.startswith("no such table"):
+        raise UndefinedTableError(f"{where}: {text}") from error
+    if missing:
+        raise StoreError(f"{where} does not exist or cannot be created: {text}") from error
+    raise StoreError(f"{where}: {text}") from error

@@ -1,0 +1,132 @@
+"""Loads the SQL of `store/sql`: named queries, statements of migrations, and the types of the schema's columns."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pyarrow as pa
+
+SQL_FOLDER = Path(__file__).with_name("sql")
+
+# What must not be searched for parameters and names, then a parameter, then a name.
+_TOKEN = re.compile(
+    r"(?P<opaque>'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|::)"
+    r"|:(?P<parameter>[a-z_][a-z0-9_]*)"
+    r"|(?P<name>(?<![\w.])[a-z_][a-z0-9_]*\b)",
+    re.DOTALL | re.IGNORECASE,
+)
+_ARROW_TYPES = {
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "boolean": pa.bool_(),
+    "text": pa.string(),
+    "blob": pa.binary(),
+    "double": pa.float64(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How an engine spells what the engines do not share."""
+
+    name: str
+    parameter: str  # "%s" stands for the parameter's name
+    for_update: str = ""
+    schema: str = ""
+    types: tuple[tuple[str, str], ...] = ()
+    doubles_percent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """SQL in an engine's spelling, and the parameters it takes."""
+
+    text: str
+    parameters: frozenset[str]
+
+
+@cache
+def named_queries() -> dict[str, str]:
+    """Every query of queries.sql and plan_*.sql by its name."""
+    queries: dict[str, str] = {}
+    for file in [SQL_FOLDER / "queries.sql", *sorted(SQL_FOLDER.glob("plan_*.sql"))]:
+        for block in file.read_text(encoding="utf-8").split("\n-- name: ")[1:]:
+            name, _, body = block.partition("\n")
+            if name.strip() in queries:
+                raise ValueError(f"{file.name}: the query {name.strip()!r} exists twice")
+            lines = [line for line in body.splitlines() if not line.lstrip().startswith("--")]
+            queries[name.strip()] = "\n".join(lines).strip().removesuffix(";")
+    return queries
+
+
+@cache
+def relations() -> frozenset[str]:
+    """The tables and views of the schema."""
+    text = (SQL_FOLDER / "schema.sql").read_text(encoding="utf-8") + (SQL_FOLDER / "views.sql").read_text(
+        encoding="utf-8"
+    )
+    return frozenset(re.findall(r"^create (?:table|view) (\w+)", text, re.MULTILINE))
+
+
+@cache
+def table_columns() -> dict[str, dict[str, str]]:
+    """Each table's columns with their types, as schema.sql spells them (`double precision` is `double`)."""
+    text = (SQL_FOLDER / "schema.sql").read_text(encoding="utf-8")
+    tables: dict[str, dict[str, str]] = {}
+    for name, body in re.findall(r"^create table (\w+) \(\n(.*?)^\);", text, re.MULTILINE | re.DOTALL):
+        tables[name] = dict(re.findall(r"^    (\w+) (bigint|int|boolean|text|blob|double)\b", body, re.MULTILINE))
+    return tables
+
+
+@cache
+def arrow_types() -> dict[str, pa.DataType]:
+    """The Arrow type of every column name: a name has one type in all tables."""
+    return {name: _ARROW_TYPES[kind] for columns in table_columns().values() for name, kind in columns.items()}
+
+
+@cache
+def named(name: str, dialect: Dialect) -> Statement:
+    """A named query in an engine's spelling."""
+    return spell(named_queries()[name], dialect)
+
+
+def spell(text: str, dialect: Dialect) -> Statement:
+    """SQL with `:name` parameters and bare table names, in an engine's spelling."""
+    parameters: set[str] = set()
+
+    def replace(match: re.Match[str]) -> str:
+        if parameter := match["parameter"]:
+            parameters.add(parameter)
+            return dialect.parameter % parameter
+        whole = match.group()
+        if match["name"]:
+            return f"{dialect.schema}.{whole}" if dialect.schema and whole in relations() else whole
+        return _escaped(whole, dialect)
+
+    parts: list[str] = []
+    end = 0
+    for match in _TOKEN.finditer(text):
+        parts += (_escaped(text[end : match.start()], dialect), replace(match))
+        end = match.end()
+    parts.append(_escaped(text[end:], dialect))
+    spelled = "".join(parts).replace("{for update}", dialect.for_update)
+    return Statement(spelled, frozenset(parameters))
+
+
+def _escaped(text: str, dialect: Dialect) -> str:
+    return text.replace("%", "%%") if dialect.doubles_percent else text
+
+
+def statements(text: str, dialect: Dialect) -> Iterator[str]:
+    """The statements of a schema or migration file meant for an engine, in its spelling."""
+    for chunk in re.split(r";[ \t]*(?:\n|\Z)", text):
+        engines = re.search(r"^-- engines: (.+)$", chunk, re.MULTILINE)
+        body = "\n".join(line for line in chunk.splitlines() if not line.lstrip().startswith("--")).strip()
+        if not body or (engines and dialect.name not in engines[1].replace(" ", "").split(",")):
+            continue
+        if body.startswith("create table"):
+            for kind, spelled in dialect.types:
+                body = re.sub(rf"(?<=\w ){kind}\b", spelled, body)
+        yield spell(body, dialect).text

@@ -1,0 +1,345 @@
+"""The registry: names, namespaces, heads and the audit trail, as functions on an open connection."""
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from deltalakedb.exceptions import StoreError, TableExistsError, TableNotFoundError, redact
+from deltalakedb.log.actions import Metadata, Protocol
+from deltalakedb.store.action_values import to_metadata, to_protocol
+from deltalakedb.store.connection import Connection, DuplicateRowError, Row
+
+MAX_AUDIT_ROWS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """A registered table."""
+
+    table_id: int
+    table_uuid: str
+    namespace: str
+    name: str
+    location: str
+    mode: str
+    state: str
+    properties: Mapping[str, Any]
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.namespace}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A namespace; the parts of a nested one are joined by dots."""
+
+    namespace: str
+    properties: Mapping[str, Any]
+    created_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The newest version of a table, what holds there, and the counters ids are handed out from."""
+
+    table_id: int
+    current_version: int
+    metadata_version: int
+    protocol_version: int
+    mirrored_version: int
+    base_version: int
+    last_commit_ms: int
+    num_files: int
+    num_records: int
+    files_without_records: int
+    size_bytes: int
+    next_file_id: int
+    bounds_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTable:
+    """All that opening a table reads."""
+
+    table: TableRow
+    head: Head
+    protocol: Protocol
+    metadata: Metadata
+    fenced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """Who did what, when, from where."""
+
+    audit_id: str
+    at_ms: int
+    actor: str | None
+    origin: str | None
+    action: str
+    table_id: int | None
+    table_name: str | None
+    details: Mapping[str, Any] | None
+
+
+_HEAD_FIELDS = tuple(Head.__dataclass_fields__)
+
+
+# -- tables
+
+
+def resolve_table(conn: Connection, namespace: str, name: str, *, at_ms: int | None = None) -> TableRow | None:
+    """The table of this name now, or at an instant; names are found whatever their case."""
+    keys = {"namespace_key": name_key(namespace), "name_key": name_key(name)}
+    row = conn.one("select_table", **keys) if at_ms is None else conn.one("select_table_at", **keys, at_ms=at_ms)
+    return _table_row(row) if row else None
+
+
+def open_table(conn: Connection, namespace: str, name: str) -> OpenTable | None:
+    """A table with its head, protocol and metadata, by one query; None when there is no such table, or nothing in it yet."""
+    row = conn.one("open_table", namespace_key=name_key(namespace), name_key=name_key(name))
+    if row is None:
+        return None
+    head = Head(*(row[field] for field in _HEAD_FIELDS))
+    metadata = to_metadata({**row, "name": row["metadata_name"], "extra": row["metadata_extra"]})
+    protocol = to_protocol({**row, "extra": row["protocol_extra"]})
+    return OpenTable(_table_row(row), head, protocol, metadata, bool(row["fenced"]))
+
+
+def table_by_id(conn: Connection, table_id: int) -> TableRow | None:
+    row = conn.one("select_table_by_id", table_id=table_id)
+    return _table_row(row) if row else None
+
+
+def table_by_location(conn: Connection, location: str) -> TableRow | None:
+    """The one owner of a location."""
+    row = conn.one("select_table_by_location", location=location)
+    return _table_row(row) if row else None
+
+
+def list_tables(conn: Connection, at_ms: int | None = None) -> list[TableRow]:
+    """All tables as they are called now, or were at an instant."""
+    rows = conn.all("select_tables") if at_ms is None else conn.all("select_tables_at", at_ms=at_ms)
+    return [_table_row(row) for row in rows]
+
+
+def register_table(
+    conn: Connection,
+    *,
+    namespace: str,
+    name: str,
+    location: str,
+    mode: str,
+    state: str = "live",
+    properties: Mapping[str, Any] | None = None,
+    at_ms: int,
+    table_uuid: str | None = None,
+) -> TableRow:
+    """A new table; its namespace comes into being with it. The name and the location must be free."""
+    ensure_namespace(conn, namespace, at_ms=at_ms)
+    table = TableRow(
+        table_id=_next_table_id(conn),
+        table_uuid=table_uuid or str(uuid.uuid4()),
+        namespace=namespace,
+        name=name,
+        location=location,
+        mode=mode,
+        state=state,
+        properties=dict(properties or {}),
+    )
+    _insert_table(conn, table, at_ms)
+    return table
+
+
+def change_table(conn: Connection, changed: TableRow, *, at_ms: int) -> None:
+    """A new name, mode, state or set of properties of a table, from now on; what was stays readable for older instants."""
+    began = conn.one("lock_table_row", table_id=changed.table_id)
+    if began is None:
+        raise TableNotFoundError(f"the table {changed.full_name} is not registered any more")
+    ensure_namespace(conn, changed.namespace, at_ms=at_ms)
+    from_ms = max(at_ms, began["from_ms"] + 1)
+    conn.run("end_table_row", table_id=changed.table_id, until_ms=from_ms)
+    _insert_table(conn, changed, from_ms)
+
+
+def unregister_table(conn: Connection, table_id: int, *, at_ms: int) -> bool:
+    """The name is free again; the rows of the log stay. False when it was not registered."""
+    began = conn.one("lock_table_row", table_id=table_id)
+    if began is None:
+        return False
+    conn.run("end_table_row", table_id=table_id, until_ms=max(at_ms, began["from_ms"] + 1))
+    return True
+
+
+def _insert_table(conn: Connection, table: TableRow, from_ms: int) -> None:
+    _check_free(conn, table)
+    values = asdict(table) | {"properties": _to_text(table.properties), "from_ms": from_ms}
+    try:
+        conn.run("insert_table", **values, namespace_key=name_key(table.namespace), name_key=name_key(table.name))
+    except DuplicateRowError as error:  # somebody was faster by a moment
+        what = f"location {redact(table.location)}" if "location" in error.constraint else f"name {table.full_name}"
+        raise TableExistsError(f"the {what} was taken by another table at the same time") from error
+
+
+def _check_free(conn: Connection, table: TableRow) -> None:
+    owner = resolve_table(conn, table.namespace, table.name)
+    if owner is not None:
+        raise TableExistsError(f"the table {owner.full_name} exists already; drop or rename it, or choose another name")
+    owner = table_by_location(conn, table.location)
+    if owner is not None:
+        raise TableExistsError(
+            f"{redact(table.location)} belongs to the table {owner.full_name} already; a location has one owner"
+        )
+
+
+def _next_table_id(conn: Connection) -> int:
+    row = conn.one("select_next_table_id")
+    if row is None or not conn.run("advance_next_table_id", expected=row["next_table_id"]):
+        raise StoreError("the catalog's own row is missing or was changed meanwhile: no table id can be handed out")
+    return int(row["next_table_id"])
+
+
+def _table_row(row: Row) -> TableRow:
+    return TableRow(
+        row["table_id"],
+        row["table_uuid"],
+        row["namespace"],
+        row["name"],
+        row["location"],
+        row["mode"],
+        row["state"],
+        json.loads(row["properties"]),
+    )
+
+
+# -- namespaces
+
+
+def ensure_namespace(
+    conn: Connection, namespace: str, *, at_ms: int, properties: Mapping[str, Any] | None = None
+) -> bool:
+    """Make the namespace if it is not there; whether it was made."""
+    created = conn.run(
+        "insert_namespace",
+        namespace_key=name_key(namespace),
+        namespace=namespace,
+        properties=_to_text(properties or {}),
+        created_at_ms=at_ms,
+    )
+    return created > 0
+
+
+def list_namespaces(conn: Connection) -> list[Namespace]:
+    rows = conn.all("select_namespaces")
+    return [Namespace(row["namespace"], json.loads(row["properties"]), row["created_at_ms"]) for row in rows]
+
+
+def drop_namespace(conn: Connection, namespace: str) -> bool:
+    """Remove an empty namespace; False when it is not there or not empty."""
+    return conn.run("delete_namespace", namespace_key=name_key(namespace)) > 0
+
+
+def set_namespace_properties(conn: Connection, namespace: str, properties: Mapping[str, Any]) -> bool:
+    return conn.run("update_namespace", namespace_key=name_key(namespace), properties=_to_text(properties)) > 0
+
+
+def catalog_id(conn: Connection) -> str:
+    """Who this database is."""
+    row = conn.one("select_catalog")
+    if row is None:
+        raise StoreError("the catalog's own row is missing: the database was not made by `dl init`")
+    return str(row["catalog_id"])
+
+
+# -- heads
+
+
+def read_head(conn: Connection, table_id: int) -> Head | None:
+    row = conn.one("select_head", table_id=table_id)
+    return Head(**row) if row else None
+
+
+def lock_head(conn: Connection, table_id: int) -> Head | None:
+    """The head, held until the transaction ends; None before the table's first version."""
+    row = conn.one("lock_head", table_id=table_id)
+    return Head(**row) if row else None
+
+
+def insert_head(conn: Connection, head: Head) -> None:
+    conn.run("insert_head", **asdict(head))
+
+
+def update_head(conn: Connection, head: Head) -> None:
+    if conn.run("update_head", **asdict(head)) != 1:
+        raise StoreError(f"the head of table {head.table_id} is gone: it was removed while it was being changed")
+
+
+# -- audit
+
+
+def write_audit(
+    conn: Connection,
+    *,
+    action: str,
+    at_ms: int,
+    actor: str | None = None,
+    origin: str | None = None,
+    table: TableRow | None = None,
+    details: Mapping[str, Any] | None = None,
+) -> None:
+    """Record an act in the transaction that does it; secrets in the details are masked."""
+    conn.run(
+        "insert_audit",
+        audit_id=str(uuid.uuid4()),
+        at_ms=at_ms,
+        actor=actor,
+        origin=origin,
+        action=action,
+        table_id=table.table_id if table else None,
+        table_name=table.full_name if table else None,
+        details=None if details is None else _to_text(_masked(details)),
+    )
+
+
+def read_audit(
+    conn: Connection,
+    *,
+    since_ms: int | None = None,
+    until_ms: int | None = None,
+    actor: str | None = None,
+    table_id: int | None = None,
+    limit: int | None = None,
+) -> list[AuditRow]:
+    """The audit trail, newest first."""
+    rows = conn.all(
+        "select_audit",
+        since_ms=since_ms,
+        until_ms=until_ms,
+        actor=actor,
+        table_id=table_id,
+        max_rows=MAX_AUDIT_ROWS if limit is None else limit,
+    )
+    return [AuditRow(**{**row, "details": json.loads(row["details"]) if row["details"] else None}) for row in rows]
+
+
+def _masked(value: Any) -> Any:
+    """Every text through `redact`, with its key in sight: `{"password": "x"}` is a secret by its key."""
+    if not isinstance(value, Mapping):
+        return redact(value) if isinstance(value, str) else value
+    masked = {}
+    for key, item in value.items():
+        hidden = isinstance(item, str) and redact(f"{key}={item}") != f"{key}={redact(item)}"
+        masked[key] = "***" if hidden else _masked(item)
+    return masked
+
+
+def name_key(name: str) -> str:
+    """How names are compared: without regard to case."""
+    return name.casefold()
+
+
+def _to_text(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":"), sort_keys=True)

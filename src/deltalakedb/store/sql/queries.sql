@@ -1,0 +1,416 @@
+-- Every fixed query of the store: a name, the reason, named parameters. 9223372036854775807 (2^63-1) means "while current" and "while live".
+-- {for update} is a row lock on Postgres and nothing elsewhere: SQLite and DuckDB lock the whole database for a writer.
+
+-- ---------------------------------------------------------------------------------------------------------------- schema, identity
+
+-- name: select_migrations
+-- Which migrations the database has seen.
+select migration, name, checksum, applied_at_ms from dl_schema_migrations order by migration;
+
+-- name: insert_migration
+-- Remember an applied migration.
+insert into dl_schema_migrations (migration, name, checksum, applied_at_ms) values (:migration, :name, :checksum, :applied_at_ms);
+
+-- name: delete_migration
+-- Forget a migration before it is taken back.
+delete from dl_schema_migrations where migration = :migration;
+
+-- name: insert_catalog
+-- A new database gets its identity once.
+insert into dl_catalog (catalog_id, created_at_ms, next_table_id)
+select :catalog_id, :created_at_ms, 1 where not exists (select 1 from dl_catalog);
+
+-- name: select_catalog
+-- Who this database is.
+select catalog_id, created_at_ms, next_table_id from dl_catalog;
+
+-- name: select_next_table_id
+-- The table id to hand out; the row stays locked until the new table is committed.
+select next_table_id from dl_catalog {for update};
+
+-- name: advance_next_table_id
+-- Hand out a table id.
+update dl_catalog set next_table_id = next_table_id + 1 where next_table_id = :expected;
+
+-- ---------------------------------------------------------------------------------------------------------------- registry
+
+-- name: select_namespaces
+-- All namespaces.
+select namespace, properties, created_at_ms from dl_namespaces order by namespace_key;
+
+-- name: select_namespace
+-- One namespace, whatever its case.
+select namespace, properties, created_at_ms from dl_namespaces where namespace_key = :namespace_key;
+
+-- name: insert_namespace
+-- A namespace comes into being on first use; whoever comes second finds it there.
+insert into dl_namespaces (namespace_key, namespace, properties, created_at_ms)
+values (:namespace_key, :namespace, :properties, :created_at_ms) on conflict (namespace_key) do nothing;
+
+-- name: update_namespace
+-- Change a namespace's properties.
+update dl_namespaces set properties = :properties where namespace_key = :namespace_key;
+
+-- name: delete_namespace
+-- Only an empty namespace goes away.
+delete from dl_namespaces where namespace_key = :namespace_key
+and not exists (select 1 from dl_tables t where t.namespace_key = :namespace_key and t.until_ms = 9223372036854775807);
+
+-- name: select_table
+-- A table by its current name.
+select table_id, table_uuid, namespace, name, location, mode, state, properties from dl_tables
+where namespace_key = :namespace_key and name_key = :name_key and until_ms = 9223372036854775807;
+
+-- name: select_table_by_id
+-- A table by its id.
+select table_id, table_uuid, namespace, name, location, mode, state, properties from dl_tables
+where table_id = :table_id and until_ms = 9223372036854775807;
+
+-- name: select_table_by_location
+-- Who owns a location: it has one owner at most.
+select table_id, table_uuid, namespace, name, location, mode, state, properties from dl_tables
+where location = :location and until_ms = 9223372036854775807;
+
+-- name: select_table_at
+-- A table by the name it had at an instant.
+select table_id, table_uuid, namespace, name, location, mode, state, properties from dl_tables
+where namespace_key = :namespace_key and name_key = :name_key and from_ms <= :at_ms and until_ms > :at_ms;
+
+-- name: select_tables
+-- All tables as they are called now.
+select table_id, table_uuid, namespace, name, location, mode, state, properties from dl_tables
+where until_ms = 9223372036854775807 order by namespace_key, name_key;
+
+-- name: select_tables_at
+-- All tables as they were called at an instant.
+select table_id, table_uuid, namespace, name, location, mode, state, properties from dl_tables
+where from_ms <= :at_ms and until_ms > :at_ms order by namespace_key, name_key;
+
+-- name: insert_table
+-- A table, or a new name, mode, state or set of properties of it, from an instant on.
+insert into dl_tables (table_id, table_uuid, namespace, namespace_key, name, name_key, location, mode, state, properties, from_ms, until_ms)
+values (:table_id, :table_uuid, :namespace, :namespace_key, :name, :name_key, :location, :mode, :state, :properties, :from_ms,
+        9223372036854775807);
+
+-- name: lock_table_row
+-- When the current registry row began; locked, so that two changes of one table follow each other.
+select from_ms from dl_tables where table_id = :table_id and until_ms = 9223372036854775807 {for update};
+
+-- name: end_table_row
+-- The current registry row becomes history.
+update dl_tables set until_ms = :until_ms where table_id = :table_id and until_ms = 9223372036854775807;
+
+-- name: open_table
+-- Everything an open needs in one row: registry, head, and the metadata and protocol in force. No file row is read.
+select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties,
+       h.current_version, h.metadata_version, h.protocol_version, h.mirrored_version, h.base_version, h.last_commit_ms, h.num_files,
+       h.num_records, h.files_without_records, h.size_bytes, h.next_file_id, h.bounds_epoch,
+       m.metadata_id, m.name as metadata_name, m.description, m.format, m.schema_json, m.partition_columns, m.configuration,
+       m.created_time, m.extra as metadata_extra,
+       p.min_reader_version, p.min_writer_version, p.reader_features, p.writer_features, p.fenced, p.extra as protocol_extra
+from dl_tables t
+join dl_table_heads h on h.table_id = t.table_id
+join dl_metadata_updates m on m.table_id = t.table_id and m.version = h.metadata_version
+join dl_protocol_updates p on p.table_id = t.table_id and p.version = h.protocol_version
+where t.namespace_key = :namespace_key and t.name_key = :name_key and t.until_ms = 9223372036854775807;
+
+-- ---------------------------------------------------------------------------------------------------------------- heads
+
+-- name: select_head
+-- Query pattern 1, the latest version of a table: one row by its key, with everything else a head knows.
+select table_id, current_version, metadata_version, protocol_version, mirrored_version, base_version, last_commit_ms, num_files,
+       num_records, files_without_records, size_bytes, next_file_id, bounds_epoch
+from dl_table_heads where table_id = :table_id;
+
+-- name: lock_head
+-- The head, locked. It reads nothing else: on Postgres whatever else this statement read would be older than the lock.
+select table_id, current_version, metadata_version, protocol_version, mirrored_version, base_version, last_commit_ms, num_files,
+       num_records, files_without_records, size_bytes, next_file_id, bounds_epoch
+from dl_table_heads where table_id = :table_id {for update};
+
+-- name: insert_head
+-- The head of a table's first load.
+insert into dl_table_heads (table_id, current_version, metadata_version, protocol_version, mirrored_version, base_version,
+       last_commit_ms, num_files, num_records, files_without_records, size_bytes, next_file_id, bounds_epoch)
+values (:table_id, :current_version, :metadata_version, :protocol_version, :mirrored_version, :base_version, :last_commit_ms,
+        :num_files, :num_records, :files_without_records, :size_bytes, :next_file_id, :bounds_epoch);
+
+-- name: update_head
+-- The head after one or more commits, under the head's lock.
+update dl_table_heads set current_version = :current_version, metadata_version = :metadata_version,
+       protocol_version = :protocol_version, mirrored_version = :mirrored_version, base_version = :base_version,
+       last_commit_ms = :last_commit_ms, num_files = :num_files, num_records = :num_records,
+       files_without_records = :files_without_records, size_bytes = :size_bytes, next_file_id = :next_file_id,
+       bounds_epoch = :bounds_epoch
+where table_id = :table_id;
+
+-- name: advance_version
+-- Query pattern 7, compare and set: the version moves by one if nobody moved it; no row changed means somebody did.
+update dl_table_heads set current_version = current_version + 1 where table_id = :table_id and current_version = :expected;
+
+-- ---------------------------------------------------------------------------------------------------------------- versions
+
+-- name: select_version
+-- One commit.
+select table_id, version, txn_id, committed_at_ms, operation, operation_params, operation_metrics, commit_info, commit_info_ordinal,
+       is_base, num_actions, num_added_files, num_removed_files, total_added, total_closed, rendered_bytes
+from dl_table_versions where table_id = :table_id and version = :version;
+
+-- name: select_version_at
+-- Query pattern 4, time travel by timestamp: the newest version committed at or before an instant. A table's times never step back.
+select version, committed_at_ms from dl_table_versions
+where table_id = :table_id and committed_at_ms <= :at_ms
+order by committed_at_ms desc, version desc limit 1;
+
+-- name: select_earliest_version
+-- The oldest version whose snapshot can be given: the first one kept.
+select version, committed_at_ms from dl_table_versions where table_id = :table_id order by version limit 1;
+
+-- name: select_history
+-- Who did what, newest first; each bound may be null.
+select v.table_id, v.version, v.txn_id, v.committed_at_ms, v.operation, v.operation_params, v.operation_metrics, v.commit_info,
+       v.is_base, v.num_actions, v.num_added_files, v.num_removed_files, x.actor, x.message
+from dl_table_versions v left join dl_transactions x on x.txn_id = v.txn_id
+where v.table_id = :table_id
+  and (cast(:since_ms as bigint) is null or v.committed_at_ms >= cast(:since_ms as bigint))
+  and (cast(:until_ms as bigint) is null or v.committed_at_ms <= cast(:until_ms as bigint))
+order by v.version desc limit :max_rows;
+
+-- name: select_versions
+-- The commits of a range, in order.
+select table_id, version, txn_id, committed_at_ms, operation, operation_params, operation_metrics, commit_info, commit_info_ordinal,
+       is_base, num_actions, num_added_files, num_removed_files, total_added, total_closed, rendered_bytes
+from dl_table_versions where table_id = :table_id and version between :first_version and :last_version order by version;
+
+-- name: select_gap
+-- The first base at or after a version: what lies between it and the version before it is not in SQL.
+select version from dl_table_versions where table_id = :table_id and version >= :version and is_base order by version limit 1;
+
+-- name: select_version_before
+-- The newest kept version at or before a version.
+select version from dl_table_versions where table_id = :table_id and version <= :version order by version desc limit 1;
+
+-- ---------------------------------------------------------------------------------------------------------------- files
+
+-- name: select_live_files
+-- Query pattern 2, the active files: rows nobody closed. The head never walks over dead rows.
+select path, partition_values, size, modification_time, data_change, stats, tags, deletion_vector, base_row_id,
+       default_row_commit_version, clustering_provider, extra
+from dl_add_files where table_id = :table_id and removed_version = 9223372036854775807;
+
+-- name: select_files_added_up_to
+-- Query pattern 3, time travel by version, from the side of the rows added up to it: the cheaper one early in a history.
+select path, partition_values, size, modification_time, data_change, stats, tags, deletion_vector, base_row_id,
+       default_row_commit_version, clustering_provider, extra
+from dl_add_files where table_id = :table_id and version <= :version and removed_version + 0 > :version;
+
+-- name: select_files_removed_after
+-- Query pattern 3, time travel by version, from the side of the rows still live or removed later: the cheaper one late in a history.
+select path, partition_values, size, modification_time, data_change, stats, tags, deletion_vector, base_row_id,
+       default_row_commit_version, clustering_provider, extra
+from dl_add_files where table_id = :table_id and version + 0 <= :version and removed_version > :version;
+
+-- name: count_live_files
+-- Counted, not remembered: what validation compares the head with.
+select count(*) as num_files, sum(size) as size_bytes, sum(num_records) as num_records,
+       sum(case when num_records is null then 1 else 0 end) as files_without_records
+from dl_add_files where table_id = :table_id and removed_version = 9223372036854775807;
+
+-- name: count_files_at
+-- How many files and bytes a version had.
+select count(*) as num_files, sum(size) as size_bytes, sum(num_records) as num_records,
+       sum(case when num_records is null then 1 else 0 end) as files_without_records
+from dl_add_files where table_id = :table_id and version <= :version and removed_version > :version;
+
+-- name: select_live_files_by_stats
+-- Query pattern 5, filtering by statistics: live files whose bounds of a number column meet a range. Files without a row are unknown and kept.
+select f.path, f.stats from dl_add_files f
+where f.table_id = :table_id and f.removed_version = 9223372036854775807
+  and not exists (
+    select 1 from dl_file_bounds b join dl_table_heads h on h.table_id = b.table_id and h.bounds_epoch = b.epoch
+    where b.table_id = f.table_id and b.file_id = f.file_id and b.column_id = :column_id
+      and (b.lower is null or b.lower > :upper or b.upper < :lower))
+order by f.path;
+
+-- name: select_live_files_by_partition
+-- Query pattern 6, filtering by partition: live files with exactly these partition values (JSON text as it is stored).
+select path, size from dl_add_files
+where table_id = :table_id and removed_version = 9223372036854775807 and partition_values = :partition_values
+order by path;
+
+-- name: select_tombstones
+-- Files removed up to a version and not live at it, each key once with its newest removal.
+with live as (
+    select path, dv_id from dl_add_files where table_id = :table_id and version <= :version and removed_version > :version
+), newest as (
+    select r.*, row_number() over (partition by r.path, r.dv_id order by r.version desc) as position
+    from dl_remove_files r where r.table_id = :table_id and r.version <= :version
+)
+select n.path, n.data_change, n.deletion_timestamp, n.extended_file_metadata, n.partition_values, n.size, n.stats, n.tags,
+       n.deletion_vector, n.base_row_id, n.default_row_commit_version, n.extra
+from newest n left join live on live.path = n.path and live.dv_id = n.dv_id
+where n.position = 1 and live.path is null;
+
+-- name: close_all_files
+-- A new base replaces the state: every live file ends at that version.
+update dl_add_files set removed_version = :version where table_id = :table_id and removed_version = 9223372036854775807;
+
+-- name: select_diff_added
+-- The difference of two versions: files in the later one that are not in the earlier one.
+select path, dv_id, size, version, num_records from dl_add_files
+where table_id = :table_id and version > :earlier and version <= :later and removed_version > :later
+  and not exists (
+    select 1 from dl_add_files o where o.table_id = dl_add_files.table_id and o.key_hash = dl_add_files.key_hash
+      and o.version <= :earlier and o.removed_version > :earlier)
+order by path, dv_id;
+
+-- name: select_diff_removed
+-- The difference of two versions: files in the earlier one that are not in the later one.
+select path, dv_id, size, removed_version, num_records from dl_add_files
+where table_id = :table_id and removed_version > :earlier and removed_version <= :later and version <= :earlier
+  and not exists (
+    select 1 from dl_add_files o where o.table_id = dl_add_files.table_id and o.key_hash = dl_add_files.key_hash
+      and o.version <= :later and o.removed_version > :later)
+order by path, dv_id;
+
+-- name: select_lineage
+-- Which commits produced a version: those whose files are still in it, or that set its metadata or protocol, newest first.
+select v.version, v.committed_at_ms, v.operation, v.operation_params, v.commit_info, v.is_base, x.actor, x.message,
+       coalesce(c.num_files, 0) as num_files, coalesce(c.size_bytes, 0) as size_bytes
+from dl_table_versions v
+left join (
+    select version, count(*) as num_files, sum(size) as size_bytes from dl_add_files
+    where table_id = :table_id and version <= :version and removed_version > :version group by version
+) c on c.version = v.version
+left join dl_transactions x on x.txn_id = v.txn_id
+where v.table_id = :table_id and v.version <= :version
+  and (c.num_files is not null
+    or v.version = (select max(m.version) from dl_metadata_updates m where m.table_id = :table_id and m.version <= :version)
+    or v.version = (select max(p.version) from dl_protocol_updates p where p.table_id = :table_id and p.version <= :version))
+order by v.version desc;
+
+-- ---------------------------------------------------------------------------------------------------------------- state beside files
+
+-- name: select_metadata
+-- The metadata in force at a version.
+select version, metadata_id, name, description, format, schema_json, partition_columns, configuration, created_time, extra
+from dl_metadata_updates where table_id = :table_id and version <= :version order by version desc limit 1;
+
+-- name: select_protocol
+-- The protocol in force at a version.
+select version, min_reader_version, min_writer_version, reader_features, writer_features, fenced, extra
+from dl_protocol_updates where table_id = :table_id and version <= :version order by version desc limit 1;
+
+-- name: select_app_transactions
+-- The newest transaction of every application at a version.
+select app_id, app_version, last_updated, extra from (
+    select t.*, row_number() over (partition by app_id order by version desc, ordinal desc) as newest
+    from dl_txn_actions t where t.table_id = :table_id and t.version <= :version
+) ranked
+where newest = 1 order by app_id;
+
+-- name: select_app_transaction
+-- How far one application has come: one step in an index.
+select app_id, app_version, last_updated, extra from dl_txn_actions
+where table_id = :table_id and app_id = :app_id and version <= :version order by version desc, ordinal desc limit 1;
+
+-- name: select_domain_metadata
+-- The live domains at a version.
+select domain, configuration, removed, extra from (
+    select d.*, row_number() over (partition by domain order by version desc, ordinal desc) as newest
+    from dl_domain_metadata d where d.table_id = :table_id and d.version <= :version
+) ranked
+where newest = 1 and not removed order by domain;
+
+-- ---------------------------------------------------------------------------------------------------------------- actions of a range of commits
+
+-- name: select_add_actions
+-- The add actions of a range of commits, to render them again.
+select version, ordinal, path, partition_values, size, modification_time, data_change, stats, tags, deletion_vector, base_row_id,
+       default_row_commit_version, clustering_provider, extra
+from dl_add_files where table_id = :table_id and version between :first_version and :last_version;
+
+-- name: select_remove_actions
+-- The remove actions of a range of commits.
+select version, ordinal, path, deletion_timestamp, data_change, extended_file_metadata, partition_values, size, stats, tags,
+       deletion_vector, base_row_id, default_row_commit_version, extra
+from dl_remove_files where table_id = :table_id and version between :first_version and :last_version;
+
+-- name: select_cdc_actions
+-- The cdc actions of a range of commits.
+select version, ordinal, path, partition_values, size, data_change, tags, extra
+from dl_cdc_files where table_id = :table_id and version between :first_version and :last_version;
+
+-- name: select_metadata_actions
+-- The metaData actions of a range of commits.
+select version, ordinal, metadata_id, name, description, format, schema_json, partition_columns, configuration, created_time, extra
+from dl_metadata_updates where table_id = :table_id and version between :first_version and :last_version;
+
+-- name: select_protocol_actions
+-- The protocol actions of a range of commits.
+select version, ordinal, min_reader_version, min_writer_version, reader_features, writer_features, fenced, extra
+from dl_protocol_updates where table_id = :table_id and version between :first_version and :last_version;
+
+-- name: select_txn_actions
+-- The txn actions of a range of commits.
+select version, ordinal, app_id, app_version, last_updated, extra
+from dl_txn_actions where table_id = :table_id and version between :first_version and :last_version;
+
+-- name: select_domain_actions
+-- The domainMetadata actions of a range of commits.
+select version, ordinal, domain, configuration, removed, extra
+from dl_domain_metadata where table_id = :table_id and version between :first_version and :last_version;
+
+-- name: select_other_actions
+-- The actions we do not know, as they were written.
+select version, ordinal, kind, action
+from dl_other_actions where table_id = :table_id and version between :first_version and :last_version;
+
+-- ---------------------------------------------------------------------------------------------------------------- planning index
+
+-- name: select_bounds_columns
+-- The columns that have bounds, with their width classes and from which file on every file has a row.
+select column_id, column_path, kind, is_partition, width_classes, first_file_id
+from dl_bounds_columns where table_id = :table_id order by column_id;
+
+-- name: insert_bounds_column
+-- A column gets bounds.
+insert into dl_bounds_columns (table_id, column_id, column_path, kind, is_partition, width_classes, first_file_id)
+values (:table_id, :column_id, :column_path, :kind, :is_partition, :width_classes, :first_file_id);
+
+-- name: update_bounds_column
+-- A width class appeared, or a column became complete from another file on.
+update dl_bounds_columns set is_partition = :is_partition, width_classes = :width_classes, first_file_id = :first_file_id
+where table_id = :table_id and column_id = :column_id;
+
+-- name: delete_bounds_of_closed_files
+-- The commit that makes a file dead deletes its bounds: without that, ten rewrites make a plan ten times slower.
+delete from dl_file_bounds where table_id = :table_id and epoch = :epoch and file_id in (
+    select file_id from dl_add_files where table_id = :table_id and removed_version between :first_version and :last_version);
+
+-- name: copy_live_bounds
+-- After a large removal the few files left move to a new epoch, away from the index entries of the dead.
+insert into dl_file_bounds (table_id, epoch, file_id, column_id, width_class, lower, upper, lower_text, upper_text, null_count)
+select b.table_id, :epoch, b.file_id, b.column_id, b.width_class, b.lower, b.upper, b.lower_text, b.upper_text, b.null_count
+from dl_add_files f join dl_file_bounds b on b.table_id = f.table_id and b.epoch = :epoch - 1 and b.file_id = f.file_id
+where f.table_id = :table_id and f.removed_version = 9223372036854775807;
+
+-- name: delete_bounds_before_epoch
+-- Bounds of older epochs are dead.
+delete from dl_file_bounds where table_id = :table_id and epoch < :epoch;
+
+-- ---------------------------------------------------------------------------------------------------------------- audit
+
+-- name: insert_audit
+-- Who did what, in the transaction that did it.
+insert into dl_audit (audit_id, at_ms, actor, origin, action, table_id, table_name, details)
+values (:audit_id, :at_ms, :actor, :origin, :action, :table_id, :table_name, :details);
+
+-- name: select_audit
+-- The audit trail, newest first; each filter may be null.
+select audit_id, at_ms, actor, origin, action, table_id, table_name, details from dl_audit
+where (cast(:since_ms as bigint) is null or at_ms >= cast(:since_ms as bigint))
+  and (cast(:until_ms as bigint) is null or at_ms <= cast(:until_ms as bigint))
+  and (cast(:actor as text) is null or actor = cast(:actor as text))
+  and (cast(:table_id as bigint) is null or table_id = cast(:table_id as bigint))
+order by at_ms desc, audit_id desc limit :max_rows;

@@ -1,0 +1,289 @@
+-- The present shape of the database. Migrations lead here; a test proves that both give the same tables on every engine.
+--
+-- One text serves SQLite, DuckDB and Postgres. Types: bigint, int, boolean, double precision, text (`collate "C"` on Postgres:
+-- bytes, never a locale, decide order and equality), blob (bytea on Postgres). Times are epoch milliseconds. JSON is text.
+-- A column name has one type everywhere. `-- engines:` before a statement limits it to those engines.
+--
+-- DuckDB keeps no keys on dl_tables, dl_add_files and dl_file_bounds: its ART indexes turn every update of a keyed column into
+-- delete + insert (commits measured 2 ms without, 7-26 ms with them at 100,000 files), are checked too eagerly inside a transaction that
+-- closes and re-adds a key, and are never used by our scans. The exclusive write lock makes check-then-insert safe there.
+
+create table dl_schema_migrations (
+    migration int not null primary key,
+    name text not null,
+    checksum text not null,
+    applied_at_ms bigint not null
+);
+
+-- One row: who this database is, and the table id to hand out next (engines without identity columns count it here).
+create table dl_catalog (
+    catalog_id text not null primary key,
+    created_at_ms bigint not null,
+    next_table_id bigint not null
+);
+
+create table dl_namespaces (
+    namespace_key text not null primary key,
+    namespace text not null,
+    properties text not null,
+    created_at_ms bigint not null
+);
+
+-- Names are versioned: a row holds from from_ms until until_ms, 2^63-1 while current.
+create table dl_tables (
+    table_id bigint not null,
+    table_uuid text not null,
+    namespace text not null,
+    namespace_key text not null,
+    name text not null,
+    name_key text not null,
+    location text not null,
+    mode text not null,
+    state text not null,
+    properties text not null,
+    from_ms bigint not null,
+    until_ms bigint not null
+);
+-- engines: sqlite, postgres
+create unique index dl_tables_by_id on dl_tables (table_id, from_ms);
+-- engines: sqlite, postgres
+create unique index dl_tables_by_name on dl_tables (namespace_key, name_key, until_ms);
+-- engines: sqlite, postgres
+create unique index dl_tables_by_location on dl_tables (location, until_ms);
+
+-- Everything a head read needs beside metadata and protocol, and the counters a commit hands out ids from.
+create table dl_table_heads (
+    table_id bigint not null primary key,
+    current_version bigint not null,
+    metadata_version bigint not null,
+    protocol_version bigint not null,
+    mirrored_version bigint not null,
+    base_version bigint not null,
+    last_commit_ms bigint not null,
+    num_files bigint not null,
+    num_records bigint not null,
+    files_without_records bigint not null,
+    size_bytes bigint not null,
+    next_file_id bigint not null,
+    bounds_epoch bigint not null
+);
+
+create table dl_transactions (
+    txn_id text not null primary key,
+    client_token text not null unique,
+    committed_at_ms bigint not null,
+    actor text,
+    message text
+);
+create index dl_transactions_by_time on dl_transactions (committed_at_ms);
+
+-- is_base: taken from a checkpoint; versions between it and the row before are not in SQL.
+-- total_added, total_closed: dl_add_files rows inserted and closed through this version; they choose the cheaper side of a time travel.
+create table dl_table_versions (
+    table_id bigint not null,
+    version bigint not null,
+    txn_id text,
+    committed_at_ms bigint not null,
+    operation text,
+    operation_params text,
+    operation_metrics text,
+    commit_info text,
+    commit_info_ordinal int,
+    is_base boolean not null,
+    num_actions bigint not null,
+    num_added_files bigint not null,
+    num_removed_files bigint not null,
+    total_added bigint not null,
+    total_closed bigint not null,
+    rendered_bytes bigint,
+    primary key (table_id, version)
+);
+create index dl_table_versions_by_time on dl_table_versions (table_id, committed_at_ms);
+create index dl_table_versions_by_txn on dl_table_versions (txn_id);
+
+-- Append-only but for removed_version, 2^63-1 while the file is live. The snapshot at V is version <= V and removed_version > V.
+-- num_records: rows left after the deletion vector; null when unknown. key_hash stands for (path, dv_id), which may be too long for a key.
+create table dl_add_files (
+    table_id bigint not null,
+    version bigint not null,
+    ordinal bigint not null,
+    file_id bigint not null,
+    removed_version bigint not null,
+    path text not null,
+    dv_id text not null,
+    key_hash blob not null,
+    size bigint not null,
+    modification_time bigint not null,
+    data_change boolean not null,
+    num_records bigint,
+    partition_values text not null,
+    stats text,
+    tags text,
+    deletion_vector text,
+    base_row_id bigint,
+    default_row_commit_version bigint,
+    clustering_provider text,
+    extra text not null
+);
+-- engines: sqlite, postgres
+create unique index dl_add_files_by_version on dl_add_files (table_id, version, ordinal);
+-- engines: sqlite, postgres
+create unique index dl_add_files_by_key on dl_add_files (table_id, key_hash, removed_version);
+-- engines: sqlite, postgres
+create index dl_add_files_by_removal on dl_add_files (table_id, removed_version, file_id);
+
+create table dl_remove_files (
+    table_id bigint not null,
+    version bigint not null,
+    ordinal bigint not null,
+    path text not null,
+    dv_id text not null,
+    deletion_timestamp bigint,
+    data_change boolean not null,
+    extended_file_metadata boolean,
+    partition_values text,
+    size bigint,
+    stats text,
+    tags text,
+    deletion_vector text,
+    base_row_id bigint,
+    default_row_commit_version bigint,
+    extra text not null
+);
+-- engines: sqlite, postgres
+create unique index dl_remove_files_by_version on dl_remove_files (table_id, version, ordinal);
+
+create table dl_cdc_files (
+    table_id bigint not null,
+    version bigint not null,
+    ordinal bigint not null,
+    path text not null,
+    partition_values text not null,
+    size bigint not null,
+    data_change boolean not null,
+    tags text,
+    extra text not null
+);
+-- engines: sqlite, postgres
+create unique index dl_cdc_files_by_version on dl_cdc_files (table_id, version, ordinal);
+
+create table dl_metadata_updates (
+    table_id bigint not null,
+    version bigint not null,
+    ordinal bigint not null,
+    metadata_id text not null,
+    name text,
+    description text,
+    format text not null,
+    schema_json text not null,
+    partition_columns text not null,
+    configuration text not null,
+    created_time bigint,
+    extra text not null,
+    primary key (table_id, version)
+);
+
+-- The logical protocol; fenced says whether the mirror adds our writer-only table feature.
+create table dl_protocol_updates (
+    table_id bigint not null,
+    version bigint not null,
+    ordinal bigint not null,
+    min_reader_version int not null,
+    min_writer_version int not null,
+    reader_features text,
+    writer_features text,
+    fenced boolean not null,
+    extra text not null,
+    primary key (table_id, version)
+);
+
+create table dl_txn_actions (
+    table_id bigint not null,
+    version bigint not null,
+    ordinal bigint not null,
+    app_id text not null,
+    app_version bigint not null,
+    last_updated bigint,
+    extra text not null,
+    primary key (table_id, version, ordinal)
+);
+create index dl_txn_actions_by_app on dl_txn_actions (table_id, app_id, version);
+
+create table dl_domain_metadata (
+    table_id bigint not null,
+    version bigint not null,
+    ordinal bigint not null,
+    domain text not null,
+    configuration text not null,
+    removed boolean not null,
+    extra text not null,
+    primary key (table_id, version, ordinal)
+);
+create index dl_domain_metadata_by_domain on dl_domain_metadata (table_id, domain, version);
+
+create table dl_other_actions (
+    table_id bigint not null,
+    version bigint not null,
+    ordinal bigint not null,
+    kind text not null,
+    action text not null,
+    primary key (table_id, version, ordinal)
+);
+
+-- The planning index of the files live at the head: one row per file and column. Numbers, dates and timestamps are doubles rounded
+-- outwards, unknown ends are infinite; NaN is never stored. width_class lets a plain btree answer "which intervals contain x".
+create table dl_file_bounds (
+    table_id bigint not null,
+    epoch bigint not null,
+    file_id bigint not null,
+    column_id int not null,
+    width_class int not null,
+    lower double precision,
+    upper double precision,
+    lower_text text,
+    upper_text text,
+    null_count bigint
+);
+-- engines: sqlite, postgres
+create unique index dl_file_bounds_by_file on dl_file_bounds (table_id, epoch, file_id, column_id);
+-- engines: sqlite, postgres
+create index dl_file_bounds_by_number on dl_file_bounds (table_id, epoch, column_id, width_class, lower, upper, file_id)
+    where lower is not null;
+-- engines: sqlite, postgres
+create index dl_file_bounds_by_text on dl_file_bounds (table_id, epoch, column_id, width_class, lower_text, upper_text, file_id)
+    where lower_text is not null;
+
+-- A live file with file_id >= first_file_id has a dl_file_bounds row for this column; below it nothing is known.
+create table dl_bounds_columns (
+    table_id bigint not null,
+    column_id int not null,
+    column_path text not null,
+    kind text not null,
+    is_partition boolean not null,
+    width_classes text not null,
+    first_file_id bigint not null,
+    primary key (table_id, column_id)
+);
+create unique index dl_bounds_columns_by_path on dl_bounds_columns (table_id, column_path, kind);
+
+-- Only what failed or waits for another try; everything else is told by mirrored_version.
+create table dl_mirror_status (
+    table_id bigint not null,
+    version bigint not null,
+    attempts int not null,
+    error text,
+    next_try_ms bigint not null,
+    primary key (table_id, version)
+);
+
+create table dl_audit (
+    audit_id text not null primary key,
+    at_ms bigint not null,
+    actor text,
+    origin text,
+    action text not null,
+    table_id bigint,
+    table_name text,
+    details text
+);
+create index dl_audit_by_time on dl_audit (at_ms);

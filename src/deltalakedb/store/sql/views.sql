@@ -1,0 +1,89 @@
+-- Views for people and for readers who know the log as one append-only table. Part of the present shape of the database, after schema.sql.
+
+-- Every action of every commit as one row; commitInfo is the action `commit`.
+create view delta_log_action as
+select v.table_id, v.version, cast(v.commit_info_ordinal as bigint) as ordinal, 'commit' as action_type,
+       v.committed_at_ms as commit_ts, t.actor as commit_user, v.operation, v.operation_params,
+       cast(null as int) as min_reader_version, cast(null as int) as min_writer_version,
+       cast(null as text) as reader_features, cast(null as text) as writer_features,
+       cast(null as text) as table_name, cast(null as text) as description, cast(null as text) as schema_json,
+       cast(null as text) as partition_columns, cast(null as text) as configuration,
+       cast(null as text) as path, cast(null as text) as partition_values, cast(null as bigint) as size_bytes,
+       cast(null as bigint) as modification_time, cast(null as boolean) as data_change, cast(null as bigint) as num_records,
+       cast(null as text) as stats_json, cast(null as bigint) as deletion_time,
+       cast(null as text) as app_id, cast(null as bigint) as app_version
+from dl_table_versions v left join dl_transactions t on t.txn_id = v.txn_id
+where v.commit_info is not null
+union all
+select table_id, version, ordinal, 'protocol', null, null, null, null, min_reader_version, min_writer_version, reader_features,
+       writer_features, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null
+from dl_protocol_updates
+union all
+select table_id, version, ordinal, 'metadata', null, null, null, null, null, null, null, null, name, description, schema_json,
+       partition_columns, configuration, null, null, null, null, null, null, null, null, null, null
+from dl_metadata_updates
+union all
+select table_id, version, ordinal, 'add', null, null, null, null, null, null, null, null, null, null, null, null, null,
+       path, partition_values, size, modification_time, data_change, num_records, stats, null, null, null
+from dl_add_files
+union all
+select table_id, version, ordinal, 'remove', null, null, null, null, null, null, null, null, null, null, null, null, null,
+       path, partition_values, size, null, data_change, null, stats, deletion_timestamp, null, null
+from dl_remove_files
+union all
+select table_id, version, ordinal, 'cdc', null, null, null, null, null, null, null, null, null, null, null, null, null,
+       path, partition_values, size, null, data_change, null, null, null, null, null
+from dl_cdc_files
+union all
+select table_id, version, ordinal, 'txn', null, null, null, null, null, null, null, null, null, null, null, null, null,
+       null, null, null, null, null, null, null, null, app_id, app_version
+from dl_txn_actions
+union all
+select table_id, version, ordinal, 'domainMetadata', null, null, null, null, null, null, null, null, null, null, null, null,
+       configuration, null, null, null, null, null, null, null, null, null, null
+from dl_domain_metadata
+union all
+select table_id, version, ordinal, kind, null, null, null, null, null, null, null, null, null, null, null, null, null,
+       null, null, null, null, null, null, null, null, null, null
+from dl_other_actions;
+
+-- The newest add or remove of each path. A new deletion vector removes and adds the same path in one version: the add is the later one.
+create view vw_latest_action_per_path as
+select table_id, path, dv_id, version, ordinal, is_add, size, data_change
+from (
+    select a.*, row_number() over (partition by table_id, path order by version desc, is_add desc, ordinal desc) as newest
+    from (
+        select table_id, path, dv_id, version, ordinal, 1 as is_add, size, data_change from dl_add_files
+        union all
+        select table_id, path, dv_id, version, ordinal, 0 as is_add, size, data_change from dl_remove_files
+    ) a
+) ranked
+where newest = 1;
+
+-- The files of every current table at its head.
+create view vw_active_files as
+select t.namespace, t.name, f.table_id, f.version, f.file_id, f.path, f.dv_id, f.size, f.modification_time, f.data_change,
+       f.num_records, f.partition_values, f.stats, f.tags, f.deletion_vector, f.base_row_id, f.default_row_commit_version,
+       f.clustering_provider
+from dl_tables t join dl_add_files f on f.table_id = t.table_id
+where t.until_ms = 9223372036854775807 and f.removed_version = 9223372036854775807;
+
+-- Who did what to which table, and when.
+create view vw_table_history as
+select t.namespace, t.name, v.table_id, v.version, v.committed_at_ms, v.txn_id, x.actor, x.message, v.operation, v.operation_params,
+       v.operation_metrics, v.is_base, v.num_actions, v.num_added_files, v.num_removed_files
+from dl_tables t join dl_table_versions v on v.table_id = t.table_id left join dl_transactions x on x.txn_id = v.txn_id
+where t.until_ms = 9223372036854775807;
+
+-- How far `_delta_log` is behind SQL, table by table; followers are never behind: their files are the authority.
+create view vw_mirror_lag as
+select t.namespace, t.name, t.table_id, t.mode, h.current_version, h.mirrored_version,
+       case when t.mode = 'follower' then 0 else h.current_version - h.mirrored_version end as versions_behind,
+       (select min(v.committed_at_ms) from dl_table_versions v
+         where v.table_id = t.table_id and v.version > h.mirrored_version and t.mode <> 'follower') as oldest_unmirrored_ms,
+       (select max(s.attempts) from dl_mirror_status s where s.table_id = t.table_id) as attempts,
+       (select max(s.error) from dl_mirror_status s
+         where s.table_id = t.table_id and s.version = (select min(m.version) from dl_mirror_status m where m.table_id = t.table_id))
+         as error
+from dl_tables t join dl_table_heads h on h.table_id = t.table_id
+where t.until_ms = 9223372036854775807;
