@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltalakedb.files.render import json_maps, json_structs, sql_text
+from deltalakedb.files.render import json_maps, json_structs, may_contain, sql_text
 from deltalakedb.log.actions import AddFile, FileKey, RemoveFile
 from deltalakedb.log.codec import deletion_vector_to_json, to_json
 from deltalakedb.log.paths import check_path
@@ -163,10 +163,11 @@ def _extra(children: dict[str, pa.Array], known: set[str]) -> pa.Array:
 
 
 def _check_paths(paths: pa.Array) -> None:
+    if not may_contain(paths, b"..", b"%2e", b"%2E"):
+        return
     suspicious = pc.match_substring_regex(paths, _SUSPICIOUS_PATH)
-    if pc.any(suspicious).as_py():
-        for path in paths.filter(suspicious).to_pylist():
-            check_path(path)
+    for path in paths.filter(suspicious).to_pylist():
+        check_path(path)
 
 
 def _without(batch: pa.RecordBatch, keys: pa.Array, later: KeyFilter | None) -> pa.RecordBatch:

@@ -54,6 +54,14 @@ class FileTxnLogReader:
                 return self._seen(latest)
         return self._seen(self._list_all().latest_version)
 
+    def listing(self) -> LogListing:
+        """What the log folder holds now."""
+        return self._list_all()
+
+    def has_commit(self, version: int) -> bool:
+        """Whether the version's own JSON is there; its state may be had from a checkpoint all the same."""
+        return version in self._list(version).commits
+
     def earliest_version(self) -> int:
         """The oldest version from which every version up to the latest can be rebuilt."""
         return self._list_all().earliest_version(self.table)

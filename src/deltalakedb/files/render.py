@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -11,26 +12,36 @@ from deltalakedb.log.codec import to_json
 from deltalakedb.log.text import to_sql_text
 
 _NEEDS_ESCAPE = r'["\\\x00-\x1f]'
+_ESCAPED_BYTES = np.array([byte < 0x20 or byte in b'"\\' for byte in range(256)])
 
 
 def sql_text(column: pa.Array) -> pa.Array:
     """`log.text.to_sql_text` for a column (Arrow's text has no lone surrogates)."""
     column = column.cast(pa.string())
-    if _any(pc.match_substring(column, "\\")):
+    if may_contain(column, b"\\"):
         column = pc.replace_substring(column, "\\", to_sql_text("\\"))
-    if _any(pc.match_substring(column, "\0")):
+    if may_contain(column, b"\0"):
         column = pc.replace_substring(column, "\0", to_sql_text("\0"))
     return column
+
+
+def may_contain(column: pa.StringArray, *needles: bytes) -> bool:
+    """False when no text of the column contains any of the needles; several times as fast as asking row by row."""
+    data = column.buffers()[2]
+    if data is None:
+        return False
+    text = data.to_pybytes()
+    return any(needle in text for needle in needles)
 
 
 def json_strings(column: pa.Array) -> pa.Array:
     """Each text as a JSON string; null stays null."""
     column = column.cast(pa.string())
-    special = pc.match_substring_regex(column, _NEEDS_ESCAPE)
     quoted = pc.binary_join_element_wise('"', column, '"', "")
-    if not _any(special):
+    data = column.buffers()[2]
+    if data is None or not np.any(_ESCAPED_BYTES[np.frombuffer(data, np.uint8)]):
         return quoted
-    special = special.fill_null(False)
+    special = pc.match_substring_regex(column, _NEEDS_ESCAPE).fill_null(False)
     escaped = pa.array([to_json(text) for text in column.filter(special).to_pylist()], pa.string())
     return pc.replace_with_mask(quoted, special, escaped)
 
@@ -133,10 +144,6 @@ def _braces(texts: pa.Array) -> pa.Array:
 
 def _null_like(texts: pa.Array, column: pa.Array) -> pa.Array:
     return texts if column.null_count == 0 else pc.if_else(column.is_valid(), texts, pa.scalar(None, pa.string()))
-
-
-def _any(mask: pa.Array) -> bool:
-    return bool(pc.any(mask).as_py())
 
 
 def _all(mask: pa.Array) -> bool:

@@ -1,0 +1,34 @@
+"""The places a log is read from: each test of the reader runs on local disk, in memory and on S3."""
+
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from deltalakedb.files import FileTxnLogReader
+from deltalakedb.files.location import parse_location
+from deltalakedb.files.options import Credentials, open_object_store
+from tests.fixtures.s3 import S3
+
+OpenLog = Callable[[Path], FileTxnLogReader]
+
+
+@pytest.fixture(params=["local", "memory", "s3"])
+def open_log(request: pytest.FixtureRequest) -> OpenLog:
+    """A function that takes a local table to the place under test and opens its log there."""
+    if request.param == "local":
+        return FileTxnLogReader
+    if request.param == "memory":
+        return _open_in_memory
+    s3: S3 = request.getfixturevalue("s3")
+    return lambda path: FileTxnLogReader(s3.upload(path, f"lake/{uuid.uuid4().hex}"), s3.storage_options)
+
+
+def _open_in_memory(path: Path) -> FileTxnLogReader:
+    uri = f"memory://{uuid.uuid4().hex}/lake/table"
+    store = open_object_store(parse_location(uri), {}, Credentials.of({}))
+    for file in path.rglob("*"):
+        if file.is_file():
+            store.put(f"lake/table/{file.relative_to(path).as_posix()}", file.read_bytes())
+    return FileTxnLogReader(uri)

@@ -1,0 +1,66 @@
+"""Every version of every kind of table that `deltalake` writes, read from every place."""
+
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from deltalake import DeltaTable
+
+from deltalakedb.log.txnlog import LogSnapshot, TxnLogReader
+from tests.files.conftest import OpenLog
+from tests.files.expected import deltalake_paths, files_of, replayed, without_data_change
+from tests.golden.by_deltalake import TABLES
+
+COMPLETE = sorted(set(TABLES) - {"cleaned_up", "stats_as_struct"})
+
+
+@pytest.mark.parametrize("name", sorted(TABLES))
+def test_the_snapshot_at_every_version_holds_the_files_that_deltalake_sees(
+    name: str, tmp_path: Path, open_log: OpenLog
+) -> None:
+    path = tmp_path / name
+    path.mkdir()
+    TABLES[name](path)
+    reader = open_log(path)
+    assert isinstance(reader, TxnLogReader)
+    latest = DeltaTable(path).version()
+    assert reader.latest_version() == latest
+    for version in range(reader.earliest_version(), latest + 1):
+        snapshot = reader.snapshot(version)
+        assert isinstance(snapshot, LogSnapshot)
+        assert snapshot.version == version
+        # get_add_actions shows paths decoded
+        found = sorted(unquote(path) for path, _ in files_of(snapshot))
+        assert found == [unquote(path) for path in deltalake_paths(path, version)]
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_the_snapshot_at_every_version_equals_the_replay_of_all_commits(
+    name: str, tmp_path: Path, open_log: OpenLog
+) -> None:
+    path = tmp_path / name
+    path.mkdir()
+    TABLES[name](path)
+    reader = open_log(path)
+    for version in range(reader.latest_version() + 1):
+        assert files_of(reader.snapshot(version)) == without_data_change(replayed(path, version))
+
+
+@pytest.mark.parametrize("name", sorted(TABLES))
+def test_protocol_and_metadata_are_those_of_deltalake(name: str, tmp_path: Path, open_log: OpenLog) -> None:
+    path = tmp_path / name
+    path.mkdir()
+    TABLES[name](path)
+    reader = open_log(path)
+    for version in range(reader.earliest_version(), reader.latest_version() + 1):
+        snapshot, table = reader.snapshot(version), DeltaTable(path, version=version)
+        metadata, protocol = table.metadata(), table.protocol()
+        assert snapshot.metadata.id == metadata.id
+        assert snapshot.metadata.name == metadata.name
+        assert snapshot.metadata.description == metadata.description
+        assert list(snapshot.metadata.partition_columns) == metadata.partition_columns
+        assert snapshot.metadata.configuration == metadata.configuration
+        assert snapshot.protocol.min_reader_version == protocol.min_reader_version
+        assert snapshot.protocol.min_writer_version == protocol.min_writer_version
+        assert set(snapshot.protocol.reader_features or ()) == set(protocol.reader_features or ())
+        assert set(snapshot.protocol.writer_features or ()) == set(protocol.writer_features or ())
