@@ -262,6 +262,11 @@ def read_head(conn: Connection, table_id: int) -> Head | None:
     return Head(**row) if row else None
 
 
+def list_heads(conn: Connection) -> dict[int, Head]:
+    """The heads of all registered tables, by table id."""
+    return {row["table_id"]: Head(**row) for row in conn.all("select_heads")}
+
+
 def lock_head(conn: Connection, table_id: int) -> Head | None:
     """The head, held until the transaction ends; None before the table's first version."""
     row = conn.one("lock_head", table_id=table_id)
@@ -275,6 +280,15 @@ def insert_head(conn: Connection, head: Head) -> None:
 def update_head(conn: Connection, head: Head) -> None:
     if conn.run("update_head", **asdict(head)) != 1:
         raise StoreError(f"the head of table {head.table_id} is gone: it was removed while it was being changed")
+
+
+# -- transactions
+
+
+def transaction_ms(conn: Connection, txn_id: str) -> int | None:
+    """When a transaction was committed; None when this catalog has none of that id."""
+    row = conn.one("select_transaction", txn_id=txn_id)
+    return None if row is None else int(row["committed_at_ms"])
 
 
 # -- audit

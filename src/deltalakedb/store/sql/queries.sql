@@ -122,6 +122,12 @@ select table_id, current_version, metadata_version, protocol_version, mirrored_v
        num_records, files_without_records, size_bytes, next_file_id, bounds_epoch
 from dl_table_heads where table_id = :table_id;
 
+-- name: select_heads
+-- The heads of all registered tables, for a list of them: one row each, no file row.
+select h.table_id, h.current_version, h.metadata_version, h.protocol_version, h.mirrored_version, h.base_version, h.last_commit_ms,
+       h.num_files, h.num_records, h.files_without_records, h.size_bytes, h.next_file_id, h.bounds_epoch
+from dl_table_heads h join dl_tables t on t.table_id = h.table_id and t.until_ms = 9223372036854775807;
+
 -- name: lock_head
 -- The head, locked. It reads nothing else: on Postgres whatever else this statement read would be older than the lock.
 select table_id, current_version, metadata_version, protocol_version, mirrored_version, base_version, last_commit_ms, num_files,
@@ -149,6 +155,10 @@ where table_id = :table_id;
 update dl_table_heads set current_version = current_version + 1 where table_id = :table_id and current_version = :expected;
 
 -- ---------------------------------------------------------------------------------------------------------------- versions
+
+-- name: select_transaction
+-- When a transaction was committed, for the catalog as it was then.
+select committed_at_ms from dl_transactions where txn_id = :txn_id;
 
 -- name: select_version
 -- One commit.
