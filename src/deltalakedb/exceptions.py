@@ -58,7 +58,7 @@ __all__ = [
 _MASK = "***"
 _SECRET_KEY = (
     r"[\w.\-]*(?:password|passwd|pwd|passphrase|secret|token|credentials?|access[_\-]?key|account[_\-]?key"
-    r"|api[_\-]?key|private[_\-]?key|signature|(?<![a-z])sig|(?<![a-z])sas)(?:[_\-]?id)?"
+    r"|api[_\-]?key|private[_\-]?key|signature|(?<![a-z])sig|(?<![a-z])sas)(?:[_\-]?(?:id|key))?"
 )
 # Over-masking is harmless, leaking is not: an unquoted value ends at white space, a URL's password at its last "@".
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (

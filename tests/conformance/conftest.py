@@ -1,0 +1,44 @@
+"""Every conformance test runs on every engine: `store` is an empty, migrated database of each kind in turn."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deltalakedb.store import ENGINES, Store, open_store
+
+OpenStore = Callable[..., Store]
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def target(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    """Where a new database of this engine is: a path, or a DSN."""
+    if engine == "postgres":
+        return str(request.getfixturevalue("postgres_dsn"))
+    return str(tmp_path / f"catalog.{engine}")
+
+
+@pytest.fixture
+def open_again(engine: str, target: str) -> Iterator[OpenStore]:
+    """Opens further stores on the test's database; all are closed at the end."""
+    opened: list[Store] = []
+
+    def open_one(**options: Any) -> Store:
+        store = open_store(engine, target, **options)
+        opened.append(store)
+        return store
+
+    yield open_one
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def store(open_again: OpenStore) -> Store:
+    return open_again()
