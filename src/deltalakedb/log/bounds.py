@@ -145,6 +145,15 @@ def bounds_columns(
     return [*partitions, *data]
 
 
+def stats_leaves(
+    schema: StructType, partition_columns: Sequence[str], configuration: Mapping[str, str | None]
+) -> list[Leaf]:
+    """The data columns a writer gathers statistics of, in the schema's order, those without an order included."""
+    wanted = _wanted(configuration)
+    data = [leaf for leaf in leaf_columns(schema) if len(leaf.path) > 1 or leaf.path[0] not in partition_columns]
+    return [leaf for position, leaf in enumerate(data) if wanted(leaf.path, position)]
+
+
 def _data_leaves_first(schema: StructType, partition_columns: Sequence[str]) -> list[Leaf]:
     """Data columns keep the positions by which writers count them; partition columns have no statistics."""
     return sorted(leaf_columns(schema), key=lambda leaf: len(leaf.path) == 1 and leaf.path[0] in partition_columns)
