@@ -50,9 +50,13 @@ def test_a_taken_name_is_refused_and_the_owner_named(store: Store) -> None:
 
 
 def test_an_exception_leaves_nothing_behind(store: Store) -> None:
-    with pytest.raises(RuntimeError, match="on purpose"), store.write() as conn:
-        register(conn)
-        raise RuntimeError("on purpose")
+    def fail_halfway() -> None:
+        with store.write() as conn:
+            register(conn)
+            raise RuntimeError("on purpose")
+
+    with pytest.raises(RuntimeError, match="on purpose"):
+        fail_halfway()
     with store.read() as conn:
         assert reg.list_tables(conn) == []
         assert [namespace.namespace for namespace in reg.list_namespaces(conn)] == ["default"]
@@ -159,7 +163,12 @@ def test_the_catalog_has_an_identity_that_stays(store: Store, open_again: OpenSt
 def test_the_audit_trail_is_filtered_and_masks_secrets(store: Store) -> None:
     with store.write() as conn:
         table = register(conn)
-        secrets = {"password": "hunter2", "url": "s3://me:hunter2@bucket/x", "nested": {"secret_key": "hunter2"}, "n": 3}
+        secrets = {
+            "password": "hunter2",
+            "url": "s3://me:hunter2@bucket/x",
+            "nested": {"secret_key": "hunter2"},
+            "n": 3,
+        }
         reg.write_audit(conn, action="attach", at_ms=10, actor="ann", origin="cli", table=table, details=secrets)
         reg.write_audit(conn, action="follow", at_ms=20, actor="bob", table=table)
         reg.write_audit(conn, action="migrate", at_ms=30)

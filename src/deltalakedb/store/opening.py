@@ -19,7 +19,7 @@ def open_store(
     max_connections: int = 4,
     busy_timeout_seconds: float = 30,
 ) -> Store:
-    """Open the database `target` (a file's path; a DSN or its parts on Postgres). `schema="manual"` does not look at its schema."""
+    """Open a database: `target` is a file's path, on Postgres a DSN or its parts; "manual" leaves its schema alone."""
     if engine not in ENGINES:
         raise CatalogUriError(f"there is no engine {engine!r}; engines are {', '.join(ENGINES)}")
     if schema not in ("create_if_missing", "error", "manual"):

@@ -99,7 +99,7 @@ def resolve_table(conn: Connection, namespace: str, name: str, *, at_ms: int | N
 
 
 def open_table(conn: Connection, namespace: str, name: str) -> OpenTable | None:
-    """A table with its head, protocol and metadata, by one query; None when there is no such table, or nothing in it yet."""
+    """A table with its head, protocol and metadata, by one query; None when there is none, or nothing in it yet."""
     row = conn.one("open_table", namespace_key=name_key(namespace), name_key=name_key(name))
     if row is None:
         return None
@@ -136,12 +136,13 @@ def register_table(
     state: str = "live",
     properties: Mapping[str, Any] | None = None,
     at_ms: int,
+    table_id: int | None = None,
     table_uuid: str | None = None,
 ) -> TableRow:
     """A new table; its namespace comes into being with it. The name and the location must be free."""
     ensure_namespace(conn, namespace, at_ms=at_ms)
     table = TableRow(
-        table_id=_next_table_id(conn),
+        table_id=next_table_id(conn) if table_id is None else table_id,
         table_uuid=table_uuid or str(uuid.uuid4()),
         namespace=namespace,
         name=name,
@@ -155,7 +156,7 @@ def register_table(
 
 
 def change_table(conn: Connection, changed: TableRow, *, at_ms: int) -> None:
-    """A new name, mode, state or set of properties of a table, from now on; what was stays readable for older instants."""
+    """A new name, mode, state or set of properties of a table, from now on; what was stays on record."""
     began = conn.one("lock_table_row", table_id=changed.table_id)
     if began is None:
         raise TableNotFoundError(f"the table {changed.full_name} is not registered any more")
@@ -195,7 +196,8 @@ def _check_free(conn: Connection, table: TableRow) -> None:
         )
 
 
-def _next_table_id(conn: Connection) -> int:
+def next_table_id(conn: Connection) -> int:
+    """A table id nobody else gets. Others who ask wait until this transaction ends."""
     row = conn.one("select_next_table_id")
     if row is None or not conn.run("advance_next_table_id", expected=row["next_table_id"]):
         raise StoreError("the catalog's own row is missing or was changed meanwhile: no table id can be handed out")

@@ -1,11 +1,12 @@
 """Who may have a DuckDB file open: many readers or one writer, over all threads and processes.
 
-DuckDB gives a file to one read-write process or to several read-only ones, fails at once instead of waiting, and within a process refuses a
-second handle with another configuration. So every block takes a lock file first: shared to read, exclusive to write.
+DuckDB gives a file to one read-write process or to several read-only ones, fails at once instead of waiting, and within
+a process refuses a second handle with another configuration. So every block takes a lock file first: shared to read,
+exclusive to write.
 
-A read-only handle costs 12 ms to open, therefore it is kept between blocks. DuckDB's own lock on the file is a POSIX one, owned by the
-process: it is let go while no block is open, so that an idle reader shuts nobody out, and taken again before the next block, which reopens the
-file if anybody changed it meanwhile.
+A read-only handle costs 12 ms to open, therefore it is kept between blocks. DuckDB's own lock on the file is a POSIX
+one, owned by the process: it is let go while no block is open, so that an idle reader shuts nobody out, and taken again
+before the next block, which reopens the file if anybody changed it meanwhile.
 """
 
 import fcntl
@@ -24,7 +25,7 @@ from deltalakedb.exceptions import StoreBusyError, StoreError
 POLL_SECONDS = 0.002
 POLL_MAX_SECONDS = 0.05
 
-_READ_CONFIG = {
+_READ_CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -179,14 +180,17 @@ class DuckdbFile:
         if self._data_file >= 0:
             os.close(self._data_file)
             self._data_file = -1
-        handle = _retried(lambda: duckdb.connect(self.path, read_only=True, config=_READ_CONFIG), deadline)
-        # Opened after DuckDB took its lock, and closed only when no handle is open: closing any descriptor of a file drops its POSIX locks.
+        handle: duckdb.DuckDBPyConnection = _retried(
+            lambda: duckdb.connect(self.path, read_only=True, config=_READ_CONFIG), deadline
+        )
+        # Opened after DuckDB took its lock, and closed only when no handle is open: closing any descriptor of a file
+        # drops the POSIX locks this process has on it.
         self._data_file = os.open(self.path, os.O_RDONLY)
         self._handle, self._seen = handle, self._state()
         return handle
 
     def _state(self) -> tuple[object, ...]:
-        """What differs once anybody has written: our own counter, and what the file system knows of the file and its WAL."""
+        """What differs once anybody has written: our own counter, the file system's view of the file and its WAL."""
         counter = os.pread(self._lock_file, 32, 0) if self._lock_file >= 0 else b""
         return (counter, *(_stamp(Path(f"{self.path}{suffix}")) for suffix in ("", ".wal")))
 
@@ -215,7 +219,7 @@ def is_locked(error: Exception) -> bool:
 
 def _open_for_writing(path: Path) -> duckdb.DuckDBPyConnection:
     handle = duckdb.connect(path, config=_WRITE_CONFIG)
-    # Closing would checkpoint (measured: 113 ms a commit instead of 27); a commit does it once the WAL has passed 16 MB.
+    # Closing would checkpoint (measured: 113 ms a commit instead of 27); a commit does so once the WAL passes 16 MB.
     handle.execute("pragma disable_checkpoint_on_shutdown")
     return handle
 

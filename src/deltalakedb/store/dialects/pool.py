@@ -53,8 +53,8 @@ class Pool(Generic[C]):
                     break
                 if not self._changed.wait(deadline - time.monotonic()) and time.monotonic() >= deadline:
                     raise StoreBusyError(
-                        f"{self._what}: all {self._size} connections stayed in use for {self._timeout_seconds:g} seconds; "
-                        "finish a read or write block, or raise max_connections"
+                        f"{self._what}: all {self._size} connections stayed in use for {self._timeout_seconds:g} "
+                        "seconds; finish a read or write block, or raise max_connections"
                     )
         try:
             return self._connect(), False

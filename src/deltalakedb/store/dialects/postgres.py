@@ -4,7 +4,7 @@ import select as socket_select
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, LiteralString, NoReturn, cast
+from typing import Any, NoReturn
 
 import psycopg
 import pyarrow as pa
@@ -113,7 +113,7 @@ class PostgresSession(Session):
                 "live": LIVE,
             },
         )
-        columns = list(zip(*rows, strict=True)) or [(), (), (), ()]
+        columns = list(zip(*rows, strict=True)) or [()] * len(_CLOSED)
         return pa.table([pa.array(c, type=f.type) for c, f in zip(columns, _CLOSED, strict=True)], schema=_CLOSED)
 
     def has_table(self, name: str) -> bool:
@@ -191,7 +191,7 @@ class PostgresStore:
             connection.execute("begin isolation level repeatable read read only")
             connection.execute(f"set local search_path = {SCHEMA}, public")
             with connection.cursor(binary=True) as cursor:
-                # A cursor is declared for a SELECT and nothing else; the binary protocol takes one statement and nothing more.
+                # A cursor is declared for a SELECT and nothing else, and the extended protocol takes one statement.
                 cursor.execute(_text(f"declare users_select no scroll cursor for {statement}"), parameters or {})
                 cursor.execute("fetch all from users_select")
                 return to_arrow(cursor)
@@ -231,7 +231,8 @@ class PostgresStore:
             return psycopg.connect(**self._parameters, autocommit=True, prepare_threshold=None)
         except psycopg.Error as error:
             raise StoreError(
-                f"{self._where} cannot be reached: {redact(str(error))}; check that it runs, and host, port, user and database"
+                f"{self._where} cannot be reached: {redact(str(error))}; "
+                "check that it runs, and host, port, user and database"
             ) from error
 
 
@@ -274,7 +275,7 @@ def _described(parameters: Mapping[str, Any]) -> str:
 
 
 def _is_alive(connection: PgConnection) -> bool:
-    """Without a round trip: an idle connection has nothing to say, so a readable socket means that the server hung up."""
+    """Without a round trip: an idle connection has nothing to say, so a readable socket is the server hanging up."""
     if connection.closed:
         return False
     poll = socket_select.poll()
@@ -282,8 +283,9 @@ def _is_alive(connection: PgConnection) -> bool:
     return not poll.poll(0)
 
 
-def _text(statement: str) -> LiteralString:
-    return cast(LiteralString, statement)
+def _text(statement: str) -> Any:
+    """psycopg asks for literals, so that no value is formatted into SQL; ours come from files and generators of SQL."""
+    return statement
 
 
 def _raise(error: psycopg.Error, where: str) -> NoReturn:

@@ -85,7 +85,10 @@ class SqliteSession(Session):
     def close_files(self, table_id: int, closes: pa.Table) -> pa.Table:
         keys = closes.column("key_hash").to_pylist()
         versions = closes.column("removed_version").to_pylist()
-        find = "select rowid, key_hash, file_id, size, num_records from dl_add_files where table_id = ? and key_hash = ? and removed_version = ?"
+        find = (
+            "select rowid, key_hash, file_id, size, num_records from dl_add_files "
+            "where table_id = ? and key_hash = ? and removed_version = ?"
+        )
         try:
             execute = self._connection.execute
             found = [
@@ -99,7 +102,7 @@ class SqliteSession(Session):
             )
         except sqlite3.Error as error:
             _raise(error, self._where)
-        columns = list(zip(*(row[1:] for _, row in found), strict=True)) or [[], [], [], []]
+        columns = list(zip(*(row[1:] for _, row in found), strict=True)) or [()] * len(_CLOSED)
         return pa.table([pa.array(c, type=f.type) for c, f in zip(columns, _CLOSED, strict=True)], schema=_CLOSED)
 
     def has_table(self, name: str) -> bool:
@@ -265,7 +268,7 @@ def _to_arrow(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> pa.Table
 
 
 def _typed(values: Sequence[Any], kind: pa.DataType | None) -> pa.Array:
-    """An array of the schema's type for the column's name; of what the values are when a user gave the name to something else."""
+    """An array of the type the column's name has in the schema, else (a user's own alias) of what the values are."""
     for attempt in (kind, None):
         try:
             if attempt == pa.bool_():

@@ -192,13 +192,19 @@ select table_id, version, txn_id, committed_at_ms, operation, operation_params, 
        is_base, num_actions, num_added_files, num_removed_files, total_added, total_closed, rendered_bytes
 from dl_table_versions where table_id = :table_id and version between :first_version and :last_version order by version;
 
--- name: select_gap
--- The first base at or after a version: what lies between it and the version before it is not in SQL.
-select version from dl_table_versions where table_id = :table_id and version >= :version and is_base order by version limit 1;
+-- name: select_version_numbers
+-- The versions that are kept, in order.
+select version, is_base from dl_table_versions where table_id = :table_id order by version;
 
--- name: select_version_before
--- The newest kept version at or before a version.
-select version from dl_table_versions where table_id = :table_id and version <= :version order by version desc limit 1;
+-- name: select_neighbours
+-- The kept versions around one that is not kept.
+select (select max(b.version) from dl_table_versions b where b.table_id = :table_id and b.version <= :version) as before,
+       (select min(a.version) from dl_table_versions a where a.table_id = :table_id and a.version >= :version) as after;
+
+-- name: select_version_after
+-- The kept version that follows a version, with its time.
+select version, committed_at_ms, is_base from dl_table_versions
+where table_id = :table_id and version > :version order by version limit 1;
 
 -- ---------------------------------------------------------------------------------------------------------------- files
 

@@ -1,0 +1,320 @@
+"""SqlTxnLogReader: commits, snapshots, history, differences and lineage of one table, answered from SQL alone."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from deltalakedb.exceptions import TableNotFoundError, VersionNotFoundError
+from deltalakedb.log.actions import Action, CommitInfo
+from deltalakedb.log.commit import Commit
+from deltalakedb.store import action_values as values
+from deltalakedb.store.connection import LIVE, Connection, Row, Store
+from deltalakedb.store.registry import Head, TableRow, read_head
+from deltalakedb.store.snapshot import SqlSnapshot
+
+CHUNK_ACTIONS = 20_000
+"""Actions of consecutive commits that are read at once."""
+
+_ACTION_QUERIES: tuple[tuple[str, Callable[[Row], Action]], ...] = (
+    ("select_add_actions", values.to_add),
+    ("select_remove_actions", values.to_remove),
+    ("select_cdc_actions", values.to_cdc),
+    ("select_metadata_actions", values.to_metadata),
+    ("select_protocol_actions", values.to_protocol),
+    ("select_txn_actions", values.to_app_transaction),
+    ("select_domain_actions", values.to_domain_metadata),
+    ("select_other_actions", values.to_other),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One commit, without its files."""
+
+    version: int
+    timestamp_ms: int
+    operation: str | None
+    operation_parameters: Any
+    operation_metrics: Any
+    commit_info: CommitInfo | None
+    is_base: bool
+    num_actions: int
+    num_added_files: int
+    num_removed_files: int
+    txn_id: str | None
+    actor: str | None
+    message: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What takes the state at `from_version` to that at `to_version`; files by key, with size and record count."""
+
+    from_version: int
+    to_version: int
+    added: pa.Table
+    removed: pa.Table
+    metadata_changed: bool
+    protocol_changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LineageEntry:
+    """A commit whose files, metadata or protocol are part of a version."""
+
+    version: int
+    timestamp_ms: int
+    operation: str | None
+    commit_info: CommitInfo | None
+    is_base: bool
+    num_files: int
+    size_bytes: int
+    actor: str | None
+    message: str | None
+
+
+class SqlTxnLogReader:
+    """Reads the log of one registered table."""
+
+    def __init__(self, store: Store, table: TableRow) -> None:
+        self._store = store
+        self.table = table
+
+    def __repr__(self) -> str:
+        return f"SqlTxnLogReader({self._store!r}, {self.table.full_name!r})"
+
+    # -- versions
+
+    def latest_version(self) -> int:
+        with self._store.read(single=True) as conn:
+            return self._head(conn).current_version
+
+    def earliest_version(self) -> int:
+        with self._store.read(single=True) as conn:
+            row = conn.one("select_earliest_version", table_id=self.table.table_id)
+        if row is None:
+            raise self._not_loaded()
+        return int(row["version"])
+
+    def versions(self) -> Iterator[int]:
+        """The versions that are kept, in order."""
+        with self._store.read(single=True) as conn:
+            rows = conn.all("select_version_numbers", table_id=self.table.table_id)
+        return iter([row["version"] for row in rows])
+
+    def has_commit(self, version: int) -> bool:
+        """Whether the version's own actions are kept; a version taken from a checkpoint has only its state."""
+        with self._store.read(single=True) as conn:
+            row = conn.one("select_version", table_id=self.table.table_id, version=version)
+        return row is not None and not row["is_base"]
+
+    def version_at(self, timestamp_ms: int) -> int:
+        """The newest version committed at or before an instant."""
+        with self._store.read() as conn:
+            found = conn.one("select_version_at", table_id=self.table.table_id, at_ms=timestamp_ms)
+            if found is None:
+                raise self._before_history(conn, timestamp_ms)
+            after = conn.one("select_version_after", table_id=self.table.table_id, version=found["version"])
+        if after and after["version"] > found["version"] + 1 and timestamp_ms > found["committed_at_ms"]:
+            raise VersionNotFoundError(
+                f"table {self.table.full_name}: at {timestamp_ms} ms the version lies between {found['version']} and "
+                f"{after['version']}, whose commits were cleaned up before they could be read; choose a time up to "
+                f"{found['committed_at_ms']} or from {after['committed_at_ms']} on"
+            )
+        return int(found["version"])
+
+    def snapshot(self, version: int | None = None) -> SqlSnapshot:
+        with self._store.read() as conn:
+            if version is None:
+                head = self._head(conn)
+                return SqlSnapshot(self._store, self.table, head.current_version, head.last_commit_ms)
+            row = self._version(conn, version)
+        return SqlSnapshot(self._store, self.table, version, row["committed_at_ms"])
+
+    # -- commits
+
+    def commits(self, start: int, end: int | None = None) -> Iterator[Commit]:
+        """The commits from `start` through `end`, in order. All of them must be kept: nothing is left out silently."""
+        with self._store.read() as conn:
+            last = self._head(conn).current_version if end is None else end
+            rows = conn.all(
+                "select_versions", table_id=self.table.table_id, first_version=start, last_version=max(start, last)
+            )
+            if last >= start:
+                self._check_complete(conn, start, last, rows)
+        # Commits never change: each chunk is read in a snapshot of its own, and no transaction stays open meanwhile.
+        for chunk in _chunks(rows[: max(0, last - start + 1)]):
+            yield from self._read_chunk(chunk)
+
+    def _check_complete(self, conn: Connection, start: int, last: int, rows: list[Row]) -> None:
+        found = {row["version"]: row for row in rows}
+        for version in range(start, last + 1):
+            row = found.get(version) or self._version(conn, version)
+            if row["is_base"]:
+                raise VersionNotFoundError(
+                    f"table {self.table.full_name}: version {version} was taken from a checkpoint: its state is in the "
+                    f"database, its commit is not; commits follow from version {version + 1}"
+                )
+
+    def _read_chunk(self, versions: list[Row]) -> Iterator[Commit]:
+        bounds = {"first_version": versions[0]["version"], "last_version": versions[-1]["version"]}
+        actions: dict[int, list[tuple[int, Action]]] = {row["version"]: [] for row in versions}
+        with self._store.read() as conn:
+            for query, build in _ACTION_QUERIES:
+                for row in conn.all(query, table_id=self.table.table_id, **bounds):
+                    actions[row["version"]].append((row["ordinal"], build(row)))
+        for row in versions:
+            found = actions.pop(row["version"])
+            if row["commit_info"] is not None:
+                found.append((row["commit_info_ordinal"], CommitInfo(row["commit_info"])))
+            found.sort(key=lambda pair: pair[0])
+            yield Commit(
+                row["version"], row["committed_at_ms"], tuple(action for _, action in found), row["rendered_bytes"]
+            )
+
+    # -- history, differences, lineage
+
+    def history(
+        self, limit: int | None = None, *, since_ms: int | None = None, until_ms: int | None = None
+    ) -> list[HistoryEntry]:
+        """Commits, newest first."""
+        with self._store.read(single=True) as conn:
+            rows = conn.all(
+                "select_history",
+                table_id=self.table.table_id,
+                since_ms=since_ms,
+                until_ms=until_ms,
+                max_rows=LIVE if limit is None else limit,
+            )
+        return [_history_entry(row) for row in rows]
+
+    def diff(self, from_version: int, to_version: int) -> Difference:
+        """What changed between two versions, in either direction."""
+        earlier, later = sorted((from_version, to_version))
+        with self._store.read() as conn:
+            self._version(conn, earlier)
+            self._version(conn, later)
+            ids = {"table_id": self.table.table_id}
+            gained = conn.arrow("select_diff_added", **ids, earlier=earlier, later=later)
+            lost = conn.arrow("select_diff_removed", **ids, earlier=earlier, later=later)
+            changed = [
+                _without_version(conn.one(query, **ids, version=earlier))
+                != _without_version(conn.one(query, **ids, version=later))
+                for query in ("select_metadata", "select_protocol")
+            ]
+        added, removed = (gained, lost) if from_version <= to_version else (lost, gained)
+        return Difference(from_version, to_version, added, removed, *changed)
+
+    def lineage(self, version: int | None = None) -> list[LineageEntry]:
+        """Which commits produced a version, newest first."""
+        with self._store.read() as conn:
+            at = self._head(conn).current_version if version is None else version
+            self._version(conn, at)
+            rows = conn.all("select_lineage", table_id=self.table.table_id, version=at)
+        return [
+            LineageEntry(
+                row["version"],
+                row["committed_at_ms"],
+                row["operation"],
+                _commit_info(row),
+                row["is_base"],
+                int(row["num_files"]),
+                int(row["size_bytes"]),
+                row["actor"],
+                row["message"],
+            )
+            for row in rows
+        ]
+
+    # -- what is not there
+
+    def _head(self, conn: Connection) -> Head:
+        head = read_head(conn, self.table.table_id)
+        if head is None:
+            raise self._not_loaded()
+        return head
+
+    def _version(self, conn: Connection, version: int) -> Row:
+        row = conn.one("select_version", table_id=self.table.table_id, version=version)
+        return row if row is not None else self._explain_absence(conn, version)
+
+    def _explain_absence(self, conn: Connection, version: int) -> Row:
+        name = self.table.full_name
+        around = conn.one("select_neighbours", table_id=self.table.table_id, version=version) or {}
+        before, after = around.get("before"), around.get("after")
+        if before is None and after is None:
+            raise self._not_loaded()
+        if after is None:
+            raise VersionNotFoundError(f"table {name}: version {version} was not committed yet, the newest is {before}")
+        if before is None:
+            raise VersionNotFoundError(
+                f"table {name}: version {version} lies before the history in the database, which starts at {after}; "
+                "older versions are at most in `_delta_log`, if they were not cleaned up there"
+            )
+        raise VersionNotFoundError(
+            f"table {name}: version {version} is missing: versions {before + 1} to {after - 1} were cleaned up before "
+            f"they could be read; the nearest kept ones are {before} and {after}"
+        )
+
+    def _before_history(self, conn: Connection, timestamp_ms: int) -> Exception:
+        first = conn.one("select_earliest_version", table_id=self.table.table_id)
+        if first is None:
+            return self._not_loaded()
+        return VersionNotFoundError(
+            f"table {self.table.full_name}: nothing is kept from before {timestamp_ms} ms; "
+            f"the first kept version is {first['version']}, committed at {first['committed_at_ms']} ms"
+        )
+
+    def _not_loaded(self) -> TableNotFoundError:
+        return TableNotFoundError(f"table {self.table.full_name} has no versions in the database")
+
+
+def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    chunk: list[Row] = []
+    size = 0
+    for row in rows:
+        if chunk and size + row["num_actions"] > CHUNK_ACTIONS:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(row)
+        size += row["num_actions"]
+    if chunk:
+        yield chunk
+
+
+def _history_entry(row: Row) -> HistoryEntry:
+    return HistoryEntry(
+        row["version"],
+        row["committed_at_ms"],
+        row["operation"],
+        _parsed(row["operation_params"]),
+        _parsed(row["operation_metrics"]),
+        _commit_info(row),
+        row["is_base"],
+        row["num_actions"],
+        row["num_added_files"],
+        row["num_removed_files"],
+        row["txn_id"],
+        row["actor"],
+        row["message"],
+    )
+
+
+def _commit_info(row: Row) -> CommitInfo | None:
+    return None if row["commit_info"] is None else CommitInfo(row["commit_info"])
+
+
+def _parsed(text: str | None) -> Any:
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:  # a writer gave plain text where others give an object
+        return text
+
+
+def _without_version(row: Row | None) -> Mapping[str, Any]:
+    return {name: value for name, value in (row or {}).items() if name != "version"}

@@ -1,0 +1,123 @@
+"""SqlSnapshot: a table's state at one version, answered from SQL, each part when it is asked for."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+
+from deltalakedb.exceptions import StoreError
+from deltalakedb.log.actions import AppTransaction, DomainMetadata, Metadata, Protocol
+from deltalakedb.log.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA
+from deltalakedb.store.action_values import to_app_transaction, to_domain_metadata, to_metadata, to_protocol
+from deltalakedb.store.connection import Connection, Row, Store
+from deltalakedb.store.queries import named_queries
+from deltalakedb.store.registry import Head, OpenTable, TableRow, read_head
+
+
+@dataclass(frozen=True, slots=True)
+class FileTotals:
+    """What the files of a version add up to; num_records counts only files whose statistics say it."""
+
+    num_files: int
+    size_bytes: int
+    num_records: int
+    files_without_records: int
+
+
+class SqlSnapshot:
+    """A table at a version. The version is pinned: commits that come later do not change the answers."""
+
+    def __init__(self, store: Store, table: TableRow, version: int, timestamp_ms: int) -> None:
+        self._store = store
+        self._table = table
+        self.version = version
+        self.timestamp_ms = timestamp_ms
+
+    @classmethod
+    def of_open_table(cls, store: Store, opened: OpenTable) -> "SqlSnapshot":
+        """The head as it was opened; what opening has read is not read again."""
+        snapshot = cls(store, opened.table, opened.head.current_version, opened.head.last_commit_ms)
+        snapshot.__dict__.update(protocol=opened.protocol, metadata=opened.metadata)
+        return snapshot
+
+    def __repr__(self) -> str:
+        return f"SqlSnapshot({self._table.full_name!r}, version={self.version})"
+
+    @cached_property
+    def protocol(self) -> Protocol:
+        return to_protocol(self._one("select_protocol"))
+
+    @cached_property
+    def metadata(self) -> Metadata:
+        return to_metadata(self._one("select_metadata"))
+
+    def app_transactions(self) -> Mapping[str, AppTransaction]:
+        actions = map(to_app_transaction, self._all("select_app_transactions"))
+        return {action.app_id: action for action in actions}
+
+    def domain_metadata(self) -> Mapping[str, DomainMetadata]:
+        actions = map(to_domain_metadata, self._all("select_domain_metadata"))
+        return {action.domain: action for action in actions}
+
+    def files(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+        """The live files; only some columns when `columns` names them."""
+        return self.files_table(columns).to_reader()
+
+    def files_table(self, columns: Sequence[str] | None = None) -> pa.Table:
+        schema = FILES_SCHEMA if columns is None else pa.schema([FILES_SCHEMA.field(name) for name in columns])
+        with self._store.read() as conn:
+            query, parameters = self._files_query(conn)
+            if columns is None:
+                table = conn.arrow(query, **parameters)
+            else:
+                table = conn.sql_arrow(
+                    f"select {', '.join(schema.names)} from ({named_queries()[query]}) f", **parameters
+                )
+        return table.cast(schema)
+
+    def tombstones(self) -> pa.RecordBatchReader:
+        with self._store.read(single=True) as conn:
+            table = conn.arrow("select_tombstones", table_id=self._table.table_id, version=self.version)
+        return table.cast(TOMBSTONES_SCHEMA).to_reader()
+
+    def totals(self) -> FileTotals:
+        """Counts of the files: remembered at the head, counted at an older version."""
+        with self._store.read() as conn:
+            head = self._head(conn)
+            if head.current_version == self.version:
+                return FileTotals(head.num_files, head.size_bytes, head.num_records, head.files_without_records)
+            row = conn.one("count_files_at", table_id=self._table.table_id, version=self.version)
+        assert row is not None
+        return FileTotals(**{name: int(value or 0) for name, value in row.items()})
+
+    def _files_query(self, conn: Connection) -> tuple[str, dict[str, int]]:
+        """At the head what is live; before it, whichever side of the history walks over fewer rows."""
+        table_id = self._table.table_id
+        newest = self._head(conn).current_version
+        if newest == self.version:
+            return "select_live_files", {"table_id": table_id}
+        here = conn.one("select_version", table_id=table_id, version=self.version)
+        there = conn.one("select_version", table_id=table_id, version=newest)
+        if here is None or there is None:
+            raise StoreError(f"table {self._table.full_name}: version {self.version} is no longer in the database")
+        added_up_to = here["total_added"]
+        removed_after = there["total_added"] - here["total_closed"]
+        query = "select_files_added_up_to" if added_up_to <= removed_after else "select_files_removed_after"
+        return query, {"table_id": table_id, "version": self.version}
+
+    def _head(self, conn: Connection) -> Head:
+        head = read_head(conn, self._table.table_id)
+        if head is None:
+            raise StoreError(f"table {self._table.full_name} is no longer in the database")
+        return head
+
+    def _all(self, query: str) -> list[Row]:
+        with self._store.read(single=True) as conn:
+            return conn.all(query, table_id=self._table.table_id, version=self.version)
+
+    def _one(self, query: str) -> Row:
+        rows = self._all(query)
+        if not rows:
+            raise StoreError(f"table {self._table.full_name}: {query} finds nothing at version {self.version}")
+        return rows[0]
