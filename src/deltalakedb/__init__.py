@@ -1,3 +1,52 @@
 """The Delta Lake transaction log, kept losslessly in SQLite, DuckDB or Postgres, and answered from there."""
 
+from typing import TYPE_CHECKING
+
+from deltalakedb.exceptions import (
+    CommitFailedError,
+    DeltaError,
+    DeltaProtocolError,
+    SchemaMismatchError,
+    TableNotFoundError,
+    VersionNotFoundError,
+)
+from deltalakedb.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from deltalakedb.catalog import Catalog, CatalogView, connect
+    from deltalakedb.log.types import StructType as Schema
+    from deltalakedb.table import DeltaTable, Metadata, Plan, ProtocolVersions
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "Catalog",
+    "CatalogView",
+    "CommitFailedError",
+    "DeltaError",
+    "DeltaProtocolError",
+    "DeltaTable",
+    "Metadata",
+    "Plan",
+    "ProtocolVersions",
+    "Schema",
+    "SchemaMismatchError",
+    "TableNotFoundError",
+    "VersionNotFoundError",
+    "__version__",
+    "connect",
+]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "Catalog": "deltalakedb.catalog",
+        "CatalogView": "deltalakedb.catalog",
+        "connect": "deltalakedb.catalog",
+        "DeltaTable": "deltalakedb.table",
+        "Metadata": "deltalakedb.table",
+        "Plan": "deltalakedb.table",
+        "ProtocolVersions": "deltalakedb.table",
+        "Schema": "deltalakedb.table",
+    },
+)

@@ -60,6 +60,7 @@ class Config:
 
     catalog: str | None = None
     warehouse: str | None = None
+    actor: str | None = None
     mirror_mode: MirrorMode = "inline"
     mirror_checkpoint_interval: int = 10
     mirror_retry_backoff: float = 1.0
@@ -78,6 +79,7 @@ class Config:
 _PARSERS: dict[str, Callable[[Any], Any]] = {
     "catalog": _text,
     "warehouse": _text,
+    "actor": _text,
     "mirror.mode": _choice("inline", "background", "off"),
     "mirror.checkpoint_interval": _integer(1),
     "mirror.retry_backoff": _seconds,

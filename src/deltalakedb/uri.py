@@ -59,7 +59,7 @@ class CatalogUri:
 
 
 def parse_catalog_uri(uri: str | os.PathLike[str]) -> CatalogUri:
-    """Read a `deltasql://` URI, a `postgresql://` DSN or a plain path; errors list the forms that exist."""
+    """Read a `deltasql://` URI, a DSN of libpq (`postgresql://` or keywords) or a path; errors list all forms."""
     text = os.fspath(uri)
     if not isinstance(text, str) or not text.strip():
         raise CatalogUriError(f"the catalog URI is empty; give one of: {FORMS}")
@@ -85,10 +85,7 @@ def is_catalog_uri(text: str) -> bool:
 
 def _parse_plain_path(text: str) -> CatalogUri:
     if _KEYWORD_DSN.match(text):
-        raise CatalogUriError(
-            "this looks like a libpq keyword string, which would be taken for a file name; "
-            "write it as postgresql://user@host:port/db"
-        )
+        return CatalogUri("postgres", text)
     engine = "duckdb" if text.lower().endswith(DUCKDB_SUFFIXES) else "sqlite"
     return CatalogUri(engine, _file_target(os.path.expanduser(text)))
 

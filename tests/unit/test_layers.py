@@ -15,14 +15,14 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("serve",),
     ("iceberg", "cdc", "spark"),
     ("__init__",),
-    ("table", "writer", "merge", "alter", "optimize", "transaction", "schema"),
-    ("catalog",),
+    # A Catalog hands out DeltaTables, and DeltaTable(uri) opens a Catalog: these two know each other.
+    ("table", "writer", "merge", "alter", "optimize", "transaction", "schema", "add_actions", "catalog"),
     ("mirror",),
-    ("config", "uri", "names"),
+    ("config", "uri", "names", "instants"),
     ("store", "files", "data"),
     ("telemetry",),
     ("log",),
-    ("exceptions",),
+    ("exceptions", "lazy"),
 )
 RANK = {name: len(LAYERS) - row for row, names in enumerate(LAYERS) for name in names}
 

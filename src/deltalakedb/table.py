@@ -1,0 +1,404 @@
+"""DeltaTable: the metadata side of `deltalake`'s class of the same name, answered from SQL."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .catalog import Catalog, connect, no_such_table, require_table
+from .exceptions import CatalogUriError, ConfigError, DeltaError, TableNotFoundError
+from .instants import Instant, to_epoch_ms
+from .log import paths
+from .log.text import from_sql_text
+from .log.types import StructType, parse_schema
+from .names import TableName, parse_table_name
+from .store import registry
+from .store.reader import Difference, HistoryEntry, LineageEntry, SqlTxnLogReader
+from .store.snapshot import FileTotals, SqlSnapshot
+from .uri import is_catalog_uri, parse_catalog_uri
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from .log import actions
+    from .store.planning import PlannedFiles
+
+Schema = StructType
+Filter = tuple[str, str, Any]
+FilterDnf = Sequence[Filter] | Sequence[Sequence[Filter]]
+PredicateLike = str | FilterDnf
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """The table's metaData, with the names of `deltalake.Metadata`."""
+
+    id: str
+    name: str | None
+    description: str | None
+    partition_columns: list[str]
+    created_time: int | None
+    configuration: dict[str, str | None]
+
+    @classmethod
+    def of(cls, metadata: actions.Metadata) -> Metadata:
+        return cls(
+            id=metadata.id,
+            name=metadata.name,
+            description=metadata.description,
+            partition_columns=list(metadata.partition_columns),
+            created_time=metadata.created_time,
+            configuration=dict(metadata.configuration),
+        )
+
+
+class ProtocolVersions(NamedTuple):
+    """What a reader and a writer must support, with the names of `deltalake`."""
+
+    min_reader_version: int
+    min_writer_version: int
+    writer_features: list[str] | None
+    reader_features: list[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The files that may hold a matching row."""
+
+    table: str
+    version: int
+    planned: PlannedFiles
+
+    @property
+    def files(self) -> pa.Table:
+        return self.planned.files
+
+    @property
+    def num_files(self) -> int:
+        return self.planned.num_files
+
+    @property
+    def num_pruned(self) -> int:
+        return self.planned.num_pruned
+
+
+class DeltaTable:
+    """A table at one version; `update_incremental` moves it to the newest, `load_as_version` to any other."""
+
+    def __init__(
+        self,
+        table_uri: str | os.PathLike[str],
+        version: int | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        without_files: bool = False,
+        log_buffer_size: int | None = None,
+        skip_stats: bool = False,
+    ) -> None:
+        """Open `deltasql://...?table=ns.name`, or with DL_CATALOG set a table by its name or its location.
+
+        `without_files`, `log_buffer_size` and `skip_stats` are accepted as in `deltalake`, and have no effect.
+        """
+        ignored = {"without_files": without_files, "log_buffer_size": log_buffer_size, "skip_stats": skip_stats}
+        for option, given in ignored.items():
+            if given:
+                warnings.warn(f"'{option}' is deprecated and ignored", DeprecationWarning, stacklevel=2)
+        catalog, name = _locate(os.fspath(table_uri))
+        try:
+            self._bind(catalog, name, storage_options)
+            if version is not None:
+                self.load_as_version(version)
+        except BaseException:
+            catalog.close()
+            raise
+
+    @classmethod
+    def from_catalog(
+        cls,
+        catalog: Catalog,
+        name: str,
+        *,
+        version: int | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> DeltaTable:
+        """Open a table of a catalog that is open already."""
+        table = cls.__new__(cls)
+        table._bind(catalog, parse_table_name(name), storage_options)
+        if version is not None:
+            table.load_as_version(version)
+        return table
+
+    @classmethod
+    def from_view(cls, catalog: Catalog, name: str, at_ms: int) -> DeltaTable:
+        """Open the table that had this name at an instant, at the version it had then."""
+        table = cls.__new__(cls)
+        table._catalog, table._storage_options = catalog, None
+        with catalog.store.read() as conn:
+            table._row = require_table(conn, parse_table_name(name), at_ms=at_ms)
+        table._reader = SqlTxnLogReader(catalog.store, table._row)
+        table._snapshot = table._reader.snapshot(table._reader.version_at(at_ms))
+        return table
+
+    def _bind(self, catalog: Catalog, name: TableName, storage_options: Mapping[str, str] | None) -> None:
+        self._catalog = catalog
+        self._storage_options = dict(storage_options) if storage_options else None
+        self._open(name)
+
+    def _open(self, name: TableName) -> None:
+        with self._catalog.store.read(single=True) as conn:
+            opened = registry.open_table(conn, name.namespace, name.name)
+        if opened is None:
+            with self._catalog.store.read() as conn:
+                raise no_such_table(conn, name)
+        self._row = opened.table
+        self._reader = SqlTxnLogReader(self._catalog.store, opened.table)
+        self._snapshot = SqlSnapshot.of_open_table(self._catalog.store, opened)
+
+    def __repr__(self) -> str:
+        return f"DeltaTable({self._row.full_name!r}, version={self._snapshot.version})"
+
+    def close(self) -> None:
+        """Close the catalog this table was opened from."""
+        self._catalog.close()
+
+    # -- what the table is: no file row is read
+
+    @property
+    def table_uri(self) -> str:
+        return self._row.location.rstrip("/") + "/"
+
+    @property
+    def name(self) -> str:
+        """The table's full name in the catalog."""
+        return self._row.full_name
+
+    @property
+    def mode(self) -> str:
+        """`follower`: its files decide; `managed`: SQL does; `detached`: its files do again."""
+        return self._row.mode
+
+    def version(self) -> int:
+        return self._snapshot.version
+
+    def schema(self) -> StructType:
+        return parse_schema(self._snapshot.metadata.schema_string)
+
+    def metadata(self) -> Metadata:
+        return Metadata.of(self._snapshot.metadata)
+
+    def protocol(self) -> ProtocolVersions:
+        protocol = self._snapshot.protocol
+        return ProtocolVersions(
+            protocol.min_reader_version,
+            protocol.min_writer_version,
+            None if protocol.writer_features is None else list(protocol.writer_features),
+            None if protocol.reader_features is None else list(protocol.reader_features),
+        )
+
+    def domain_metadata(self) -> dict[str, str]:
+        """The configuration of every metadata domain that is set."""
+        return {domain: action.configuration for domain, action in self._snapshot.domain_metadata().items()}
+
+    def transaction_version(self, app_id: str) -> int | None:
+        """The newest version an application recorded by a `txn` action."""
+        action = self._snapshot.app_transactions().get(app_id)
+        return None if action is None else action.version
+
+    # -- versions
+
+    def load_as_version(self, version: int | str | datetime) -> None:
+        """Move to a version, or to the newest one committed at or before a time (ISO 8601; UTC without a zone)."""
+        if isinstance(version, bool) or not isinstance(version, int | str | datetime):
+            raise TypeError("Invalid datatype provided for version, only int, str or datetime are accepted.")
+        number = version if isinstance(version, int) else self._reader.version_at(to_epoch_ms(version))
+        snapshot = self._reader.snapshot(number)
+        snapshot.metadata, snapshot.protocol  # noqa: B018  read now, so that a later clean-up cannot take them away
+        self._snapshot = snapshot
+
+    def update_incremental(self) -> None:
+        """Move to the newest version in the catalog, whatever the table is called by now."""
+        with self._catalog.store.read(single=True) as conn:
+            row = registry.table_by_id(conn, self._row.table_id)
+        if row is None:
+            raise TableNotFoundError(f"{self.name} was dropped from the catalog {self._catalog.uri}")
+        self._open(TableName(row.namespace, row.name))
+
+    def history(
+        self, limit: int | None = None, *, since: Instant | None = None, until: Instant | None = None
+    ) -> list[dict[str, Any]]:
+        """Commits up to this version, newest first: the fields of each commitInfo, and its version."""
+        if limit is not None and limit < 0:
+            raise ValueError("limit must not be negative")
+        latest_ms = self._snapshot.timestamp_ms
+        until_ms = latest_ms if until is None else min(latest_ms, to_epoch_ms(until))
+        since_ms = None if since is None else to_epoch_ms(since)
+        entries = self._reader.history(limit, since_ms=since_ms, until_ms=until_ms)
+        return [_history_entry(entry) for entry in entries]
+
+    def diff(self, from_version: int, to_version: int) -> Difference:
+        """The files, and whether metadata or protocol, that differ between two versions."""
+        return self._reader.diff(from_version, to_version)
+
+    def lineage(self) -> list[LineageEntry]:
+        """Which commits this version's files, metadata and protocol come from."""
+        return self._reader.lineage(self._snapshot.version)
+
+    # -- files
+
+    def files(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """The active files as Arrow: path, size, partition values, statistics and every other field of their adds."""
+        return _readable(self._snapshot.files_table(columns))
+
+    def file_uris(
+        self,
+        partition_filters: FilterDnf | None = None,
+        *,
+        file_pruning_predicate: PredicateLike | None = None,
+    ) -> list[str]:
+        """Where the active files are, or those that may hold a matching row; local ones as plain paths."""
+        predicate = _one_predicate(partition_filters, file_pruning_predicate)
+        found = self._files_matching(predicate, ["path"]).column("path").to_pylist()
+        location = self._row.location
+        uris = (paths.resolve(location, from_sql_text(path)) for path in found)
+        return [paths.local_path(uri) or uri for uri in uris]
+
+    def partitions(
+        self,
+        partition_filters: FilterDnf | None = None,
+        *,
+        file_pruning_predicate: PredicateLike | None = None,
+    ) -> list[dict[str, str | None]]:
+        """The distinct partition values of the active files, as the log spells them."""
+        predicate = _one_predicate(partition_filters, file_pruning_predicate)
+        if not self._snapshot.metadata.partition_columns:
+            return []
+        texts = self._files_matching(predicate, ["partition_values"]).column("partition_values").unique().to_pylist()
+        fields = [self.schema().field(name) for name in self._snapshot.metadata.partition_columns]
+        distinct: dict[tuple[str | None, ...], dict[str, str | None]] = {}
+        for text in texts:
+            values = json.loads(text)
+            row = {f.name: values.get(f.physical_name) for f in fields if f is not None}
+            distinct.setdefault(tuple(row.values()), row)
+        return list(distinct.values())
+
+    def get_add_actions(self, flatten: bool = False) -> pa.Table:
+        """The active files with their statistics and partition values as typed columns."""
+        from .add_actions import FILE_COLUMNS, add_actions_table
+
+        files = self._snapshot.files_table(FILE_COLUMNS)
+        return add_actions_table(files, self._snapshot.metadata, flatten=flatten)
+
+    def count(self) -> int:
+        """How many rows the table has, from the statistics of its files."""
+        totals = self._snapshot.totals()
+        if totals.files_without_records:
+            raise DeltaError(
+                f"{self.name} version {self.version()}: {totals.files_without_records} of {totals.num_files} files do "
+                "not say how many rows they hold, so the count is not known without reading them"
+            )
+        return totals.num_records
+
+    def totals(self) -> FileTotals:
+        """The number of files, their bytes, and the rows of those that say how many they hold."""
+        return self._snapshot.totals()
+
+    def plan(self, predicate: PredicateLike) -> Plan:
+        """The files that may hold a row for which the predicate is true, found inside the database."""
+        from .log.predicate import parse_predicate
+        from .store.planning import plan
+
+        metadata = self._snapshot.metadata
+        parsed = parse_predicate(predicate, self.schema(), metadata.partition_columns)
+        with self._catalog.store.read() as conn:
+            head = registry.read_head(conn, self._row.table_id)
+            assert head is not None, "a table with a version has a head"
+            opened = registry.OpenTable(self._row, head, self._snapshot.protocol, metadata, fenced=False)
+            version = None if head.current_version == self._snapshot.version else self._snapshot.version
+            return Plan(self.name, self._snapshot.version, plan(conn, opened, parsed, version=version))
+
+    def _files_matching(self, predicate: PredicateLike | None, columns: list[str]) -> pa.Table:
+        return self._snapshot.files_table(columns) if predicate is None else self.plan(predicate).files.select(columns)
+
+
+def _locate(text: str) -> tuple[Catalog, TableName]:
+    """The catalog and the name that a table's address means."""
+    if is_catalog_uri(text):
+        address = parse_catalog_uri(text)
+        if address.table is None:
+            raise CatalogUriError(f"{address} names a catalog but no table; add ?table=namespace.name")
+        return connect(text), address.table
+    try:
+        catalog = connect()
+    except ConfigError as error:
+        raise ConfigError(
+            f"cannot open {text!r} as a table: {error}; or give deltasql://...?table=namespace.name"
+        ) from error
+    try:
+        return catalog, _registered(catalog, text)
+    except BaseException:
+        catalog.close()
+        raise
+
+
+def _registered(catalog: Catalog, text: str) -> TableName:
+    """A table by its name, else by its location."""
+    looks_like_path = "/" in text or os.path.isdir(os.path.join(text, "_delta_log"))
+    with catalog.store.read() as conn:
+        if not looks_like_path:
+            return parse_table_name(text)
+        from .files.location import canonical_location
+
+        location = canonical_location(text)
+        row = registry.table_by_location(conn, location)
+    if row is None:
+        raise TableNotFoundError(
+            f"the catalog {catalog.uri} has no table at {location}; `dl attach {location} --as namespace.name` adds it"
+        )
+    return TableName(row.namespace, row.name)
+
+
+def _history_entry(entry: HistoryEntry) -> dict[str, Any]:
+    info = entry.commit_info.value if entry.commit_info is not None else {}
+    return {"timestamp": entry.timestamp_ms, **info, "version": entry.version}
+
+
+def _one_predicate(filters: FilterDnf | None, predicate: PredicateLike | None) -> PredicateLike | None:
+    if filters is None:
+        return predicate
+    if predicate is not None:
+        raise ValueError("`partition_filters` is deprecated; pass only `file_pruning_predicate`")
+    warnings.warn(
+        "`partition_filters` is deprecated; pass the filters to `file_pruning_predicate` instead",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+    return filters
+
+
+def _readable(files: pa.Table) -> pa.Table:
+    """Texts as the log has them. Only those that Arrow cannot hold (lone surrogates) stay escaped."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for name in ("path", "stats", "clustering_provider"):
+        if name not in files.column_names:
+            continue
+        column = files.column(name)
+        if not pc.any(pc.match_substring(column, "\\")).as_py():
+            continue
+        texts = [None if text is None else _unescaped(text) for text in column.to_pylist()]
+        files = files.set_column(files.column_names.index(name), name, pa.array(texts, pa.string()))
+    return files
+
+
+def _unescaped(text: str) -> str:
+    plain = from_sql_text(text)
+    try:
+        plain.encode()
+    except UnicodeEncodeError:
+        return text
+    return plain
