@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 
-from deltalakedb.files.listing import LOG_FOLDER, LogListing
+from deltalakedb.files.listing import LOG_FOLDER, is_log_name
 from deltalakedb.files.storage import Storage, open_storage
 
 
@@ -32,4 +32,4 @@ def find_tables(prefix: str | os.PathLike[str], options: Mapping[str, str] | Non
 
 
 def _is_table(storage: Storage, folder: str) -> bool:
-    return LogListing.of(storage.names(f"{folder}/{LOG_FOLDER}".lstrip("/"))).latest_version is not None
+    return any(map(is_log_name, storage.names(f"{folder}/{LOG_FOLDER}".lstrip("/"))))

@@ -13,6 +13,7 @@ LOG_FOLDER = "_delta_log"
 LAST_CHECKPOINT = "_last_checkpoint"
 MAX_VERSION = 2**63 - 1
 
+_COMMIT = re.compile(r"([0-9]{20})\.json")
 _CHECKPOINT = re.compile(
     r"([0-9]{20})\.checkpoint\."
     r"(?:(?P<classic>parquet)|(?P<part>[0-9]{10})\.(?P<parts>[0-9]{10})\.parquet|[0-9A-Za-z-]{36}\.(?:json|parquet))"
@@ -80,8 +81,8 @@ class LogListing:
         parts: dict[tuple[int, int], dict[int, str]] = {}
         compacted: dict[int, tuple[int, ...]] = {}
         for name in names:
-            if len(name) == 25 and name.endswith(".json") and name[:20].isascii() and name[:20].isdigit():
-                commits.add(int(name[:20]))
+            if match := _COMMIT.fullmatch(name):
+                commits.add(int(match[1]))
             elif match := _CHECKPOINT.fullmatch(name):
                 version = int(match[1])
                 if match["parts"]:
@@ -165,6 +166,11 @@ class LogListing:
                 return (), version
             version = entries[-1].end + 1
         return tuple(entries), None
+
+
+def is_log_name(name: str) -> bool:
+    """Whether a name alone shows that its folder is a Delta log."""
+    return _COMMIT.fullmatch(name) is not None or _CHECKPOINT.fullmatch(name) is not None
 
 
 def excluded_by(names: Iterable[str], excluded: Collection[str]) -> bool:

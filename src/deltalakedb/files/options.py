@@ -57,7 +57,7 @@ def open_object_store(location: Location, options: Mapping[str, str], credential
     """The obstore store that holds the location: a bucket or a container."""
     if location.scheme == "memory":
         return _memory_stores.setdefault(location.bucket, MemoryStore())
-    config = {key: str(value) for key, value in options.items() if not _WRITER_OPTIONS.match(key)}
+    config = {key: _text(value) for key, value in options.items() if not _WRITER_OPTIONS.match(key)}
     # Each pass drops one key that this kind of store does not know.
     for _ in range(len(config) + 1):
         try:
@@ -73,6 +73,10 @@ def open_object_store(location: Location, options: Mapping[str, str], credential
         except (BaseError, ValueError, TypeError) as error:
             raise ConfigError(f"cannot open {location.uri}: {credentials.explain(error)}") from None
     raise ConfigError(f"cannot open {location.uri}: no storage option is understood")
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _build(location: Location, config: Mapping[str, str]) -> Any:

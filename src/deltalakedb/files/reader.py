@@ -16,7 +16,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.files.checkpoint import CheckpointContent, read_checkpoint
 from deltalakedb.files.lines import split_lines
-from deltalakedb.files.listing import LAST_CHECKPOINT, LOG_FOLDER, JsonEntry, LogListing, Segment
+from deltalakedb.files.listing import LAST_CHECKPOINT, LOG_FOLDER, JsonEntry, LogListing, Segment, commit_name
 from deltalakedb.files.snapshot import FileSnapshot
 from deltalakedb.files.storage import OpenFile, Storage, open_storage
 from deltalakedb.files.tail import Tail
@@ -54,36 +54,41 @@ class FileTxnLogReader:
                 return self._seen(latest)
         return self._seen(self._list_all().latest_version)
 
-    def listing(self) -> LogListing:
-        """What the log folder holds now."""
-        return self._list_all()
-
-    def has_commit(self, version: int) -> bool:
-        """Whether the version's own JSON is there; its state may be had from a checkpoint all the same."""
-        return version in self._list(version).commits
-
     def earliest_version(self) -> int:
         """The oldest version from which every version up to the latest can be rebuilt."""
         return self._list_all().earliest_version(self.table)
 
     def commits(self, start: int, end: int | None = None) -> Iterator[Commit]:
         """The commits from `start` through `end` or the latest. A missing one is reported before anything is read."""
-        listing = self._list(start)
+        # With the version before, a log at rest shows at least that one; listing nothing would say too little.
+        listing = self._list(start - 1)
         if listing.latest_version is None and self._list_all().latest_version is None:
             raise self._not_found()
         latest = listing.latest_version if listing.latest_version is not None else start - 1
         last = latest if end is None else min(end, latest)
         if listing.missing_commit(start, last) is not None:
             # A listing is not atomic: a commit made meanwhile may show up before the one below it.
-            listing = self._list(start)
-            missing = listing.missing_commit(start, last)
+            missing = self._list(start).missing_commit(start, last)
             if missing is not None:
                 raise LogGapError(self.table, missing, f"versions {start} to {last} were asked for")
         return self._read_commits(range(start, last + 1))
 
     def actions(self, version: int) -> Iterator[Action]:
         """The actions of one commit as a stream, for commits too large to hold."""
-        return self._replay_file(self._open_commit(version), JsonEntry(version, version))
+        entry = JsonEntry(version, version)
+        yield from self._replay_file(next(self._open_json((entry,))), entry)
+
+    def has_commit(self, version: int) -> bool:
+        """Whether the commit's own file is there, whatever a checkpoint says."""
+        try:
+            self.storage.modified_ms(f"{LOG_FOLDER}/{commit_name(version)}")
+        except FileNotFoundError:
+            return False
+        return True
+
+    def listing(self) -> LogListing:
+        """Everything in the log, by name."""
+        return self._list_all()
 
     def snapshot(self, version: int | None = None) -> FileSnapshot:
         """The table at `version` or the latest: the newest usable checkpoint and the JSON that follows it."""
@@ -125,7 +130,7 @@ class FileTxnLogReader:
                 if entry.start == entry.end:
                     raise
                 raise _UnusableFileError((entry.name,), error) from error
-        return FileSnapshot.of(self.storage, self.table, segment, checkpoint, tail)
+        return FileSnapshot.of(self.storage, self.table, segment, checkpoint, tail, self._unusable)
 
     def _open_json(self, entries: tuple[JsonEntry, ...]) -> Iterator[OpenFile]:
         opened = self.storage.open_many(f"{LOG_FOLDER}/{entry.name}" for entry in entries)
@@ -134,9 +139,6 @@ class FileTxnLogReader:
                 yield next(opened)
             except FileNotFoundError as error:
                 raise LogGapError(self.table, entry.start, "it was deleted while the log was being read") from error
-
-    def _open_commit(self, version: int) -> OpenFile:
-        return next(self._open_json((JsonEntry(version, version),)))
 
     def _replay_file(self, opened: OpenFile, entry: JsonEntry) -> Iterator[Action]:
         empty = True

@@ -62,14 +62,13 @@ def json_structs(column: pa.StructArray) -> pa.Array:
     members: list[pa.Array] = []
     for field, child in zip(column.type, column.flatten(), strict=True):
         texts = json_values(child)
-        if texts is not None:
-            members.append(pc.binary_join_element_wise(to_json(field.name) + ":", texts, ""))
-    # Arrow joins columns without any value to an empty column, whatever their length.
-    members = [texts for texts in members if texts.null_count < len(texts)]
+        if texts is not None and texts.null_count < len(texts):
+            members.append(pc.binary_join_element_wise(f",{to_json(field.name)}:", texts, "").fill_null(""))
     if not members:
         return _null_like(pa.repeat(pa.scalar("{}"), len(column)), column)
-    joined = pc.binary_join_element_wise(*members, ",", null_handling="skip")
-    return _null_like(_braces(joined), column)
+    # Not joined with null_handling="skip": Arrow then loses rows in which every member is null.
+    joined = pc.binary_replace_slice(pc.binary_join_element_wise(*members, ""), 0, 1, "{")
+    return _null_like(pc.binary_join_element_wise(joined, "}", ""), column)
 
 
 def json_values(column: pa.Array) -> pa.Array | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -15,11 +16,10 @@ from deltalakedb.files.lines import split_lines
 from deltalakedb.files.listing import LOG_FOLDER, Segment, commit_name
 from deltalakedb.files.storage import Storage
 from deltalakedb.files.tail import Tail
-from deltalakedb.files.timestamps import keeps_in_commit_timestamps
+from deltalakedb.files.timestamps import in_commit_timestamp, keeps_in_commit_timestamps
 from deltalakedb.log.actions import (
     AddFile,
     AppTransaction,
-    CommitInfo,
     DomainMetadata,
     Metadata,
     Protocol,
@@ -41,32 +41,39 @@ class FileSnapshot:
     _segment: Segment = field(repr=False)
     _checkpoint: CheckpointContent | None = field(repr=False)
     _tail: Tail = field(repr=False)
+    _unusable: set[str] = field(repr=False)  # shared with the reader, which then avoids what is named there
 
     @classmethod
     def of(
-        cls, storage: Storage, table: str, segment: Segment, checkpoint: CheckpointContent | None, tail: Tail
+        cls,
+        storage: Storage,
+        table: str,
+        segment: Segment,
+        checkpoint: CheckpointContent | None,
+        tail: Tail,
+        unusable: set[str],
     ) -> FileSnapshot:
         protocol = tail.protocol or (checkpoint.protocol if checkpoint else None)
         metadata = tail.metadata or (checkpoint.metadata if checkpoint else None)
         if protocol is None or metadata is None:
             missing = "protocol" if protocol is None else "metaData"
             raise MalformedLogError(f"table {table}: no {missing} action up to version {segment.version}")
-        return cls(segment.version, protocol, metadata, storage, table, segment, checkpoint, tail)
+        return cls(segment.version, protocol, metadata, storage, table, segment, checkpoint, tail, unusable)
 
     @cached_property
     def timestamp_ms(self) -> int:
         """The in-commit timestamp where the table keeps them, else when the commit's file was last modified."""
         path = f"{LOG_FOLDER}/{commit_name(self.version)}"
         try:
-            opened = self._storage.open(path)
+            if keeps_in_commit_timestamps(self.metadata.configuration, self.version):
+                lines = split_lines(self._storage.open(path).chunks)
+                first = next(iter_actions(lines, table=self._table, version=self.version), None)
+                stamp = in_commit_timestamp(first)
+                if stamp is not None:
+                    return stamp
+            return self._storage.modified_ms(path)
         except FileNotFoundError:
             return self._checkpoint_ms()
-        if keeps_in_commit_timestamps(self.metadata.configuration, self.version):
-            lines = split_lines(opened.chunks)
-            first = next(iter_actions(lines, table=self._table, version=self.version), None)
-            if isinstance(first, CommitInfo) and first.in_commit_timestamp is not None:
-                return first.in_commit_timestamp
-        return opened.modified_ms
 
     def _checkpoint_ms(self) -> int:
         # The commit was cleaned up or compacted away; the file that stands in for it is the best witness left.
@@ -94,13 +101,24 @@ class FileSnapshot:
 
     def _file_batches(self) -> Iterator[pa.RecordBatch]:
         if self._checkpoint is not None:
-            yield from self._checkpoint.file_batches(self._later)
+            with self._remember_unusable(self._checkpoint):
+                yield from self._checkpoint.file_batches(self._later)
         yield from batches_of_adds(action for action in self._tail.files.values() if isinstance(action, AddFile))
 
     def _tombstone_batches(self) -> Iterator[pa.RecordBatch]:
         if self._checkpoint is not None:
-            yield from self._checkpoint.tombstone_batches(self._later)
+            with self._remember_unusable(self._checkpoint):
+                yield from self._checkpoint.tombstone_batches(self._later)
         yield from batches_of_removes(action for action in self._tail.files.values() if isinstance(action, RemoveFile))
+
+    @contextmanager
+    def _remember_unusable(self, checkpoint: CheckpointContent) -> Iterator[None]:
+        """Damage that shows only in the middle of the stream: the reader's next snapshot goes round it, if it can."""
+        try:
+            yield
+        except MalformedLogError:
+            self._unusable.update(checkpoint.entry.names)
+            raise
 
     @cached_property
     def _later(self) -> KeyFilter | None:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -23,10 +24,11 @@ from deltalakedb.files.location import Location, parse_location
 from deltalakedb.files.options import Credentials, open_object_store
 
 CHUNK_BYTES = 4 * 1024 * 1024
-# An object up to this size is fetched whole and ahead of time; a larger one is streamed or spooled to disk.
+# A Parquet object up to this size is kept in memory; a larger one is spooled to disk.
 SMALL_BYTES = 16 * 1024 * 1024
 _PREFETCH_REQUESTS = 16
-_PREFETCH_BYTES = 1024 * 1024
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class Storage(Protocol):
         """The root's canonical URI; carries no credentials."""
         ...
 
-    def names(self, folder: str, *, start_after: str = "") -> list[str]:
+    def names(self, folder: str, *, start_after: str = "") -> Iterator[str]:
         """Names of the files in `folder` greater than `start_after`, in no order; none when there is no such folder."""
         ...
 
@@ -95,14 +97,14 @@ class LocalStorage:
     def __repr__(self) -> str:
         return f"LocalStorage({self.location!r})"
 
-    def names(self, folder: str, *, start_after: str = "") -> list[str]:
+    def names(self, folder: str, *, start_after: str = "") -> Iterator[str]:
         try:
             names = os.listdir(self._root / folder)
         except (FileNotFoundError, NotADirectoryError):
-            return []
+            return iter(())
         except OSError as error:
             raise DeltaError(f"cannot list {self.location}/{folder}: {error.strerror}") from error
-        return [name for name in names if name > start_after] if start_after else names
+        return (name for name in names if name > start_after)
 
     def folder(self, folder: str) -> Folder:
         files: list[str] = []
@@ -154,19 +156,17 @@ class ObjectStorage:
     def __repr__(self) -> str:
         return f"ObjectStorage({self.location!r})"
 
-    def names(self, folder: str, *, start_after: str = "") -> list[str]:
+    def names(self, folder: str, *, start_after: str = "") -> Iterator[str]:
         prefix = self._key(folder) + "/"
         offset = prefix + start_after if start_after else None
-        found: list[str] = []
         try:
             for page in self._store.list(prefix, offset=offset, chunk_size=1000):
                 for meta in page:
-                    name = meta["path"].removeprefix(prefix)
+                    name: str = meta["path"].removeprefix(prefix)
                     if "/" not in name:
-                        found.append(name)
+                        yield name
         except BaseError as error:
             raise self._failure("list", folder, error) from None
-        return found
 
     def folder(self, folder: str) -> Folder:
         try:
@@ -195,15 +195,18 @@ class ObjectStorage:
             raise FileNotFoundError(path) from None
         except BaseError as error:
             raise self._failure("read", path, error) from None
-        return OpenFile(result.meta["size"], _epoch_ms(result.meta), self._stream(path, result))
+        size = result.meta["size"]
+        chunks = iter([bytes(result.bytes())]) if size <= CHUNK_BYTES else self._ranges(path, size)
+        return OpenFile(size, _epoch_ms(result.meta), chunks)
 
     def open_many(self, paths: Iterable[str]) -> Iterator[OpenFile]:
-        # Requests to an object store take tens of milliseconds, so a window of them is kept in flight.
+        # Requests to an object store take tens of milliseconds, so a window of them is kept in flight; each fetches
+        # at most one chunk ahead of time.
         with ThreadPoolExecutor(_PREFETCH_REQUESTS, thread_name_prefix="deltalakedb-fetch") as pool:
             window: deque[Future[OpenFile]] = deque()
             try:
                 for path in paths:
-                    window.append(pool.submit(self._fetch, path))
+                    window.append(pool.submit(self.open, path))
                     if len(window) >= _PREFETCH_REQUESTS:
                         yield window.popleft().result()
                 while window:
@@ -226,18 +229,14 @@ class ObjectStorage:
     def _key(self, path: str) -> str:
         return f"{self._place.path}/{path}".strip("/")
 
-    def _fetch(self, path: str) -> OpenFile:
-        opened = self.open(path)
-        if opened.size > _PREFETCH_BYTES:
-            return opened
-        return OpenFile(opened.size, opened.modified_ms, iter([b"".join(opened.chunks)]))
-
-    def _stream(self, path: str, result: Any) -> Iterator[bytes]:
-        try:
-            for chunk in result.stream(min_chunk_size=CHUNK_BYTES):
-                yield bytes(chunk)
-        except BaseError as error:
-            raise self._failure("read", path, error) from None
+    def _ranges(self, path: str, size: int) -> Iterator[bytes]:
+        # Requests of their own, as one long answer would time out while a slow consumer holds it up.
+        for start in range(0, size, CHUNK_BYTES):
+            try:
+                chunk = self._store.get_range(self._key(path), start=start, end=min(start + CHUNK_BYTES, size))
+            except BaseError as error:
+                raise self._failure("read", path, error) from None
+            yield bytes(chunk)
 
     def _failure(self, verb: str, path: str, error: BaseError) -> DeltaError:
         return DeltaError(f"cannot {verb} {self.location}/{path}: {self._credentials.explain(error)}")
@@ -250,5 +249,4 @@ def _read_chunks(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _epoch_ms(meta: Mapping[str, Any]) -> int:
-    seconds: float = meta["last_modified"].timestamp()
-    return round(seconds * 1000)
+    return int((meta["last_modified"] - _EPOCH) // _MILLISECOND)

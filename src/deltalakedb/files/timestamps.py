@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from deltalakedb.log.actions import Action, CommitInfo, Metadata
 
@@ -18,6 +18,13 @@ def keeps_in_commit_timestamps(configuration: Mapping[str, str | None], version:
     return not since.isdecimal() or version >= int(since)
 
 
+def in_commit_timestamp(first: Action | None) -> int | None:
+    """The time that a commit's first action carries; it must be the first to count."""
+    if isinstance(first, CommitInfo) and "inCommitTimestamp" in first.text:
+        return first.in_commit_timestamp
+    return None
+
+
 class InCommitTimestamps:
     """Times of commits read in order. The configuration before the first one is asked for only if it matters."""
 
@@ -26,20 +33,13 @@ class InCommitTimestamps:
         self._known = False
         self._configuration: Mapping[str, str | None] | None = None
 
-    def of(self, version: int, actions: Iterable[Action], modified_ms: int) -> int:
+    def of(self, version: int, actions: Sequence[Action], modified_ms: int) -> int:
         """The time of the commit made of `actions`, whose file was last modified at `modified_ms`."""
-        info: CommitInfo | None = None
         for action in actions:
             if isinstance(action, Metadata):
                 self._known, self._configuration = True, action.configuration
-            elif isinstance(action, CommitInfo) and info is None:
-                info = action
-        if info is None or "inCommitTimestamp" not in info.text:
-            return modified_ms
-        stamp = info.in_commit_timestamp
-        if stamp is None or not self._enabled(version):
-            return modified_ms
-        return stamp
+        stamp = in_commit_timestamp(actions[0]) if actions else None
+        return modified_ms if stamp is None or not self._enabled(version) else stamp
 
     def _enabled(self, version: int) -> bool:
         if not self._known:
