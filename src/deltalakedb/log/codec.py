@@ -261,7 +261,7 @@ def _read(item: _Field, given: Any) -> tuple[Any, bool]:
             return _read_map(item.name, given)
         if all(type(entry) is str for entry in given):
             return tuple(given), True
-    elif kind is int and isinstance(given, float) and given.is_integer() and abs(given) <= 2**53:
+    elif kind is int and isinstance(given, float) and given.is_integer() and abs(given) < 2**53:
         return int(given), False
     raise ValueError(f"field {item.name} is not a {'list of strings' if kind is list else kind.__name__}")
 
@@ -291,10 +291,12 @@ def _object(members: Iterable[tuple[str, str]]) -> str:
 
 
 def _cut_extra(spec: Spec, kept: list[str], absent: list[str], text: str, start: int) -> str:
+    """What has no other place: kept fields in the protocol's order, then unknown ones in the order of the source."""
     known = {item.name for item in spec.fields}.difference(kept)
-    members = {
-        name: escape_surrogates(text[begin:end]) for name, begin, end in iter_members(text, start) if name not in known
-    }
+    members = dict.fromkeys(kept, "null")
+    for name, begin, end in iter_members(text, start):
+        if name not in known:
+            members[name] = escape_surrogates(text[begin:end])
     if ABSENT in members:
         raise ValueError(f"field name {ABSENT} is reserved")
     if absent:

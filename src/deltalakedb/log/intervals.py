@@ -27,7 +27,7 @@ _SPECIAL: Final = {
     "-inf": -math.inf,
 }
 _EXACT_DIGITS: Final = 15  # every decimal of so many digits has a double of its own
-_EXACT_INTEGER: Final = 2.0**53
+_EXACT_INTEGER: Final = 2.0**53  # every integer below has a double of its own; 2**53 + 1 shares this one
 
 
 def round_exact(value: int | Decimal) -> tuple[float, float]:
@@ -49,7 +49,7 @@ _LARGEST: Final = math.nextafter(math.inf, 0)
 def round_integers(values: npt.NDArray[np.int64]) -> tuple[Doubles, Doubles]:
     """`round_exact` for a column of integers."""
     near = values.astype(np.float64)
-    if not len(values) or np.abs(near).max() <= _EXACT_INTEGER:
+    if not len(values) or np.abs(near).max() < _EXACT_INTEGER:
         return near, near
     too_large = near >= 2.0**63
     back = np.where(too_large, 0, near).astype(np.int64)
