@@ -45,7 +45,7 @@ def test_a_change_in_sql_is_found_at_its_version(
 ) -> None:
     table = attach(store, str(log.path), namespace="default", name="t").table
     with store.write() as conn:
-        conn.sql(statement)
+        conn.sql(f"{statement} returning table_id")
     drift = validate(store, table).drift
     assert drift is not None
     assert drift.version == version

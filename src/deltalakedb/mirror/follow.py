@@ -8,6 +8,7 @@ from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.mirror.compare import first_difference
 from deltalakedb.mirror.importer import base_state
 from deltalakedb.store import registry
+from deltalakedb.store.action_values import to_metadata
 from deltalakedb.store.connection import Connection, Store
 from deltalakedb.store.loader import Loader, Progress
 from deltalakedb.store.reader import SqlTxnLogReader
@@ -44,11 +45,11 @@ def follow(
     *,
     storage_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
-    actor: str = "",
-    origin: str = "",
+    actor: str | None = None,
+    origin: str | None = None,
 ) -> FollowResult:
     """Take in every commit the files have beyond SQL's head."""
-    reader = FileTxnLogReader(table.location, storage_options, table=table.label)
+    reader = FileTxnLogReader(table.location, storage_options, table=table.full_name)
     latest = reader.latest_version()
     started = _check_same_table(store, table, reader, latest)
     version, gap = started, None
@@ -59,15 +60,9 @@ def follow(
             version = loader.finish().current_version
             if found is not None:
                 gap = found
+                details = {"first": gap.first, "last": gap.last}
                 registry.write_audit(
-                    conn,
-                    at_ms=conn.now_ms(),
-                    actor=actor,
-                    origin=origin,
-                    action="gap",
-                    table_id=table.table_id,
-                    table_name=table.label,
-                    details={"first": gap.first, "last": gap.last},
+                    conn, action="gap", at_ms=conn.now_ms(), actor=actor, origin=origin, table=table, details=details
                 )
     return FollowResult(table, started, version, gap)
 
@@ -76,8 +71,9 @@ def _open_loader(conn: Connection, table: TableRow, progress: Progress | None) -
     """A loader that goes on from the head, which stays locked: a second follower waits here, then finds it moved."""
     head = registry.lock_head(conn, table.table_id)
     assert head is not None, "a registered table has a head"
-    metadata = registry.read_metadata(conn, table.table_id, head.metadata_version)
-    return Loader(conn, table.table_id, table=table.label, head=head, metadata=metadata, progress=progress)
+    row = conn.one("select_metadata", table_id=table.table_id, version=head.metadata_version)
+    metadata = to_metadata(row) if row else None
+    return Loader(conn, table.table_id, table=table.full_name, head=head, metadata=metadata, progress=progress)
 
 
 def _catch_up(loader: Loader, reader: FileTxnLogReader, target: int) -> Gap | None:
@@ -113,6 +109,6 @@ def _check_same_table(store: Store, table: TableRow, reader: FileTxnLogReader, l
 
 def _replaced(table: TableRow, evidence: str) -> TableReplacedError:
     return TableReplacedError(
-        f"{table.label}: another table lives at {table.location} now: {evidence}. The folder was deleted and made "
-        f"anew, or put back from a copy; `dl drop {table.label}` and attach it again to take in what is there"
+        f"{table.full_name}: another table lives at {table.location} now: {evidence}. The folder was deleted and made "
+        f"anew, or put back from a copy; `dl drop {table.full_name}` and attach it again to take in what is there"
     )

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from deltalakedb.exceptions import TableExistsError
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.log.actions import CommitInfo
 from deltalakedb.log.txnlog import LogSnapshot
@@ -31,10 +30,10 @@ def attach(
     name: str,
     history: History = "full",
     storage_options: Mapping[str, str] | None = None,
-    properties: Mapping[str, str] | None = None,
+    properties: Mapping[str, object] | None = None,
     progress: Progress | None = None,
-    actor: str = "",
-    origin: str = "",
+    actor: str | None = None,
+    origin: str | None = None,
     with_bounds: bool = True,
 ) -> AttachResult:
     """Register the table at `location` as a follower and copy its log into SQL.
@@ -42,9 +41,11 @@ def attach(
     `full` keeps every version the files still have, `latest` starts at the newest checkpoint. Attaching the same
     location under the same name again changes nothing.
     """
-    label = registry.label(namespace, name)
+    label = f"{namespace}.{name}"
     reader = FileTxnLogReader(location, storage_options, table=label)
     reader.latest_version()  # no table there: said before the database is touched
+    with store.write() as conn:
+        table_id = registry.next_table_id(conn)  # on its own: a long copy must not keep others from getting theirs
     with store.write() as conn:
         existing = _existing(conn, namespace, name, reader.location)
         if existing is not None:
@@ -52,30 +53,25 @@ def attach(
         now_ms = conn.now_ms()
         table = registry.register_table(
             conn,
+            table_id=table_id,
             namespace=namespace,
             name=name,
             location=reader.location,
             mode="follower",
-            properties=properties or {},
+            properties=properties,
             at_ms=now_ms,
         )
         loader = Loader(conn, table.table_id, table=label, progress=progress, with_bounds=with_bounds)
         load_history(loader, reader, history)
         head = loader.finish()
+        details = {
+            "location": reader.location,
+            "history": history,
+            "base_version": head.base_version,
+            "version": head.current_version,
+        }
         registry.write_audit(
-            conn,
-            at_ms=now_ms,
-            actor=actor,
-            origin=origin,
-            action="attach",
-            table_id=table.table_id,
-            table_name=label,
-            details={
-                "location": reader.location,
-                "history": history,
-                "base_version": head.base_version,
-                "version": head.current_version,
-            },
+            conn, action="attach", at_ms=now_ms, actor=actor, origin=origin, table=table, details=details
         )
     return AttachResult(table, head)
 
@@ -116,18 +112,9 @@ def _commit_info(reader: FileTxnLogReader, version: int) -> CommitInfo | None:
 
 
 def _existing(conn: Connection, namespace: str, name: str, location: str) -> AttachResult | None:
-    label = f"{namespace}.{name}"
-    by_name = registry.resolve_table(conn, namespace, name)
-    by_location = registry.table_by_location(conn, location)
-    if by_name is not None and by_location is not None and by_name.table_id == by_location.table_id:
-        head = registry.read_head(conn, by_name.table_id)
-        assert head is not None, "a registered table has a head"
-        return AttachResult(by_name, head, already_attached=True)
-    if by_name is not None:
-        raise TableExistsError(
-            f"{label} exists already, at {by_name.location}; choose another name or `dl drop {label}` first"
-        )
-    if by_location is not None:
-        other = f"{by_location.namespace}.{by_location.name}"
-        raise TableExistsError(f"{location} is attached already, as {other}; one location has one name")
-    return None
+    """What is there already under this name and location; a name or a location taken by another is refused later."""
+    table = registry.resolve_table(conn, namespace, name)
+    if table is None or table.location != location:
+        return None
+    head = registry.read_head(conn, table.table_id)
+    return None if head is None else AttachResult(table, head, already_attached=True)

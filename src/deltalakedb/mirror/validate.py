@@ -42,7 +42,7 @@ def validate(
 ) -> ValidationReport:
     """Every commit both sides have is compared action by action, every base and the head state by state."""
     ours = SqlTxnLogReader(store, table)
-    theirs = FileTxnLogReader(table.location, storage_options, table=f"{table.namespace}.{table.name}")
+    theirs = FileTxnLogReader(table.location, storage_options, table=table.full_name)
     check = _Check(ours, theirs, progress)
     drift = check.run()
     return ValidationReport(

@@ -192,7 +192,7 @@ def _check_free(conn: Connection, table: TableRow) -> None:
     owner = table_by_location(conn, table.location)
     if owner is not None:
         raise TableExistsError(
-            f"{redact(table.location)} belongs to the table {owner.full_name} already; a location has one owner"
+            f"{redact(table.location)} is registered as {owner.full_name} already; a location has one owner"
         )
 
 
