@@ -8,7 +8,13 @@ from hypothesis import HealthCheck, settings
 
 pytest_plugins = [
     plugin
-    for plugin in ("tests.fixtures.handmade", "tests.fixtures.postgres", "tests.fixtures.s3", "tests.fixtures.spark")
+    for plugin in (
+        "tests.fixtures.golden",
+        "tests.fixtures.handmade",
+        "tests.fixtures.postgres",
+        "tests.fixtures.s3",
+        "tests.fixtures.spark",
+    )
     if find_spec(plugin) is not None
 ]
 

@@ -62,7 +62,9 @@ def overwritten(path: Path) -> None:
     """A table replaced twice, once only where a predicate holds."""
     write_deltalake(path, rows(0, 30), partition_by="region")
     write_deltalake(path, rows(30, 60), mode="overwrite")
-    write_deltalake(path, rows(60, 63).filter(pa.array([True, False, False])), mode="overwrite", predicate="region = 'eu'")
+    write_deltalake(
+        path, rows(60, 63).filter(pa.array([True, False, False])), mode="overwrite", predicate="region = 'eu'"
+    )
 
 
 @golden
@@ -135,7 +137,9 @@ def constrained(path: Path) -> None:
     write_deltalake(path, pa.table({"id": [1, 2], "amount": [1.0, None]}, schema=schema), mode="append")
     table = DeltaTable(path)
     table.alter.add_constraint({"id_positive": "id > 0"})
-    table.alter.set_table_properties({"delta.checkpointInterval": "7", "custom.owner": "ops"}, raise_if_not_exists=False)
+    table.alter.set_table_properties(
+        {"delta.checkpointInterval": "7", "custom.owner": "ops"}, raise_if_not_exists=False
+    )
     table.alter.set_table_name("renamed")
     table.alter.set_table_description("")
     table.alter.drop_constraint("id_positive")

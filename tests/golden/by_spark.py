@@ -302,22 +302,17 @@ def clustered(spark: SparkSession, path: Path) -> None:
 
 
 @golden
-def shallow_clone_source(spark: SparkSession, path: Path) -> None:
-    """The table whose files `shallow_clone` names by absolute path."""
+def shallow_clone(spark: SparkSession, path: Path) -> None:
+    """A shallow clone: absolute paths, deletion vectors of storage type `p`, then files of its own."""
+    source = path.parent / "_shallow_clone_source"
     run(
         spark,
-        path,
+        source,
         "create table {t} (id bigint, p string) using delta partitioned by (p) "
         + properties(enableDeletionVectors="true"),
         "insert into {t} select id, concat('p ', id % 2) from range(20)",
         "delete from {t} where id = 4",
     )
-
-
-@golden
-def shallow_clone(spark: SparkSession, path: Path) -> None:
-    """A shallow clone: absolute paths, deletion vectors of storage type `p`, then files of its own."""
-    source = path.parent / "shallow_clone_source"
     run(
         spark,
         path,
@@ -409,12 +404,3 @@ def streamed(spark: SparkSession, path: Path) -> None:
             .start(str(path))
         )
         query.awaitTermination()
-
-
-def make_all(spark: SparkSession, root: Path) -> dict[str, Path]:
-    """Write every table under `root`; name -> location."""
-    made = {}
-    for name, factory in TABLES.items():
-        made[name] = root / name
-        factory(spark, made[name])
-    return made

@@ -1,0 +1,73 @@
+"""What others say a version is: delta-spark's snapshot through its own classes, and `deltalake`'s."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from tests.golden.state import State, commit_versions, parse_line
+
+
+@dataclass(frozen=True)
+class SparkTable:
+    """A table with the state and the number of rows that Spark found at every version."""
+
+    path: Path
+    states: dict[int, State]
+    row_counts: dict[int, int]
+
+
+def ask_spark(spark: SparkSession, path: Path) -> SparkTable:
+    versions, jvm = commit_versions(path), spark._jvm
+    assert jvm is not None
+    jvm.org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
+    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, str(path))
+    nothing = jvm.scala.Option.empty()
+    states = {}
+    for version in versions:
+        snapshot = log.getSnapshotAt(version, nothing, nothing, nothing, False)
+        rows = snapshot.stateDS().toJSON().collect()
+        states[version] = State().apply(parse_line(row) for row in rows)
+    return SparkTable(path, states, _row_counts(spark, path, versions))
+
+
+def _row_counts(spark: SparkSession, path: Path, versions: list[int]) -> dict[int, int]:
+    query = " union all ".join(
+        f"select {version} as version, count(*) as n from delta.`{path}` version as of {version}"
+        for version in versions
+    )
+    return {row["version"]: row["n"] for row in spark.sql(query).collect()}
+
+
+@dataclass(frozen=True)
+class DeltalakeState:
+    """The part of a version that `deltalake` tells."""
+
+    uris: set[str]
+    sizes: dict[str, int]
+    schema: Any
+    configuration: dict[str, str]
+    table_id: str
+    partition_columns: list[str]
+    reader_version: int
+    writer_version: int
+
+
+def ask_deltalake(path: Path, version: int) -> DeltalakeState:
+    table = DeltaTable(path, version=version)
+    adds = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    metadata, protocol = table.metadata(), table.protocol()
+    return DeltalakeState(
+        uris=set(table.file_uris()),
+        sizes={row["path"]: row["size_bytes"] for row in adds},
+        schema=json.loads(table.schema().to_json()),
+        configuration=dict(metadata.configuration),
+        table_id=str(metadata.id),
+        partition_columns=list(metadata.partition_columns),
+        reader_version=protocol.min_reader_version,
+        writer_version=protocol.min_writer_version,
+    )
