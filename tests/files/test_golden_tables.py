@@ -55,7 +55,7 @@ def test_protocol_and_metadata_are_those_of_deltalake(name: str, tmp_path: Path,
     for version in range(reader.earliest_version(), reader.latest_version() + 1):
         snapshot, table = reader.snapshot(version), DeltaTable(path, version=version)
         metadata, protocol = table.metadata(), table.protocol()
-        assert snapshot.metadata.id == metadata.id
+        assert snapshot.metadata.id == str(metadata.id)
         assert snapshot.metadata.name == metadata.name
         assert snapshot.metadata.description == metadata.description
         assert list(snapshot.metadata.partition_columns) == metadata.partition_columns

@@ -20,9 +20,10 @@ BATCH_ROWS = 32_768
 # Derived from other columns, so not read and not kept.
 PARSED_COLUMNS = frozenset({"stats_parsed", "partitionValues_parsed"})
 _DELETION_VECTOR = ("storageType", "pathOrInlineDv", "offset", "sizeInBytes", "cardinality")
-# Column in the batch -> (field in the checkpoint, default when absent as in `log.codec`)
+_REQUIRED = object()
+# Column in the batch -> (field in the checkpoint, its value where it is absent, as in `log.codec`)
 _SHARED: dict[str, tuple[str, object]] = {
-    "path": ("path", None),
+    "path": ("path", _REQUIRED),
     "size": ("size", None),
     "data_change": ("dataChange", True),
     "stats": ("stats", None),
@@ -32,6 +33,7 @@ _SHARED: dict[str, tuple[str, object]] = {
     "default_row_commit_version": ("defaultRowCommitVersion", None),
 }
 _ADD = _SHARED | {
+    "size": ("size", _REQUIRED),
     "partition_values": ("partitionValues", "{}"),
     "modification_time": ("modificationTime", 0),
     "clustering_provider": ("clusteringProvider", None),
@@ -105,9 +107,9 @@ def _convert(
 
 
 def _column(child: pa.Array | None, field: pa.Field, default: object, rows: int) -> pa.Array:
+    if default is _REQUIRED and (child is None or child.null_count):
+        raise ValueError(f"field {field.name} is missing")
     if child is None:
-        if default is None and not field.nullable:
-            raise ValueError(f"field {field.name} is missing")
         return pa.repeat(pa.scalar(default, field.type), rows)
     if pa.types.is_map(child.type):
         child = json_maps(child)
@@ -116,9 +118,7 @@ def _column(child: pa.Array | None, field: pa.Field, default: object, rows: int)
     elif pa.types.is_string(field.type):
         child = sql_text(child)
     child = child.cast(field.type)
-    if not field.nullable and child.null_count:
-        if default is None:
-            raise ValueError(f"field {field.name} is missing")
+    if default is not None and child.null_count:
         child = child.fill_null(default)
     child.validate(full=True)
     return child

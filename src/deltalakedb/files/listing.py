@@ -146,7 +146,7 @@ class LogListing:
                 return Segment(version, base, entries)
             first_gap = gap if first_gap is None else first_gap
         later = [entry.version for entry in self.checkpoints if entry.version > version]
-        if not bases and later:
+        if first_gap == 0 and not bases and later:
             reason = f"its log was cleaned up and starts at version {later[-1]}"
             raise VersionNotFoundError(f"table {table} cannot be read at version {version}: {reason}")
         raise LogGapError(table, first_gap or 0, f"it is needed for version {version}")

@@ -56,7 +56,9 @@ class FileTxnLogReader:
 
     def earliest_version(self) -> int:
         """The oldest version from which every version up to the latest can be rebuilt."""
-        return self._list_all().earliest_version(self.table)
+        listing = self._list_all()
+        self._seen(listing.latest_version)
+        return listing.earliest_version(self.table)
 
     def commits(self, start: int, end: int | None = None) -> Iterator[Commit]:
         """The commits from `start` through `end` or the latest. A missing one is reported before anything is read."""
