@@ -10,8 +10,25 @@ from deltalakedb.files import FileTxnLogReader
 from deltalakedb.files.location import parse_location
 from deltalakedb.files.options import Credentials, open_object_store
 from tests.fixtures.s3 import S3
+from tests.golden.by_deltalake import TABLES
 
 OpenLog = Callable[[Path], FileTxnLogReader]
+Golden = Callable[[str], Path]
+
+
+@pytest.fixture(scope="session")
+def golden(tmp_path_factory: pytest.TempPathFactory) -> Golden:
+    """A function that gives the table of that name written by `deltalake`, made once; tests only read it."""
+    root = tmp_path_factory.mktemp("golden")
+
+    def make(name: str) -> Path:
+        path = root / name
+        if not path.exists():
+            path.mkdir()
+            TABLES[name](path)
+        return path
+
+    return make
 
 
 @pytest.fixture(params=["local", "memory", "s3"])

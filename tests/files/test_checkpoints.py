@@ -1,5 +1,6 @@
 """Checkpoints of every kind, written by hand, give the same snapshot as the commits they stand for."""
 
+import datetime as dt
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -148,6 +149,42 @@ def test_a_sidecar_named_by_its_whole_uri_is_found(handmade: HandmadeTable, open
             action["sidecar"]["path"] = "s3://bucket/table/_delta_log/_sidecars/" + action["sidecar"]["path"]
     path.write_text("".join(json.dumps(action) + "\n" for action in actions))
     assert files_of(open_log(handmade.path).snapshot()) == expected(*ADDS)
+
+
+@pytest.mark.parametrize("int96", [False, True])
+def test_parsed_statistics_stand_in_where_the_text_is_missing(
+    int96: bool, handmade: HandmadeTable, open_log: OpenLog
+) -> None:
+    """Spark writes a timestamp as INT96: an instant, though the file names no zone."""
+    values = pa.struct(
+        [("at", pa.timestamp("us", "UTC")), ("n", pa.int32()), ("deep", pa.struct([("d", pa.date32())]))]
+    )
+    counts = pa.struct([("at", pa.int64()), ("n", pa.int64())])
+    parsed = pa.struct(
+        [("numRecords", pa.int64()), ("minValues", values), ("maxValues", values), ("nullCount", counts)]
+    )
+    late = dt.datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=dt.UTC)
+    stats = {
+        "numRecords": 2,
+        "minValues": {"at": dt.datetime(1, 1, 1, tzinfo=dt.UTC), "n": None, "deep": {"d": dt.date(2026, 1, 2)}},
+        "maxValues": {"at": late, "n": None, "deep": None},
+        "nullCount": {"at": 0, "n": 2},
+    }
+    actions = [
+        add("parsed", records=None, stats_parsed=stats),
+        add("text"),
+        add("both", stats_parsed=stats),
+        add("neither", records=None),
+    ]
+    schema = checkpoint_schema(ADD | {"stats_parsed": parsed})
+    classic(handmade.log, 0, [PROTOCOL, METADATA, *actions], schema=schema, use_deprecated_int96_timestamps=int96)
+    files = {path: fields for (path, _), fields in files_of(open_log(handmade.path).snapshot()).items()}
+    assert files["parsed"]["stats"] == (
+        '{"numRecords":2,"minValues":{"at":"0001-01-01T00:00:00.000000Z","deep":{"d":"2026-01-02"}},'
+        '"maxValues":{"at":"9999-12-31T23:59:59.999000Z"},"nullCount":{"at":0,"n":2}}'
+    )
+    assert files["text"]["stats"] == files["both"]["stats"] == actions[1]["add"]["stats"]
+    assert "stats" not in files["neither"]
 
 
 def test_fields_a_checkpoint_has_beyond_the_protocol_are_kept(handmade: HandmadeTable, open_log: OpenLog) -> None:

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from deltalakedb.files.columns import BATCH_ROWS, PARSED_COLUMNS, KeyFilter, add_batch, remove_batch
@@ -58,7 +59,7 @@ class ParquetSource:
             parsed = layout.lacks_stats(group)
             for batch in layout.batches(group, [*wanted, "add.stats_parsed"] if parsed else wanted):
                 adds = batch.column("add")
-                stats = pa.compute.struct_field(adds, "stats_parsed") if parsed else None
+                stats = layout.with_instants(adds, "stats_parsed") if parsed else None
                 yield from _some(add_batch(adds, stats, later))
 
     def remove_batches(self, later: KeyFilter | None) -> Iterator[pa.RecordBatch]:
@@ -72,7 +73,8 @@ class ParquetSource:
     def _open(self) -> _Layout:
         if self._kept is not None:
             return _Layout(self._kept)
-        opened = pq.ParquetFile(self._storage.random_access(self.path))
+        # As nanoseconds, the default, INT96 would overflow for years after 2262.
+        opened = pq.ParquetFile(self._storage.random_access(self.path), coerce_int96_timestamp_unit="us")
         if self._keep:
             self._kept = opened
         return _Layout(opened)
@@ -114,6 +116,20 @@ class _Layout:
         texts, adds = self.nulls(group, "add.stats"), self.nulls(group, "add.path")
         return texts is None or texts != adds
 
+    def with_instants(self, adds: pa.StructArray, name: str) -> pa.StructArray:
+        """A member of `add` whose INT96 leaves are instants: that is how Spark writes a timestamp, without a zone."""
+        column = pc.struct_field(adds, name)
+        kind = self._zoned(column.type, f"add.{name}")
+        return column if kind == column.type else column.cast(kind)
+
+    def _zoned(self, kind: pa.DataType, path: str) -> pa.DataType:
+        if pa.types.is_struct(kind):
+            return pa.struct([field.with_type(self._zoned(field.type, f"{path}.{field.name}")) for field in kind])
+        index = self._leaves.get(path)
+        if index is not None and self._file.metadata.schema.column(index).physical_type == "INT96":
+            return pa.timestamp("us", "UTC")
+        return kind
+
     def batches(self, group: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         return self._file.iter_batches(BATCH_ROWS, row_groups=[group], columns=list(columns))  # type: ignore[no-any-return]
 
@@ -125,7 +141,7 @@ def _some(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 def _actions(kind: str, column: pa.StructArray) -> Iterator[Action]:
     """The rows of one column that hold an action, as values; these are few, whatever the size of the checkpoint."""
-    present = pa.compute.struct_field(column, _REQUIRED_FIELD[kind]).is_valid()
+    present = pc.struct_field(column, _REQUIRED_FIELD[kind]).is_valid()
     for scalar in column.filter(present):
         value = _plain(scalar)
         for features, (version, least) in _FEATURES.items() if kind == "protocol" else ():
