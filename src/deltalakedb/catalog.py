@@ -13,7 +13,7 @@ from .config import Config, load_config
 from .exceptions import ConfigError, DeltaError, TableNotFoundError, redact
 from .instants import Instant, to_epoch_ms, to_iso
 from .names import TableName, name_key, parse_namespace, parse_table_name
-from .store import Connection, Store, open_store, registry
+from .store import Connection, SchemaMode, Store, open_store, registry
 from .store.registry import TableRow
 from .uri import CatalogUri, parse_catalog_uri
 
@@ -36,20 +36,29 @@ _LONGEST_WAIT_MS = 1_000
 def connect(uri: str | os.PathLike[str] | None = None, warehouse: str | None = None, **config: Any) -> Catalog:
     """Open a catalog, creating or migrating its schema as `sql.schema` says; without a URI, the one of `DL_CATALOG`."""
     origin = str(config.pop("origin", "python"))
-    settings = load_config({"catalog": uri, "warehouse": warehouse, **config})
+    address, settings = locate_catalog(uri, warehouse=warehouse, **config)
+    return Catalog(open_catalog_store(address, settings), address, settings, origin=origin)
+
+
+def locate_catalog(uri: str | os.PathLike[str] | None = None, **config: Any) -> tuple[CatalogUri, Config]:
+    """Where the catalog is, and the settings in force, from keywords, environment and configuration file."""
+    settings = load_config({"catalog": uri, **config})
     if settings.catalog is None:
         raise ConfigError(
             "no catalog given: pass a path or a URI such as deltasql://sqlite//data/catalog.db, or set DL_CATALOG"
         )
-    address = parse_catalog_uri(settings.catalog)
-    store = open_store(
+    return parse_catalog_uri(settings.catalog), settings
+
+
+def open_catalog_store(address: CatalogUri, settings: Config, *, schema: SchemaMode | None = None) -> Store:
+    """The catalog's database; `schema` overrides `sql.schema` (`manual` does not look at the schema at all)."""
+    return open_store(
         address.engine,
         address.target,
-        schema=settings.sql_schema,
+        schema=schema or settings.sql_schema,
         max_connections=settings.sql_max_connections,
         busy_timeout_seconds=settings.sql_busy_timeout,
     )
-    return Catalog(store, address, settings, origin=origin)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,11 @@ class TableName:
         return f"{self.namespace}.{self.name}"
 
 
+def is_name_character(char: str) -> bool:
+    """Whether a part of a name may contain this character."""
+    return char not in _FORBIDDEN and unicodedata.category(char) not in _FORBIDDEN_CATEGORIES
+
+
 def check_part(part: str, *, whole: str) -> str:
     """Return one part of a name unchanged, or raise a TableNameError that says what is wrong with it."""
     problem = _problem_of(part)

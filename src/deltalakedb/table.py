@@ -6,7 +6,7 @@ import json
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -85,6 +85,17 @@ class Plan:
     @property
     def num_pruned(self) -> int:
         return self.planned.num_pruned
+
+    def steps(self) -> list[dict[str, Any]]:
+        """What each part of the predicate did, as plain values."""
+        return [asdict(step) for step in self.planned.steps]
+
+    def explain(self) -> str:
+        """What was kept, what was pruned, and why, for people."""
+        total = self.num_files + self.num_pruned
+        share = f"{self.num_pruned / total:.1%}" if total else "0%"
+        head = f"{self.table} version {self.version}: {self.num_files} of {total} files kept, {share} pruned"
+        return "\n".join([head, *(f"  {step}" for step in self.planned.steps)])
 
 
 class DeltaTable:
@@ -184,6 +195,10 @@ class DeltaTable:
     def version(self) -> int:
         return self._snapshot.version
 
+    def committed_at_ms(self) -> int:
+        """When this version was committed, in epoch milliseconds."""
+        return self._snapshot.timestamp_ms
+
     def schema(self) -> StructType:
         return parse_schema(self._snapshot.metadata.schema_string)
 
@@ -241,7 +256,8 @@ class DeltaTable:
 
     def diff(self, from_version: int, to_version: int) -> Difference:
         """The files, and whether metadata or protocol, that differ between two versions."""
-        return self._reader.diff(from_version, to_version)
+        found = self._reader.diff(from_version, to_version)
+        return replace(found, added=_readable(found.added), removed=_readable(found.removed))
 
     def lineage(self) -> list[LineageEntry]:
         """Which commits this version's files, metadata and protocol come from."""

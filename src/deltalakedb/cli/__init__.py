@@ -1,0 +1,5 @@
+"""The command line `dl`: one module a group of commands."""
+
+from deltalakedb.cli.app import app, main
+
+__all__ = ["app", "main"]

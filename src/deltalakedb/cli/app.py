@@ -1,0 +1,98 @@
+"""The application `dl`: gathers the groups of commands, and turns every failure into one line and an exit code."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from deltalakedb.cli import doctor, log, output, planning, registry, schema, sync
+from deltalakedb.exceptions import ConfigError, DeltaError, MissingExtraError, PredicateError
+
+DONE, FAILED, MISUSED = 0, 1, 2
+
+
+class _Commands(TyperGroup):
+    """The top group; whatever a command raises ends here."""
+
+    def invoke(self, ctx: Any) -> Any:
+        output.settings.json = output.settings.debug = False
+        try:
+            return super().invoke(ctx)
+        except (typer.Exit, typer.Abort):
+            raise
+        except BrokenPipeError:
+            # Whoever read our output has seen enough (`dl files T | head`); nothing may be written any more.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(DONE) from None
+        except KeyboardInterrupt:
+            print("interrupted; nothing half done is left behind", file=sys.stderr)
+            raise typer.Exit(FAILED) from None
+        except DeltaError as error:
+            output.fail(error)
+            raise typer.Exit(exit_code(error)) from None
+        except Exception as error:  # the outermost handler: a bug must not print a traceback with secrets in it
+            if hasattr(error, "exit_code"):  # typer's own: a usage error, which it prints itself
+                raise
+            output.fail(error)
+            raise typer.Exit(FAILED) from None
+
+
+def exit_code(error: DeltaError) -> int:
+    """2 for what the caller wrote wrongly (a URI, a name, a setting, a predicate), 1 for everything else."""
+    if isinstance(error, MissingExtraError):
+        return FAILED
+    return MISUSED if isinstance(error, ConfigError | PredicateError) else FAILED
+
+
+app = typer.Typer(
+    name="dl",
+    cls=_Commands,
+    help="Delta Lake tables whose transaction log is kept in SQL.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help and usage errors: one line can be searched for, a box of wrapped lines cannot
+    context_settings={"auto_envvar_prefix": "DL", "help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        from deltalakedb import __version__
+
+        print(f"deltalakedb {__version__}")
+        raise typer.Exit(DONE)
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            allow_from_autoenv=False,
+            help="Print the version and exit.",
+        ),
+    ] = False,
+) -> None:
+    """Delta Lake tables whose transaction log is kept in SQL."""
+
+
+for group in (schema, registry, log, planning, sync, doctor):
+    group.add_to(app)
+
+
+def main() -> None:
+    """The entry point of the `dl` command."""
+    for stream in (sys.stdout, sys.stderr):
+        # A path with a lone surrogate must not end the listing it is in.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    app(prog_name="dl")

@@ -1,0 +1,97 @@
+"""Options that many commands share, and how their texts are read."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from deltalakedb.cli import output
+
+if TYPE_CHECKING:
+    from deltalakedb.catalog import Catalog
+
+
+CatalogOption = Annotated[
+    str | None,
+    typer.Option(
+        "--catalog",
+        "-c",
+        envvar="DL_CATALOG",
+        metavar="URI",
+        help="The catalog: a path (SQLite), deltasql://ENGINE/... or postgresql://...",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", envvar="DL_JSON", help="Print the result as JSON.")]
+DebugOption = Annotated[bool, typer.Option("--debug", envvar="DL_DEBUG", help="Show a traceback when something fails.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and change nothing.")]
+TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="The table, as namespace.name.")]
+SinceOption = Annotated[
+    str | None,
+    typer.Option("--since", metavar="TIME", help="Not before this time (ISO 8601; UTC unless it says otherwise)."),
+]
+UntilOption = Annotated[
+    str | None,
+    typer.Option("--until", metavar="TIME", help="Not after this time (ISO 8601; UTC unless it says otherwise)."),
+]
+StorageOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--storage-option",
+        metavar="KEY=VALUE",
+        help="An option of the object store, repeatable. Keys belong into the environment: arguments can be seen.",
+    ),
+]
+
+
+def command(app: typer.Typer, name: str, function: Callable[..., None], *, reads: bool = True) -> None:
+    """Register a command together with the options that are the same for all: --debug, and --json where it reads."""
+    shared = {"debug": DebugOption, **({"as_json": JsonOption} if reads else {})}
+
+    @wraps(function)
+    def run(debug: bool = False, as_json: bool = False, **arguments: Any) -> None:
+        output.settings.debug, output.settings.json = debug, as_json
+        function(**arguments)
+
+    signature = inspect.signature(function, eval_str=True)
+    extra = [
+        inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
+        for option, annotation in shared.items()
+    ]
+    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *extra])  # type: ignore[attr-defined]
+    app.command(name)(run)
+
+
+def open_catalog(catalog: str | None, **config: Any) -> Catalog:
+    """Connect to the catalog of `--catalog`, `DL_CATALOG` or the configuration file."""
+    from deltalakedb.catalog import connect
+
+    return connect(catalog, origin="dl", **config)
+
+
+def instant(text: str | None, option: str) -> int | None:
+    """Epoch milliseconds of a time given as an option."""
+    from deltalakedb.instants import to_epoch_ms
+
+    if text is None:
+        return None
+    try:
+        return to_epoch_ms(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+def storage_options(pairs: list[str] | None) -> dict[str, str] | None:
+    """`KEY=VALUE` texts as a mapping; None when there are none. A value is never repeated in an error."""
+    if not pairs:
+        return None
+    options: dict[str, str] = {}
+    for number, pair in enumerate(pairs, start=1):
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise typer.BadParameter(f"number {number} is not of the form KEY=VALUE", param_hint="--storage-option")
+        options[key] = value
+    return options

@@ -1,0 +1,107 @@
+"""`dl files` and `dl plan`: active files; what a predicate keeps and prunes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from deltalakedb.cli import output
+from deltalakedb.cli.options import CatalogOption, TableArgument, command, instant, open_catalog
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from deltalakedb.catalog import Catalog
+    from deltalakedb.table import DeltaTable
+
+WhereOption = Annotated[
+    str | None, typer.Option("--where", "-w", metavar="PREDICATE", help="Only files that may hold a matching row.")
+]
+VersionOption = Annotated[int | None, typer.Option("--version", metavar="N", help="The table at this version.")]
+TimestampOption = Annotated[
+    str | None, typer.Option("--timestamp", metavar="TIME", help="The table as it was at this time (ISO 8601).")
+]
+
+_COLUMNS = ("path", "size", "modification_time", "partition_values", "stats", "deletion_vector")
+
+
+def add_to(app: typer.Typer) -> None:
+    command(app, "files", files)
+    command(app, "plan", plan)
+
+
+def files(
+    table: TableArgument,
+    where: WhereOption = None,
+    version: VersionOption = None,
+    timestamp: TimestampOption = None,
+    catalog: CatalogOption = None,
+) -> None:
+    """List the active files of a table, or those a predicate may match."""
+    with open_catalog(catalog) as cat:
+        opened = _open_at(cat, table, version, timestamp)
+        found = opened.files(list(_COLUMNS)) if where is None else opened.plan(where).files.select(list(_COLUMNS))
+    if output.settings.json:
+        output.records(_COLUMNS, _json_rows(found))
+        return
+    columns = ("path", "size", "modified", "partition")
+    rows = (
+        (row["path"], row["size"], output.iso_ms(row["modification_time"]), row["partition_values"])
+        for row in _rows(found.select(["path", "size", "modification_time", "partition_values"]))
+    )
+    output.table(columns, rows, right=("size",))
+
+
+def plan(
+    table: TableArgument,
+    where: Annotated[str, typer.Option("--where", "-w", metavar="PREDICATE", help="The predicate, in SQL.")],
+    version: VersionOption = None,
+    timestamp: TimestampOption = None,
+    catalog: CatalogOption = None,
+) -> None:
+    """Show what a predicate keeps and prunes, and why."""
+    with open_catalog(catalog) as cat:
+        found = _open_at(cat, table, version, timestamp).plan(where)
+    value = {
+        "table": found.table,
+        "version": found.version,
+        "num_files": found.num_files,
+        "num_pruned": found.num_pruned,
+        "size_bytes": sum(found.files.column("size").to_pylist()),
+        "steps": found.steps(),
+    }
+    output.emit(value, lambda: print(found.explain()))
+
+
+def _open_at(cat: Catalog, name: str, version: int | None, timestamp: str | None) -> DeltaTable:
+    if version is not None and timestamp is not None:
+        raise typer.BadParameter("give --version or --timestamp, not both", param_hint="--timestamp")
+    if instant(timestamp, "--timestamp") is None:
+        return cat.table(name, version=version)
+    table = cat.table(name)
+    table.load_as_version(str(timestamp))
+    return table
+
+
+def _rows(found: pa.Table) -> Iterator[dict[str, Any]]:
+    for batch in found.to_batches(max_chunksize=10_000):
+        yield from batch.to_pylist()
+
+
+def _json_rows(found: pa.Table) -> Iterator[dict[str, Any]]:
+    for row in _rows(found):
+        parsed = {name: _parsed(row[name]) for name in ("partition_values", "stats", "deletion_vector")}
+        yield {**row, **parsed}
+
+
+def _parsed(text: str | None) -> Any:
+    """JSON as a value; a stats text that is none stays text."""
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,316 @@
+"""`dl attach`, `dl import`, `dl follow`, `dl validate`: logs written by others, into SQL."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from deltalakedb.cli import output
+from deltalakedb.cli.options import CatalogOption, StorageOption, command, open_catalog, storage_options
+from deltalakedb.exceptions import DeltaError
+
+if TYPE_CHECKING:
+    from deltalakedb.catalog import Catalog
+    from deltalakedb.mirror.follow import FollowResult
+    from deltalakedb.mirror.validate import ValidationReport
+
+
+class History(StrEnum):
+    """How much of a table's past is copied."""
+
+    full = "full"
+    latest = "latest"
+
+
+PathArgument = Annotated[str | None, typer.Argument(metavar="PATH", help="The table's folder or URL.")]
+NameOption = Annotated[
+    str | None, typer.Option("--as", envvar="DL_AS", metavar="NS.NAME", help="The table's name in the catalog.")
+]
+HistoryOption = Annotated[
+    History,
+    typer.Option("--history", help="Every version the files still have, or only from the newest checkpoint on."),
+]
+RecursiveOption = Annotated[
+    str | None,
+    typer.Option("--recursive", metavar="PREFIX", help="Every table below PREFIX, named after its folders."),
+]
+IntoOption = Annotated[
+    str | None,
+    typer.Option("--into", metavar="NAMESPACE", help="With --recursive: the namespace to put the tables in."),
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    command(app, "attach", attach)
+    command(app, "import", import_)
+    command(app, "follow", follow)
+    command(app, "validate", validate)
+
+
+def attach(
+    path: PathArgument = None,
+    name: NameOption = None,
+    history: HistoryOption = History.full,
+    recursive: RecursiveOption = None,
+    into: IntoOption = None,
+    storage_option: StorageOption = None,
+    catalog: CatalogOption = None,
+) -> None:
+    """Keep a read-only copy of a table's log in SQL; `dl follow` brings it up to date."""
+    targets = _targets(path, name, recursive, into, storage_options(storage_option))
+    _attach_all(catalog, targets, history, storage_options(storage_option))
+
+
+def import_(
+    path: PathArgument = None,
+    name: NameOption = None,
+    history: HistoryOption = History.full,
+    recursive: RecursiveOption = None,
+    into: IntoOption = None,
+    storage_option: StorageOption = None,
+    catalog: CatalogOption = None,
+) -> None:
+    """Bring a table's log into SQL. Without a write path this is `dl attach`: the files stay the authority."""
+    targets = _targets(path, name, recursive, into, storage_options(storage_option))
+    _attach_all(catalog, targets, history, storage_options(storage_option))
+
+
+def follow(
+    tables: Annotated[
+        list[str] | None, typer.Argument(metavar="TABLE", help="The tables; all followers without one.")
+    ] = None,
+    interval: Annotated[
+        float | None,
+        typer.Option("--interval", metavar="SECONDS", min=0.1, help="Go on, again and again, until interrupted."),
+    ] = None,
+    storage_option: StorageOption = None,
+    catalog: CatalogOption = None,
+) -> None:
+    """Take in what others committed to the files since the last time."""
+    options = storage_options(storage_option)
+    with open_catalog(catalog) as cat:
+        if interval is not None:
+            _follow_on(cat, tables, options, interval)
+        elif not _follow_once(cat, tables, options):
+            raise typer.Exit(1)
+
+
+def validate(
+    tables: Annotated[list[str] | None, typer.Argument(metavar="TABLE", help="The tables to compare.")] = None,
+    all_tables: Annotated[
+        bool, typer.Option("--all", envvar="DL_VALIDATE_ALL", help="Every table of the catalog.")
+    ] = False,
+    storage_option: StorageOption = None,
+    catalog: CatalogOption = None,
+) -> None:
+    """Compare SQL with the files, version by version; exit 1 and print the first difference if there is one."""
+    if bool(tables) == all_tables:
+        raise typer.BadParameter("give the tables, or --all", param_hint="TABLE")
+    options = storage_options(storage_option)
+    with open_catalog(catalog) as cat:
+        reports = [_validate_one(cat, name, options) for name in tables or cat.tables()]
+    output.emit(reports, lambda: None)
+    if any(report["drift"] or report["error"] for report in reports):
+        raise typer.Exit(1)
+
+
+# -- attach and import
+
+
+def _targets(
+    path: str | None, name: str | None, recursive: str | None, into: str | None, options: dict[str, str] | None
+) -> Iterator[tuple[str, str]]:
+    """Where each table is and what it shall be called."""
+    if recursive is not None:
+        if path is not None or name is not None:
+            raise typer.BadParameter("--recursive finds and names the tables itself; leave PATH and --as out")
+        return _found_tables(recursive, into, options)
+    if path is None or name is None:
+        raise typer.BadParameter("give PATH and --as NS.NAME, or --recursive PREFIX")
+    if into is not None:
+        raise typer.BadParameter("--into goes with --recursive; here --as names the namespace")
+    return iter([(path, name)])
+
+
+def _found_tables(prefix: str, into: str | None, options: dict[str, str] | None) -> Iterator[tuple[str, str]]:
+    from deltalakedb.files.discovery import find_tables
+    from deltalakedb.files.location import canonical_location
+
+    root = canonical_location(prefix, options)
+    for location in find_tables(prefix, options):
+        yield location, name_below(root, location, into)
+
+
+def name_below(root: str, location: str, into: str | None) -> str:
+    """A table's name from its folders below `root`: the last one is the name, those before it the namespace."""
+    from urllib.parse import unquote
+
+    below = location.removeprefix(root).strip("/") or location.rstrip("/").rpartition("/")[2]
+    parts = [_as_name_part(unquote(part)) for part in below.split("/")]
+    return ".".join([into, *parts] if into else parts)
+
+
+def _as_name_part(folder: str) -> str:
+    """A folder's name with what a table's name may not contain replaced by underscores."""
+    from deltalakedb.names import MAX_PART_LENGTH, is_name_character
+
+    return "".join(char if is_name_character(char) else "_" for char in folder)[:MAX_PART_LENGTH]
+
+
+def _attach_all(
+    catalog: str | None, targets: Iterator[tuple[str, str]], history: History, options: dict[str, str] | None
+) -> None:
+    done: list[dict[str, Any]] = []
+    failed = False
+    with open_catalog(catalog) as cat:
+        for location, name in targets:
+            try:
+                done.append(_attach_one(cat, location, name, history, options))
+            except DeltaError as error:
+                # One table among many: the others are still wanted.
+                failed = True
+                output.fail(error)
+    if not done and not failed:
+        output.warn("no Delta table was found there")
+    output.emit(done, lambda: None)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _attach_one(
+    cat: Catalog, location: str, name: str, history: History, options: dict[str, str] | None
+) -> dict[str, Any]:
+    with output.progress(f"attaching {name}", "file actions") as advance:
+        table = cat.attach_table(location, name, history=history.value, storage_options=options, progress=advance)
+    totals = table.totals()
+    output.say(f"{table.name} is attached at version {table.version()}: {totals.num_files} files at {table.table_uri}")
+    return {
+        "table": table.name,
+        "location": table.table_uri,
+        "version": table.version(),
+        "num_files": totals.num_files,
+        "size_bytes": totals.size_bytes,
+    }
+
+
+# -- follow
+
+
+def _follow_once(cat: Catalog, tables: list[str] | None, options: dict[str, str] | None) -> bool:
+    """Every table gets its turn; whether all went well."""
+    well = True
+    rows: list[dict[str, Any]] = []
+    for name in tables or [info.full_name for info in cat.table_infos() if info.mode == "follower"]:
+        try:
+            with output.progress(f"following {name}", "file actions") as advance:
+                results = cat.follow(name, storage_options=options, progress=advance)
+        except DeltaError as error:
+            well = False
+            output.fail(error)
+            continue
+        rows += [_follow_row(result) for result in results]
+    columns = ("table", "from_version", "to_version", "commits", "gap")
+    output.emit(rows, lambda: output.table(columns, [tuple(row.values()) for row in rows]))
+    return well
+
+
+def _follow_on(cat: Catalog, tables: list[str] | None, options: dict[str, str] | None, interval: float) -> None:
+    """Round after round until a signal ends it; a failure is reported and tried again in the next round."""
+    with _ended_by_signal() as ended:
+        while not ended.is_set():
+            for name in tables or [info.full_name for info in cat.table_infos() if info.mode == "follower"]:
+                if ended.is_set():
+                    break
+                _follow_turn(cat, name, options)
+            ended.wait(interval)
+    output.say("stopped")
+
+
+def _follow_turn(cat: Catalog, name: str, options: dict[str, str] | None) -> None:
+    try:
+        results = cat.follow(name, storage_options=options)
+    except DeltaError as error:
+        output.fail(error)
+        return
+    for result in results:
+        if result.to_version == result.from_version:
+            continue
+        row = _follow_row(result)
+        if output.settings.json:
+            output.emit_json(row, indent=None)
+        else:
+            print(f"{row['table']}: version {row['from_version']} -> {row['to_version']}{_gap_text(row)}", flush=True)
+
+
+def _follow_row(result: FollowResult) -> dict[str, Any]:
+    gap = result.gap
+    return {
+        "table": result.table.full_name,
+        "from_version": result.from_version,
+        "to_version": result.to_version,
+        "commits": result.num_commits,
+        "gap": [gap.first, gap.last] if gap else None,
+    }
+
+
+def _gap_text(row: dict[str, Any]) -> str:
+    return f" (versions {row['gap'][0]} to {row['gap'][1]} were cleaned up before they were read)" if row["gap"] else ""
+
+
+@contextmanager
+def _ended_by_signal() -> Iterator[threading.Event]:
+    """An event that SIGINT or SIGTERM sets, so that the table at hand is finished first; a second one ends at once."""
+    ended = threading.Event()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def end(number: int, _frame: object) -> None:
+        signal.signal(number, before[signal.Signals(number)])
+        ended.set()
+
+    for number in before:
+        signal.signal(number, end)
+    try:
+        yield ended
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+# -- validate
+
+
+def _validate_one(cat: Catalog, name: str, options: dict[str, str] | None) -> dict[str, Any]:
+    try:
+        with output.progress(f"validating {name}", "versions") as advance:
+            report = cat.validate(name, storage_options=options, progress=advance)
+    except DeltaError as error:
+        output.fail(error)
+        return {"table": name, "drift": None, "error": " ".join(str(error).split())}
+    if not output.settings.json:
+        print(_report_text(report))
+    drift = report.drift
+    return {
+        "table": report.table.full_name,
+        "sql_version": report.sql_version,
+        "files_version": report.files_version,
+        "commits_compared": report.num_commits_compared,
+        "states_compared": report.num_states_compared,
+        "lag": report.lag,
+        "drift": {"version": drift.version, "difference": drift.difference} if drift else None,
+        "error": None,
+    }
+
+
+def _report_text(report: ValidationReport) -> str:
+    name = report.table.full_name
+    if report.drift is not None:
+        return f"{name}: DRIFT at version {report.drift.version}: {report.drift.difference}"
+    lag = f"; {report.lag} versions behind the files (`dl follow {name}`)" if report.lag else ""
+    compared = f"{report.num_commits_compared} commits and {report.num_states_compared} states compared"
+    return f"{name}: SQL and files agree up to version {report.sql_version}, {compared}{lag}"

@@ -1,0 +1,1 @@
+"""The command line, called as users call it."""
