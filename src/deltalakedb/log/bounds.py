@@ -292,8 +292,13 @@ def _intervals(column: BoundsColumn, values: list[Any]) -> tuple[Doubles, Double
 
 
 def _number_column(column: BoundsColumn) -> NumberColumn:
-    digits = column.type.precision if isinstance(column.type, DecimalType) else 38
-    return NumberColumn(is_float=column.is_float, was_float32=column.was_float32 and column.is_float, digits=digits)
+    digits = column.type.precision if isinstance(column.type, DecimalType) else 0
+    return NumberColumn(
+        is_float=column.is_float,
+        was_float32=column.was_float32 and column.is_float,
+        digits=digits or 38,
+        saturates=digits > 18,
+    )
 
 
 def _timestamp_intervals(column: BoundsColumn, values: Sequence[Any], *, slack_us: int) -> tuple[Doubles, Doubles]:

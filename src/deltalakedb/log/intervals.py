@@ -61,22 +61,27 @@ def round_integers(values: npt.NDArray[np.int64]) -> tuple[Doubles, Doubles]:
 class NumberColumn:
     """How a column's numbers in statistics become intervals; decided once by the column's type."""
 
-    __slots__ = ("_digits", "_is_float", "_was_float32")
+    __slots__ = ("_digits", "_is_float", "_saturates", "_was_float32")
 
-    def __init__(self, *, is_float: bool, was_float32: bool, digits: int) -> None:
+    def __init__(self, *, is_float: bool, was_float32: bool, digits: int, saturates: bool) -> None:
         self._is_float = is_float
         self._was_float32 = was_float32
         self._digits = digits
+        self._saturates = saturates
 
     def interval(self, value: Any) -> tuple[float, float]:
         """The interval of one value as JSON or a partition gave it; all numbers when it is unknown."""
+        lower, upper = self._unsaturated(*(np.array([end]) for end in self._interval(value)))
+        return float(lower[0]), float(upper[0])
+
+    def _interval(self, value: Any) -> tuple[float, float]:
         if isinstance(value, str):
             if self._is_float and value in _SPECIAL:
                 return _SPECIAL[value], _SPECIAL[value]
             if not _NUMBER.fullmatch(value) or len(value) > 400:
                 return -math.inf, math.inf
             exact = Decimal(value)
-            return self.interval(float(exact)) if self._is_float else round_exact(exact)
+            return self._interval(float(exact)) if self._is_float else round_exact(exact)
         if isinstance(value, int) and not (self._is_float and abs(value) < 2**1000):
             return round_exact(value)
         if not isinstance(value, int | float):
@@ -94,24 +99,50 @@ class NumberColumn:
         kind = column.dtype.kind if column.ndim == 1 else "O"
         if kind in "ib" and not self._is_float:
             lower, upper = round_integers(column.astype(np.int64))
+        elif kind == "f" and not self._is_float:
+            lower, upper = self._mixed(values, column)
         elif kind in "ibf":
             lower, upper = self._floats(column.astype(np.float64))
         else:
-            pairs = np.array([self.interval(value) for value in values], np.float64).reshape(-1, 2)
+            pairs = np.array([self._interval(value) for value in values], np.float64).reshape(-1, 2)
             lower, upper = pairs[:, 0], pairs[:, 1]
+        lower, upper = self._unsaturated(lower, upper)
         if unknown.any():
             return np.where(unknown, -np.inf, lower), np.where(unknown, np.inf, upper)
+        return lower, upper
+
+    def _unsaturated(self, lower: Doubles, upper: Doubles) -> tuple[Doubles, Doubles]:
+        """`deltalake` writes a decimal without fraction that does not fit 64 bits as the last number that does."""
+        if not self._saturates:
+            return lower, upper
+        most, least = 2.0**63, -(2.0**63)
+        open_above, open_below = (lower < most) & (upper >= most), (lower <= least) & (upper >= least)
+        return np.where(open_below, -np.inf, lower), np.where(open_above, np.inf, upper)
+
+    def _mixed(self, values: Sequence[Any], column: Doubles) -> tuple[Doubles, Doubles]:
+        """Integers among decimals are exact, and are not to suffer from the company they are in."""
+        lower, upper = self._floats(column)
+        places = [place for place, value in enumerate(values) if isinstance(value, int)]
+        if places:
+            integers = [values[place] for place in places]
+            try:
+                lower[places], upper[places] = round_integers(np.array(integers, np.int64))
+            except OverflowError:
+                lower[places], upper[places] = zip(*map(round_exact, integers), strict=True)
         return lower, upper
 
     def _floats(self, values: Doubles) -> tuple[Doubles, Doubles]:
         nan = np.isnan(values)
         if not self._is_float:
-            # The JSON parser has rounded a decimal to the nearest double: step outwards unless it cannot have.
+            # The JSON parser has rounded a decimal to the nearest double, and `deltalake` writes decimals as a double
+            # divided by a power of ten, off by several steps: step outwards by more, unless nothing can be lost.
             exact = np.zeros(len(values), np.bool_)
             if self._digits <= _EXACT_DIGITS:
                 exact = (values == np.trunc(values)) & (np.abs(values) < 10.0**_EXACT_DIGITS)
-            lower = np.where(exact, values, np.nextafter(values, -np.inf))
-            upper = np.where(exact, values, np.nextafter(values, np.inf))
+            with np.errstate(over="ignore"):
+                slack = np.abs(values) * 2.0**-49
+                lower = np.where(exact, values, np.nextafter(values - slack, -np.inf))
+                upper = np.where(exact, values, np.nextafter(values + slack, np.inf))
         elif self._was_float32:
             # "0.1" stands for the float 0.1f = 0.10000000149..., or, after widening, for the double 0.1.
             with np.errstate(over="ignore"):

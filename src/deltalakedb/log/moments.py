@@ -131,10 +131,10 @@ def parse_dates(texts: Sequence[Any]) -> tuple[npt.NDArray[np.float64], npt.NDAr
 
 
 def _ascii_matrix(texts: Sequence[Any]) -> npt.NDArray[np.uint8] | None:
-    """One row of bytes per text; None when the column is not all short ASCII text or nothing."""
+    """One row of bytes per text, empty for what is none; None when the column is not all ASCII."""
     try:
-        packed = np.array([text or "" for text in texts], dtype="S36")
-    except (UnicodeEncodeError, ValueError, TypeError, SystemError):
+        packed = np.array([text if type(text) is str else "" for text in texts], dtype="S36")
+    except UnicodeEncodeError:
         return None
     return packed.view(np.uint8).reshape(len(texts), 36)
 
