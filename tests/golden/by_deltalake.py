@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction, write_deltalake
+from deltalake.schema import Field, PrimitiveType
 
 Factory = Callable[[Path], None]
 TABLES: dict[str, Factory] = {}
@@ -210,14 +211,8 @@ def evolved(path: Path) -> None:
     write_deltalake(
         path, pa.table({"id": pa.array([9], pa.int64()), "note": ["new"]}), mode="append", schema_mode="merge"
     )
-    DeltaTable(path).alter.add_columns(_delta_fields())
+    DeltaTable(path).alter.add_columns([Field("added", PrimitiveType("integer"), metadata={"comment": "später"})])
     write_deltalake(path, pa.table({"key": ["only"]}), mode="overwrite", schema_mode="overwrite")
-
-
-def _delta_fields() -> list[object]:
-    from deltalake.schema import Field, PrimitiveType
-
-    return [Field("added", PrimitiveType("integer"), metadata={"comment": "später"})]
 
 
 @golden

@@ -1,12 +1,22 @@
 """Compares what two logs say of one version: the actions of a commit, or the state of the table."""
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 from itertools import zip_longest
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from deltalakedb.log.actions import AppTransaction, DomainMetadata, Metadata, Protocol
 from deltalakedb.log.commit import Commit, render_action
+from deltalakedb.log.moments import parse_timestamp
+from deltalakedb.log.stats import load_stats
+from deltalakedb.log.text import from_sql_text
 from deltalakedb.log.txnlog import LogSnapshot
+
+Kept: TypeAlias = AppTransaction | DomainMetadata | Metadata | Protocol
+FileState: TypeAlias = tuple[str, int, str | None, str | None, str]
 
 
 def first_difference(ours: Commit, theirs: Commit) -> str | None:
@@ -23,15 +33,34 @@ def first_difference(ours: Commit, theirs: Commit) -> str | None:
 def first_state_difference(ours: LogSnapshot, theirs: LogSnapshot) -> str | None:
     """The first part of two snapshots that differs."""
     parts = {
-        "protocol": (ours.protocol, theirs.protocol),
-        "metaData": (ours.metadata, theirs.metadata),
-        "app transactions": (dict(ours.app_transactions()), dict(theirs.app_transactions())),
-        "domain metadata": (dict(ours.domain_metadata()), dict(theirs.domain_metadata())),
+        "protocol": (_known(ours.protocol), _known(theirs.protocol)),
+        "metaData": (_known(ours.metadata), _known(theirs.metadata)),
+        "app transactions": (_all_known(ours.app_transactions()), _all_known(theirs.app_transactions())),
+        "domain metadata": (_all_known(ours.domain_metadata()), _all_known(theirs.domain_metadata())),
     }
     for name, (left, right) in parts.items():
         if left != right:
-            return f"{name}: SQL has {_shortened(repr(left))}, the files have {_shortened(repr(right))}"
+            return f"{name}: SQL has {_shortened(_text(left))}, the files have {_shortened(_text(right))}"
     return _file_difference(ours, theirs)
+
+
+def _known(action: Kept) -> Any:
+    """What a checkpoint keeps of an action: only fields the protocol names, and null is the same as absent."""
+    if isinstance(action, Metadata):
+        action = replace(action, format=replace(action.format, extra=""))
+    value = json.loads(render_action(replace(action, extra="")))
+    for features in ("readerFeatures", "writerFeatures"):  # sets, written as lists
+        if features in value.get("protocol", {}):
+            value["protocol"][features].sort()
+    return value
+
+
+def _all_known(actions: Mapping[str, AppTransaction] | Mapping[str, DomainMetadata]) -> dict[str, Any]:
+    return {name: _known(action) for name, action in actions.items()}
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _file_difference(ours: LogSnapshot, theirs: LogSnapshot) -> str | None:
@@ -46,26 +75,37 @@ def _file_difference(ours: LogSnapshot, theirs: LogSnapshot) -> str | None:
     )
 
 
-def _file_keys(files: pa.RecordBatchReader) -> set[tuple[str, int, str | None, str | None, str]]:
+def _file_keys(files: pa.RecordBatchReader) -> set[FileState]:
     """What must agree of each live file. Columns a checkpoint may leave out do not count."""
-    keys: set[tuple[str, int, str | None, str | None, str]] = set()
+    keys: set[FileState] = set()
     for batch in files:
         columns = (
             batch.column(n).to_pylist() for n in ("path", "size", "stats", "deletion_vector", "partition_values")
         )
         for path, size, stats, vector, values in zip(*columns, strict=True):
-            keys.add((path, size, _canonical(stats), _canonical(vector), _canonical(values) or "{}"))
+            keys.add((path, size, _stats_values(stats), _canonical(vector), _canonical(values) or "{}"))
     return keys
 
 
+def _stats_values(text: str | None) -> str | None:
+    """What statistics say, not how: a checkpoint may keep them as a struct, whose text is made anew."""
+    value = None if text is None else load_stats(from_sql_text(text))
+    return text if value is None else json.dumps(_plain(value), sort_keys=True)
+
+
+def _plain(value: Any) -> Any:
+    """Statistics without nulls and empty structs, times and whole numbers in one spelling."""
+    if isinstance(value, dict):
+        members = {name: _plain(member) for name, member in value.items()}
+        return {name: member for name, member in members.items() if member is not None and member != {}}
+    if isinstance(value, str) and (moment := parse_timestamp(value)) is not None:
+        return moment.micros
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def _canonical(text: str | None) -> str | None:
-    """JSON text without regard to spacing and order; text that is not JSON as it is."""
-    if text is None:
-        return None
-    try:
-        return json.dumps(json.loads(text), sort_keys=True)
-    except ValueError:
-        return text
+    """JSON text without regard to spacing and order."""
+    return None if text is None else json.dumps(json.loads(text), sort_keys=True)
 
 
 def _shortened(text: str | None, limit: int = 200) -> str:
