@@ -1,0 +1,251 @@
+"""How each engine finds the files that an atom leaves: its accelerators, put together from the parts in plan_*.sql."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, Protocol
+
+from deltalakedb.log.atoms import IsNull, Within
+from deltalakedb.log.ranges import next_down, next_up
+from deltalakedb.store.probes import (
+    ABOVE_ALL_TEXT,
+    MAX_RECHECKED,
+    IndexedAtom,
+    NumberProbe,
+    TextProbe,
+    number_probes,
+    text_probes,
+)
+from deltalakedb.store.queries import named_queries
+
+_MAX_SPELLED_PROBES = 100
+"""Probes up to which SQLite gets each as parameters of its own; older builds take 999 parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of SQL and its parameters."""
+
+    text: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Pruner(Protocol):
+    """An engine's way to prune inside the database."""
+
+    counts_first: bool
+    """Whether it pays to count several atoms' candidates before one is chosen to drive."""
+
+    def candidates(self, item: IndexedAtom, prefix: str) -> Part:
+        """A select of the ids of the files that may match; `prefix` keeps the parameters of atoms apart."""
+        ...
+
+    def condition(self, item: IndexedAtom, prefix: str) -> Part:
+        """A condition: the candidate `c` may match."""
+        ...
+
+    def fetch(self, columns: str, candidates: str) -> str:
+        """The select of the candidates' files."""
+        ...
+
+
+def part(name: str, prefix: str, parameters: Mapping[str, Any], **pieces: str) -> Part:
+    """A named part, its parameters prefixed and its {pieces} filled in."""
+    text = named_queries()[name].replace(":@", f":{prefix}")
+    for piece, content in pieces.items():
+        text = text.replace(f"{{{piece}}}", content)
+    return Part(text, {f"{prefix}{key}": value for key, value in parameters.items()})
+
+
+def with_files_without_bounds(item: IndexedAtom, prefix: str, found: Part) -> Part:
+    if item.first_file_id <= 0:
+        return found
+    unknown = part("plan_files_without_bounds", prefix, {"first_file_id": item.first_file_id})
+    # `union` without `all`: rows from before the column was dropped and came back are still there
+    return Part(f"{found.text} union {unknown.text}", {**found.parameters, **unknown.parameters})
+
+
+class _Matches:
+    """The condition that a row `b` of bounds can satisfy an atom."""
+
+    def __init__(self, engine: str) -> None:
+        self._engine = engine
+
+    def match(self, item: IndexedAtom, prefix: str) -> Part:
+        if isinstance(item.atom, IsNull):
+            return part("plan_may_be_null", prefix, {})
+        if not isinstance(item.atom, Within) or item.atom.nan:
+            return part("plan_may_have_values", prefix, {})
+        if not item.atom.ranges:
+            return Part("(1 = 0)")
+        if len(item.atom.ranges) > MAX_RECHECKED:
+            kind = "text" if item.is_text else "number"
+            return part(f"plan_{self._engine}_{kind}_ranges", prefix, self.many_ranges(item))
+        return self._few_ranges(item, prefix)
+
+    def _few_ranges(self, item: IndexedAtom, prefix: str) -> Part:
+        texts: list[str] = []
+        parameters: dict[str, Any] = {}
+        for number, span in enumerate(item.numbers):
+            texts.append(named_queries()["plan_number_range"].replace("#", str(number)))
+            parameters |= {f"{prefix}lo{number}": span.lo, f"{prefix}hi{number}": span.hi}
+        for number, text in enumerate(item.texts):
+            open_high = text.hi_open and text.hi is not None
+            spelled = named_queries()["plan_text_range"].replace("#", str(number))
+            spelled = spelled.replace("{lt}", "<" if open_high else "<=").replace("{gt}", ">" if text.lo_open else ">=")
+            texts.append(spelled)
+            high = ABOVE_ALL_TEXT if text.hi is None else text.hi
+            parameters |= {f"{prefix}lo{number}": text.lo, f"{prefix}hi{number}": high}
+        return Part(f"({' or '.join(texts)})".replace(":@", f":{prefix}"), parameters)
+
+    def many_ranges(self, item: IndexedAtom) -> dict[str, Any]:
+        """Ranges as arrays, one for each end."""
+        if not item.is_text:
+            return {"los": [r.lo for r in item.numbers], "his": [r.hi for r in item.numbers]}
+        return {
+            "los": [r.lo for r in item.texts],
+            "his": [ABOVE_ALL_TEXT if r.hi is None else r.hi for r in item.texts],
+            "lo_open": [int(r.lo_open) for r in item.texts],
+            "hi_open": [int(r.hi_open and r.hi is not None) for r in item.texts],
+        }
+
+    def recheck(self, item: IndexedAtom, prefix: str, *, merged: bool) -> Part | None:
+        """Rows in a window that stands for several ranges may lie between them.
+
+        Between many numbers a window is merged only where they are closer than the rows are wide: most rows match,
+        and holding each against all of them would cost more than it saves.
+        """
+        if not merged or (len(item.numbers) > MAX_RECHECKED):
+            return None
+        return self.match(item, prefix)
+
+
+class SqlitePruner(_Matches):
+    """A btree range per probe, found through the order of a cross join."""
+
+    counts_first = True
+
+    def __init__(self) -> None:
+        super().__init__("sqlite")
+
+    def candidates(self, item: IndexedAtom, prefix: str) -> Part:
+        probes: Sequence[NumberProbe | TextProbe]
+        if item.is_text:
+            probes, merged = text_probes(item.texts, item.width_classes)
+        else:
+            probes, merged = number_probes(item.numbers, item.width_classes)
+        if not probes:
+            found = Part("select null as file_id where 1 = 0")
+        else:
+            listed = self._probes(probes, "text" if item.is_text else "number", prefix)
+            name = "plan_sqlite_texts" if item.is_text else "plan_sqlite_numbers"
+            found = part(name, prefix, {"column_id": item.column_id}, probes=listed.text)
+            again = self.recheck(item, prefix, merged=merged)
+            text = found.text if again is None else f"{found.text} and {again.text}"
+            extra = {} if again is None else again.parameters
+            found = Part(text, {**found.parameters, **listed.parameters, **extra})
+        return with_files_without_bounds(item, prefix, found)
+
+    def _probes(self, probes: Sequence[NumberProbe | TextProbe], kind: str, prefix: str) -> Part:
+        if len(probes) > _MAX_SPELLED_PROBES:
+            return part(f"plan_sqlite_{kind}_probes", prefix, {"probes": _json_rows(probes, upper=2)})
+        parameters: dict[str, Any] = {}
+        rows: list[str] = []
+        for number, probe in enumerate(probes):
+            names = [f"{prefix}p{number}_{place}" for place in range(len(probe))]
+            parameters |= zip(names, probe, strict=True)
+            rows.append("(" + ", ".join(f":{name}" for name in names) + ")")
+        return Part(f"values {', '.join(rows)}", parameters)
+
+    def many_ranges(self, item: IndexedAtom) -> dict[str, Any]:
+        rows = list(zip(*super().many_ranges(item).values(), strict=True))
+        return {"ranges": _json_rows(rows, upper=1)}
+
+    def condition(self, item: IndexedAtom, prefix: str) -> Part:
+        return _condition_by_key(self, item, prefix)
+
+    def fetch(self, columns: str, candidates: str) -> str:
+        return named_queries()["plan_sqlite_fetch"].replace("{columns}", columns).replace("{candidates}", candidates)
+
+
+class PostgresPruner(_Matches):
+    """A btree range per probe, found through lateral sub-selects."""
+
+    counts_first = True
+
+    def __init__(self) -> None:
+        super().__init__("postgres")
+
+    def candidates(self, item: IndexedAtom, prefix: str) -> Part:
+        probes: Sequence[NumberProbe | TextProbe]
+        if item.is_text:
+            probes, merged = text_probes(item.texts, item.width_classes)
+        else:
+            probes, merged = number_probes(item.numbers, item.width_classes)
+        fields = TextProbe._fields if item.is_text else NumberProbe._fields
+        arrays = {name: [probe[place] for probe in probes] for place, name in enumerate(fields)}
+        again = self.recheck(item, prefix, merged=merged) or Part("true")
+        name = "plan_postgres_texts" if item.is_text else "plan_postgres_numbers"
+        found = part(name, prefix, {"column_id": item.column_id, **arrays}, recheck=again.text)
+        return with_files_without_bounds(item, prefix, Part(found.text, {**found.parameters, **again.parameters}))
+
+    def condition(self, item: IndexedAtom, prefix: str) -> Part:
+        return _condition_by_key(self, item, prefix)
+
+    def fetch(self, columns: str, candidates: str) -> str:
+        return named_queries()["plan_postgres_fetch"].replace("{columns}", columns).replace("{candidates}", candidates)
+
+
+class DuckdbPruner(_Matches):
+    """Scans: no index of DuckDB's serves a range."""
+
+    counts_first = False
+
+    def __init__(self) -> None:
+        super().__init__("duckdb")
+
+    def candidates(self, item: IndexedAtom, prefix: str) -> Part:
+        return with_files_without_bounds(item, prefix, self._scan(item, prefix))
+
+    def condition(self, item: IndexedAtom, prefix: str) -> Part:
+        scan = self._scan(item, prefix)
+        found = part("plan_duckdb_condition", prefix, {"first_file_id": item.first_file_id}, candidates=scan.text)
+        return Part(found.text, {**found.parameters, **scan.parameters})
+
+    def _scan(self, item: IndexedAtom, prefix: str) -> Part:
+        match = self.match(item, prefix)
+        found = part("plan_duckdb_bounds", prefix, {"column_id": item.column_id}, match=match.text)
+        return Part(found.text, {**found.parameters, **match.parameters})
+
+    def fetch(self, columns: str, candidates: str) -> str:
+        return named_queries()["plan_duckdb_fetch"].replace("{columns}", columns).replace("{candidates}", candidates)
+
+
+def _condition_by_key(matches: _Matches, item: IndexedAtom, prefix: str) -> Part:
+    match = matches.match(item, prefix)
+    parameters = {"column_id": item.column_id, "first_file_id": item.first_file_id}
+    found = part("plan_condition_by_key", prefix, parameters, match=match.text)
+    return Part(found.text, {**found.parameters, **match.parameters})
+
+
+def _json_rows(rows: Sequence[Sequence[Any]], *, upper: int) -> str:
+    """Rows as SQLite's JSON functions read them; the ends at place `upper` are widened upwards, others downwards."""
+    lines = (", ".join(_json_value(value, up=place == upper) for place, value in enumerate(row)) for row in rows)
+    return "[" + ", ".join(f"[{line}]" for line in lines) + "]"
+
+
+def _json_value(value: Any, *, up: bool) -> str:
+    """SQLite promises to read 15 digits exactly, not 17: a number that needs more is widened by a step."""
+    if not isinstance(value, float):
+        return json.dumps(value)
+    if abs(value) == inf:
+        return "9e999" if value > 0 else "-9e999"
+    if float(f"{value:.15g}") != value:
+        value = next_up(value) if up else next_down(value)
+    return repr(value)
+
+
+PRUNERS: Mapping[str, Pruner] = {"sqlite": SqlitePruner(), "duckdb": DuckdbPruner(), "postgres": PostgresPruner()}

@@ -1,0 +1,307 @@
+"""Plans a read: which live files can hold a row that satisfies a predicate, found inside the database."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from deltalakedb.exceptions import StoreError
+from deltalakedb.log.atoms import Atom, Column, Predicate, Unknown
+from deltalakedb.log.bounds import Bound, BoundsColumn, bounds_columns, compute_bounds_of_batch
+from deltalakedb.log.codec import to_json
+from deltalakedb.log.pruning import may_match
+from deltalakedb.log.text import to_sql_text
+from deltalakedb.log.txnlog import FILES_SCHEMA
+from deltalakedb.log.types import parse_schema
+from deltalakedb.store.connection import LIVE, Connection, Row
+from deltalakedb.store.dialects.pruner import PRUNERS, Part, Pruner
+from deltalakedb.store.probes import IndexedAtom
+from deltalakedb.store.queries import named_queries
+from deltalakedb.store.registry import OpenTable
+
+COUNT_CAPS = (256, 32_768)
+"""How far candidates are counted to choose what drives a plan; the second only where all reach the first."""
+
+PAGE_ROWS = 20_000
+"""Files of an older version held in memory at a time."""
+
+PLAN_SCHEMA = pa.schema([*FILES_SCHEMA, pa.field("num_records", pa.int64()), pa.field("file_id", pa.int64())])
+"""The columns a plan can be asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStep:
+    """What became of one part of the predicate."""
+
+    disjunct: int
+    condition: str
+    action: str
+    kept: int | None = None
+    pruned: int | None = None
+
+    def __str__(self) -> str:
+        counts = "" if self.kept is None else f" (alone it keeps {self.kept}, prunes {self.pruned})"
+        return f"{self.condition}: {self.action}{counts}"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFiles:
+    """The files that may hold a matching row."""
+
+    files: pa.Table
+    num_files: int
+    num_pruned: int
+    steps: list[PlanStep] = field(default_factory=list)
+
+    def explain(self) -> str:
+        total = self.num_files + self.num_pruned
+        return "\n".join([f"kept {self.num_files} of {total} files, pruned {self.num_pruned}", *map(str, self.steps)])
+
+
+def plan(
+    conn: Connection,
+    opened: OpenTable,
+    predicate: Predicate,
+    *,
+    version: int | None = None,
+    columns: Sequence[str] | None = None,
+    explain: bool = False,
+) -> PlannedFiles:
+    """The files of the head, or of an older version, that may hold a row for which the predicate is true.
+
+    `columns` chooses among PLAN_SCHEMA; `explain` also counts what each condition keeps by itself.
+    """
+    names = list(FILES_SCHEMA.names if columns is None else columns)
+    schema = pa.schema([PLAN_SCHEMA.field(name) for name in names])
+    if not predicate.disjuncts:
+        total = opened.head.num_files if version is None else _count(conn, opened, version)
+        return PlannedFiles(schema.empty_table(), 0, total, [PlanStep(0, predicate.text, "can never be true")])
+    if version is not None and version != opened.head.current_version:
+        return _plan_older(conn, opened, predicate, version, schema)
+    return _HeadPlan(conn, opened, predicate, explain=explain).run(schema)
+
+
+@dataclass(slots=True)
+class _Conjunct:
+    number: int
+    items: list[IndexedAtom]
+    driver: IndexedAtom | None = None
+
+
+class _HeadPlan:
+    """One plan of the head: indexed atoms, a driver per disjunct, one statement for all."""
+
+    def __init__(self, conn: Connection, opened: OpenTable, predicate: Predicate, *, explain: bool) -> None:
+        self._conn = conn
+        self._pruner: Pruner = PRUNERS[conn.dialect.name]
+        self._head = opened.head
+        self._scope = {"table_id": opened.table.table_id, "epoch": opened.head.bounds_epoch}
+        self._explain = explain
+        self._steps: list[PlanStep] = []
+        rows = conn.all("select_bounds_columns", table_id=opened.table.table_id) if predicate.columns else []
+        self._indexed = {(row["column_path"], row["kind"]): row for row in rows}
+        self._conjuncts = [_Conjunct(n, self._index(n, atoms)) for n, atoms in enumerate(predicate.disjuncts)]
+
+    def run(self, schema: pa.Schema) -> PlannedFiles:
+        spelled = ", ".join(f"f.{name}" for name in schema.names)
+        if all(conjunct.items for conjunct in self._conjuncts):
+            self._choose_drivers()
+            found = self._candidates()
+            text = self._pruner.fetch(spelled, found.text)
+            files = self._select_arrow(text, found.parameters)
+        else:  # some alternative can be true of any file
+            text = named_queries()["plan_live_files"].replace("f.file_id", spelled)
+            files = self._select_arrow(text, {})
+        pruned = max(self._head.num_files - files.num_rows, 0)
+        return PlannedFiles(files.cast(schema), files.num_rows, pruned, self._explained())
+
+    # -- which atoms have bounds
+
+    def _index(self, number: int, atoms: Iterable[Atom]) -> list[IndexedAtom]:
+        items: list[IndexedAtom] = []
+        for atom in atoms:
+            if isinstance(atom, Unknown):
+                self._steps.append(PlanStep(number, "any file may match", atom.reason))
+                continue
+            row = self._row_of(atom.column)
+            if row is None:
+                self._steps.append(PlanStep(number, str(atom), f"{atom.column.name} has no bounds, nothing is pruned"))
+                continue
+            classes = tuple(json.loads(row["width_classes"]))
+            items.append(IndexedAtom(atom, row["column_id"], row["first_file_id"], classes))
+        return items
+
+    def _row_of(self, column: Column) -> Row | None:
+        path = to_sql_text(to_json(list(column.physical_path)))
+        row = self._indexed.get((path, column.kind))
+        return row if row is not None and row["first_file_id"] < LIVE and not column.unprunable else None
+
+    # -- what drives
+
+    def _choose_drivers(self) -> None:
+        """The atom with the fewest candidates finds the files, the others filter them."""
+        contested: list[tuple[_Conjunct, list[IndexedAtom]]] = []
+        for conjunct in self._conjuncts:
+            probes = [item for item in conjunct.items if item.is_probe]
+            conjunct.driver = probes[0] if probes else None
+            if len(probes) > 1 and self._pruner.counts_first:
+                contested.append((conjunct, probes))
+        for cap in COUNT_CAPS:
+            if not contested:
+                return
+            counts = iter(self._count_candidates([item for _, probes in contested for item in probes], cap))
+            left = []
+            for conjunct, probes in contested:
+                counted = [(next(counts), place) for place in range(len(probes))]
+                conjunct.driver = probes[min(counted)[1]]
+                if min(counted)[0] >= cap:
+                    left.append((conjunct, probes))
+            contested = left
+
+    def _count_candidates(self, items: Sequence[IndexedAtom], cap: int) -> list[int]:
+        template = named_queries()["plan_count"]
+        parts = [self._pruner.candidates(item, f"n{place}_") for place, item in enumerate(items)]
+        counted = [template.replace("{candidates}", part.text) + f" as n{place}" for place, part in enumerate(parts)]
+        parameters = {name: value for part in parts for name, value in part.parameters.items()}
+        text = f"select {', '.join(counted)}"
+        (row,) = self._conn.sql(text, **self._scope_of(text), **parameters, cap=cap)
+        return [int(row[f"n{place}"]) for place in range(len(items))]
+
+    # -- the statement
+
+    def _candidates(self) -> Part:
+        parts = [self._conjunct_part(conjunct) for conjunct in self._conjuncts]
+        parameters = {name: value for part in parts for name, value in part.parameters.items()}
+        # `union` without `all`: a file that several alternatives keep is kept once
+        return Part(" union ".join(part.text for part in parts), parameters)
+
+    def _conjunct_part(self, conjunct: _Conjunct) -> Part:
+        prefix = f"d{conjunct.number}"
+        found = Part(named_queries()["plan_live_files"])
+        if conjunct.driver is not None:
+            found = self._pruner.candidates(conjunct.driver, f"{prefix}_")
+        others = [item for item in conjunct.items if item is not conjunct.driver]
+        conditions = [self._pruner.condition(item, f"{prefix}_{place}_") for place, item in enumerate(others)]
+        parameters = dict(found.parameters)
+        for condition in conditions:
+            parameters |= condition.parameters
+        where = " and ".join(condition.text for condition in conditions)
+        text = f"select c.file_id from ({found.text}) c" + (f" where {where}" if where else "")
+        for item in conjunct.items:
+            action = "finds the files" if item is conjunct.driver else "filters what was found"
+            how = f"{action} by the bounds of {item.atom.column.name}"
+            self._steps.append(PlanStep(conjunct.number, str(item.atom), how))
+        return Part(text, parameters)
+
+    def _select_arrow(self, text: str, parameters: Mapping[str, Any]) -> pa.Table:
+        return self._conn.sql_arrow(text, **self._scope_of(text), **parameters)
+
+    def _scope_of(self, text: str) -> dict[str, int]:
+        return {name: value for name, value in self._scope.items() if f":{name}" in text}
+
+    # -- why
+
+    def _explained(self) -> list[PlanStep]:
+        if not self._explain:
+            return self._steps
+        items = [item for conjunct in self._conjuncts for item in conjunct.items if item.is_probe]
+        if not items:
+            return self._steps
+        counts = self._count_candidates(items, max(self._head.num_files, 1))
+        by_condition = {str(item.atom): count for item, count in zip(items, counts, strict=True)}
+        return [self._with_count(step, by_condition.get(step.condition)) for step in self._steps]
+
+    def _with_count(self, step: PlanStep, kept: int | None) -> PlanStep:
+        if kept is None:
+            return step
+        return PlanStep(step.disjunct, step.condition, step.action, kept, max(self._head.num_files - kept, 0))
+
+
+# ---- older versions: their bounds are gone, their statistics are not
+
+
+def _plan_older(
+    conn: Connection, opened: OpenTable, predicate: Predicate, version: int, schema: pa.Schema
+) -> PlannedFiles:
+    columns = _bounds_of_predicate(opened, predicate)
+    places = {column.physical_path: place for place, column in enumerate(columns)}
+    kept: list[pa.Table] = []
+    total = 0
+    for page in _pages(conn, opened, version, {*schema.names, "stats", "partition_values"}):
+        (batch,) = page.select(["stats", "partition_values"]).combine_chunks().to_batches()
+        rows = [bounds.to_pydict() for bounds in compute_bounds_of_batch(columns, batch).columns]
+        keep = [may_match(predicate, _BoundsAt(places, rows, number)) for number in range(page.num_rows)]
+        total += page.num_rows
+        kept.append(page.select(schema.names).filter(pa.array(keep, pa.bool_())).cast(schema))
+    files = pa.concat_tables(kept) if kept else schema.empty_table()
+    steps = [
+        PlanStep(number, str(atom), "held against the statistics of each file, as the version is not the newest")
+        for number, atoms in enumerate(predicate.disjuncts)
+        for atom in atoms
+    ]
+    return PlannedFiles(files, files.num_rows, total - files.num_rows, steps)
+
+
+class _BoundsAt:
+    """The bounds of one file of a page, by column."""
+
+    __slots__ = ("_number", "_places", "_rows")
+
+    def __init__(self, places: Mapping[tuple[str, ...], int], rows: Sequence[Mapping[str, Any]], number: int) -> None:
+        self._places = places
+        self._rows = rows
+        self._number = number
+
+    def __call__(self, column: Column) -> Bound | None:
+        place = self._places.get(column.physical_path)
+        if place is None:
+            return None
+        return Bound(*(values[self._number] for values in self._rows[place].values()))
+
+
+def _bounds_of_predicate(opened: OpenTable, predicate: Predicate) -> list[BoundsColumn]:
+    metadata = opened.metadata
+    wanted = {(column.physical_path, column.kind) for column in predicate.columns if not column.unprunable}
+    found = bounds_columns(parse_schema(metadata.schema_string), metadata.partition_columns, metadata.configuration)
+    return [column for column in found if (column.physical_path, column.kind) in wanted]
+
+
+def _pages(conn: Connection, opened: OpenTable, version: int, names: Iterable[str]) -> Iterator[pa.Table]:
+    query, key = _cheaper_side(conn, opened, version)
+    spelled = ", ".join(f"f.{name}" for name in sorted(set(names) - set(key)))
+    text = named_queries()[query].replace("{columns}", spelled)
+    after = (-1, -1)
+    while True:
+        page = conn.sql_arrow(
+            text,
+            table_id=opened.table.table_id,
+            version=version,
+            after_1=after[0],
+            after_2=after[1],
+            max_rows=PAGE_ROWS,
+        )
+        if page.num_rows:
+            yield page
+        if page.num_rows < PAGE_ROWS:
+            return
+        after = tuple(page.column(name)[-1].as_py() for name in key)
+
+
+def _cheaper_side(conn: Connection, opened: OpenTable, version: int) -> tuple[str, tuple[str, str]]:
+    """Walk over the rows added up to the version, or over those removed after it, whichever are fewer."""
+    here = conn.one("select_version", table_id=opened.table.table_id, version=version)
+    there = conn.one("select_version", table_id=opened.table.table_id, version=opened.head.current_version)
+    if here is None or there is None:
+        raise StoreError(f"table {opened.table.full_name}: version {version} is not in the database")
+    if here["total_added"] <= there["total_added"] - here["total_closed"]:
+        return "plan_page_added", ("version", "ordinal")
+    return "plan_page_removed", ("removed_version", "file_id")
+
+
+def _count(conn: Connection, opened: OpenTable, version: int) -> int:
+    row = conn.one("count_files_at", table_id=opened.table.table_id, version=version)
+    return int(row["num_files"]) if row else 0

@@ -1,0 +1,115 @@
+"""Turns a column's ranges into windows of the planning index: one set per width class of the column's bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import inf, ldexp
+from typing import NamedTuple
+
+from deltalakedb.log.atoms import IsNotNull, IsNull, Within
+from deltalakedb.log.intervals import EMPTY, POINT, UNBOUNDED
+from deltalakedb.log.ranges import NumberRange, TextRange, next_down
+
+MAX_RECHECKED = 16
+"""Ranges up to which rows found by a merged window are held against each range again."""
+
+ABOVE_ALL_TEXT = "\U0010ffff" * 17
+"""Stored texts have at most 64 bytes, 16 of the largest characters: none is above this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedAtom:
+    """An atom on a column that has bounds; files below `first_file_id` have none."""
+
+    atom: Within | IsNull | IsNotNull
+    column_id: int
+    first_file_id: int
+    width_classes: tuple[int, ...]
+
+    @property
+    def is_probe(self) -> bool:
+        """Whether the index can find its files; NaN and null counts are not in it."""
+        return isinstance(self.atom, Within) and not self.atom.nan
+
+    @property
+    def is_text(self) -> bool:
+        return self.atom.column.kind == "text"
+
+    @property
+    def numbers(self) -> list[NumberRange]:
+        return [r for r in self.atom.ranges if isinstance(r, NumberRange)] if isinstance(self.atom, Within) else []
+
+    @property
+    def texts(self) -> list[TextRange]:
+        return [r for r in self.atom.ranges if isinstance(r, TextRange)] if isinstance(self.atom, Within) else []
+
+
+class NumberProbe(NamedTuple):
+    """Rows of a class with `lower between low and high and upper >= reach`."""
+
+    width_class: int
+    low: float
+    high: float
+    reach: float
+
+
+class TextProbe(NamedTuple):
+    """The same for text; the flags are 1 where the end itself is left out."""
+
+    width_class: int
+    low: str
+    high: str
+    high_open: int
+    reach: str
+    reach_open: int
+
+
+def number_probes(ranges: Sequence[NumberRange], width_classes: Iterable[int]) -> tuple[list[NumberProbe], bool]:
+    """The windows, none touching another of its class, and whether some stand for several ranges."""
+    probes: list[NumberProbe] = []
+    merged = False
+    for width_class in width_classes:
+        if width_class == EMPTY:
+            continue
+        first = len(probes)
+        for item in ranges:
+            low = _farthest_lower(item, width_class)
+            if low > item.hi:
+                continue
+            if len(probes) > first and low <= probes[-1].high:
+                last = probes[-1]
+                probes[-1] = NumberProbe(width_class, last.low, max(last.high, item.hi), min(last.reach, item.lo))
+                merged = True
+            else:
+                probes.append(NumberProbe(width_class, low, item.hi, item.lo))
+    return probes, merged
+
+
+def _farthest_lower(item: NumberRange, width_class: int) -> float:
+    """How far below the range an interval of the class can begin and still reach it, rounded outwards."""
+    if width_class == POINT:
+        return item.lo
+    if width_class >= min(UNBOUNDED, 1024) or item.lo == -inf:
+        return -inf
+    return next_down(item.lo - ldexp(1.0, width_class))
+
+
+def text_probes(ranges: Sequence[TextRange], width_classes: Iterable[int]) -> tuple[list[TextProbe], bool]:
+    """Points are found by their ranges; everything else begins at or before the end of the last range."""
+    probes: list[TextProbe] = []
+    merged = False
+    for width_class in width_classes:
+        if width_class == EMPTY or not ranges:
+            continue
+        if width_class == POINT:
+            probes.extend(_text_probe(width_class, r.lo, r, r) for r in ranges)
+        else:
+            probes.append(_text_probe(width_class, "", ranges[0], ranges[-1]))
+            merged = merged or len(ranges) > 1
+    return probes, merged
+
+
+def _text_probe(width_class: int, low: str, first: TextRange, last: TextRange) -> TextProbe:
+    high, high_open = (ABOVE_ALL_TEXT, 0) if last.hi is None else (last.hi, int(last.hi_open))
+    return TextProbe(width_class, low, high, high_open, first.lo, int(first.lo_open))

@@ -1,0 +1,60 @@
+-- Parts of planning queries that the engines share. In a part, `:@name` is a parameter of the atom it stands for, `#` numbers its
+-- ranges, `b` is the atom's row of dl_file_bounds, `c` the candidate file. Parts are put together by store/dialects/pruner.py.
+
+-- name: plan_number_range
+-- A number's bounds meet a range.
+(b.lower <= :@hi# and b.upper >= :@lo#)
+
+-- name: plan_text_range
+-- A text's bounds meet a range; {lt} and {gt} leave an open end out.
+(b.lower_text {lt} :@hi# and (b.upper_text is null or b.upper_text {gt} :@lo#))
+
+-- name: plan_may_be_null
+-- Nobody counted the nulls, or there are some.
+(b.null_count is null or b.null_count > 0)
+
+-- name: plan_may_have_values
+-- Not all rows are null; 5001 is the class of bounds of nothing.
+(b.width_class <> 5001)
+
+-- name: plan_live_files
+-- Every live file is a candidate.
+select f.file_id from dl_add_files f where f.table_id = :table_id and f.removed_version = 9223372036854775807
+
+-- name: plan_files_without_bounds
+-- Live files older than the column's bounds: nothing is known of them, so they are kept.
+select f.file_id from dl_add_files f
+where f.table_id = :table_id and f.removed_version = 9223372036854775807 and f.file_id < :@first_file_id
+
+-- name: plan_condition_by_key
+-- No bounds say that the candidate cannot match; a row that is missing says nothing. A scalar sub-select is never turned into
+-- a join over all bounds.
+(c.file_id < :@first_file_id
+ or (select 1 from dl_file_bounds b
+     where b.table_id = :table_id and b.epoch = :epoch and b.file_id = c.file_id and b.column_id = :@column_id
+       and {match} is not true limit 1) is null)
+
+-- name: plan_count
+-- How many candidates an atom leaves, counted up to a cap: the fewest drive the plan.
+(select count(*) from (select 1 from ({candidates}) c limit :cap) n)
+
+-- name: plan_page_added
+-- An older version page by page, from the side of the rows added up to it.
+select {columns}, f.version, f.ordinal from dl_add_files f
+where f.table_id = :table_id and f.version <= :version and f.removed_version + 0 > :version
+  and (f.version, f.ordinal) > (:after_1, :after_2)
+order by f.version, f.ordinal limit :max_rows
+
+-- name: plan_page_removed
+-- An older version page by page, from the side of the rows still live or removed later.
+select {columns}, f.removed_version, f.file_id from dl_add_files f
+where f.table_id = :table_id and f.version + 0 <= :version and f.removed_version > :version
+  and (f.removed_version, f.file_id) > (:after_1, :after_2)
+order by f.removed_version, f.file_id limit :max_rows
+
+-- name: plan_partition_counts
+-- Files, rows and bytes per partition.
+select f.partition_values, count(*) as num_files, sum(f.size) as size_bytes, sum(f.num_records) as num_records,
+       sum(case when f.num_records is null then 1 else 0 end) as files_without_records
+from dl_add_files f where f.table_id = :table_id and f.removed_version = 9223372036854775807
+group by f.partition_values
