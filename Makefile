@@ -6,10 +6,10 @@ STAMP  := $(VENV)/.installed
 PYTEST ?= $(BIN)/pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format soak bench lock clean
+.PHONY: help setup demo test test-partitioned check format soak bench lock clean
 
 help: ## show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
 
 setup: $(STAMP) ## make .venv with the locked dependencies and the package itself
 
@@ -27,6 +27,9 @@ demo: setup ## follow a real Delta table from SQLite, in a minute
 test: setup ## the whole suite, on SQLite, DuckDB, Postgres, S3 and Spark
 	$(PYTEST) $(ARGS)
 
+test-partitioned: setup ## the conformance suite on Postgres with hash-partitioned tables (docs/scale.md)
+	DL_TEST_PARTITIONED=1 $(PYTEST) tests/conformance -k "postgres and not migrations" $(ARGS)
+
 check: setup ## ruff and mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -36,7 +39,7 @@ format: setup ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-soak: setup ## the property tests with many more examples; SECONDS of patience needed
+soak: setup ## the property tests with many more examples
 	HYPOTHESIS_PROFILE=soak $(PYTEST) -m "not spark" $(ARGS)
 
 bench: setup ## us and the peers on the same tables; ARGS="--files 1000000" for more

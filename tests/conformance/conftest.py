@@ -1,5 +1,6 @@
 """Every conformance test runs on every engine: `store` is an empty, migrated database of each kind in turn."""
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 from deltalakedb.store import ENGINES, Store, open_store
+from tests.fixtures.partitioned import partition
 
 OpenStore = Callable[..., Store]
 
@@ -20,7 +22,10 @@ def engine(request: pytest.FixtureRequest) -> str:
 def target(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
     """Where a new database of this engine is: a path, or a DSN."""
     if engine == "postgres":
-        return str(request.getfixturevalue("postgres_dsn"))
+        dsn = str(request.getfixturevalue("postgres_dsn"))
+        if os.environ.get("DL_TEST_PARTITIONED"):  # make test-partitioned
+            partition(dsn)
+        return dsn
     return str(tmp_path / f"catalog.{engine}")
 
 
