@@ -12,9 +12,10 @@ from deltalakedb.log.bounds import BoundsColumn, FileBounds, bounds_columns, com
 from deltalakedb.log.text import from_sql_text, to_sql_text
 from deltalakedb.log.types import parse_schema
 from deltalakedb.store.connection import LIVE, Connection
-from deltalakedb.store.rows import row_schema
+from deltalakedb.store.insert_pipeline import Inserter
+from deltalakedb.store.rows import fill_columns, row_schema
 
-FILES_PER_BATCH = 10_000
+FILES_PER_BATCH = 50_000
 NEW_EPOCH_ABOVE = 10_000
 """Files closed at once above which, when more are closed than left, the rest moves to a new epoch."""
 
@@ -73,7 +74,14 @@ class BoundsIndex:
                 known.is_partition, known.is_changed = column.is_partition, True
                 known.first_file_id = next_file_id
 
-    def insert(self, file_ids: Sequence[int], stats: Sequence[str | None], partition_values: Sequence[str]) -> None:
+    def insert(
+        self,
+        file_ids: Sequence[int],
+        stats: Sequence[str | None],
+        partition_values: Sequence[str],
+        *,
+        into: Inserter | None = None,
+    ) -> None:
         """Bounds for files that are now live; statistics and partition values as SQL holds them."""
         for start in range(0, len(file_ids), FILES_PER_BATCH):
             part = slice(start, start + FILES_PER_BATCH)
@@ -81,10 +89,12 @@ class BoundsIndex:
             parsed = {text: json.loads(text) for text in set(partition_values[part])}
             values = (parsed[text] for text in partition_values[part])
             bounds = compute_bounds(self._columns, zip(raw_stats, values, strict=True))
-            self._insert(pa.array(file_ids[part], pa.int64()), bounds)
+            rows = self._rows(pa.array(file_ids[part], pa.int64()), bounds)
+            if rows.num_rows:
+                (into or self._conn).insert("dl_file_bounds", rows)
 
-    def _insert(self, file_ids: pa.Array, bounds: FileBounds) -> None:
-        schema = row_schema("dl_file_bounds")
+    def _rows(self, file_ids: pa.Array, bounds: FileBounds) -> pa.Table:
+        """All files for one column, then all for the next: the order in which indexes and zone maps like them best."""
         tables = []
         for column, batch in zip(self._columns, bounds.columns, strict=True):
             indexed = self._indexed[_key(column)]
@@ -92,16 +102,17 @@ class BoundsIndex:
             if not classes <= indexed.width_classes:
                 indexed.width_classes |= classes
                 indexed.is_changed = True
-            constants = {"table_id": self._table_id, "epoch": self.epoch, "column_id": indexed.column_id}
-            arrays = [
-                file_ids if name == "file_id"
-                else pa.repeat(pa.scalar(constants[name], schema.field(name).type), len(file_ids)) if name in constants
-                else batch.column(name)
-                for name in schema.names
-            ]  # fmt: skip
-            tables.append(pa.Table.from_arrays(arrays, schema=schema))
-        if tables:
-            self._conn.insert("dl_file_bounds", pa.concat_tables(tables))
+            tables.append(
+                fill_columns(
+                    batch,
+                    "dl_file_bounds",
+                    table_id=self._table_id,
+                    epoch=self.epoch,
+                    file_id=file_ids,
+                    column_id=indexed.column_id,
+                )
+            )
+        return pa.concat_tables(tables) if tables else row_schema("dl_file_bounds").empty_table()
 
     def remove(self, first_version: int, last_version: int, *, num_closed: int, num_left: int) -> None:
         """Files closed by these versions lose their bounds; after a large removal those left move to a new epoch."""

@@ -26,6 +26,7 @@ from deltalakedb.store.action_rows import ActionRows
 from deltalakedb.store.base_rows import RecordCounter, add_rows, tombstone_rows
 from deltalakedb.store.bounds_index import BoundsIndex
 from deltalakedb.store.connection import Connection
+from deltalakedb.store.insert_pipeline import InsertPipeline
 from deltalakedb.store.registry import Head, insert_head, update_head
 from deltalakedb.store.rows import RowBuffer, keys_to_close
 
@@ -267,33 +268,36 @@ class Loader:
         draft.num_actions = len(actions)
 
     def _load_files(self, base: BaseState, draft: _VersionDraft) -> None:
-        for batch in base.files:
-            first_id = self._head.next_file_id
-            table = add_rows(
-                batch,
-                self._table_id,
-                base.version,
-                first_ordinal=draft.num_actions,
-                first_file_id=first_id,
-                records=self._records,
-            )
-            self._conn.insert("dl_add_files", table)
-            if self._bounds is not None:
-                ids = range(first_id, first_id + batch.num_rows)
-                self._bounds.insert(
-                    ids, table.column("stats").to_pylist(), table.column("partition_values").to_pylist()
-                )
-            records = table.column("num_records")
-            self._head.next_file_id += batch.num_rows
-            self._head.num_files += batch.num_rows
-            self._head.num_records += pc.sum(records).as_py() or 0
-            self._head.files_without_records += records.null_count
-            self._head.size_bytes += pc.sum(table.column("size")).as_py() or 0
-            self._total_added += batch.num_rows
-            draft.num_added += batch.num_rows
-            draft.num_actions += batch.num_rows
-            if self._progress:
-                self._progress(batch.num_rows)
+        with InsertPipeline(self._conn) as inserts:
+            for batch in base.files:
+                self._load_batch(batch, base.version, draft, inserts)
+
+    def _load_batch(self, batch: pa.RecordBatch, version: int, draft: _VersionDraft, inserts: InsertPipeline) -> None:
+        first_id = self._head.next_file_id
+        table = add_rows(
+            batch,
+            self._table_id,
+            version,
+            first_ordinal=draft.num_actions,
+            first_file_id=first_id,
+            records=self._records,
+        )
+        inserts.insert("dl_add_files", table)
+        if self._bounds is not None:
+            ids = range(first_id, first_id + batch.num_rows)
+            stats, values = (table.column(name).to_pylist() for name in ("stats", "partition_values"))
+            self._bounds.insert(ids, stats, values, into=inserts)
+        records = table.column("num_records")
+        self._head.next_file_id += batch.num_rows
+        self._head.num_files += batch.num_rows
+        self._head.num_records += pc.sum(records).as_py() or 0
+        self._head.files_without_records += records.null_count
+        self._head.size_bytes += pc.sum(table.column("size")).as_py() or 0
+        self._total_added += batch.num_rows
+        draft.num_added += batch.num_rows
+        draft.num_actions += batch.num_rows
+        if self._progress:
+            self._progress(batch.num_rows)
 
     def _load_tombstones(self, base: BaseState, draft: _VersionDraft) -> None:
         for batch in base.tombstones:
