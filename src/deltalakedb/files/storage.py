@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 import pyarrow as pa
@@ -92,14 +91,14 @@ class LocalStorage:
 
     def __init__(self, location: Location) -> None:
         self.location = location.uri
-        self._root = Path(location.path)
+        self._root = location.path
 
     def __repr__(self) -> str:
         return f"LocalStorage({self.location!r})"
 
     def names(self, folder: str, *, start_after: str = "") -> Iterator[str]:
         try:
-            names = os.listdir(self._root / folder)
+            names = os.listdir(self._at(folder))
         except (FileNotFoundError, NotADirectoryError):
             return iter(())
         except OSError as error:
@@ -110,7 +109,7 @@ class LocalStorage:
         files: list[str] = []
         folders: list[str] = []
         try:
-            with os.scandir(self._root / folder) as entries:
+            with os.scandir(self._at(folder)) as entries:
                 for entry in entries:
                     (folders if entry.is_dir() else files).append(entry.name)
         except (FileNotFoundError, NotADirectoryError, PermissionError):
@@ -118,10 +117,10 @@ class LocalStorage:
         return Folder(tuple(files), tuple(folders))
 
     def child(self, folder: str) -> str:
-        return parse_location(self._root / folder).uri
+        return parse_location(self._at(folder)).uri
 
     def modified_ms(self, path: str) -> int:
-        return os.stat(self._root / path).st_mtime_ns // 1_000_000
+        return os.stat(self._at(path)).st_mtime_ns // 1_000_000
 
     def open(self, path: str) -> OpenFile:
         file = self._open(path)
@@ -133,11 +132,14 @@ class LocalStorage:
 
     def random_access(self, path: str) -> pa.NativeFile:
         # Not memory mapped: a file cut short while it is read must be an error, not a dead process.
-        return pa.OSFile(str(self._root / path))
+        return pa.OSFile(self._at(path))
+
+    def _at(self, path: str) -> str:
+        return f"{self._root}/{path}"
 
     def _open(self, path: str) -> BinaryIO:
         try:
-            return open(self._root / path, "rb", buffering=0)
+            return open(self._at(path), "rb", buffering=0)
         except FileNotFoundError:
             raise
         except OSError as error:
