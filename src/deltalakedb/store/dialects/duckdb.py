@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import duckdb
 import pyarrow as pa
 
-from deltalakedb.exceptions import NotADatabaseError, StoreBusyError, StoreError, redact
+from deltalakedb.exceptions import StoreBusyError, StoreError, redact
 from deltalakedb.store.connection import (
     LIVE,
     Connection,
@@ -20,6 +20,7 @@ from deltalakedb.store.connection import (
     UndefinedTableError,
 )
 from deltalakedb.store.dialects.duckdb_file import DuckdbFile, is_locked
+from deltalakedb.store.dialects.file_kinds import kind_of, not_a_database
 from deltalakedb.store.queries import Dialect, spell
 
 DIALECT = Dialect(name="duckdb", parameter="$%s")
@@ -185,18 +186,11 @@ def open_duckdb(
 
 
 def _check_file(path: Path) -> None:
-    """DuckDB opens some files of other kinds (it would load extensions for SQLite's); we take only its own."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(16)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise NotADatabaseError(f"{path} cannot be read as a DuckDB database: {error.strerror}") from error
-    if head.startswith(b"SQLite format 3"):
-        raise NotADatabaseError(f"{path} is a SQLite database, not a DuckDB one; use the engine sqlite")
-    if head[8:12] != b"DUCK":
-        raise NotADatabaseError(f"{path} is not a DuckDB database; check the path and the engine")
+    if "?" in path.name:
+        raise StoreError(f"DuckDB cannot keep a database in {path}: it takes what follows the ? for options")
+    # A file we used before has a lock file; of a new one the kind is looked at before anything is put beside it.
+    if path.is_file() and not Path(f"{path}.lock").exists() and kind_of(path) != "duckdb":
+        raise not_a_database(path, "duckdb")
 
 
 @contextmanager

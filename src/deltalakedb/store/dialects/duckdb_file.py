@@ -36,8 +36,6 @@ _WRITE_CONFIG = {key: value for key, value in _READ_CONFIG.items() if key != "lo
 
 _files: dict[Path, "DuckdbFile"] = {}
 _files_lock = threading.Lock()
-# Handles a fork carried into this process: neither usable nor safe to close here.
-_inherited: list[Any] = []
 
 
 class DuckdbFile:
@@ -63,13 +61,29 @@ class DuckdbFile:
             file = _files.get(path)
             if file is None or file._pid != os.getpid():
                 if file is not None:
-                    _inherited.append(file)
+                    file._refuse_if_forked_in_use()
                 file = _files[path] = cls(path)
             file._users += 1
             return file
 
     def in_this_process(self) -> "DuckdbFile":
         return self if self._pid == os.getpid() else DuckdbFile.of(self.path)
+
+    def _refuse_if_forked_in_use(self) -> None:
+        """DuckDB's threads do not survive a fork, and its handle would be found again by the file's name."""
+        if self._handle is not None or self._writer is not None:
+            raise StoreError(
+                f"DuckDB database {self.path} was in use while this process was forked off; fork outside of blocks"
+            )
+
+    def drop_idle_handle(self) -> None:
+        """Before a fork: a handle nobody uses is closed, so that the child can open the file anew."""
+        if self._changed.acquire(blocking=False):
+            try:
+                if not self._readers and self._writer is None:
+                    self._drop_all()
+            finally:
+                self._changed.release()
 
     def leave(self) -> None:
         if self._pid != os.getpid():
@@ -210,6 +224,14 @@ class DuckdbFile:
             if descriptor >= 0:
                 os.close(descriptor)
         self._data_file = self._lock_file = -1
+
+
+def _before_fork() -> None:
+    for file in list(_files.values()):
+        file.drop_idle_handle()
+
+
+os.register_at_fork(before=_before_fork)
 
 
 def is_locked(error: Exception) -> bool:

@@ -53,6 +53,8 @@ _CLOSED = pa.schema(
     [("key_hash", pa.binary()), ("file_id", pa.int64()), ("size", pa.int64()), ("num_records", pa.int64())]
 )
 
+_DEFAULTS = {"connect_timeout": 10, "fallback_application_name": "deltalakedb", "client_encoding": "UTF8"}
+
 PgConnection = psycopg.Connection[tuple[Any, ...]]
 
 
@@ -230,10 +232,11 @@ class PostgresStore:
         try:
             return psycopg.connect(**self._parameters, autocommit=True, prepare_threshold=None)
         except psycopg.Error as error:
-            raise StoreError(
-                f"{self._where} cannot be reached: {redact(str(error))}; "
-                "check that it runs, and host, port, user and database"
-            ) from error
+            cause = _without_secrets(error)
+        raise StoreError(
+            f"{self._where} cannot be reached: {' '.join(str(cause).split())}; "
+            "check that it runs, and host, port, user and database"
+        ) from cause
 
 
 def open_postgres(
@@ -261,9 +264,16 @@ def _connection_parameters(target: str | Mapping[str, Any]) -> dict[str, Any]:
     try:
         given = conninfo_to_dict(target) if isinstance(target, str) else conninfo_to_dict("", **target)
     except psycopg.Error as error:
-        raise StoreError(f"the Postgres address cannot be understood: {redact(str(error))}") from error
-    defaults = {"connect_timeout": 10, "fallback_application_name": "deltalakedb", "client_encoding": "UTF8"}
-    return {**defaults, **{key: value for key, value in given.items() if value is not None}}
+        cause = _without_secrets(error)
+    else:
+        return {**_DEFAULTS, **{key: value for key, value in given.items() if value is not None}}
+    raise StoreError(f"the Postgres address cannot be understood: {cause}") from cause
+
+
+def _without_secrets(error: psycopg.Error) -> psycopg.Error:
+    """The driver's error, or one of its kind without what the address may have shown in it."""
+    text = redact(str(error))
+    return error if text == str(error) else type(error)(text)
 
 
 def _described(parameters: Mapping[str, Any]) -> str:

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import numpy as np
 import psycopg
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 from psycopg import sql
 
@@ -27,6 +29,17 @@ def copy_in(connection: psycopg.Connection[tuple[Any, ...]], table: str, rows: p
 def _printable(rows: pa.Table) -> pa.Table:
     for index, field in enumerate(rows.schema):
         if pa.types.is_binary(field.type) or pa.types.is_fixed_size_binary(field.type):
-            values = [None if value is None else f"\\x{value.hex()}" for value in rows.column(index).to_pylist()]
-            rows = rows.set_column(index, field.name, pa.array(values, pa.string()))
+            rows = rows.set_column(index, field.name, _hex(rows.column(index)))
     return rows
+
+
+def _hex(column: pa.ChunkedArray) -> pa.Array:
+    """Bytes as Postgres reads them: \\x and two digits each."""
+    values = pa.concat_arrays(column.cast(pa.binary()).chunks) if column.num_chunks else pa.array([], pa.binary())
+    _, offsets, data = values.buffers()
+    ends = np.frombuffer(offsets, np.int32, len(values) + 1, values.offset * 4)
+    digits = memoryview(data)[ends[0] : ends[-1]].hex().encode() if data is not None else b""
+    doubled = ((ends - ends[0]) * 2).astype(np.int32)
+    texts = pa.StringArray.from_buffers(len(values), pa.py_buffer(doubled), pa.py_buffer(digits))
+    prefixed = pc.binary_join_element_wise("\\x", texts, "")
+    return pc.if_else(values.is_valid(), prefixed, None) if values.null_count else prefixed

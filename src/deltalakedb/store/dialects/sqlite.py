@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from deltalakedb.exceptions import NotADatabaseError, StoreBusyError, StoreError, redact
+from deltalakedb.exceptions import StoreBusyError, StoreError, redact
 from deltalakedb.store.connection import (
     LIVE,
     Connection,
@@ -19,11 +19,17 @@ from deltalakedb.store.connection import (
     Session,
     UndefinedTableError,
 )
+from deltalakedb.store.dialects.file_kinds import not_a_database
 from deltalakedb.store.dialects.pool import Pool
+from deltalakedb.store.dialects.sqlite_columns import fetch_columns
 from deltalakedb.store.queries import Dialect, arrow_types
 
 DIALECT = Dialect(name="sqlite", parameter=":%s")
 WAL_TRIES = 200
+SMALLEST_FILE = 512
+MANY_ROWS = 1000
+"""Results from this size on are worth a second execution that fetches columns instead of rows."""
+
 _CLOSED = pa.schema(
     [("key_hash", pa.binary()), ("file_id", pa.int64()), ("size", pa.int64()), ("num_records", pa.int64())]
 )
@@ -54,10 +60,16 @@ class SqliteSession(Session):
     def fetch_arrow(self, statement: str, parameters: Mapping[str, Any]) -> pa.Table:
         try:
             cursor = self._connection.execute(statement, parameters)
-            rows = cursor.fetchall()
+            names = [column[0] for column in cursor.description or ()]
+            rows = cursor.fetchmany(MANY_ROWS)
+            if len(rows) == MANY_ROWS:
+                table = fetch_columns(self._connection, statement, names, parameters)
+                if table is not None:
+                    return table
+                rows += cursor.fetchall()
         except sqlite3.Error as error:
             _raise(error, self._where)
-        return _to_arrow([column[0] for column in cursor.description or ()], rows)
+        return _to_arrow(names, rows)
 
     def execute(self, statement: str, parameters: Mapping[str, Any]) -> int:
         try:
@@ -130,6 +142,9 @@ class SqliteStore:
         self._busy_timeout_seconds = busy_timeout_seconds
         self._where = f"SQLite database {self.path}"
         self._may_create = schema == "create_if_missing"
+        if self.path.is_file() and 0 < self.path.stat().st_size < SMALLEST_FILE:
+            # SQLite would take so short a file for an empty database, and overwrite it.
+            raise not_a_database(self.path, "sqlite")
         self._pool = Pool(
             self._connect,
             sqlite3.Connection.close,
@@ -207,9 +222,11 @@ class SqliteStore:
         connection = self._open("rwc" if self._may_create else "rw")
         try:
             connection.execute("pragma synchronous = full")
-        except BaseException:
+            # Bulk loads touch several indexes at random; with the default of 2 MB their pages are written many times.
+            connection.execute("pragma cache_size = -65536")
+        except sqlite3.Error as error:
             connection.close()
-            raise
+            _raise(error, self._where)
         return connection
 
     def _open(self, mode: str) -> sqlite3.Connection:
@@ -269,14 +286,17 @@ def _to_arrow(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> pa.Table
 
 def _typed(values: Sequence[Any], kind: pa.DataType | None) -> pa.Array:
     """An array of the type the column's name has in the schema, else (a user's own alias) of what the values are."""
-    for attempt in (kind, None):
-        try:
-            if attempt == pa.bool_():
-                return pa.array(values, type=pa.int64()).cast(pa.bool_())
-            return pa.array(values, type=attempt)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
-            continue
-    return pa.array([None if value is None else str(value) for value in values], type=pa.string())
+    try:
+        array = pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):  # SQLite lets values of several types into one column
+        return pa.array([None if value is None else str(value) for value in values], type=pa.string())
+    if kind is None or array.type == kind:
+        return array
+    if pa.types.is_null(array.type):
+        return pa.nulls(len(array), kind)
+    if not pa.types.is_integer(array.type) or (kind == pa.bool_() and set(values) - {0, 1, None}):
+        return array
+    return array.cast(kind) if kind == pa.bool_() or pa.types.is_integer(kind) else array
 
 
 def _is_busy(error: Exception) -> bool:
@@ -291,9 +311,7 @@ def _raise(error: Exception, where: str, *, missing: bool = False) -> NoReturn:
             f"{where} stayed locked by another writer: {text}; try again, or raise busy_timeout_seconds"
         ) from error
     if code == sqlite3.SQLITE_NOTADB:
-        raise NotADatabaseError(
-            f"{where.removeprefix('SQLite database ')} is not a SQLite database; check the path and the engine"
-        ) from error
+        raise not_a_database(Path(where.removeprefix("SQLite database ")), "sqlite") from error
     if isinstance(error, sqlite3.IntegrityError) and "UNIQUE constraint failed" in text:
         raise DuplicateRowError(f"{where}: {text}", text.partition(": ")[2]) from error
     if text.startswith("no such table"):

@@ -1,0 +1,180 @@
+"""DuckDB between processes: nobody loses a commit, idle readers shut nobody out, and changes by others are seen."""
+
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from deltalakedb.exceptions import StoreBusyError, StoreError
+from deltalakedb.store import Store, open_store
+
+_ADVANCE = """
+import sys
+from deltalakedb.store import open_store
+with open_store("duckdb", sys.argv[1]) as store:
+    for _ in range(int(sys.argv[2])):
+        with store.write() as conn:
+            expected = conn.one("select_next_table_id")["next_table_id"]
+            assert conn.run("advance_next_table_id", expected=expected) == 1
+        with store.read() as conn:
+            assert conn.one("select_catalog")["next_table_id"] > expected
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "c.duckdb"
+
+
+def advance_elsewhere(path: Path, times: int = 1) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", _ADVANCE, str(path), str(times)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(process: "subprocess.Popen[str]") -> None:
+    _, errors = process.communicate(timeout=180)
+    assert process.returncode == 0, errors
+
+
+def next_table_id(store: Store) -> int:
+    with store.read() as conn:
+        row = conn.one("select_catalog")
+        assert row is not None
+        return int(row["next_table_id"])
+
+
+def test_processes_that_write_at_once_lose_nothing(path: Path) -> None:
+    with open_store("duckdb", str(path)) as store:
+        processes = [advance_elsewhere(path, 6) for _ in range(3)]
+        for _ in range(6):
+            next_table_id(store)
+        for process in processes:
+            finish(process)
+        assert next_table_id(store) == 1 + 3 * 6
+
+
+def test_an_idle_reader_shuts_nobody_out_and_sees_what_changed(path: Path) -> None:
+    with open_store("duckdb", str(path)) as store:
+        for expected in (1, 2, 3):
+            assert next_table_id(store) == expected
+            finish(advance_elsewhere(path))
+        assert next_table_id(store) == 4
+        run_elsewhere(path, "update dl_catalog set next_table_id = 100")
+        assert next_table_id(store) == 100
+
+
+def test_an_open_read_block_holds_writers_back(path: Path) -> None:
+    with open_store("duckdb", str(path)) as store:
+        with store.read() as conn:
+            writer = advance_elsewhere(path)
+            with pytest.raises(subprocess.TimeoutExpired):
+                writer.wait(timeout=4)
+            row = conn.one("select_catalog")
+            assert row is not None
+            assert row["next_table_id"] == 1
+            with pytest.raises(duckdb.IOException, match="lock"):
+                run_elsewhere(path, "select 1")
+        finish(writer)
+        assert next_table_id(store) == 2
+
+
+def run_elsewhere(path: Path, statement: str) -> None:
+    """Use the file as a program would that knows nothing of our lock file."""
+    script = f"import duckdb; duckdb.connect({str(path)!r}).execute({statement!r})"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode:
+        raise duckdb.IOException(done.stderr)
+
+
+def test_a_foreign_program_that_keeps_the_file_open_is_named_after_a_bounded_wait(path: Path) -> None:
+    open_store("duckdb", str(path)).close()
+    script = f"import duckdb, time; c = duckdb.connect({str(path)!r}); print('open', flush=True); time.sleep(60)"
+    foreign = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    try:
+        assert foreign.stdout is not None
+        assert foreign.stdout.readline() == "open\n"
+        with pytest.raises(StoreBusyError, match="another program"):
+            open_store("duckdb", str(path), busy_timeout_seconds=0.3)
+    finally:
+        foreign.kill()
+        foreign.wait()
+        assert foreign.stdout is not None
+        foreign.stdout.close()
+
+
+def test_a_killed_writer_leaves_the_file_free_and_its_work_undone(path: Path) -> None:
+    with open_store("duckdb", str(path)) as store:
+        script = f"""
+import os
+from deltalakedb.store import open_store
+with open_store("duckdb", {str(path)!r}) as store, store.write() as conn:
+    conn.run("advance_next_table_id", expected=1)
+    os.kill(os.getpid(), 9)
+"""
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60, check=False)
+        assert done.returncode == -9
+        assert next_table_id(store) == 1
+
+
+def test_threads_share_one_handle_and_two_stores_one_file(path: Path) -> None:
+    with open_store("duckdb", str(path)) as one, open_store("duckdb", str(path)) as two:
+        both_read = threading.Barrier(2, timeout=20)
+
+        def read(store: Store) -> int:
+            with store.read() as conn:
+                both_read.wait()
+                row = conn.one("select_catalog")
+                assert row is not None
+                return int(row["next_table_id"])
+
+        with ThreadPoolExecutor(2) as pool:
+            assert list(pool.map(read, (one, two))) == [1, 1]
+        with one.write() as conn:
+            conn.run("advance_next_table_id", expected=1)
+        assert next_table_id(two) == 2
+        one.close()
+        assert next_table_id(two) == 2
+
+
+def test_blocks_that_would_wait_for_themselves_are_refused_at_once(path: Path) -> None:
+    with open_store("duckdb", str(path)) as store:
+        refused = pytest.raises(StoreError, match="open in this thread")
+        with store.write(), refused, store.read():
+            pass
+        with store.read(), refused, store.write():
+            pass
+        with store.read(), store.read() as conn:
+            assert conn.one("select_catalog") is not None
+
+
+def test_a_large_wal_is_checkpointed_and_a_small_one_is_left(path: Path) -> None:
+    wal = Path(f"{path}.wal")
+    with open_store("duckdb", str(path)) as store:
+        with store.write() as conn:
+            conn.run("advance_next_table_id", expected=1)
+        assert 0 < wal.stat().st_size < 2**20
+        with store.write() as conn:
+            conn.sql(
+                "insert into dl_audit select cast(i as text), i, null, null, 'x', null, null, repeat(cast(i as text), 40)"
+                " from range(200000) r(i)"
+            )
+        assert not wal.exists() or wal.stat().st_size < 2**20
+        assert next_table_id(store) == 2
+
+
+def test_a_folder_without_write_access_can_still_be_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_store("duckdb", str(path)).close()
+    Path(f"{path}.lock").unlink()
+
+    def refuse(*_: object, **__: object) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    real_open = os.open
+    monkeypatch.setattr(os, "open", lambda p, *a: refuse() if str(p).endswith(".lock") else real_open(p, *a))
+    with open_store("duckdb", str(path), schema="error") as store:
+        assert next_table_id(store) == 1

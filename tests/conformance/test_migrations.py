@@ -1,0 +1,156 @@
+"""Migrations: up, down, checked by checksum, refused when they do not fit, and safe to run by many at once."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deltalakedb.exceptions import SchemaVersionError, StoreError
+from deltalakedb.store import Store, open_store
+from deltalakedb.store import registry as reg
+from deltalakedb.store.migrations import FOLDER, known_migrations, migrate, status
+from deltalakedb.store.queries import SQL_FOLDER, relations, statements, table_columns
+from tests.conformance.conftest import OpenStore
+from tests.conformance.shapes import shape_of
+
+
+def copy_of_migrations(folder: Path) -> Path:
+    for file in FOLDER.iterdir():
+        (folder / file.name).write_text(file.read_text())
+    return folder
+
+
+def test_the_schema_is_what_all_migrations_lead_to(store: Store, open_again: OpenStore) -> None:
+    migrated = shape_of(store)
+    migrate(store, 0)
+    with store.write() as conn:
+        conn.lock_schema()
+        for name in ("schema.sql", "views.sql"):
+            conn.script(list(statements((SQL_FOLDER / name).read_text(), store.dialect)))
+    assert shape_of(open_again(schema="manual")) == migrated
+    names = {row["owner"] for row in migrated}
+    assert relations() <= names
+
+
+def test_down_takes_everything_away_and_up_brings_it_back(store: Store) -> None:
+    before = shape_of(store)
+    assert migrate(store, 0) == list(reversed(range(1, len(known_migrations()) + 1)))
+    assert shape_of(store) == []
+    assert [entry.applied_at_ms for entry in status(store)] == [None] * len(known_migrations())
+    assert migrate(store) == [migration.number for migration in known_migrations()]
+    assert shape_of(store) == before
+    assert migrate(store) == []
+
+
+def test_a_version_nobody_knows_is_refused(store: Store) -> None:
+    with pytest.raises(SchemaVersionError, match="there is no schema version 99"):
+        migrate(store, 99)
+
+
+def test_a_database_newer_than_the_code_is_refused(store: Store, open_again: OpenStore) -> None:
+    with store.write() as conn:
+        conn.run("insert_migration", migration=77, name="future", checksum="x", applied_at_ms=1)
+    with pytest.raises(SchemaVersionError, match="schema version 77, this code knows 1: upgrade deltalakedb"):
+        open_again()
+    with pytest.raises(SchemaVersionError, match="77"):
+        migrate(store)
+    with pytest.raises(SchemaVersionError, match="77"):
+        status(store)
+
+
+def test_a_migration_with_another_text_is_refused(store: Store, open_again: OpenStore) -> None:
+    with store.write() as conn:
+        conn.sql("update dl_schema_migrations set checksum = 'tampered' where migration = 1 returning migration")
+    with pytest.raises(SchemaVersionError, match="migration 0001 was applied with another text"):
+        open_again()
+
+
+def test_a_further_migration_runs_both_ways(store: Store, tmp_path: Path) -> None:
+    before = shape_of(store)
+    folder = copy_of_migrations(tmp_path)
+    (folder / "0002_more.up.sql").write_text("create table dl_more (a bigint not null);\n")
+    (folder / "0002_more.down.sql").write_text("drop table dl_more;\n")
+    assert migrate(store, folder=folder) == [2]
+    with pytest.raises(SchemaVersionError, match="schema version 2, this code knows 1"):
+        migrate(store)
+    assert migrate(store, 1, folder=folder) == [2]
+    assert shape_of(store) == before
+
+
+def test_a_failing_migration_changes_nothing(store: Store, tmp_path: Path) -> None:
+    before = shape_of(store)
+    folder = copy_of_migrations(tmp_path)
+    (folder / "0002_bad.up.sql").write_text(
+        "create table dl_more (a bigint not null);\nselect nonsense from nowhere;\n"
+    )
+    (folder / "0002_bad.down.sql").write_text("drop table dl_more;\n")
+    with pytest.raises(StoreError):
+        migrate(store, folder=folder)
+    assert shape_of(store) == before
+    assert [entry.number for entry in status(store) if entry.applied_at_ms] == [1]
+
+
+def test_without_leave_to_create_an_empty_database_is_refused(engine: str, target: str) -> None:
+    with pytest.raises(StoreError, match="does not exist|sql.schema=error"):
+        open_store(engine, target, schema="error")
+    if engine != "postgres":
+        assert not Path(target).exists()
+
+
+def test_an_existing_database_opens_without_leave_to_create(open_again: OpenStore) -> None:
+    open_again().close()
+    with open_again(schema="error").read() as conn:
+        assert reg.list_tables(conn) == []
+
+
+_OPEN = """
+import sys
+from deltalakedb.store import open_store, registry
+with open_store(sys.argv[1], sys.argv[2]) as store, store.read() as conn:
+    print(registry.catalog_id(conn))
+"""
+
+
+def test_processes_that_create_one_database_at_once_all_succeed_and_agree(engine: str, target: str) -> None:
+    command = [sys.executable, "-c", _OPEN, engine, target]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)]
+    answers = [process.communicate(timeout=120) for process in processes]
+    assert [process.returncode for process in processes] == [0] * 4, answers
+    assert len({answer[0] for answer in answers}) == 1
+
+
+def test_a_column_name_has_one_type_in_all_tables() -> None:
+    types: dict[str, set[str]] = {}
+    for columns in table_columns().values():
+        for name, kind in columns.items():
+            types.setdefault(name, set()).add(kind)
+    assert {name: kinds for name, kinds in types.items() if len(kinds) > 1} == {}
+
+
+def test_the_down_script_names_every_table_and_view() -> None:
+    down = known_migrations()[0].down
+    assert set(re.findall(r"^drop (?:table|view) (\w+);", down, re.MULTILINE)) == relations()
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+def test_on_postgres_every_text_column_sorts_by_bytes(store: Store) -> None:
+    with store.read() as conn:
+        rows = conn.sql(
+            "select c.table_name, c.column_name, c.collation_name from information_schema.columns c "
+            "join information_schema.tables t on t.table_schema = c.table_schema and t.table_name = c.table_name "
+            "where c.table_schema = 'deltalakedb' and t.table_type = 'BASE TABLE' and c.data_type = 'text'"
+        )
+    assert len(rows) > 50
+    assert [row for row in rows if row["collation_name"] != "C"] == []
+
+
+def test_text_sorts_by_bytes_on_every_engine(store: Store) -> None:
+    names = ["a", "B", "ä", "Z", "é", "_", "0", "b", "\U0001f600", "\ufffd", "A b", "Ab"]
+    with store.write() as conn:
+        for name in names:
+            reg.ensure_namespace(conn, name, at_ms=1)
+        rows = conn.sql("select namespace_key from dl_namespaces order by namespace_key")
+    keys = {name.casefold() for name in [*names, "default"]}
+    assert [row["namespace_key"] for row in rows] == sorted(keys, key=lambda key: key.encode())
