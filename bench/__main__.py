@@ -46,7 +46,7 @@ def main() -> int:
 def _describe(sizes: Sizes) -> str:
     return (
         f"tables of {sizes.files:,} and {sizes.large_files:,} files, 6 columns with statistics (long, int, double, "
-        f"string, date, timestamp), {sizes.commits:,} commits, {sizes.rewrites} rewrites of {sizes.rewrite_files:,} files"
+        f"string, date, timestamp); {sizes.commits:,} commits; {sizes.rewrites} rewrites of {sizes.rewrite_files:,}"
     )
 
 

@@ -24,9 +24,9 @@ class CatalogAt:
     uri: str
     table: str = "bench.t"
 
-    def attach(self, location: Path, history: str = "full") -> None:
+    def attach(self, location: Path) -> None:
         with dl.connect(self.uri) as catalog:
-            catalog.attach_table(str(location), self.table, history=history)
+            catalog.attach_table(str(location), self.table)
 
     def attach_without_bounds(self, location: Path) -> None:
         """The import alone: the one place where the harness looks behind the public interface."""

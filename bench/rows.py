@@ -200,7 +200,7 @@ def _import_seconds(lab: Lab, engine: str, round_: int, with_bounds: bool) -> fl
 
 def commits_rows(lab: Lab) -> list[Row]:
     log = lab.log_of_commits()
-    theirs = say("deltalake opens them", lambda: time_in_turns({"": partial(peers.deltalake_open, str(log))}, 3))[""]
+    theirs = say("deltalake opens them", lambda: time_once(partial(peers.deltalake_open, str(log))))
     rows = []
     for engine in lab.engines:
         ours = time_in_turns({"": lab.catalog(engine, log).open}, lab.sizes.rounds)[""]
