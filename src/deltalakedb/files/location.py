@@ -37,7 +37,11 @@ class Location:
     scheme: str
     bucket: str
     path: str
-    account: str = ""
+    host: str = ""  # Azure only: account.dfs.core.windows.net, or OneLake's
+
+    @property
+    def account(self) -> str:
+        return self.host.partition(".")[0]
 
     @property
     def uri(self) -> str:
@@ -45,8 +49,8 @@ class Location:
         if self.scheme == "file":
             return Path(self.path).as_uri()
         path = "/" + self.path.replace("%", "%25") if self.path else ""
-        if self.account:
-            return f"abfss://{self.bucket}@{self.account}.dfs.core.windows.net{path}"
+        if self.host:
+            return f"abfss://{self.bucket}@{self.host}{path}"
         return f"{self.scheme}://{self.bucket}{path}"
 
 
@@ -94,25 +98,24 @@ def _remote(scheme: str, rest: str, text: str, options: Mapping[str, str]) -> Lo
     parts = [part for part in unquote(tail).split("/") if part]
     if any(part in (".", "..") for part in parts):
         raise ConfigError(f"{redact(text)!r} contains '.' or '..'; name the folder itself")
-    account = ""
+    host = ""
     if scheme == "az":
-        authority, account = _azure_account(authority, options)
+        authority, host = _azure_host(authority, options)
     elif "@" in authority:
         raise ConfigError(
             f"credentials for {scheme}:// belong in storage options or the environment, not in the location"
         )
     if not authority and scheme != "memory":
         raise ConfigError(f"{redact(text)!r} names no bucket")
-    return Location(scheme, authority, "/".join(parts), account)
+    return Location(scheme, authority, "/".join(parts), host)
 
 
-def _azure_account(authority: str, options: Mapping[str, str]) -> tuple[str, str]:
+def _azure_host(authority: str, options: Mapping[str, str]) -> tuple[str, str]:
     """abfss://container@account.dfs.core.windows.net carries its account, az://container does not."""
     container, at, host = authority.partition("@")
     if at:
-        return container, host.partition(".")[0]
+        return container, host.lower().replace(".blob.", ".dfs.", 1)
     lowered = {key.lower(): value for key, value in options.items()}
-    for name in _ACCOUNT_OPTIONS:
-        if lowered.get(name):
-            return container, lowered[name]
-    return container, os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", "")
+    accounts = [lowered[name] for name in _ACCOUNT_OPTIONS if lowered.get(name)]
+    account = accounts[0] if accounts else os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", "")
+    return container, f"{account}.dfs.core.windows.net" if account else ""

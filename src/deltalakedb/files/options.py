@@ -87,4 +87,6 @@ def _build(location: Location, config: Mapping[str, str]) -> Any:
         return GCSStore(location.bucket, config=arguments, retry_config=_RETRIES)
     if location.account and not any(key.lower() in ("account_name", "azure_storage_account_name") for key in arguments):
         arguments["account_name"] = location.account
+    if location.host.endswith(".fabric.microsoft.com"):
+        arguments.setdefault("use_fabric_endpoint", "true")
     return AzureStore(location.bucket, config=arguments, retry_config=_RETRIES)

@@ -26,6 +26,8 @@ from deltalakedb.log.commit import Commit, iter_actions
 
 _log = logging.getLogger(__name__)
 
+_MAX_LISTINGS = 2
+
 
 class FileTxnLogReader:
     """Reads `_delta_log` from local disk or an object store; every call sees the log as it is then."""
@@ -97,21 +99,17 @@ class FileTxnLogReader:
         listing = self._list_from_hint(version)
         wanted = self._seen(listing.latest_version) if version is None else version
         first_error: MalformedLogError | None = None
-        # Every round rules out at least one file or widens the listing, so this ends.
+        relisted = 0
+        # Every round rules out at least one more file or uses up a new listing, so this ends.
         while True:
             try:
-                segment = listing.segment(wanted, table=self.table, excluded=self._unusable)
-            except (LogGapError, VersionNotFoundError):
-                if listing.since:
-                    listing = self._list_all()
-                    continue
-                again = self._list_all()
-                if again != listing:
-                    listing = again
-                    continue
-                raise first_error or self._explain_absence(wanted, listing) from None
-            try:
-                return self._load(segment)
+                return self._load(listing.segment(wanted, table=self.table, excluded=self._unusable))
+            except (LogGapError, VersionNotFoundError) as error:
+                # The listing may have begun too late, or was overtaken by a writer or by clean-up.
+                relisted += 1
+                if relisted > _MAX_LISTINGS:
+                    raise first_error or error from None
+                listing = self._list_all()
             except _UnusableFileError as error:
                 self._unusable.update(error.names)
                 first_error = first_error or error.reason
@@ -204,13 +202,6 @@ class FileTxnLogReader:
         return TableNotFoundError(
             f"there is no Delta table at {redact(self.location)}: its {LOG_FOLDER} holds no commits"
         )
-
-    def _explain_absence(self, version: int, listing: LogListing) -> Exception:
-        try:
-            listing.segment(version, table=self.table, excluded=self._unusable)
-        except (LogGapError, VersionNotFoundError) as error:
-            return error
-        raise AssertionError("the segment was complete")  # pragma: no cover
 
 
 class _UnusableFileError(Exception):

@@ -21,6 +21,8 @@ from deltalakedb.files import canonical_location
         ("s3://bucket/100%25", "s3://bucket/100%25"),
         ("gcs://bucket/x=1/ü", "gs://bucket/x=1/ü"),
         ("abfss://files@account.dfs.core.windows.net/t/", "abfss://files@account.dfs.core.windows.net/t"),
+        ("abfss://files@Account.blob.core.windows.net/t", "abfss://files@account.dfs.core.windows.net/t"),
+        ("abfss://w@onelake.dfs.fabric.microsoft.com/t", "abfss://w@onelake.dfs.fabric.microsoft.com/t"),
         ("az://files/t", "az://files/t"),
         ("memory:///t/", "memory:///t"),
         ("file:///", "file:///"),

@@ -28,6 +28,23 @@ def test_the_spellings_of_deltalake_are_understood(options: dict[str, str], capl
     assert not caplog.records
 
 
+@pytest.mark.parametrize(
+    ("place", "options"),
+    [
+        ("gs://bucket/t", {"google_skip_signature": "true"}),
+        ("az://files/t", {"azure_storage_account_name": "mine", "azure_storage_account_key": "bm90LWEta2V5"}),
+        ("abfss://files@mine.dfs.core.windows.net/t", {"AZURE_STORAGE_SAS_KEY": "sv=2021&sig=abc"}),
+        ("abfss://space@onelake.dfs.fabric.microsoft.com/t", {"bearer_token": "abc"}),
+    ],
+)
+def test_every_kind_of_store_opens(place: str, options: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        storage = open_storage(place, options)
+    assert not caplog.records
+    assert storage.location.endswith("/t")
+    assert not any(secret in repr(vars(storage)) for secret in ("bm90LWEta2V5", "sig=abc"))
+
+
 def test_an_unknown_option_is_ignored_with_a_warning_that_names_only_its_key(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         open_storage("s3://bucket/table", OPTIONS | {"aws_secret_acces_key": "typo-secret"})
