@@ -160,8 +160,8 @@ def test_a_large_wal_is_checkpointed_and_a_small_one_is_left(path: Path) -> None
         assert 0 < wal.stat().st_size < 2**20
         with store.write() as conn:
             conn.sql(
-                "insert into dl_audit select cast(i as text), i, null, null, 'x', null, null, repeat(cast(i as text), 40)"
-                " from range(200000) r(i)"
+                "insert into dl_audit (audit_id, at_ms, action, details) "
+                "select cast(i as text), i, 'x', repeat(cast(i as text), 40) from range(200000) r(i)"
             )
         assert not wal.exists() or wal.stat().st_size < 2**20
         assert next_table_id(store) == 2

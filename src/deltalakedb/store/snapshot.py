@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from deltalakedb.exceptions import StoreError
 from deltalakedb.log.actions import AppTransaction, DomainMetadata, Metadata, Protocol
+from deltalakedb.log.text import to_sql_text
 from deltalakedb.log.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA
 from deltalakedb.store.action_values import to_app_transaction, to_domain_metadata, to_metadata, to_protocol
 from deltalakedb.store.connection import Connection, Row, Store
@@ -55,6 +56,13 @@ class SqlSnapshot:
     def app_transactions(self) -> Mapping[str, AppTransaction]:
         actions = map(to_app_transaction, self._all("select_app_transactions"))
         return {action.app_id: action for action in actions}
+
+    def app_transaction(self, app_id: str) -> AppTransaction | None:
+        """How far one application has come, without reading the others."""
+        with self._store.read(single=True) as conn:
+            parameters = {"table_id": self._table.table_id, "version": self.version}
+            row = conn.one("select_app_transaction", **parameters, app_id=to_sql_text(app_id))
+        return to_app_transaction(row) if row else None
 
     def domain_metadata(self) -> Mapping[str, DomainMetadata]:
         actions = map(to_domain_metadata, self._all("select_domain_metadata"))

@@ -38,10 +38,6 @@ update dl_catalog set next_table_id = next_table_id + 1 where next_table_id = :e
 -- All namespaces.
 select namespace, properties, created_at_ms from dl_namespaces order by namespace_key;
 
--- name: select_namespace
--- One namespace, whatever its case.
-select namespace, properties, created_at_ms from dl_namespaces where namespace_key = :namespace_key;
-
 -- name: insert_namespace
 -- A namespace comes into being on first use; whoever comes second finds it there.
 insert into dl_namespaces (namespace_key, namespace, properties, created_at_ms)
