@@ -43,7 +43,7 @@ def check_path(path: str, *, where: str = "") -> None:
         return
     if ".." in _SEPARATOR.split(path) or ".." in _SEPARATOR.split(unquote(path, errors="replace")):
         prefix = f"{where}: " if where else ""
-        raise MalformedLogError(f"{prefix}the path {redact(path)} leaves the table's folder")
+        raise MalformedLogError(redact(f"{prefix}the path {path} leaves the table's folder"))
 
 
 def resolve(table_location: str, path: str) -> str:

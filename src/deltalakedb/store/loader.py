@@ -19,7 +19,7 @@ from deltalakedb.log.actions import (
     RemoveFile,
 )
 from deltalakedb.log.codec import to_json
-from deltalakedb.log.commit import Commit, CommitChecker
+from deltalakedb.log.commit import Commit
 from deltalakedb.log.features import check_readable
 from deltalakedb.log.text import from_sql_text, key_hash, to_sql_text
 from deltalakedb.store.action_rows import ActionRows
@@ -136,13 +136,11 @@ class Loader:
         return self._head.current_version
 
     def append(self, commit: Commit) -> None:
-        """Take the next commit."""
+        """Take the next commit; whoever read or proposed it has checked its actions against each other."""
         expected = self._head.current_version + 1
         if commit.version != expected:
             raise LogGapError(self._table, expected, f"the next commit found is {commit.version}")
-        checker = CommitChecker(self._table, commit.version)
         for action in commit.actions:
-            checker.see(action)
             if isinstance(action, Metadata):
                 self._change_metadata(action, commit.version)
         draft = _VersionDraft(commit.version, commit.timestamp_ms, size_bytes=commit.size_bytes)
