@@ -25,6 +25,7 @@ from .uri import is_catalog_uri, parse_catalog_uri
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from .add_actions import ColumnStats
     from .log import actions
     from .store.planning import PlannedFiles
 
@@ -92,10 +93,7 @@ class Plan:
 
     def explain(self) -> str:
         """What was kept, what was pruned, and why, for people."""
-        total = self.num_files + self.num_pruned
-        share = f"{self.num_pruned / total:.1%}" if total else "0%"
-        head = f"{self.table} version {self.version}: {self.num_files} of {total} files kept, {share} pruned"
-        return "\n".join([head, *(f"  {step}" for step in self.planned.steps)])
+        return f"{self.table} version {self.version}: {self.planned.explain()}"
 
 
 class DeltaTable:
@@ -279,7 +277,7 @@ class DeltaTable:
         predicate = _one_predicate(partition_filters, file_pruning_predicate)
         found = self._files_matching(predicate, ["path"]).column("path").to_pylist()
         location = self._row.location
-        uris = (paths.resolve(location, from_sql_text(path)) for path in found)
+        uris = (paths.resolve(location, path) for path in found)
         return [paths.local_path(uri) or uri for uri in uris]
 
     def partitions(
@@ -322,22 +320,35 @@ class DeltaTable:
         """The number of files, their bytes, and the rows of those that say how many they hold."""
         return self._snapshot.totals()
 
-    def plan(self, predicate: PredicateLike) -> Plan:
-        """The files that may hold a row for which the predicate is true, found inside the database."""
+    def plan(self, predicate: PredicateLike, *, columns: Sequence[str] | None = None, explain: bool = False) -> Plan:
+        """The files that may hold a row for which the predicate is true, found inside the database.
+
+        `columns` chooses what is fetched of each file; `explain` also counts what each condition keeps by itself.
+        """
         from .log.predicate import parse_predicate
         from .store.planning import plan
 
         metadata = self._snapshot.metadata
         parsed = parse_predicate(predicate, self.schema(), metadata.partition_columns)
         with self._catalog.store.read() as conn:
+            # The head of this very read: a commit since the open may have taken bounds away.
             head = registry.read_head(conn, self._row.table_id)
             assert head is not None, "a table with a version has a head"
             opened = registry.OpenTable(self._row, head, self._snapshot.protocol, metadata, fenced=False)
             version = None if head.current_version == self._snapshot.version else self._snapshot.version
-            return Plan(self.name, self._snapshot.version, plan(conn, opened, parsed, version=version))
+            planned = plan(conn, opened, parsed, version=version, columns=columns, explain=explain)
+        return Plan(self.name, self._snapshot.version, replace(planned, files=_readable(planned.files)))
+
+    def stats_of(self, column: str) -> ColumnStats:
+        """A column's minimum, maximum and number of nulls, as far as metadata knows them exactly."""
+        from .add_actions import STATS_COLUMNS, column_stats
+
+        return column_stats(self._snapshot.files_table(STATS_COLUMNS), self._snapshot.metadata, column)
 
     def _files_matching(self, predicate: PredicateLike | None, columns: list[str]) -> pa.Table:
-        return self._snapshot.files_table(columns) if predicate is None else self.plan(predicate).files.select(columns)
+        if predicate is None:
+            return _readable(self._snapshot.files_table(columns))
+        return self.plan(predicate, columns=columns).files
 
 
 def _locate(text: str) -> tuple[Catalog, TableName]:

@@ -158,7 +158,7 @@ def test_plan_says_what_is_kept_and_pruned(dl: Dl) -> None:
     found = json.loads(dl("plan", "sales.orders", "--where", "day = '2026-01-02' and id > 60", "--json").stdout)
     assert (found["num_files"], found["num_pruned"]) == (1, 8)
     text = dl("plan", "sales.orders", "--where", "day = '2026-01-02'").stdout
-    assert "3 of 9 files kept" in text
+    assert "kept 3 of 9 files, pruned 6" in text
     assert len(json.loads(dl("files", "sales.orders", "--where", "id = 75", "--json").stdout)) == 1
 
 

@@ -43,7 +43,7 @@ def files(
     """List the active files of a table, or those a predicate may match."""
     with open_catalog(catalog) as cat:
         opened = _open_at(cat, table, version, timestamp)
-        found = opened.files(list(_COLUMNS)) if where is None else opened.plan(where).files.select(list(_COLUMNS))
+        found = opened.files(_COLUMNS) if where is None else opened.plan(where, columns=_COLUMNS).files
     if output.settings.json:
         output.records(_COLUMNS, _json_rows(found))
         return
@@ -64,7 +64,7 @@ def plan(
 ) -> None:
     """Show what a predicate keeps and prunes, and why."""
     with open_catalog(catalog) as cat:
-        found = _open_at(cat, table, version, timestamp).plan(where)
+        found = _open_at(cat, table, version, timestamp).plan(where, columns=["size"], explain=True)
     value = {
         "table": found.table,
         "version": found.version,

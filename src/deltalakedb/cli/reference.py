@@ -1,4 +1,4 @@
-"""The reference of all commands, docs/cli.md, made from the commands themselves: `python -m deltalakedb.cli.reference`."""
+"""The reference of all commands, docs/cli.md, made from the commands: `python -m deltalakedb.cli.reference`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ _HEAD = """\
 
 Made from the commands themselves by `python -m deltalakedb.cli.reference > docs/cli.md`; a test fails when it is stale.
 
-Results go to stdout, talk, progress and errors to stderr. Exit codes: 0 done, 1 failed, 2 misused. Every option can also be
-given in the environment, under the name in the last column. `dl --install-completion` sets up completion for your shell.
+Results go to stdout, talk, progress and errors to stderr. Exit codes: 0 done, 1 failed, 2 misused. Every option can
+also be given in the environment, under the name in the last column. `dl --install-completion` sets up completion for
+your shell.
 """
 
 

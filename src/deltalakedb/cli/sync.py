@@ -216,7 +216,8 @@ def _follow_once(cat: Catalog, tables: list[str] | None, options: dict[str, str]
             continue
         rows += [_follow_row(result) for result in results]
     columns = ("table", "from_version", "to_version", "commits", "gap")
-    output.emit(rows, lambda: output.table(columns, [tuple(row.values()) for row in rows]))
+    if rows or well:
+        output.emit(rows, lambda: output.table(columns, [tuple(row.values()) for row in rows]))
     return well
 
 

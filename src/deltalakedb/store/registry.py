@@ -1,6 +1,7 @@
 """The registry: names, namespaces, heads and the audit trail, as functions on an open connection."""
 
 import json
+import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -309,7 +310,8 @@ def write_audit(
     """Record an act in the transaction that does it; secrets in the details are masked."""
     conn.run(
         "insert_audit",
-        audit_id=str(uuid.uuid4()),
+        # Two acts may share a millisecond; their ids then keep the order in which they happened.
+        audit_id=f"{time.time_ns():016x}-{uuid.uuid4().hex}",
         at_ms=at_ms,
         actor=actor,
         origin=origin,
