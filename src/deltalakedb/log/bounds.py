@@ -316,6 +316,18 @@ def _timestamp_intervals(column: BoundsColumn, values: Sequence[Any], *, slack_u
     )
 
 
+def text_class(lower: str, upper: str | None) -> int:
+    """The class of a text's bounds: how many characters both ends, and so all values between them, begin with."""
+    if lower == upper:
+        return POINT
+    if upper is not None:
+        for place, (low, high) in enumerate(zip(lower, upper, strict=False)):
+            if low != high:
+                return place
+        return min(len(lower), len(upper))
+    return RANGE
+
+
 def _text_batch(
     _: BoundsColumn,
     lows: list[Any],
@@ -329,7 +341,7 @@ def _text_batch(
     for place, (low, high) in enumerate(zip(lower, upper, strict=True)):
         if high is not None and low > high:
             lower[place], upper[place] = "", None
-        classes.append(POINT if low == high else RANGE)
+        classes.append(text_class(lower[place], upper[place]))
     return _batch(np.where(empty, EMPTY, np.array(classes)), null_count, texts=(lower, upper), empty=empty)
 
 
@@ -348,8 +360,8 @@ def _partition_batch(
         lower = [lower_text_bound(value) if value else "" for value in values]
         upper = [upper_text_bound(value, exact=True) if value else None for value in values]
         texts = [lower[code] for code in codes], [upper[code] for code in codes]
-        points = np.array([POINT if low == high else RANGE for low, high in zip(lower, upper, strict=True)], np.int64)
-        return _batch(np.where(is_null, EMPTY, points[codes]), null_count, texts=texts, empty=is_null)
+        classes = np.array([text_class(low, high) for low, high in zip(lower, upper, strict=True)], np.int64)
+        return _batch(np.where(is_null, EMPTY, classes[codes]), null_count, texts=texts, empty=is_null)
     lows, highs = _partition_intervals(column, values)
     lows, highs = lows + 0.0, highs + 0.0
     classes = np.where(is_null, EMPTY, width_classes(lows, highs)[codes])

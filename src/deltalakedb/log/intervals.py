@@ -16,7 +16,7 @@ Doubles: TypeAlias = npt.NDArray[np.float64]
 POINT: Final = -5000  # lower == upper
 UNBOUNDED: Final = 5000  # an end is infinite
 EMPTY: Final = 5001  # no value but null
-RANGE: Final = 0  # text that is not a point: text has no widths
+RANGE: Final = 0  # text without a common beginning; the classes above it are lengths of what both ends begin with
 
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?", re.ASCII)
 _SPECIAL: Final = {

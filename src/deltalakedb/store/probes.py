@@ -37,6 +37,10 @@ class IndexedAtom:
         return self.atom.column.kind == "text"
 
     @property
+    def num_ranges(self) -> int:
+        return len(self.atom.ranges) if isinstance(self.atom, Within) else 0
+
+    @property
     def numbers(self) -> list[NumberRange]:
         return [r for r in self.atom.ranges if isinstance(r, NumberRange)] if isinstance(self.atom, Within) else []
 
@@ -96,20 +100,22 @@ def _farthest_lower(item: NumberRange, width_class: int) -> float:
 
 
 def text_probes(ranges: Sequence[TextRange], width_classes: Iterable[int]) -> tuple[list[TextProbe], bool]:
-    """Points are found by their ranges; everything else begins at or before the end of the last range."""
+    """The same for text, whose classes are the lengths of what both ends of a file's bounds begin with.
+
+    A file of class n that reaches a text shares its first n characters or lies above them, so it begins no earlier.
+    """
     probes: list[TextProbe] = []
     merged = False
     for width_class in width_classes:
-        if width_class == EMPTY or not ranges:
+        if width_class == EMPTY:
             continue
-        if width_class == POINT:
-            probes.extend(_text_probe(width_class, r.lo, r, r) for r in ranges)
-        else:
-            probes.append(_text_probe(width_class, "", ranges[0], ranges[-1]))
-            merged = merged or len(ranges) > 1
+        first = len(probes)
+        for item in ranges:
+            low = item.lo if width_class == POINT else item.lo[:width_class]
+            high, high_open = (ABOVE_ALL_TEXT, 0) if item.hi is None else (item.hi, int(item.hi_open))
+            if len(probes) > first and low <= probes[-1].high:
+                probes[-1] = probes[-1]._replace(high=high, high_open=high_open)
+                merged = True
+            else:
+                probes.append(TextProbe(width_class, low, high, high_open, item.lo, int(item.lo_open)))
     return probes, merged
-
-
-def _text_probe(width_class: int, low: str, first: TextRange, last: TextRange) -> TextProbe:
-    high, high_open = (ABOVE_ALL_TEXT, 0) if last.hi is None else (last.hi, int(last.hi_open))
-    return TextProbe(width_class, low, high, high_open, first.lo, int(first.lo_open))

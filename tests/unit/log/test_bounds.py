@@ -209,8 +209,11 @@ def check_text(bound: Bound, values: Sequence[str]) -> None:
         assert len(bound.upper_text.encode()) <= 64
         assert "\0" not in bound.upper_text
         assert all(value.encode() <= bound.upper_text.encode() for value in values)
-    assert bound.width_class == (POINT if bound.lower_text == bound.upper_text else RANGE)
-    assert bound.width_class != POINT or len(set(values)) == 1
+    assert (bound.width_class == POINT) == (bound.lower_text == bound.upper_text)
+    if bound.width_class == POINT:
+        assert len(set(values)) == 1
+    else:
+        assert len({value[: bound.width_class] for value in values}) == 1
 
 
 @given(st.lists(texts, min_size=1, max_size=4), st.sampled_from(["", "\U0010ffff", "\x7f", "whole"]))
