@@ -11,6 +11,7 @@ import pytest
 
 from deltalakedb.exceptions import StoreBusyError, StoreError
 from deltalakedb.store import LIVE, Store
+from deltalakedb.store import registry as reg
 from deltalakedb.store.connection import Connection, DuplicateRowError
 from deltalakedb.store.rows import row_schema
 from tests.conformance.conftest import OpenStore
@@ -225,6 +226,20 @@ def test_a_second_writer_waits_and_then_gives_up(store: Store, open_again: OpenS
             pool.submit(write_to_catalog, impatient).result()
     assert caught.value.__cause__ is None or "password" not in str(caught.value)
     write_to_catalog(impatient)
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+def test_postgres_locks_heads_one_by_one(store: Store, open_again: OpenStore) -> None:
+    impatient = open_again(busy_timeout_seconds=0.3)
+    with store.write() as conn:
+        for table_id in (1, 2):
+            reg.insert_head(conn, reg.Head(table_id, *[0] * 12))
+    with store.write() as conn:
+        reg.lock_head(conn, 1)
+        with impatient.write() as other:
+            assert reg.lock_head(other, 2) is not None
+        with pytest.raises(StoreBusyError, match="lock timeout"), impatient.write() as other:
+            reg.lock_head(other, 1)
 
 
 def lock_all(conn: Connection) -> None:

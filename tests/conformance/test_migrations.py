@@ -14,6 +14,7 @@ from deltalakedb.store.migrations import FOLDER, known_migrations, migrate, stat
 from deltalakedb.store.queries import SQL_FOLDER, relations, statements, table_columns
 from tests.conformance.conftest import OpenStore
 from tests.conformance.shapes import shape_of
+from tests.fixtures.postgres import PostgresCluster
 
 
 def copy_of_migrations(folder: Path) -> Path:
@@ -144,6 +145,15 @@ def test_on_postgres_every_text_column_sorts_by_bytes(store: Store) -> None:
         )
     assert len(rows) > 50
     assert [row for row in rows if row["collation_name"] != "C"] == []
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+def test_the_tests_postgres_sorts_by_a_locale_where_one_can_be_built(
+    store: Store, postgres_cluster: PostgresCluster
+) -> None:
+    """Else the test above is all that proves the collation: this one shows that it has something to prove."""
+    by_locale = store.select("select 'a' < 'B' as yes").to_pylist()[0]["yes"]
+    assert by_locale or not postgres_cluster.has_locale
 
 
 def test_text_sorts_by_bytes_on_every_engine(store: Store) -> None:

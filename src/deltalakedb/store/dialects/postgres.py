@@ -23,7 +23,7 @@ from deltalakedb.store.connection import (
 )
 from deltalakedb.store.dialects.pool import Pool
 from deltalakedb.store.dialects.postgres_copy import copy_in
-from deltalakedb.store.queries import Dialect, arrow_types, spell
+from deltalakedb.store.queries import Dialect, spell
 
 SCHEMA = "deltalakedb"
 DIALECT = Dialect(
@@ -34,6 +34,9 @@ DIALECT = Dialect(
     types=(("text", 'text collate "C"'), ("blob", "bytea")),
     doubles_percent=True,
 )
+CHUNK_ROWS = 20_000
+"""Rows that are Python values at the same time, on their way to Arrow."""
+
 MIGRATION_LOCK = 0x64656C7461  # one key for all catalogs of a database: "delta"
 
 _BUSY_STATES = frozenset({"55P03", "40P01", "40001", "57014"})
@@ -249,15 +252,23 @@ def open_postgres(
 def to_arrow(cursor: psycopg.Cursor[tuple[Any, ...]]) -> pa.Table:
     """All rows left in a cursor; types by what Postgres says, else by what the values are."""
     description = cursor.description or []
-    columns = list(zip(*cursor.fetchall(), strict=True)) or [()] * len(description)
+    kinds = [_ARROW_BY_OID.get(column.type_code) for column in description]
+    names = [column.name for column in description]
+    chunks = [_to_arrow_chunk(names, kinds, [])]
+    while rows := cursor.fetchmany(CHUNK_ROWS):
+        chunks.append(_to_arrow_chunk(names, kinds, rows))
+    return pa.concat_tables(chunks, promote_options="permissive") if len(chunks) > 1 else chunks[0]
+
+
+def _to_arrow_chunk(names: list[str], kinds: list[pa.DataType | None], rows: list[tuple[Any, ...]]) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) or [()] * len(names)
     arrays = []
-    for column, values in zip(description, columns, strict=True):
-        kind = _ARROW_BY_OID.get(column.type_code) or (arrow_types().get(column.name) if not values else None)
+    for kind, values in zip(kinds, columns, strict=True):
         try:
             arrays.append(pa.array(values, type=kind))
         except (pa.ArrowInvalid, pa.ArrowTypeError):
             arrays.append(pa.array([None if value is None else str(value) for value in values], type=pa.string()))
-    return pa.table(arrays, names=[column.name for column in description])
+    return pa.table(arrays, names=names)
 
 
 def _connection_parameters(target: str | Mapping[str, Any]) -> dict[str, Any]:

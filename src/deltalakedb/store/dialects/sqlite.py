@@ -33,6 +33,16 @@ MANY_ROWS = 1000
 _CLOSED = pa.schema(
     [("key_hash", pa.binary()), ("file_id", pa.int64()), ("size", pa.int64()), ("num_records", pa.int64())]
 )
+_CREATE_CLOSING = """
+create temp table if not exists closing (key_hash blob primary key, removed_version bigint) without rowid"""
+# `cross join` holds SQLite to the join order: from the few keys to their rows, never over all rows of the table.
+_CLOSE_FILES = """
+update dl_add_files set removed_version =
+    (select c.removed_version from temp.closing c where c.key_hash = dl_add_files.key_hash)
+where rowid in (
+    select f.rowid from temp.closing c cross join dl_add_files f
+    where f.table_id = :table_id and f.key_hash = c.key_hash and f.removed_version = :live)
+returning key_hash, file_id, size, num_records"""
 _SELECT_ACTIONS = frozenset(
     {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 )
@@ -95,26 +105,15 @@ class SqliteSession(Session):
             _raise(error, self._where)
 
     def close_files(self, table_id: int, closes: pa.Table) -> pa.Table:
-        keys = closes.column("key_hash").to_pylist()
-        versions = closes.column("removed_version").to_pylist()
-        find = (
-            "select rowid, key_hash, file_id, size, num_records from dl_add_files "
-            "where table_id = ? and key_hash = ? and removed_version = ?"
-        )
+        keys = zip(closes.column("key_hash").to_pylist(), closes.column("removed_version").to_pylist(), strict=True)
         try:
-            execute = self._connection.execute
-            found = [
-                (version, row)
-                for key, version in zip(keys, versions, strict=True)
-                for row in execute(find, (table_id, key, LIVE))
-            ]
-            self._connection.executemany(
-                "update dl_add_files set removed_version = ? where rowid = ?",
-                [(version, row[0]) for version, row in found],
-            )
+            self._connection.execute(_CREATE_CLOSING)
+            self._connection.execute("delete from temp.closing")
+            self._connection.executemany("insert into temp.closing (key_hash, removed_version) values (?, ?)", keys)
+            found = self._connection.execute(_CLOSE_FILES, {"table_id": table_id, "live": LIVE}).fetchall()
         except sqlite3.Error as error:
             _raise(error, self._where)
-        columns = list(zip(*(row[1:] for _, row in found), strict=True)) or [()] * len(_CLOSED)
+        columns = list(zip(*found, strict=True)) or [()] * len(_CLOSED)
         return pa.table([pa.array(c, type=f.type) for c, f in zip(columns, _CLOSED, strict=True)], schema=_CLOSED)
 
     def has_table(self, name: str) -> bool:
@@ -224,6 +223,7 @@ class SqliteStore:
             connection.execute("pragma synchronous = full")
             # Bulk loads touch several indexes at random; with the default of 2 MB their pages are written many times.
             connection.execute("pragma cache_size = -65536")
+            connection.execute("pragma temp_store = memory")
         except sqlite3.Error as error:
             connection.close()
             _raise(error, self._where)
