@@ -98,6 +98,10 @@ def environment_name(key: str) -> str:
     return "DL_" + key.replace(".", "_").upper()
 
 
+_VARIABLES = {environment_name(key): key for key in _PARSERS}
+_SECTION_VARIABLES = tuple(environment_name(section) + "_" for section in sorted(_SECTIONS))
+
+
 def load_config(
     keywords: Mapping[str, Any] | None = None,
     *,
@@ -156,14 +160,18 @@ def _dotted(key: str) -> str:
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    known = {environment_name(key): key for key in _PARSERS}
-    found = {known[name]: value for name, value in environ.items() if name in known and value != ""}
+    found: dict[str, Any] = {}
     for name in environ:
-        # Command-line options are DL_* variables too, so only what looks like a slip of a known key is an error.
-        if name not in known and name.startswith("DL_") and name.split("_")[1].lower() in _SECTIONS:
-            for nearest in _nearest(name, known, cutoff=0.9):
+        if not name.startswith("DL_"):
+            continue
+        key = _VARIABLES.get(name)
+        if key is not None and environ[name] != "":
+            found[key] = _parse(key, environ[name], f"in the environment ({name})")
+        elif key is None and name.startswith(_SECTION_VARIABLES):
+            # Command-line options are DL_* variables too, so only what looks like a slip of a known key is an error.
+            for nearest in _nearest(name, _VARIABLES, cutoff=0.9):
                 raise ConfigError(f"unknown setting {name} in the environment; did you mean {nearest}?")
-    return {key: _parse(key, value, f"in the environment ({environment_name(key)})") for key, value in found.items()}
+    return found
 
 
 def _parse_all(values: Mapping[str, Any], *, where: str) -> dict[str, Any]:

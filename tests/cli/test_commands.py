@@ -159,7 +159,7 @@ def test_plan_says_what_is_kept_and_pruned(dl: Dl) -> None:
     assert (found["num_files"], found["num_pruned"]) == (1, 8)
     text = dl("plan", "sales.orders", "--where", "day = '2026-01-02'").stdout
     assert "kept 3 of 9 files, pruned 6" in text
-    assert len(json.loads(dl("files", "sales.orders", "--where", "id = 75", "--json").stdout)) == 1
+    assert len(json.loads(dl("files", "sales.orders", "--where", "id = 75", "--json").stdout)) == 3
 
 
 def test_follow_takes_in_new_commits(dl: Dl, attached: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from deltalakedb.cli.reference import render_reference
 from tests.cli.conftest import Dl
 
 
@@ -123,6 +124,30 @@ def test_an_option_may_come_from_the_environment(dl: Dl, attached: Path, monkeyp
     assert dl("tables").stdout.startswith("[")
     monkeypatch.setenv("DL_AS", "sales.again")
     assert "sales.orders" in dl("attach", str(attached)).stderr, "the location has an owner already"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "arguments", "code", "says"),
+    [
+        ("DL_MIGRATE_DOWN_TO", "0", ["migrate", "down"], 0, "schema version 1 -> 0"),
+        ("DL_MIGRATE_DOWN_DRY_RUN", "1", ["migrate", "down", "--to", "0"], 0, "would run"),
+        ("DL_SHOW_VERSION", "77", ["show", "sales.orders"], 1, "version 77"),
+        ("DL_HISTORY_SINCE", "bogus", ["history", "sales.orders"], 2, "ISO 8601"),
+        ("DL_FILES_WHERE", "nonsense = 1", ["files", "sales.orders"], 2, "nonsense"),
+        ("DL_VALIDATE_ALL", "true", ["validate"], 0, "agree up to version 2"),
+        ("DL_ATTACH_HISTORY", "some", ["attach", "x", "--as", "a.b"], 2, "some"),
+        ("DL_DEBUG", "1", ["show", "a.b"], 1, "Traceback"),
+    ],
+)
+@pytest.mark.usefixtures("attached")
+def test_every_option_has_the_variable_that_the_reference_names(
+    dl: Dl, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, arguments: list[str], code: int, says: str
+) -> None:
+    assert f"`{variable}`" in render_reference()
+    monkeypatch.setenv(variable, value)
+    result = dl(*arguments)
+    assert result.exit_code == code, result.stderr
+    assert says in result.stdout + result.stderr
 
 
 def test_debug_shows_a_traceback(dl: Dl) -> None:
