@@ -1,10 +1,9 @@
 """Plans made inside the database: they equal the definition of pruning, and never lose a file with a matching row."""
 
-import json
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltalakedb.log.predicate import Predicate, parse_predicate
@@ -13,7 +12,8 @@ from deltalakedb.store import Store
 from deltalakedb.store.planning import plan
 from tests.fixtures.judge import ZONES, Judge
 from tests.fixtures.planned import TableInStore, bounds_of_files, numbers, store_table
-from tests.fixtures.pruning import File, Table, filters, sql_predicates, tables
+from tests.fixtures.predicates import filters, sql_predicates
+from tests.fixtures.pruning import Table, tables
 
 
 @pytest.fixture(scope="module")

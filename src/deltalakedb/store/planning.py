@@ -23,8 +23,8 @@ from deltalakedb.store.probes import IndexedAtom
 from deltalakedb.store.queries import named_queries
 from deltalakedb.store.registry import OpenTable
 
-COUNT_CAPS = (256, 32_768)
-"""How far candidates are counted to choose what drives a plan; the second only where all reach the first."""
+COUNT_CAPS = (256, 4096, 65_536)
+"""How far candidates are counted to choose what drives a plan; each next one only where all reach the one before."""
 
 PAGE_ROWS = 20_000
 """Files of an older version held in memory at a time."""
@@ -87,9 +87,12 @@ def plan(
 
 @dataclass(slots=True)
 class _Conjunct:
+    """The atoms of one alternative. The driver finds candidates, `listed` ones are found too and intersected."""
+
     number: int
     items: list[IndexedAtom]
     driver: IndexedAtom | None = None
+    listed: list[IndexedAtom] = field(default_factory=list)
 
 
 class _HeadPlan:
@@ -156,10 +159,14 @@ class _HeadPlan:
             counts = iter(self._count_candidates([item for _, probes in contested for item in probes], cap))
             left = []
             for conjunct, probes in contested:
-                counted = [(next(counts), place) for place in range(len(probes))]
-                conjunct.driver = probes[min(counted)[1]]
-                if min(counted)[0] >= cap:
+                counted = sorted((next(counts), place) for place in range(len(probes)))
+                fewest, driver = counted[0]
+                conjunct.driver = probes[driver]
+                if fewest >= cap:
                     left.append((conjunct, probes))
+                elif cap > COUNT_CAPS[0]:
+                    limit = min(cap - 1, fewest * self._pruner.lookup_cost)
+                    conjunct.listed = [probes[place] for count, place in counted[1:] if count <= limit]
             contested = left
 
     def _count_candidates(self, items: Sequence[IndexedAtom], cap: int) -> list[int]:
@@ -181,21 +188,19 @@ class _HeadPlan:
 
     def _conjunct_part(self, conjunct: _Conjunct) -> Part:
         prefix = f"d{conjunct.number}"
-        found = Part(named_queries()["plan_live_files"])
-        if conjunct.driver is not None:
-            found = self._pruner.candidates(conjunct.driver, f"{prefix}_")
-        others = [item for item in conjunct.items if item is not conjunct.driver]
-        conditions = [self._pruner.condition(item, f"{prefix}_{place}_") for place, item in enumerate(others)]
-        parameters = dict(found.parameters)
-        for condition in conditions:
-            parameters |= condition.parameters
+        finders = [conjunct.driver, *conjunct.listed] if conjunct.driver is not None else []
+        found = [self._pruner.candidates(item, f"{prefix}_f{place}_") for place, item in enumerate(finders)]
+        found = found or [Part(named_queries()["plan_live_files"])]
+        filters = [item for item in conjunct.items if not any(item is finder for finder in finders)]
+        conditions = [self._pruner.condition(item, f"{prefix}_{place}_") for place, item in enumerate(filters)]
+        listed = " intersect ".join(f"select c.file_id from ({part.text}) c" for part in found)
         where = " and ".join(condition.text for condition in conditions)
-        text = f"select c.file_id from ({found.text}) c" + (f" where {where}" if where else "")
+        text = f"select c.file_id from ({listed}) c" + (f" where {where}" if where else "")
         for item in conjunct.items:
-            action = "finds the files" if item is conjunct.driver else "filters what was found"
+            action = "finds the files" if item in finders else "filters what was found"
             how = f"{action} by the bounds of {item.atom.column.name}"
             self._steps.append(PlanStep(conjunct.number, str(item.atom), how))
-        return Part(text, parameters)
+        return Part(text, {name: value for part in [*found, *conditions] for name, value in part.parameters.items()})
 
     def _select_arrow(self, text: str, parameters: Mapping[str, Any]) -> pa.Table:
         return self._conn.sql_arrow(text, **self._scope_of(text), **parameters)

@@ -58,6 +58,9 @@ _CLOSED = pa.schema(
 
 _DEFAULTS = {"connect_timeout": 10, "fallback_application_name": "deltalakedb", "client_encoding": "UTF8"}
 
+# A plan with many probes looks expensive to Postgres and is not: compiling it would cost more than running it.
+_BEGIN_READ = "begin isolation level repeatable read read only; set local jit = off"
+
 PgConnection = psycopg.Connection[tuple[Any, ...]]
 
 
@@ -168,7 +171,7 @@ class PostgresStore:
 
     @contextmanager
     def read(self, *, single: bool = False) -> Iterator[Connection]:
-        with self._session("" if single else "begin isolation level repeatable read read only") as session:
+        with self._session("" if single else _BEGIN_READ) as session:
             yield session
 
     @contextmanager

@@ -39,6 +39,9 @@ class Pruner(Protocol):
     counts_first: bool
     """Whether it pays to count several atoms' candidates before one is chosen to drive."""
 
+    lookup_cost: int
+    """How many candidates of another atom can be listed in the time one is looked up by its key."""
+
     def candidates(self, item: IndexedAtom, prefix: str) -> Part:
         """A select of the ids of the files that may match; `prefix` keeps the parameters of atoms apart."""
         ...
@@ -79,9 +82,7 @@ class _Matches:
             return part("plan_may_be_null", prefix, {})
         if not isinstance(item.atom, Within) or item.atom.nan:
             return part("plan_may_have_values", prefix, {})
-        if not item.atom.ranges:
-            return Part("(1 = 0)")
-        if len(item.atom.ranges) > MAX_RECHECKED:
+        if item.num_ranges > MAX_RECHECKED:
             kind = "text" if item.is_text else "number"
             return part(f"plan_{self._engine}_{kind}_ranges", prefix, self.many_ranges(item))
         return self._few_ranges(item, prefix)
@@ -99,6 +100,10 @@ class _Matches:
             texts.append(spelled)
             high = ABOVE_ALL_TEXT if text.hi is None else text.hi
             parameters |= {f"{prefix}lo{number}": text.lo, f"{prefix}hi{number}": high}
+        if len(item.numbers) > 1:  # from the first to the last range: a comparison engines can skip blocks by
+            texts = [f"{named_queries()['plan_number_range'].replace('#', '_all')} and ({' or '.join(texts)})"]
+            ends = item.numbers[0].lo, item.numbers[-1].hi
+            parameters |= zip((f"{prefix}lo_all", f"{prefix}hi_all"), ends, strict=True)
         return Part(f"({' or '.join(texts)})".replace(":@", f":{prefix}"), parameters)
 
     def many_ranges(self, item: IndexedAtom) -> dict[str, Any]:
@@ -118,7 +123,7 @@ class _Matches:
         Between many numbers a window is merged only where they are closer than the rows are wide: most rows match,
         and holding each against all of them would cost more than it saves.
         """
-        if not merged or (len(item.numbers) > MAX_RECHECKED):
+        if not merged or (item.num_ranges > MAX_RECHECKED and not item.is_text):
             return None
         return self.match(item, prefix)
 
@@ -127,6 +132,7 @@ class SqlitePruner(_Matches):
     """A btree range per probe, found through the order of a cross join."""
 
     counts_first = True
+    lookup_cost = 2
 
     def __init__(self) -> None:
         super().__init__("sqlite")
@@ -175,6 +181,7 @@ class PostgresPruner(_Matches):
     """A btree range per probe, found through lateral sub-selects."""
 
     counts_first = True
+    lookup_cost = 8
 
     def __init__(self) -> None:
         super().__init__("postgres")
@@ -203,6 +210,7 @@ class DuckdbPruner(_Matches):
     """Scans: no index of DuckDB's serves a range."""
 
     counts_first = False
+    lookup_cost = 1
 
     def __init__(self) -> None:
         super().__init__("duckdb")
@@ -216,8 +224,13 @@ class DuckdbPruner(_Matches):
         return Part(found.text, {**found.parameters, **scan.parameters})
 
     def _scan(self, item: IndexedAtom, prefix: str) -> Part:
+        column = {"column_id": item.column_id}
+        if item.is_probe and item.num_ranges > MAX_RECHECKED:
+            name = "plan_duckdb_many_texts" if item.is_text else "plan_duckdb_many_numbers"
+            ends = self.many_ranges(item)
+            return part(name, prefix, {**column, "los": ends["los"], "his": ends["his"]})
         match = self.match(item, prefix)
-        found = part("plan_duckdb_bounds", prefix, {"column_id": item.column_id}, match=match.text)
+        found = part("plan_duckdb_bounds", prefix, column, match=match.text)
         return Part(found.text, {**found.parameters, **match.parameters})
 
     def fetch(self, columns: str, candidates: str) -> str:

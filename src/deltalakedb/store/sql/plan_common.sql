@@ -58,3 +58,44 @@ select f.partition_values, count(*) as num_files, sum(f.size) as size_bytes, sum
        sum(case when f.num_records is null then 1 else 0 end) as files_without_records
 from dl_add_files f where f.table_id = :table_id and f.removed_version = 9223372036854775807
 group by f.partition_values
+
+-- name: plan_files_without_bounds_exist
+-- Whether a live file is older than the column's bounds.
+select f.file_id from dl_add_files f
+where f.table_id = :table_id and f.removed_version = 9223372036854775807 and f.file_id < :first_file_id
+order by f.file_id limit 1
+
+-- name: plan_extreme_numbers
+-- The ends of all bounds of a number column; nothing but nulls gives null.
+select min(lower) as low, max(upper) as high from dl_file_bounds
+where table_id = :table_id and epoch = :epoch and column_id = :column_id and lower is not null
+
+-- name: plan_extreme_texts
+-- The ends of all bounds of a text column; a file without an upper end has every end.
+select min(lower_text) as low, max(upper_text) as high, count(*) - count(upper_text) as endless from dl_file_bounds
+where table_id = :table_id and epoch = :epoch and column_id = :column_id and lower_text is not null
+
+-- name: plan_files_at_low_number
+-- The files whose bounds begin at or before a number: their statistics say the exact minimum.
+select f.stats, f.partition_values, f.deletion_vector, f.num_records
+from dl_file_bounds b join dl_add_files f on f.table_id = b.table_id and f.file_id = b.file_id
+where b.table_id = :table_id and b.epoch = :epoch and b.column_id = :column_id and b.lower <= :value
+  and f.removed_version = 9223372036854775807 limit :max_rows
+
+-- name: plan_files_at_high_number
+select f.stats, f.partition_values, f.deletion_vector, f.num_records
+from dl_file_bounds b join dl_add_files f on f.table_id = b.table_id and f.file_id = b.file_id
+where b.table_id = :table_id and b.epoch = :epoch and b.column_id = :column_id and b.upper >= :value
+  and b.lower is not null and f.removed_version = 9223372036854775807 limit :max_rows
+
+-- name: plan_files_at_low_text
+select f.stats, f.partition_values, f.deletion_vector, f.num_records
+from dl_file_bounds b join dl_add_files f on f.table_id = b.table_id and f.file_id = b.file_id
+where b.table_id = :table_id and b.epoch = :epoch and b.column_id = :column_id and b.lower_text <= :value
+  and f.removed_version = 9223372036854775807 limit :max_rows
+
+-- name: plan_files_at_high_text
+select f.stats, f.partition_values, f.deletion_vector, f.num_records
+from dl_file_bounds b join dl_add_files f on f.table_id = b.table_id and f.file_id = b.file_id
+where b.table_id = :table_id and b.epoch = :epoch and b.column_id = :column_id and b.upper_text >= :value
+  and b.lower_text is not null and f.removed_version = 9223372036854775807 limit :max_rows

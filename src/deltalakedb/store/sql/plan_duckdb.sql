@@ -9,16 +9,21 @@ where b.table_id = :table_id and b.epoch = :epoch and b.column_id = :@column_id 
 -- The candidate is among the files of another scan, or older than the column's bounds.
 (c.file_id < :@first_file_id or c.file_id in ({candidates}))
 
--- name: plan_duckdb_number_ranges
--- A number's bounds meet one of many ranges.
-exists (select 1 from (select unnest(cast(:@los as double[])) as lo, unnest(cast(:@his as double[])) as hi) r
-        where b.lower <= r.hi and b.upper >= r.lo)
+-- name: plan_duckdb_many_numbers
+-- Candidates by many ranges, which are sorted and apart: the first one that does not end below the file decides.
+select b.file_id
+from (select lower, upper, file_id from dl_file_bounds
+      where table_id = :table_id and epoch = :epoch and column_id = :@column_id) b
+asof join (select unnest(cast(:@los as double[])) as lo, unnest(cast(:@his as double[])) as hi) r on b.lower <= r.hi
+where b.upper >= r.lo
 
--- name: plan_duckdb_text_ranges
-exists (select 1 from (select unnest(cast(:@los as text[])) as lo, unnest(cast(:@his as text[])) as hi,
-                              unnest(cast(:@lo_open as int[])) as lo_open, unnest(cast(:@hi_open as int[])) as hi_open) r
-        where b.lower_text <= r.hi and (r.hi_open = 0 or b.lower_text < r.hi)
-          and (b.upper_text is null or b.upper_text > r.lo or (r.lo_open = 0 and b.upper_text = r.lo)))
+-- name: plan_duckdb_many_texts
+-- An end that is left out is taken in here: a file too many is no harm.
+select b.file_id
+from (select lower_text, upper_text, file_id from dl_file_bounds
+      where table_id = :table_id and epoch = :epoch and column_id = :@column_id) b
+asof join (select unnest(cast(:@los as text[])) as lo, unnest(cast(:@his as text[])) as hi) r on b.lower_text <= r.hi
+where b.upper_text is null or b.upper_text >= r.lo
 
 -- name: plan_duckdb_fetch
 -- The files of the candidates.
