@@ -159,6 +159,25 @@ def test_the_difference_of_two_versions_is_told_by_file_key(store: Store, table:
         assert diff(1, 1) == ([], [])
 
 
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    ("query", "index"),
+    [
+        ("select_live_files", "dl_add_files_by_removal (table_id=? AND removed_version=?)"),
+        ("select_files_added_up_to", "dl_add_files_by_version (table_id=? AND version<?)"),
+        ("select_files_removed_after", "dl_add_files_by_removal (table_id=? AND removed_version>?)"),
+        ("select_version_at", "dl_table_versions_by_time (table_id=? AND committed_at_ms<?)"),
+        ("select_app_transaction", "dl_txn_actions_by_app (table_id=? AND app_id=? AND version<?)"),
+    ],
+)
+def test_reads_go_through_the_index_meant_for_them(store: Store, query: str, index: str) -> None:
+    statement = named(query, store.dialect)
+    values = {parameter: some_value(parameter) for parameter in statement.parameters}
+    with store.read() as conn:
+        plan = conn.sql(f"explain query plan {named_queries()[query]}", **values)
+    assert [row["detail"] for row in plan] == [f"SEARCH {index.split('_by_')[0]} USING INDEX {index}"]
+
+
 def test_parameters_names_and_percents_are_spelled_for_each_engine() -> None:
     dialect = queries.Dialect(
         "postgres", parameter="%%(%s)s", for_update="for update", schema="s", doubles_percent=True

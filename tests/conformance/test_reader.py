@@ -233,6 +233,24 @@ def test_history_and_lineage_are_newest_first(store: Store) -> None:
     assert [line.version for line in log.lineage(0)] == [0]
 
 
+def test_an_older_version_is_read_from_the_side_with_fewer_rows(store: Store) -> None:
+    table = register(store)
+    rewrites: list[list[Action]] = [
+        [*(remove(f"f{version - 1}-{n}") for n in range(4)), *(add(f"f{version}-{n}") for n in range(4))]
+        for version in range(1, 9)
+    ]
+    load(store, table, [[PROTOCOL, METADATA, *(add(f"f0-{n}") for n in range(4))], *rewrites])
+    log = SqlTxnLogReader(store, table)
+    sides = []
+    for version in range(9):
+        snapshot = log.snapshot(version)
+        with store.read() as conn:
+            sides.append(snapshot._files_query(conn)[0])
+        assert {path for path, _ in files_of(snapshot)} == {f"f{version}-{n}" for n in range(4)}
+    early, late, head = "select_files_added_up_to", "select_files_removed_after", "select_live_files"
+    assert sides == [early] * 5 + [late] * 3 + [head]
+
+
 def test_many_commits_are_read_in_chunks(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "CHUNK_ACTIONS", 7)
     table = register(store)

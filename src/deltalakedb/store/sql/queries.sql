@@ -165,8 +165,7 @@ from dl_table_versions where table_id = :table_id and version = :version;
 -- name: select_version_at
 -- Query pattern 4, time travel by timestamp: the newest version committed at or before an instant. A table's times never step back.
 select version, committed_at_ms from dl_table_versions
-where table_id = :table_id and committed_at_ms <= :at_ms
-order by committed_at_ms desc, version desc limit 1;
+where table_id = :table_id and committed_at_ms <= :at_ms order by committed_at_ms desc limit 1;
 
 -- name: select_earliest_version
 -- The oldest version whose snapshot can be given: the first one kept.
@@ -322,9 +321,9 @@ select app_id, app_version, last_updated, extra from (
 where newest = 1 order by app_id;
 
 -- name: select_app_transaction
--- How far one application has come: one step in an index.
+-- How far one application has come: one step in an index. A version holds one txn action of an application at most.
 select app_id, app_version, last_updated, extra from dl_txn_actions
-where table_id = :table_id and app_id = :app_id and version <= :version order by version desc, ordinal desc limit 1;
+where table_id = :table_id and app_id = :app_id and version <= :version order by version desc limit 1;
 
 -- name: select_domain_metadata
 -- The live domains at a version.
