@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from math import inf
 from typing import Literal
 
-from deltalakedb.log.ranges import NumberRange, Ranges, TextRange
+from deltalakedb.log.ranges import NumberRange, Ranges, TextRange, next_down, next_up
 
 Kind = Literal["number", "date", "timestamp", "text"]
 
@@ -44,9 +46,9 @@ class Within:
     """A value in the ranges surely satisfies the atom; False when the ranges were widened."""
 
     def __str__(self) -> str:
-        return f"{self.column.name} in {' or '.join(_show(item) for item in self.ranges[:3])}" + (
-            f" or {len(self.ranges) - 3} more" if len(self.ranges) > 3 else ""
-        )
+        shown = [_show(item, self.column) for item in self.ranges[:3]] + ["NaN"] * self.nan
+        more = f" or {len(self.ranges) - 3} more" if len(self.ranges) > 3 else ""
+        return f"{self.column.name} in {' or '.join(shown)}{more}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +107,32 @@ class Predicate:
 ALWAYS = Predicate("true", TRUE)
 
 
-def _show(item: NumberRange | TextRange) -> str:
-    if isinstance(item, NumberRange):
-        return f"[{item.lo:.17g}, {item.hi:.17g}]" if item.lo != item.hi else f"{item.lo:.17g}"
+def _show(item: NumberRange | TextRange, column: Column) -> str:
+    if isinstance(item, TextRange):
+        if item.lo == item.hi:
+            return repr(item.lo)
+        left, right = "(" if item.lo_open else "[", ")" if item.hi_open else "]"
+        return f"{left}{item.lo!r}, {'...' if item.hi is None else repr(item.hi)}{right}"
     if item.lo == item.hi:
-        return repr(item.lo)
-    left, right = "(" if item.lo_open else "[", ")" if item.hi_open else "]"
-    return f"{left}{item.lo!r}, {'...' if item.hi is None else repr(item.hi)}{right}"
+        return _show_number(item.lo, column)
+    # `x > 5` begins at the double after 5
+    lo_open = len(_brief(next_down(item.lo))) < len(_brief(item.lo))
+    hi_open = len(_brief(next_up(item.hi))) < len(_brief(item.hi))
+    low = _show_number(next_down(item.lo) if lo_open else item.lo, column)
+    high = _show_number(next_up(item.hi) if hi_open else item.hi, column)
+    return f"{'(' if lo_open else '['}{low}, {high}{')' if hi_open else ']'}"
+
+
+def _show_number(value: float, column: Column) -> str:
+    if abs(value) != inf and column.kind in ("date", "timestamp"):
+        unit = timedelta(days=value) if column.kind == "date" else timedelta(microseconds=value)
+        try:
+            moment = datetime(1970, 1, 1) + unit  # noqa: DTZ001  only for display
+        except OverflowError:
+            return _brief(value)
+        return moment.date().isoformat() if column.kind == "date" else moment.isoformat(" ")
+    return _brief(value)
+
+
+def _brief(value: float) -> str:
+    return str(int(value)) if abs(value) < 1e16 and value == int(value) else repr(value)

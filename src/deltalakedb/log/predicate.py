@@ -79,7 +79,8 @@ def parse_predicate(
         from deltalakedb.log.predicate_sql import read_sql
 
         return Predicate(source, read_sql(source, resolve))
-    return Predicate(_show_filters(source), _read_filters(source, resolve))
+    disjuncts = _read_filters(source, resolve)
+    return Predicate(_show_filters(source), disjuncts)
 
 
 def resolve_column(schema: StructType, path: Sequence[str], partition_columns: Iterable[str] = ()) -> Column:
@@ -124,9 +125,19 @@ def _no_such_column(schema: StructType, path: Sequence[str]) -> str:
 
 
 def _read_filters(filters: Filters, resolve: Callable[[Sequence[str]], Column]) -> Dnf:
-    flat = all(isinstance(item, tuple) for item in filters)
-    groups: Any = [filters] if flat else filters
-    return dnf.any_of(dnf.all_of(_read_filter(item, resolve) for item in group) for group in groups)
+    return dnf.any_of(dnf.all_of(_read_filter(item, resolve) for item in group) for group in _groups(filters))
+
+
+def _groups(filters: Any) -> list[Any]:
+    """All filters of a group must hold, of one group at least; a flat list is one group."""
+    if all(isinstance(item, tuple) for item in filters):
+        return [filters]
+    for group in filters:
+        if not isinstance(group, list | tuple):
+            raise PredicateError(
+                f"filters are tuples (column, operator, value), or lists of them; this is neither: {group!r}"
+            )
+    return list(filters)
 
 
 def _read_filter(item: Any, resolve: Callable[[Sequence[str]], Column]) -> Dnf:
@@ -202,6 +213,5 @@ def _value(raw: Any) -> Value | None:
 
 
 def _show_filters(filters: Any) -> str:
-    if all(isinstance(item, tuple) for item in filters):
-        return " and ".join(f"{item[0]} {item[1]} {item[2]!r}" if len(item) == 3 else repr(item) for item in filters)
-    return " or ".join(f"({_show_filters(group)})" for group in filters)
+    groups = [" and ".join(" ".join(map(str, item)) for item in group) for group in _groups(filters)]
+    return groups[0] if len(groups) == 1 else " or ".join(f"({group})" for group in groups)
