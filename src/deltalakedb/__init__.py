@@ -13,15 +13,17 @@ from deltalakedb.exceptions import (
 from deltalakedb.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from deltalakedb.answers import ColumnStats, Metadata, Plan, ProtocolVersions
     from deltalakedb.catalog import Catalog, CatalogView, connect
     from deltalakedb.log.types import StructType as Schema
-    from deltalakedb.table import DeltaTable, Metadata, Plan, ProtocolVersions
+    from deltalakedb.table import DeltaTable
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Catalog",
     "CatalogView",
+    "ColumnStats",
     "CommitFailedError",
     "DeltaError",
     "DeltaProtocolError",
@@ -44,9 +46,10 @@ __getattr__ = lazy_names(
         "CatalogView": "deltalakedb.catalog",
         "connect": "deltalakedb.catalog",
         "DeltaTable": "deltalakedb.table",
-        "Metadata": "deltalakedb.table",
-        "Plan": "deltalakedb.table",
-        "ProtocolVersions": "deltalakedb.table",
+        "ColumnStats": "deltalakedb.answers",
+        "Metadata": "deltalakedb.answers",
+        "Plan": "deltalakedb.answers",
+        "ProtocolVersions": "deltalakedb.answers",
         "Schema": "deltalakedb.table",
     },
 )

@@ -1,29 +1,22 @@
-"""What the statistics of a table's files say, typed by the schema: file by file, or of a column as a whole."""
+"""The table that `get_add_actions` returns: one row a file, statistics and partition values typed by the schema."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 
-from .exceptions import MalformedLogError, SchemaMismatchError
+from .exceptions import MalformedLogError
 from .log.actions import Metadata
 from .log.bounds import kind_of, stats_leaves
 from .log.partitions import parse_partition_value
 from .log.stats import FileStats, parse_stats, typed_value, value_at
 from .log.text import from_sql_text
-from .log.types import DataType, DecimalType, Leaf, PrimitiveType, StructType, leaf_columns, parse_schema, to_arrow_type
+from .log.types import Leaf, StructType, parse_schema, to_arrow_type
 
 FILE_COLUMNS = ("path", "size", "modification_time", "stats", "partition_values")
-STATS_COLUMNS = ("stats", "partition_values", "deletion_vector")
-
-_EXACT_TYPES = frozenset({"byte", "short", "integer", "long", "boolean", "date"})
-_CUT_LENGTH = 32
-"""Writers cut strings in statistics to this many characters; shorter ones are whole."""
-_DIGITS_OF_A_DOUBLE = 15
 
 _NO_STATS = FileStats()
 
@@ -50,92 +43,6 @@ def add_actions_table(files: pa.Table, metadata: Metadata, *, flatten: bool) -> 
             fields.append(pa.field(name, nested.type))
             columns.append(nested)
     return pa.table(columns, schema=pa.schema(fields))
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnStats:
-    """What metadata knows exactly of a column, None where it does not; nulls alone have no min and max."""
-
-    min: Any
-    max: Any
-    null_count: int | None
-    num_records: int | None
-    is_exact: bool
-    """Whether min and max are exact; otherwise they are None."""
-
-
-def column_stats(files: pa.Table, metadata: Metadata, column: str) -> ColumnStats:
-    """Minimum, maximum and null count of a column over files (with STATS_COLUMNS)."""
-    leaf = _leaf(metadata, column)
-    is_partition = len(leaf.path) == 1 and leaf.path[0] in metadata.partition_columns
-    found = [
-        _partition_range(row, leaf) if is_partition else _file_range(row, leaf)
-        for batch in files.to_batches()
-        for row in batch.to_pylist()
-    ]
-    ranges = [one for one in found if not one.is_empty]
-    is_exact = all(one.is_exact for one in ranges)
-    nulls, records = [one.null_count for one in found], [one.num_records for one in found]
-    return ColumnStats(
-        min=min((one.lower for one in ranges), default=None) if is_exact else None,
-        max=max((one.upper for one in ranges), default=None) if is_exact else None,
-        null_count=None if None in nulls else sum(filter(None, nulls)),
-        num_records=None if None in records else sum(filter(None, records)),
-        is_exact=is_exact,
-    )
-
-
-class _Range(NamedTuple):
-    """A column in one file; counts are None when unknown."""
-
-    lower: Any
-    upper: Any
-    null_count: int | None
-    num_records: int | None
-    is_exact: bool = False
-    is_empty: bool = False
-    """Surely without any value but null."""
-
-
-def _leaf(metadata: Metadata, column: str) -> Leaf:
-    folded = column.casefold()
-    for leaf in leaf_columns(parse_schema(metadata.schema_string)):
-        if leaf.name.casefold() == folded:
-            return leaf
-    raise SchemaMismatchError(f"there is no column {column!r} in the table's schema")
-
-
-def _file_range(row: Mapping[str, Any], leaf: Leaf) -> _Range:
-    """A deletion vector leaves statistics of rows that are gone: then only what cannot have changed is known."""
-    stats = _file_stats(row["stats"])
-    nulls = value_at(stats.null_count, leaf.physical_path)
-    nulls = nulls if type(nulls) is int else None
-    records = stats.num_records
-    is_empty = nulls is not None and nulls == records
-    if row["deletion_vector"] is not None or not stats.tight_bounds:
-        return _Range(None, None, 0 if nulls == 0 else None, None, is_empty=is_empty)
-    values = (value_at(side, leaf.physical_path) for side in (stats.min_values, stats.max_values))
-    lower, upper = (typed_value(value, leaf.type) for value in values)
-    is_exact = lower is not None and upper is not None and _is_whole(leaf.type, lower, upper)
-    return _Range(lower, upper, nulls, records, is_exact, is_empty)
-
-
-def _is_whole(data_type: DataType, lower: Any, upper: Any) -> bool:
-    """Whether writers put this value into statistics as it is: timestamps are cut, floats leave NaN out."""
-    if isinstance(data_type, DecimalType):
-        return data_type.precision <= _DIGITS_OF_A_DOUBLE
-    if isinstance(data_type, PrimitiveType) and data_type.name == "string":
-        return len(lower) < _CUT_LENGTH and len(upper) < _CUT_LENGTH
-    return isinstance(data_type, PrimitiveType) and data_type.name in _EXACT_TYPES
-
-
-def _partition_range(row: Mapping[str, Any], leaf: Leaf) -> _Range:
-    text = json.loads(row["partition_values"]).get(leaf.physical_path[0])
-    value = parse_partition_value(text, leaf.type)
-    records = None if row["deletion_vector"] is not None else _file_stats(row["stats"]).num_records
-    if value is None:
-        return _Range(None, None, records, records, is_empty=True)
-    return _Range(value, value, 0, records, is_exact=True)
 
 
 class _Column:

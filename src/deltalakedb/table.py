@@ -6,94 +6,32 @@ import json
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from .answers import ColumnStats, Metadata, Plan, ProtocolVersions, history_entry, readable
 from .catalog import Catalog, connect, no_such_table, require_table
 from .exceptions import CatalogUriError, ConfigError, DeltaError, TableNotFoundError
 from .instants import Instant, to_epoch_ms
 from .log import paths
-from .log.text import from_sql_text
 from .log.types import StructType, parse_schema
 from .names import TableName, parse_table_name
-from .store import registry
-from .store.reader import Difference, HistoryEntry, LineageEntry, SqlTxnLogReader
+from .store import Connection, registry
+from .store.reader import Difference, LineageEntry, SqlTxnLogReader
 from .store.snapshot import FileTotals, SqlSnapshot
 from .uri import is_catalog_uri, parse_catalog_uri
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .add_actions import ColumnStats
-    from .log import actions
-    from .store.planning import PlannedFiles
+    from .log.atoms import Predicate
+    from .store.aggregates import PartitionCounts
 
 Schema = StructType
 Filter = tuple[str, str, Any]
 FilterDnf = Sequence[Filter] | Sequence[Sequence[Filter]]
 PredicateLike = str | FilterDnf
-
-
-@dataclass(frozen=True, slots=True)
-class Metadata:
-    """The table's metaData, with the names of `deltalake.Metadata`."""
-
-    id: str
-    name: str | None
-    description: str | None
-    partition_columns: list[str]
-    created_time: int | None
-    configuration: dict[str, str | None]
-
-    @classmethod
-    def of(cls, metadata: actions.Metadata) -> Metadata:
-        return cls(
-            id=metadata.id,
-            name=metadata.name,
-            description=metadata.description,
-            partition_columns=list(metadata.partition_columns),
-            created_time=metadata.created_time,
-            configuration=dict(metadata.configuration),
-        )
-
-
-class ProtocolVersions(NamedTuple):
-    """What a reader and a writer must support, with the names of `deltalake`."""
-
-    min_reader_version: int
-    min_writer_version: int
-    writer_features: list[str] | None
-    reader_features: list[str] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The files that may hold a matching row."""
-
-    table: str
-    version: int
-    planned: PlannedFiles
-
-    @property
-    def files(self) -> pa.Table:
-        return self.planned.files
-
-    @property
-    def num_files(self) -> int:
-        return self.planned.num_files
-
-    @property
-    def num_pruned(self) -> int:
-        return self.planned.num_pruned
-
-    def steps(self) -> list[dict[str, Any]]:
-        """What each part of the predicate did, as plain values."""
-        return [asdict(step) for step in self.planned.steps]
-
-    def explain(self) -> str:
-        """What was kept, what was pruned, and why, for people."""
-        return f"{self.table} version {self.version}: {self.planned.explain()}"
 
 
 class DeltaTable:
@@ -250,12 +188,12 @@ class DeltaTable:
         until_ms = latest_ms if until is None else min(latest_ms, to_epoch_ms(until))
         since_ms = None if since is None else to_epoch_ms(since)
         entries = self._reader.history(limit, since_ms=since_ms, until_ms=until_ms)
-        return [_history_entry(entry) for entry in entries]
+        return [history_entry(entry) for entry in entries]
 
     def diff(self, from_version: int, to_version: int) -> Difference:
         """The files, and whether metadata or protocol, that differ between two versions."""
         found = self._reader.diff(from_version, to_version)
-        return replace(found, added=_readable(found.added), removed=_readable(found.removed))
+        return replace(found, added=readable(found.added), removed=readable(found.removed))
 
     def lineage(self) -> list[LineageEntry]:
         """Which commits this version's files, metadata and protocol come from."""
@@ -265,7 +203,7 @@ class DeltaTable:
 
     def files(self, columns: Sequence[str] | None = None) -> pa.Table:
         """The active files as Arrow: path, size, partition values, statistics and every other field of their adds."""
-        return _readable(self._snapshot.files_table(columns))
+        return readable(self._snapshot.files_table(columns))
 
     def file_uris(
         self,
@@ -306,8 +244,10 @@ class DeltaTable:
         files = self._snapshot.files_table(FILE_COLUMNS)
         return add_actions_table(files, self._snapshot.metadata, flatten=flatten)
 
-    def count(self) -> int:
-        """How many rows the table has, from the statistics of its files."""
+    def count(self, predicate: PredicateLike | None = None) -> int:
+        """How many rows the table has, or match a predicate, if metadata knows it exactly; else a DeltaError."""
+        if predicate is not None:
+            return self._count_matching(predicate)
         totals = self._snapshot.totals()
         if totals.files_without_records:
             raise DeltaError(
@@ -325,29 +265,74 @@ class DeltaTable:
 
         `columns` chooses what is fetched of each file; `explain` also counts what each condition keeps by itself.
         """
-        from .log.predicate import parse_predicate
         from .store.planning import plan
 
-        metadata = self._snapshot.metadata
-        parsed = parse_predicate(predicate, self.schema(), metadata.partition_columns)
+        parsed = self._parsed(predicate)
         with self._catalog.store.read() as conn:
             # The head of this very read: a commit since the open may have taken bounds away.
             head = registry.read_head(conn, self._row.table_id)
             assert head is not None, "a table with a version has a head"
-            opened = registry.OpenTable(self._row, head, self._snapshot.protocol, metadata, fenced=False)
-            version = None if head.current_version == self._snapshot.version else self._snapshot.version
-            planned = plan(conn, opened, parsed, version=version, columns=columns, explain=explain)
-        return Plan(self.name, self._snapshot.version, replace(planned, files=_readable(planned.files)))
+            opened = registry.OpenTable(self._row, head, self._snapshot.protocol, self._snapshot.metadata, fenced=False)
+            planned = plan(conn, opened, parsed, version=self._snapshot.version, columns=columns, explain=explain)
+        return Plan(self.name, self._snapshot.version, replace(planned, files=readable(planned.files)))
 
     def stats_of(self, column: str) -> ColumnStats:
-        """A column's minimum, maximum and number of nulls, as far as metadata knows them exactly."""
-        from .add_actions import STATS_COLUMNS, column_stats
+        """A column's smallest and largest value, as far as metadata proves them; only at the newest version."""
+        from .store.aggregates import maximum, minimum
 
-        return column_stats(self._snapshot.files_table(STATS_COLUMNS), self._snapshot.metadata, column)
+        with self._catalog.store.read() as conn:
+            opened = self._as_head(conn)
+            low, high = (None, None) if opened is None else (f(conn, opened, column) for f in (minimum, maximum))
+        return ColumnStats(low.value if low else None, high.value if high else None, low is not None, high is not None)
+
+    def partition_counts(self) -> list[PartitionCounts]:
+        """Files, rows and bytes of every partition, at the newest version."""
+        from .store.aggregates import count_partitions
+
+        with self._catalog.store.read() as conn:
+            opened = self._as_head(conn)
+            found = [] if opened is None else count_partitions(conn, opened)
+        if opened is None:
+            raise self._only_at_the_head("partitions are counted")
+        names = {f.physical_name: f.name for f in self.schema().fields}
+        return [replace(one, values={names.get(key, key): text for key, text in one.values.items()}) for one in found]
+
+    def _count_matching(self, predicate: PredicateLike) -> int:
+        from .store.aggregates import count_records
+
+        parsed = self._parsed(predicate)
+        with self._catalog.store.read() as conn:
+            opened = self._as_head(conn)
+            found = None if opened is None else count_records(conn, opened, parsed)
+        if opened is None:
+            raise self._only_at_the_head("matching rows are counted")
+        if found is None:
+            raise DeltaError(
+                f"{self.name} version {self.version()}: metadata does not tell how many rows match {predicate}"
+            )
+        return found
+
+    def _parsed(self, predicate: PredicateLike) -> Predicate:
+        from .log.predicate import parse_predicate
+
+        return parse_predicate(predicate, self.schema(), self._snapshot.metadata.partition_columns)
+
+    def _as_head(self, conn: Connection) -> registry.OpenTable | None:
+        """This version as the head of this very read; None if it is not the newest any more."""
+        head = registry.read_head(conn, self._row.table_id)
+        if head is None or head.current_version != self._snapshot.version:
+            return None
+        return registry.OpenTable(self._row, head, self._snapshot.protocol, self._snapshot.metadata, fenced=False)
+
+    def _only_at_the_head(self, what: str) -> DeltaError:
+        return DeltaError(
+            f"{self.name}: {what} at the newest version only, and version {self.version()} is not; "
+            "`update_incremental` moves there"
+        )
 
     def _files_matching(self, predicate: PredicateLike | None, columns: list[str]) -> pa.Table:
         if predicate is None:
-            return _readable(self._snapshot.files_table(columns))
+            return readable(self._snapshot.files_table(columns))
         return self.plan(predicate, columns=columns).files
 
 
@@ -388,11 +373,6 @@ def _registered(catalog: Catalog, text: str) -> TableName:
     return TableName(row.namespace, row.name)
 
 
-def _history_entry(entry: HistoryEntry) -> dict[str, Any]:
-    info = entry.commit_info.value if entry.commit_info is not None else {}
-    return {"timestamp": entry.timestamp_ms, **info, "version": entry.version}
-
-
 def _one_predicate(filters: FilterDnf | None, predicate: PredicateLike | None) -> PredicateLike | None:
     if filters is None:
         return predicate
@@ -404,28 +384,3 @@ def _one_predicate(filters: FilterDnf | None, predicate: PredicateLike | None) -
         stacklevel=3,
     )
     return filters
-
-
-def _readable(files: pa.Table) -> pa.Table:
-    """Texts as the log has them. Only those that Arrow cannot hold (lone surrogates) stay escaped."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    for name in ("path", "stats", "clustering_provider"):
-        if name not in files.column_names:
-            continue
-        column = files.column(name)
-        if not pc.any(pc.match_substring(column, "\\")).as_py():
-            continue
-        texts = [None if text is None else _unescaped(text) for text in column.to_pylist()]
-        files = files.set_column(files.column_names.index(name), name, pa.array(texts, pa.string()))
-    return files
-
-
-def _unescaped(text: str) -> str:
-    plain = from_sql_text(text)
-    try:
-        plain.encode()
-    except UnicodeEncodeError:
-        return text
-    return plain

@@ -21,7 +21,6 @@ from deltalakedb.exceptions import (
     ConfigError,
     DeltaError,
     PredicateError,
-    SchemaMismatchError,
     TableNotFoundError,
     VersionNotFoundError,
 )
@@ -288,7 +287,7 @@ def test_min_max_and_nulls_come_from_metadata_where_they_are_exact(catalog: Cata
         {
             "id": [3, 1, 2],
             "name": ["b", None, "a"],
-            "long_name": ["x" * 40, "y" * 50, "z"],
+            "long_name": ["x" * 40, "y" * 80, "a"],
             "ratio": [0.5, float("nan"), 1.5],
             "day": [date(2026, 1, 1), date(2026, 1, 2), None],
             "none": pa.array([None, None, None], pa.int32()),
@@ -297,18 +296,39 @@ def test_min_max_and_nulls_come_from_metadata_where_they_are_exact(catalog: Cata
     )
     deltalake.write_deltalake(path, data, partition_by=["part"])
     table = catalog.attach_table(path, "t")
-    found = table.stats_of("ID")
-    assert (found.min, found.max, found.null_count, found.num_records, found.is_exact) == (1, 3, 0, 3, True)
-    assert (table.stats_of("name").min, table.stats_of("name").max, table.stats_of("name").null_count) == ("a", "b", 1)
-    assert (table.stats_of("day").min, table.stats_of("day").max) == (date(2026, 1, 1), date(2026, 1, 2))
-    assert (table.stats_of("part").min, table.stats_of("part").max, table.stats_of("part").null_count) == ("p", "q", 1)
+    for column, low, high in (
+        ("ID", 1, 3),
+        ("name", "a", "b"),
+        ("day", date(2026, 1, 1), date(2026, 1, 2)),
+        ("part", "p", "q"),
+        ("none", None, None),
+    ):
+        found = table.stats_of(column)
+        assert (found.min, found.max, found.min_is_exact, found.max_is_exact) == (low, high, True, True), column
     for uncertain in ("long_name", "ratio"):
-        assert table.stats_of(uncertain).is_exact is False
-        assert table.stats_of(uncertain).max is None
-    empty = table.stats_of("none")
-    assert (empty.min, empty.max, empty.null_count, empty.is_exact) == (None, None, 3, True)
-    with pytest.raises(SchemaMismatchError, match="nothing"):
+        found = table.stats_of(uncertain)
+        assert (found.max, found.max_is_exact) == (None, False)
+    with pytest.raises(PredicateError, match="nothing"):
         table.stats_of("nothing")
+
+
+def test_counts_by_predicate_and_partition_come_from_metadata(
+    catalog: Catalog, tables_by_deltalake: dict[str, Path]
+) -> None:
+    path = tables_by_deltalake["overwritten"]
+    table = catalog.attach_table(path, "t")
+    rows = deltalake.DeltaTable(path).to_pyarrow_table().column("region").to_pylist()
+    counted = {one.values["region"]: one.num_records for one in table.partition_counts()}
+    assert counted == {region: rows.count(region) for region in set(rows)}
+    assert table.count("region = 'us'") == rows.count("us")
+    assert table.count([("region", "in", ["us", "asia"])]) == rows.count("us") + rows.count("asia")
+    with pytest.raises(DeltaError, match="does not tell"):
+        table.count("amount > 10")
+    table.load_as_version(0)
+    for ask in (table.partition_counts, lambda: table.count("region = 'us'")):
+        with pytest.raises(DeltaError, match="newest version only"):
+            ask()
+    assert table.stats_of("id").min_is_exact is False
 
 
 def test_a_count_that_metadata_does_not_know_is_not_guessed(catalog: Catalog, orders: Path) -> None:
@@ -321,7 +341,7 @@ def test_a_count_that_metadata_does_not_know_is_not_guessed(catalog: Catalog, or
     table = catalog.attach_table(orders, "sales.orders")
     with pytest.raises(DeltaError, match="1 of 5 files do not say"):
         table.count()
-    assert table.stats_of("id").is_exact is False
+    assert table.stats_of("id").max_is_exact is False
     assert catalog.table_infos()[0].num_records is None
     table.load_as_version(3)
     assert table.count() == 40

@@ -16,7 +16,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("iceberg", "cdc", "spark"),
     ("__init__",),
     # A Catalog hands out DeltaTables, and DeltaTable(uri) opens a Catalog: these two know each other.
-    ("table", "writer", "merge", "alter", "optimize", "transaction", "schema", "add_actions", "catalog"),
+    ("table", "writer", "merge", "alter", "optimize", "transaction", "schema", "add_actions", "answers", "catalog"),
     ("mirror",),
     ("config", "uri", "names", "instants"),
     ("store", "files", "data"),
