@@ -1,0 +1,56 @@
+"""The code in README.md and docs/ is run as it stands, block after block, in an empty folder."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+MAKE = re.compile(r"^make ([a-z-]+)", re.MULTILINE)
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def run_in(folder: Path, script: str, *command: str) -> None:
+    """Run with our `dl` and this interpreter first, and no settings of the developer's own."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("DL_")}
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    done = subprocess.run([*command, script], cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+def test_the_examples_run_as_they_stand(page: Path, tmp_path: Path) -> None:
+    """The Python of a page first, then its `dl` commands on what that left behind."""
+    run_in(tmp_path, "\n".join(blocks(page, "python")), sys.executable, "-c")
+    commands = [block for block in blocks(page, "sh") if not MAKE.search(block)]
+    if commands:
+        run_in(tmp_path, "set -e\n" + "\n".join(commands), "bash", "-c")
+
+
+def test_the_readme_has_an_example_of_about_twenty_lines() -> None:
+    (example,) = blocks(ROOT / "README.md", "python")
+    assert 10 <= len([line for line in example.splitlines() if line.strip()]) <= 22
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_make_target_and_file_that_a_page_names_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    named = {target for block in blocks(page, "sh") for target in MAKE.findall(block)}
+    named |= set(re.findall(r"`make ([a-z-]+)`", text))
+    assert named <= targets
+    for link in re.findall(r"\]\(([^)#:]+)\)", text):
+        assert (page.parent / link).exists(), link
+    for path in re.findall(r"`((?:src|tests|docs|bench|examples)/[\w./-]+\.\w+)`", text):
+        assert (ROOT / path).exists(), path
+
+
+def test_the_demo_runs() -> None:
+    run_in(ROOT, str(ROOT / "examples" / "demo.py"), sys.executable)
