@@ -85,6 +85,11 @@ def plan(
     return _HeadPlan(conn, opened, predicate, explain=explain).run(schema)
 
 
+def plan_statement(conn: Connection, opened: OpenTable, predicate: Predicate) -> Part:
+    """The SQL that plans the paths of the head, for who wants to see how the database runs it."""
+    return _HeadPlan(conn, opened, predicate, explain=False).statement(["path"])
+
+
 @dataclass(slots=True)
 class _Conjunct:
     """The atoms of one alternative. The driver finds candidates, `listed` ones are found too and intersected."""
@@ -110,17 +115,21 @@ class _HeadPlan:
         self._conjuncts = [_Conjunct(n, self._index(n, atoms)) for n, atoms in enumerate(predicate.disjuncts)]
 
     def run(self, schema: pa.Schema) -> PlannedFiles:
-        spelled = ", ".join(f"f.{name}" for name in schema.names)
+        statement = self.statement(schema.names)
+        files = self._conn.sql_arrow(statement.text, **statement.parameters).cast(schema)
+        pruned = max(self._head.num_files - files.num_rows, 0)
+        return PlannedFiles(files, files.num_rows, pruned, self._explained())
+
+    def statement(self, columns: Sequence[str]) -> Part:
+        spelled = ", ".join(f"f.{name}" for name in columns)
         if all(conjunct.items for conjunct in self._conjuncts):
             self._choose_drivers()
             found = self._candidates()
             text = self._pruner.fetch(spelled, found.text)
-            files = self._select_arrow(text, found.parameters)
-        else:  # some alternative can be true of any file
-            text = named_queries()["plan_live_files"].replace("f.file_id", spelled)
-            files = self._select_arrow(text, {})
-        pruned = max(self._head.num_files - files.num_rows, 0)
-        return PlannedFiles(files.cast(schema), files.num_rows, pruned, self._explained())
+            return Part(text, {**self._scope_of(text), **found.parameters})
+        # some alternative can be true of any file
+        text = named_queries()["plan_live_files"].replace("f.file_id", spelled)
+        return Part(text, self._scope_of(text))
 
     # -- which atoms have bounds
 
@@ -201,9 +210,6 @@ class _HeadPlan:
             how = f"{action} by the bounds of {item.atom.column.name}"
             self._steps.append(PlanStep(conjunct.number, str(item.atom), how))
         return Part(text, {name: value for part in [*found, *conditions] for name, value in part.parameters.items()})
-
-    def _select_arrow(self, text: str, parameters: Mapping[str, Any]) -> pa.Table:
-        return self._conn.sql_arrow(text, **self._scope_of(text), **parameters)
 
     def _scope_of(self, text: str) -> dict[str, int]:
         return {name: value for name, value in self._scope.items() if f":{name}" in text}
