@@ -121,8 +121,6 @@ def test_a_query_about_one_table_touches_one_partition(catalog: Catalog, postgre
         catalog.attach_table(path, f"t{number}")
     with psycopg.connect(postgres_dsn) as connection:
         for large in LARGE:
-            lines = connection.execute(
-                f"explain select * from deltalakedb.{large} where table_id = 3"  # type: ignore[arg-type]
-            ).fetchall()
+            lines = connection.execute(f"explain select * from deltalakedb.{large} where table_id = 3").fetchall()
             scanned = [line for (line,) in lines if " on " in line and "Bitmap Index" not in line]
             assert len(scanned) == 1, lines
