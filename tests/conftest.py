@@ -2,20 +2,15 @@
 
 import os
 from datetime import timedelta
-from importlib.util import find_spec
 
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = [
-    plugin
-    for plugin in (
-        "tests.fixtures.golden",
-        "tests.fixtures.handmade",
-        "tests.fixtures.postgres",
-        "tests.fixtures.s3",
-        "tests.fixtures.spark",
-    )
-    if find_spec(plugin) is not None
+    "tests.fixtures.golden",
+    "tests.fixtures.handmade",
+    "tests.fixtures.postgres",
+    "tests.fixtures.s3",
+    "tests.fixtures.spark",
 ]
 
 # Databases behind a property make single examples slow now and then; that is no finding.
