@@ -125,7 +125,8 @@ def test_aggregates_are_right_wherever_they_are_given(store: Store, data: st.Dat
     stored = store_table(store, table)
     judge = duckdb.connect()
     judge.execute("set TimeZone = 'UTC'")
-    judge.register("rows", table.rows())
+    judge.register("given", table.rows())
+    judge.execute("create temp table rows as from given")
 
     def truth(query: str) -> Any:
         row = judge.execute(query).fetchone()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Sequence
 from datetime import date
-from decimal import Decimal, InvalidOperation
-from math import inf
+from decimal import Context, Decimal, InvalidOperation
+from math import inf, isfinite
 from typing import Any, Final
 
 import sqlglot
@@ -53,6 +54,7 @@ _COMPARISONS: Final[dict[type, str]] = {
 _MIRRORED: Final = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _NEGATED: Final = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 _INTEGER_BITS: Final = {"TINYINT": 7, "SMALLINT": 15, "INT": 31, "BIGINT": 63}
+_DECIMAL_TEXT: Final = re.compile(r"-?[0-9]{1,38}(\.[0-9]{1,38})?")
 _TEXT_TYPES: Final = ("TEXT", "VARCHAR", "CHAR")
 _LOCAL_TYPES: Final = ("TIMESTAMP", "TIMESTAMPNTZ")
 _ZONED_TYPES: Final = ("TIMESTAMPTZ", "TIMESTAMPLTZ")
@@ -266,7 +268,7 @@ def _cast(value: Value | _Null | None, to: exp.DataType) -> Value | _Null | None
     if name == "BOOLEAN":
         return value if isinstance(value, bool) else None
     if isinstance(value, str):
-        return _cast_text(value, name)
+        return _cast_text(value, name, to)
     if isinstance(value, date):
         return value if name == "DATE" else None
     if isinstance(value, Instant):
@@ -274,7 +276,7 @@ def _cast(value: Value | _Null | None, to: exp.DataType) -> Value | _Null | None
     return _cast_number(value, name, to) if not isinstance(value, bool) else None
 
 
-def _cast_text(text: str, name: str) -> Value | None:
+def _cast_text(text: str, name: str, to: Node) -> Value | None:
     if name in _TEXT_TYPES:
         return text
     if name == "DATE":
@@ -285,14 +287,21 @@ def _cast_text(text: str, name: str) -> Value | None:
         return Instant(instant.micros, "either") if instant and instant.clock == "utc" else instant
     if name in _ZONED_TYPES:
         return parse_instant(text)
-    if name == "DOUBLE":
-        try:
-            return float(text) if text == text.strip() and "_" not in text else None
-        except ValueError:
-            return None
     if name in _INTEGER_BITS and text.removeprefix("-").isdigit() and text.isascii():
         return _fits(int(text), name)
+    if name in ("DOUBLE", "FLOAT"):
+        value = _float(text)
+        return value if value is None or name == "DOUBLE" or not isfinite(value) else _cast_number(value, name, to)
+    if name == "DECIMAL" and _DECIMAL_TEXT.fullmatch(text):
+        return _cast_number(Decimal(text), name, to)
     return None
+
+
+def _float(text: str) -> float | None:
+    try:
+        return float(text) if text == text.strip() and "_" not in text else None
+    except ValueError:
+        return None
 
 
 def _cast_number(value: int | float | Decimal, name: str, to: exp.DataType) -> Value | None:
@@ -306,9 +315,7 @@ def _cast_number(value: int | float | Decimal, name: str, to: exp.DataType) -> V
         return _fits(int(value), name) if size < 2**63 and value == int(value) else None
     if name == "DECIMAL" and not isinstance(value, float) and len(to.expressions) == 2:
         precision, scale = (int(param.name) for param in to.expressions)
-        exact = Decimal(value)
-        same = exact == round(exact, scale) if abs(exact) < Decimal(10) ** min(precision - scale, 20) else False
-        return value if same else None
+        return value if _fits_decimal(Decimal(value), precision, scale) else None
     return None
 
 
@@ -317,6 +324,12 @@ def _size(value: int | float | Decimal) -> float:
         return abs(float(value))
     except OverflowError:
         return inf
+
+
+def _fits_decimal(value: Decimal, precision: int, scale: int) -> bool:
+    _, digits, exponent = value.normalize(Context(prec=80)).as_tuple()
+    whole = len(digits) + int(exponent)
+    return -int(exponent) <= scale and whole <= precision - scale
 
 
 def _fits(value: int, name: str) -> int | None:
