@@ -177,6 +177,7 @@ def test_a_table_by_spark_is_in_sql_what_it_is_in_its_files(
         assert_same_state(ours, theirs, f"{name} at {version}, replayed")
         assert_same_state(ours, table.states[version], f"{name} at {version}, by Spark")
         assert snapshot.totals().num_records == num_rows(table.states[version]), version
+        assert snapshot.timestamp_ms == table.timestamps_ms[version], version
         assert_deltalake_agrees(ours, table.path, version)
     assert reader.snapshot().totals().num_records == table.num_rows
 

@@ -14,10 +14,11 @@ from tests.golden.state import State, commit_versions, parse_line
 
 @dataclass(frozen=True)
 class SparkTable:
-    """A table with the state that Spark found at every version, and the number of rows that it read at the last."""
+    """A table with the state and time that Spark found at every version, and the number of rows it read at the last."""
 
     path: Path
     states: dict[int, State]
+    timestamps_ms: dict[int, int]
     num_rows: int
 
 
@@ -32,7 +33,9 @@ def ask_spark(spark: SparkSession, path: Path) -> SparkTable:
         snapshot = log.getSnapshotAt(version, nothing, nothing, nothing, False)
         rows = snapshot.stateDS().toJSON().collect()
         states[version] = State().apply(parse_line(row) for row in rows)
-    return SparkTable(path, states, spark.read.format("delta").load(str(path)).count())
+    history = spark.sql(f"describe history delta.`{path}`").selectExpr("version", "unix_millis(timestamp) as ms")
+    timestamps_ms = {row["version"]: row["ms"] for row in history.collect()}
+    return SparkTable(path, states, timestamps_ms, spark.read.format("delta").load(str(path)).count())
 
 
 @dataclass(frozen=True)
