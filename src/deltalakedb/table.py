@@ -156,7 +156,7 @@ class DeltaTable:
 
     def transaction_version(self, app_id: str) -> int | None:
         """The newest version an application recorded by a `txn` action."""
-        action = self._snapshot.app_transactions().get(app_id)
+        action = self._snapshot.app_transaction(app_id)
         return None if action is None else action.version
 
     # -- versions

@@ -20,7 +20,7 @@ DL = [sys.executable, "-c", "from deltalakedb.cli import main; main()"]
 @pytest.fixture
 def environment(catalog: str, tmp_path: Path) -> dict[str, str]:
     source = Path(__file__).parents[2] / "src"
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("DL_")}
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("DL_", "PYTHONUNBUFFERED"))}
     return {**kept, "DL_CATALOG": catalog, "PYTHONPATH": str(source), "XDG_CONFIG_HOME": str(tmp_path / "no-config")}
 
 
@@ -79,6 +79,18 @@ def test_a_reader_that_leaves_early_is_no_error(environment: dict[str, str], lak
         errors = process.stderr.read()
     assert errors == ""
     assert process.returncode == 0
+
+
+@pytest.mark.parametrize(("module", "engine", "extra"), [("psycopg", "postgres", "postgres")])
+def test_a_missing_driver_says_what_to_install(
+    environment: dict[str, str], module: str, engine: str, extra: str
+) -> None:
+    code = f"import sys; sys.modules[{module!r}] = None; from deltalakedb.cli import main; main()"
+    command = [sys.executable, "-c", code, "tables", "--catalog", f"deltasql://{engine}/lake"]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert found.returncode == 1
+    assert f"pip install 'deltalakedb[{extra}]'" in found.stderr
+    assert found.stderr.count("\n") == 1
 
 
 def test_completion_can_be_shown(environment: dict[str, str]) -> None:

@@ -66,7 +66,8 @@ def emit(value: Any, render: Callable[[], None]) -> None:
 
 
 def emit_json(value: Any, *, indent: int | None = 2) -> None:
-    print(json.dumps(value, indent=indent, ensure_ascii=False, default=_json_value))
+    # Flushed, because whoever reads the lines of `dl follow --interval` waits for each of them.
+    print(json.dumps(value, indent=indent, ensure_ascii=False, default=_json_value), flush=True)
 
 
 def _json_value(value: Any) -> Any:

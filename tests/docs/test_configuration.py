@@ -1,0 +1,35 @@
+"""docs/configuration.md names every setting with its variable and its default, and its example is a valid file."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from deltalakedb.config import Config, environment_name, load_config
+
+PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
+ROWS = {row[0]: row for row in re.findall(r"^\| `([\w.]+)` \| `(DL_\w+)` \| (.*?) \|", PAGE, re.MULTILINE)}
+
+
+def test_every_setting_is_in_the_table_and_nothing_else() -> None:
+    assert {key.replace(".", "_") for key in ROWS} == {field.name for field in fields(Config)}
+
+
+@pytest.mark.parametrize("key", sorted(ROWS))
+def test_a_settings_variable_and_default_are_the_real_ones(key: str) -> None:
+    _, variable, default = ROWS[key]
+    assert variable == environment_name(key)
+    real = getattr(Config(), key.replace(".", "_"))
+    if real is not None:
+        assert default.strip("`") == (real if isinstance(real, str) else f"{real:g}")
+
+
+def test_the_example_is_a_valid_file(tmp_path: Path) -> None:
+    example = re.search(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    assert example is not None
+    path = tmp_path / "deltalakedb.toml"
+    path.write_text(example[1])
+    assert load_config(environ={}, file=path).sql_schema == "error"
