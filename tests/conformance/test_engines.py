@@ -110,11 +110,20 @@ def test_large_results_keep_types_nulls_and_order_of_columns(store: Store) -> No
     rows = add_rows(paths)
     stats = [None if number % 3 else f'{{"n": {number}}}\n' for number in range(3000)]
     counts = pa.array([number if number % 7 else None for number in range(3000)], pa.int64())
-    rows = rows.set_column(rows.schema.get_field_index("stats"), "stats", pa.array(stats))
-    rows = rows.set_column(rows.schema.get_field_index("num_records"), "num_records", counts)
+    tags = [None] * 2000 + ["late"] * 1000
+    bases = pa.array([5] * 2999 + [None], pa.int64())
+    for name, values in {
+        "stats": pa.array(stats),
+        "num_records": counts,
+        "tags": pa.array(tags),
+        "base_row_id": bases,
+        "clustering_provider": pa.array(["liquid"] * 3000),
+    }.items():
+        rows = rows.set_column(rows.schema.get_field_index(name), name, values)
     with store.write() as conn:
         conn.insert("dl_add_files", rows)
     columns = ["stats", "path", "num_records", "data_change", "tags", "base_row_id", "extra", "file_id"]
+    columns += ["clustering_provider", "deletion_vector"]
     with store.read() as conn:
         found = conn.sql_arrow(f"select {', '.join(columns)} from dl_add_files where table_id = :table_id", table_id=1)
         mixed = conn.sql_arrow("select key_hash, file_id as size, path || '!' as stats from dl_add_files")

@@ -1,6 +1,7 @@
 """Reading a log from SQL: what was loaded comes back, at every version, whatever the history looked like."""
 
 import itertools
+import sys
 from typing import Any
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ from deltalakedb.log.text import to_sql_text
 from deltalakedb.log.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA, LogSnapshot, TxnLogReader
 from deltalakedb.store import Store, reader
 from deltalakedb.store import registry as reg
+from deltalakedb.store import snapshot as snapshots
 from deltalakedb.store.action_values import to_add, to_remove
 from deltalakedb.store.loader import BaseState
 from deltalakedb.store.reader import SqlTxnLogReader
@@ -249,6 +251,25 @@ def test_an_older_version_is_read_from_the_side_with_fewer_rows(store: Store) ->
         assert {path for path, _ in files_of(snapshot)} == {f"f{version}-{n}" for n in range(4)}
     early, late, head = "select_files_added_up_to", "select_files_removed_after", "select_live_files"
     assert sides == [early] * 5 + [late] * 3 + [head]
+
+
+@pytest.mark.parametrize("has_driver", [True, False])
+def test_large_listings_are_pinned_to_their_version(
+    store: Store, monkeypatch: pytest.MonkeyPatch, has_driver: bool
+) -> None:
+    monkeypatch.setattr(snapshots, "LARGE_RESULT", 2)
+    if not has_driver:
+        monkeypatch.setitem(sys.modules, "adbc_driver_postgresql", None)
+    table = register(store)
+    load(store, table, [EVERYTHING, [add("a"), add("b")]])
+    log = SqlTxnLogReader(store, table)
+    head = log.snapshot()
+    before = files_of(head)
+    assert {path for path, _ in before} >= {"a", "b"}
+    load(store, table, [[remove("a"), add("c")]], start=2)
+    assert files_of(head) == before
+    assert {path for path, _ in files_of(log.snapshot())} == {path for path, _ in before} - {"a"} | {"c"}
+    assert head.files().schema.equals(FILES_SCHEMA)
 
 
 def test_many_commits_are_read_in_chunks(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

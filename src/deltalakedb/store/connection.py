@@ -52,6 +52,10 @@ class Connection(Protocol):
 
     def sql_arrow(self, text: str, **parameters: Any) -> pa.Table: ...
 
+    def sql_large(self, text: str, **parameters: Any) -> pa.Table:
+        """Many rows, by the engine's fastest way, perhaps outside of this transaction: for SQL that pins a version."""
+        ...
+
     def script(self, statements: Sequence[str]) -> None:
         """Run statements of a migration, already in the engine's spelling."""
         ...
@@ -107,7 +111,7 @@ class Store(Protocol):
 
 
 @lru_cache(maxsize=512)
-def _spelled(text: str, dialect: Dialect) -> Statement:
+def spelled(text: str, dialect: Dialect) -> Statement:
     return spell(text, dialect)
 
 
@@ -138,31 +142,34 @@ class Session(ABC):
         return rows[0] if rows else None
 
     def run(self, query: str, **parameters: Any) -> int:
-        return self.execute(_checked(named(query, self.dialect), parameters), parameters)
+        return self.execute(checked(named(query, self.dialect), parameters), parameters)
 
     def run_many(self, query: str, rows: Sequence[Mapping[str, Any]]) -> None:
         if rows:
-            self.execute_many(_checked(named(query, self.dialect), rows[0]), rows)
+            self.execute_many(checked(named(query, self.dialect), rows[0]), rows)
 
     def arrow(self, query: str, **parameters: Any) -> pa.Table:
-        return self.fetch_arrow(_checked(named(query, self.dialect), parameters), parameters)
+        return self.fetch_arrow(checked(named(query, self.dialect), parameters), parameters)
 
     def sql(self, text: str, **parameters: Any) -> list[Row]:
-        return self._rows(_spelled(text, self.dialect), parameters)
+        return self._rows(spelled(text, self.dialect), parameters)
 
     def sql_arrow(self, text: str, **parameters: Any) -> pa.Table:
-        return self.fetch_arrow(_checked(_spelled(text, self.dialect), parameters), parameters)
+        return self.fetch_arrow(checked(spelled(text, self.dialect), parameters), parameters)
+
+    def sql_large(self, text: str, **parameters: Any) -> pa.Table:
+        return self.sql_arrow(text, **parameters)
 
     def script(self, statements: Sequence[str]) -> None:
         for statement in statements:
             self.execute(statement, {})
 
     def _rows(self, statement: Statement, parameters: Mapping[str, Any]) -> list[Row]:
-        names, rows = self.fetch(_checked(statement, parameters), parameters)
+        names, rows = self.fetch(checked(statement, parameters), parameters)
         return [dict(zip(names, row, strict=True)) for row in rows]
 
 
-def _checked(statement: Statement, parameters: Mapping[str, Any]) -> str:
+def checked(statement: Statement, parameters: Mapping[str, Any]) -> str:
     """The text, when exactly its parameters are given: engines disagree about too many and too few."""
     if statement.parameters != parameters.keys():
         wanted, given = sorted(statement.parameters), sorted(parameters)

@@ -15,6 +15,9 @@ from deltalakedb.store.connection import Connection, Row, Store
 from deltalakedb.store.queries import named_queries
 from deltalakedb.store.registry import Head, OpenTable, TableRow, read_head
 
+LARGE_RESULT = 20_000
+"""From so many rows on, an engine's bulk path is worth its set-up."""
+
 
 @dataclass(frozen=True, slots=True)
 class FileTotals:
@@ -75,13 +78,15 @@ class SqlSnapshot:
     def files_table(self, columns: Sequence[str] | None = None) -> pa.Table:
         schema = FILES_SCHEMA if columns is None else pa.schema([FILES_SCHEMA.field(name) for name in columns])
         with self._store.read() as conn:
-            query, parameters = self._files_query(conn)
-            if columns is None:
-                table = conn.arrow(query, **parameters)
-            else:
+            query, num_rows = self._files_query(conn)
+            text = f"select {', '.join(schema.names)} from ({named_queries()[query]}) f"
+            ids = {"table_id": self._table.table_id}
+            if num_rows < LARGE_RESULT:
                 table = conn.sql_arrow(
-                    f"select {', '.join(schema.names)} from ({named_queries()[query]}) f", **parameters
+                    text, **ids, **({} if query == "select_live_files" else {"version": self.version})
                 )
+            else:
+                table = conn.sql_large(text, **ids, version=self.version)
         return table.cast(schema)
 
     def tombstones(self) -> pa.RecordBatchReader:
@@ -99,20 +104,23 @@ class SqlSnapshot:
         assert row is not None
         return FileTotals(**{name: int(value or 0) for name, value in row.items()})
 
-    def _files_query(self, conn: Connection) -> tuple[str, dict[str, int]]:
-        """At the head what is live; before it, whichever side of the history walks over fewer rows."""
+    def _files_query(self, conn: Connection) -> tuple[str, int]:
+        """At the head what is live; before it, whichever side of the history walks over fewer rows. And how many."""
         table_id = self._table.table_id
-        newest = self._head(conn).current_version
-        if newest == self.version:
-            return "select_live_files", {"table_id": table_id}
+        head = self._head(conn)
+        if head.current_version == self.version:
+            # Many rows may be read outside of this transaction: then the version is pinned, as for an older one.
+            query = "select_live_files" if head.num_files < LARGE_RESULT else "select_files_removed_after"
+            return query, head.num_files
         here = conn.one("select_version", table_id=table_id, version=self.version)
-        there = conn.one("select_version", table_id=table_id, version=newest)
+        there = conn.one("select_version", table_id=table_id, version=head.current_version)
         if here is None or there is None:
             raise StoreError(f"table {self._table.full_name}: version {self.version} is no longer in the database")
         added_up_to = here["total_added"]
         removed_after = there["total_added"] - here["total_closed"]
-        query = "select_files_added_up_to" if added_up_to <= removed_after else "select_files_removed_after"
-        return query, {"table_id": table_id, "version": self.version}
+        if added_up_to <= removed_after:
+            return "select_files_added_up_to", added_up_to
+        return "select_files_removed_after", removed_after
 
     def _head(self, conn: Connection) -> Head:
         head = read_head(conn, self._table.table_id)

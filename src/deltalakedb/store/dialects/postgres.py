@@ -20,9 +20,11 @@ from deltalakedb.store.connection import (
     SchemaMode,
     Session,
     UndefinedTableError,
+    checked,
+    spelled,
 )
 from deltalakedb.store.dialects.pool import Pool
-from deltalakedb.store.dialects.postgres_copy import copy_in
+from deltalakedb.store.dialects.postgres_copy import copy_in, copy_out
 from deltalakedb.store.queries import Dialect, spell
 
 SCHEMA = "deltalakedb"
@@ -69,9 +71,10 @@ class PostgresSession(Session):
 
     dialect = DIALECT
 
-    def __init__(self, connection: PgConnection, where: str) -> None:
+    def __init__(self, connection: PgConnection, where: str, address: Mapping[str, Any]) -> None:
         self._connection = connection
         self._where = where
+        self._address = address
 
     def fetch(self, statement: str, parameters: Mapping[str, Any]) -> tuple[list[str], list[tuple[Any, ...]]]:
         try:
@@ -88,6 +91,12 @@ class PostgresSession(Session):
                 return to_arrow(cursor)
         except psycopg.Error as error:
             _raise(error, self._where)
+
+    def sql_large(self, text: str, **parameters: Any) -> pa.Table:
+        statement = checked(spelled(text, self.dialect), parameters)
+        literal = psycopg.ClientCursor(self._connection).mogrify(_text(statement), parameters)
+        table = copy_out(self._address, literal)
+        return self.fetch_arrow(statement, parameters) if table is None else table
 
     def execute(self, statement: str, parameters: Mapping[str, Any]) -> int:
         try:
@@ -183,7 +192,7 @@ class PostgresStore:
     def _session(self, begin: str) -> Iterator[PostgresSession]:
         connection = self._take()
         try:
-            session = PostgresSession(connection, self._where)
+            session = PostgresSession(connection, self._where, self._parameters)
             if begin:
                 session.execute(begin, {})
             yield session

@@ -73,7 +73,7 @@ class SqliteSession(Session):
             names = [column[0] for column in cursor.description or ()]
             rows = cursor.fetchmany(MANY_ROWS)
             if len(rows) == MANY_ROWS:
-                table = fetch_columns(self._connection, statement, names, parameters)
+                table = fetch_columns(self._connection, statement, parameters, names, rows)
                 if table is not None:
                     return table
                 rows += cursor.fetchall()
