@@ -336,6 +336,8 @@ def test_a_session_that_the_server_ended_is_replaced(store: Store, open_again: O
     assert killed["n"].to_pylist() == [2]
     with store.read() as conn:
         assert conn.one("select_catalog") is not None
+    with store.write() as conn:
+        assert conn.one("select_catalog") is not None
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)

@@ -190,11 +190,9 @@ class PostgresStore:
 
     @contextmanager
     def _session(self, begin: str) -> Iterator[PostgresSession]:
-        connection = self._take()
+        connection = self._take(begin)
         try:
             session = PostgresSession(connection, self._where, self._parameters)
-            if begin:
-                session.execute(begin, {})
             yield session
             if begin:
                 session.execute("commit", {})
@@ -203,9 +201,8 @@ class PostgresStore:
 
     def select(self, text: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
         statement = spell(text, replace(DIALECT, schema="")).text if parameters else text.replace("%", "%%")
-        connection = self._take()
+        connection = self._take("begin isolation level repeatable read read only")
         try:
-            connection.execute("begin isolation level repeatable read read only")
             connection.execute(f"set local search_path = {SCHEMA}, public")
             with connection.cursor(binary=True) as cursor:
                 # A cursor is declared for a SELECT and nothing else, and the extended protocol takes one statement.
@@ -228,12 +225,20 @@ class PostgresStore:
         except psycopg.Error:
             connection.close()
 
-    def _take(self) -> PgConnection:
+    def _take(self, begin: str) -> PgConnection:
+        """A connection on which `begin` has run; those whose server has gone meanwhile are replaced."""
         while True:
             connection, used = self._pool.take()
-            if not used or _is_alive(connection):
+            try:
+                if used and not _is_alive(connection):
+                    raise psycopg.OperationalError("the server closed the connection")
+                if begin:
+                    connection.execute(_text(begin))
                 return connection
-            self._pool.give(connection, broken=True)
+            except psycopg.Error as error:
+                self._pool.give(connection, broken=True)
+                if not used:
+                    _raise(error, self._where)
 
     def _give(self, connection: PgConnection) -> None:
         if not connection.closed and connection.info.transaction_status != TransactionStatus.IDLE:
