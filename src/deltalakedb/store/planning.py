@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
 from deltalakedb.exceptions import StoreError
-from deltalakedb.log.atoms import Atom, Column, Predicate, Unknown
+from deltalakedb.log.atoms import Atom, Column, Predicate, Unknown, Within
 from deltalakedb.log.bounds import Bound, BoundsColumn, bounds_columns, compute_bounds_of_batch
 from deltalakedb.log.codec import to_json
 from deltalakedb.log.pruning import may_match
@@ -35,9 +35,9 @@ PLAN_SCHEMA = pa.schema([*FILES_SCHEMA, pa.field("num_records", pa.int64()), pa.
 
 @dataclass(frozen=True, slots=True)
 class PlanStep:
-    """What became of one part of the predicate."""
+    """What became of one condition, in one of the predicate's alternatives."""
 
-    disjunct: int
+    alternative: str
     condition: str
     action: str
     kept: int | None = None
@@ -45,7 +45,8 @@ class PlanStep:
 
     def __str__(self) -> str:
         counts = "" if self.kept is None else f" (alone it keeps {self.kept}, prunes {self.pruned})"
-        return f"{self.condition}: {self.action}{counts}"
+        start = f"{self.alternative}: " if self.alternative else ""
+        return f"{start}{self.condition}: {self.action}{counts}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def plan(
     schema = pa.schema([PLAN_SCHEMA.field(name) for name in names])
     if not predicate.disjuncts:
         total = opened.head.num_files if version is None else _count(conn, opened, version)
-        return PlannedFiles(schema.empty_table(), 0, total, [PlanStep(0, predicate.text, "can never be true")])
+        return PlannedFiles(schema.empty_table(), 0, total, [PlanStep("", predicate.text, "can never be true")])
     if version is not None and version != opened.head.current_version:
         return _plan_older(conn, opened, predicate, version, schema)
     return _HeadPlan(conn, opened, predicate, explain=explain).run(schema)
@@ -110,6 +111,7 @@ class _HeadPlan:
         self._scope = {"table_id": opened.table.table_id, "epoch": opened.head.bounds_epoch}
         self._explain = explain
         self._steps: list[PlanStep] = []
+        self._names = _alternatives(predicate)
         rows = conn.all("select_bounds_columns", table_id=opened.table.table_id) if predicate.columns else []
         self._indexed = {(row["column_path"], row["kind"]): row for row in rows}
         self._conjuncts = [_Conjunct(n, self._index(n, atoms)) for n, atoms in enumerate(predicate.disjuncts)]
@@ -137,11 +139,12 @@ class _HeadPlan:
         items: list[IndexedAtom] = []
         for atom in atoms:
             if isinstance(atom, Unknown):
-                self._steps.append(PlanStep(number, "any file may match", atom.reason))
+                self._steps.append(PlanStep(self._names[number], "not used", atom.reason))
                 continue
             row = self._row_of(atom.column)
             if row is None:
-                self._steps.append(PlanStep(number, str(atom), f"{atom.column.name} has no bounds, nothing is pruned"))
+                why = f"{atom.column.name} has no bounds, nothing is pruned"
+                self._steps.append(PlanStep(self._names[number], str(atom), why))
                 continue
             classes = tuple(json.loads(row["width_classes"]))
             items.append(IndexedAtom(atom, row["column_id"], row["first_file_id"], classes))
@@ -206,9 +209,8 @@ class _HeadPlan:
         where = " and ".join(condition.text for condition in conditions)
         text = f"select c.file_id from ({listed}) c" + (f" where {where}" if where else "")
         for item in conjunct.items:
-            action = "finds the files" if item in finders else "filters what was found"
-            how = f"{action} by the bounds of {item.atom.column.name}"
-            self._steps.append(PlanStep(conjunct.number, str(item.atom), how))
+            action = _describe(item, finds=any(item is finder for finder in finders))
+            self._steps.append(PlanStep(self._names[conjunct.number], str(item.atom), action))
         return Part(text, {name: value for part in [*found, *conditions] for name, value in part.parameters.items()})
 
     def _scope_of(self, text: str) -> dict[str, int]:
@@ -217,6 +219,7 @@ class _HeadPlan:
     # -- why
 
     def _explained(self) -> list[PlanStep]:
+        self._steps.sort(key=lambda step: self._names.index(step.alternative))
         if not self._explain:
             return self._steps
         items = [item for conjunct in self._conjuncts for item in conjunct.items if item.is_probe]
@@ -229,7 +232,20 @@ class _HeadPlan:
     def _with_count(self, step: PlanStep, kept: int | None) -> PlanStep:
         if kept is None:
             return step
-        return PlanStep(step.disjunct, step.condition, step.action, kept, max(self._head.num_files - kept, 0))
+        return replace(step, kept=kept, pruned=max(self._head.num_files - kept, 0))
+
+
+def _alternatives(predicate: Predicate) -> list[str]:
+    total = len(predicate.disjuncts)
+    return [f"alternative {number + 1} of {total}" for number in range(total)] if total > 1 else [""]
+
+
+def _describe(item: IndexedAtom, *, finds: bool) -> str:
+    if finds:
+        return f"finds the files by the bounds of {item.atom.column.name}"
+    if isinstance(item.atom, Within) and item.atom.nan:
+        return "only drops files of nothing but nulls: NaN is above every number, and statistics leave it out"
+    return f"filters what was found by the bounds of {item.atom.column.name}"
 
 
 # ---- older versions: their bounds are gone, their statistics are not
@@ -250,8 +266,8 @@ def _plan_older(
         kept.append(page.select(schema.names).filter(pa.array(keep, pa.bool_())).cast(schema))
     files = pa.concat_tables(kept) if kept else schema.empty_table()
     steps = [
-        PlanStep(number, str(atom), "held against the statistics of each file, as the version is not the newest")
-        for number, atoms in enumerate(predicate.disjuncts)
+        PlanStep(name, str(atom), "held against the statistics of each file, as the version is not the newest")
+        for name, atoms in zip(_alternatives(predicate), predicate.disjuncts, strict=True)
         for atom in atoms
     ]
     return PlannedFiles(files, files.num_rows, total - files.num_rows, steps)
