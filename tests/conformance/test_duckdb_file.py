@@ -17,6 +17,7 @@ _ADVANCE = """
 import sys
 from deltalakedb.store import open_store
 with open_store("duckdb", sys.argv[1]) as store:
+    print("about to write", flush=True)
     for _ in range(int(sys.argv[2])):
         with store.write() as conn:
             expected = conn.one("select_next_table_id")["next_table_id"]
@@ -72,8 +73,10 @@ def test_an_open_read_block_holds_writers_back(path: Path) -> None:
     with open_store("duckdb", str(path)) as store:
         with store.read() as conn:
             writer = advance_elsewhere(path)
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == "about to write\n"
             with pytest.raises(subprocess.TimeoutExpired):
-                writer.wait(timeout=4)
+                writer.wait(timeout=2)
             row = conn.one("select_catalog")
             assert row is not None
             assert row["next_table_id"] == 1
