@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -24,7 +25,7 @@ def main() -> int:
         files=options.files, large_files=options.large_files, huge_files=options.huge_files, commits=options.commits,
         rewrite_files=options.rewrite_files, rounds=options.rounds,
     )  # fmt: skip
-    started = time.perf_counter()
+    started, load = time.perf_counter(), os.getloadavg()[0]
     rows: list[report.Row] = []
     with (
         tempfile.TemporaryDirectory(prefix="bench-", dir=options.folder) as folder,
@@ -36,7 +37,7 @@ def main() -> int:
             rows += ROWS[name](lab)
             print(report.table(rows), file=sys.stderr, flush=True)
     elapsed = time.perf_counter() - started
-    text = report.render(rows, sizes=_describe(sizes), elapsed_seconds=elapsed, postgres=postgres.version)
+    text = report.render(rows, sizes=_describe(sizes), elapsed_seconds=elapsed, postgres=postgres.version, load=load)
     print(text)
     if options.output:
         report.write(options.output, text)

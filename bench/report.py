@@ -80,16 +80,15 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def render(rows: Sequence[Row], *, sizes: str, elapsed_seconds: float, postgres: str) -> str:
+def render(rows: Sequence[Row], *, sizes: str, elapsed_seconds: float, postgres: str, load: float) -> str:
     missed = [row for row in rows if row.verdict == "MISS"]
     judged = [row for row in rows if row.verdict]
     notes = list(dict.fromkeys(row.note for row in rows if row.note))
+    about = [*_machine(), _others(load), f"Postgres {postgres}, stock configuration, unix socket", sizes]
     parts = [
         "# Benchmark results",
         f"`python -m bench {' '.join(sys.argv[1:])}`".replace(" `", "`"),
-        "\n".join(
-            f"- {line}" for line in [*_machine(), f"Postgres {postgres}, stock configuration, unix socket", sizes]
-        ),
+        "\n".join(f"- {line}" for line in about),
         f"{len(judged) - len(missed)} of {len(judged)} bars reached; the run took {elapsed_seconds:,.0f} s. "
         "Times are medians of calls taken in turns with the peers, in one process; trust the ratios.",
         table(rows),
@@ -111,6 +110,11 @@ def _machine() -> list[str]:
         f"{platform.machine()}, Python {platform.python_version()}",
         versions,
     ]
+
+
+def _others(load: float) -> str:
+    """What else ran decides how far milliseconds can be trusted."""
+    return f"load average {load:.1f} before the run" + ("; the machine was busy with other work" if load > 1 else "")
 
 
 def _version(package: str) -> str:

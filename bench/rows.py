@@ -79,7 +79,7 @@ def plan_rows(lab: Lab) -> list[Row]:
             rows.append(_faster(timings, what, engine, engine, "deltalake", bar, PLAN_NOTE))
             rows.append(_faster(timings, what, engine, engine, f"DuckLake {engine}", bar, LAKE_NOTE))
             if keep == 1:
-                rows.append(_faster(timings, what, engine, engine, f"DuckLake {engine} from nothing", None))
+                rows.append(_faster(timings, what, engine, engine, f"DuckLake {engine} from nothing", bar))
     return rows
 
 
