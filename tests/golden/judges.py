@@ -2,12 +2,13 @@
 
 import json
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from tests.golden.state import State, commit_versions, parse_line
 
@@ -28,11 +29,14 @@ def ask_spark(spark: SparkSession, path: Path) -> SparkTable:
     jvm.org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
     log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, str(path))
     nothing = jvm.scala.Option.empty()
-    states = {}
-    for version in versions:
-        snapshot = log.getSnapshotAt(version, nothing, nothing, nothing, False)
-        rows = snapshot.stateDS().toJSON().collect()
-        states[version] = State().apply(parse_line(row) for row in rows)
+    snapshots = {version: log.getSnapshotAt(version, nothing, nothing, nothing, False) for version in versions}
+    frames = [
+        DataFrame(snapshot.stateDS().toDF(), spark).selectExpr(f"{version} as version", "to_json(struct(*)) as action")
+        for version, snapshot in snapshots.items()
+    ]
+    states = {version: State() for version in versions}
+    for row in reduce(DataFrame.union, frames).collect():  # one job for all versions
+        states[row["version"]] = states[row["version"]].apply([parse_line(row["action"])])
     history = spark.sql(f"describe history delta.`{path}`").selectExpr("version", "unix_millis(timestamp) as ms")
     timestamps_ms = {row["version"]: row["ms"] for row in history.collect()}
     return SparkTable(path, states, timestamps_ms, spark.read.format("delta").load(str(path)).count())
