@@ -95,13 +95,14 @@ def history_entry(entry: HistoryEntry) -> dict[str, Any]:
 def readable(files: pa.Table) -> pa.Table:
     """Texts as the log has them. Only those that Arrow cannot hold (lone surrogates) stay escaped."""
     import pyarrow as pa
-    import pyarrow.compute as pc
+
+    from .files.render import may_contain
 
     for name in ("path", "stats", "clustering_provider"):
         if name not in files.column_names:
             continue
         column = files.column(name)
-        if not pc.any(pc.match_substring(column, "\\")).as_py():
+        if not any(may_contain(chunk, b"\\") for chunk in column.chunks):
             continue
         texts = [None if text is None else _unescaped(text) for text in column.to_pylist()]
         files = files.set_column(files.column_names.index(name), name, pa.array(texts, pa.string()))

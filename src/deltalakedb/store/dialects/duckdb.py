@@ -77,7 +77,10 @@ class DuckdbSession(Session):
             )
 
     def has_table(self, name: str) -> bool:
-        _, rows = self.fetch("select 1 from duckdb_tables() where table_name = $name", {"name": name})
+        _, rows = self.fetch(
+            "select 1 from duckdb_tables() where database_name = current_database() and table_name = $name",
+            {"name": name},
+        )
         return bool(rows)
 
     def lock_schema(self) -> None:
@@ -130,7 +133,7 @@ class DuckdbStore:
 
     @contextmanager
     def read(self, *, single: bool = False) -> Iterator[Connection]:
-        with self._reading() as cursor:
+        with _translated(self._where), self._existing().shared(self._busy_timeout_seconds) as cursor:
             session = DuckdbSession(cursor, self._where)
             if not single:
                 session.execute("begin transaction read only", {})
@@ -154,21 +157,15 @@ class DuckdbStore:
         if kinds != [duckdb.StatementType.SELECT]:
             raise StoreError("only one SELECT statement can be run here")
         # The handle is read-only, without access to files or the network, and its configuration is locked.
-        with self._reading() as cursor:
-            return DuckdbSession(cursor, self._where).fetch_arrow(spelled, parameters or {})
+        with _translated(self._where), self._existing().for_users(self._busy_timeout_seconds) as handle:
+            return DuckdbSession(handle, self._where).fetch_arrow(spelled, parameters or {})
 
-    @contextmanager
-    def _reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
+    def _existing(self) -> DuckdbFile:
         file = self._usable()
         if self._may_create and not self.path.exists():
             # A database nobody has written to yet is an empty one, not an error.
             raise UndefinedTableError(f"{self._where} does not exist yet")
-        with _translated(self._where), file.shared(self._busy_timeout_seconds) as handle:
-            cursor = handle.cursor()
-            try:
-                yield cursor
-            finally:
-                cursor.close()
+        return file
 
     def _usable(self) -> DuckdbFile:
         if self._closed:

@@ -1,0 +1,63 @@
+"""The one DuckDB instance of this process that catalog files are attached to for reading."""
+
+import itertools
+import os
+import threading
+from pathlib import Path
+
+import duckdb
+
+Config = dict[str, str | bool | int | float | list[str]]
+CONFIG: Config = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+}
+
+
+class ProcessInstance:
+    """The DuckDB instance that files are attached to; started on first use, never carried through a fork."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._connection: duckdb.DuckDBPyConnection | None = None
+        self._numbers = itertools.count(1)
+        self._attached = 0
+        self._pid = os.getpid()
+        self._inherited: list[duckdb.DuckDBPyConnection] = []  # neither usable nor safe to close in a child
+
+    def attach(self, path: Path) -> str:
+        """Attach a file read-only; the name it has in the instance."""
+        with self._lock:
+            if self._connection is not None and self._pid != os.getpid():
+                self._inherited.append(self._connection)
+                self._connection, self._attached = None, 0
+            if self._connection is None:
+                self._connection, self._pid = duckdb.connect(":memory:", config=CONFIG), os.getpid()
+            name = f"catalog_{next(self._numbers)}"
+            quoted = str(path).replace("'", "''")
+            self._connection.execute(f"attach '{quoted}' as {name} (read_only)")
+            self._attached += 1
+            return name
+
+    def detach(self, name: str) -> None:
+        with self._lock:
+            if self._connection is not None:
+                self._connection.execute(f"detach {name}")
+                self._attached -= 1
+
+    def cursor(self, name: str) -> duckdb.DuckDBPyConnection:
+        """A connection of its own, looking at one of the files."""
+        assert self._connection is not None, "a file is attached"
+        cursor = self._connection.cursor()
+        cursor.execute(f"use {name}")
+        return cursor
+
+    def close_if_idle(self) -> None:
+        with self._lock:
+            if self._connection is not None and not self._attached:
+                self._connection.close()
+                self._connection = None
+
+
+instance = ProcessInstance()
