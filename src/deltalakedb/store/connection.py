@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 import pyarrow as pa
 
 from deltalakedb.exceptions import StoreError
-from deltalakedb.store.queries import Dialect, Statement, named, spell
+from deltalakedb.store.queries import Dialect, Statement, named, named_queries, spell
 
 LIVE = 2**63 - 1
 """`removed_version` while a file is live, `until_ms` while a name is current."""
@@ -54,6 +54,10 @@ class Connection(Protocol):
 
     def sql_large(self, text: str, **parameters: Any) -> pa.Table:
         """Many rows, by the engine's fastest way, perhaps outside of this transaction: for SQL that pins a version."""
+        ...
+
+    def live_files(self, columns: Sequence[str], *, table_id: int, version: int) -> pa.Table:
+        """Columns of all active files of a large table whose head, in this transaction, is `version`."""
         ...
 
     def script(self, statements: Sequence[str]) -> None:
@@ -160,6 +164,11 @@ class Session(ABC):
     def sql_large(self, text: str, **parameters: Any) -> pa.Table:
         return self.sql_arrow(text, **parameters)
 
+    def live_files(self, columns: Sequence[str], *, table_id: int, version: int) -> pa.Table:
+        # The version is pinned because the engine may read the rows outside of this transaction.
+        text = select_columns(columns, "select_files_removed_after")
+        return self.sql_large(text, table_id=table_id, version=version)
+
     def script(self, statements: Sequence[str]) -> None:
         for statement in statements:
             self.execute(statement, {})
@@ -167,6 +176,11 @@ class Session(ABC):
     def _rows(self, statement: Statement, parameters: Mapping[str, Any]) -> list[Row]:
         names, rows = self.fetch(checked(statement, parameters), parameters)
         return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def select_columns(columns: Sequence[str], query: str) -> str:
+    """Some columns of a named query."""
+    return f"select {', '.join(columns)} from ({named_queries()[query]}) f"
 
 
 def checked(statement: Statement, parameters: Mapping[str, Any]) -> str:

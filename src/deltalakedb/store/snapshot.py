@@ -11,8 +11,7 @@ from deltalakedb.log.actions import AppTransaction, DomainMetadata, Metadata, Pr
 from deltalakedb.log.text import to_sql_text
 from deltalakedb.log.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA
 from deltalakedb.store.action_values import to_app_transaction, to_domain_metadata, to_metadata, to_protocol
-from deltalakedb.store.connection import Connection, Row, Store
-from deltalakedb.store.queries import named_queries
+from deltalakedb.store.connection import Connection, Row, Store, select_columns
 from deltalakedb.store.registry import Head, OpenTable, TableRow, read_head
 
 LARGE_RESULT = 20_000
@@ -79,12 +78,15 @@ class SqlSnapshot:
         schema = FILES_SCHEMA if columns is None else pa.schema([FILES_SCHEMA.field(name) for name in columns])
         with self._store.read() as conn:
             query, num_rows = self._files_query(conn)
-            text = f"select {', '.join(schema.names)} from ({named_queries()[query]}) f"
+            text = select_columns(schema.names, query)
             ids = {"table_id": self._table.table_id}
-            if num_rows < LARGE_RESULT:
-                table = conn.sql_arrow(
-                    text, **ids, **({} if query == "select_live_files" else {"version": self.version})
-                )
+            if query == "select_live_files":
+                if num_rows < LARGE_RESULT:
+                    table = conn.sql_arrow(text, **ids)
+                else:
+                    table = conn.live_files(schema.names, **ids, version=self.version)
+            elif num_rows < LARGE_RESULT:
+                table = conn.sql_arrow(text, **ids, version=self.version)
             else:
                 table = conn.sql_large(text, **ids, version=self.version)
         return table.cast(schema)
@@ -109,9 +111,7 @@ class SqlSnapshot:
         table_id = self._table.table_id
         head = self._head(conn)
         if head.current_version == self.version:
-            # Many rows may be read outside of this transaction: then the version is pinned, as for an older one.
-            query = "select_live_files" if head.num_files < LARGE_RESULT else "select_files_removed_after"
-            return query, head.num_files
+            return "select_live_files", head.num_files
         here = conn.one("select_version", table_id=table_id, version=self.version)
         there = conn.one("select_version", table_id=table_id, version=head.current_version)
         if here is None or there is None:

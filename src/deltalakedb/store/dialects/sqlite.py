@@ -18,15 +18,20 @@ from deltalakedb.store.connection import (
     SchemaMode,
     Session,
     UndefinedTableError,
+    select_columns,
+    spelled,
 )
 from deltalakedb.store.dialects.file_kinds import not_a_database
 from deltalakedb.store.dialects.pool import Pool
-from deltalakedb.store.dialects.sqlite_columns import fetch_columns
+from deltalakedb.store.dialects.sqlite_columns import fetch_columns, fetch_pages
 from deltalakedb.store.queries import Dialect, arrow_types
 
 DIALECT = Dialect(name="sqlite", parameter=":%s")
 WAL_TRIES = 200
 SMALLEST_FILE = 512
+PAGE_FILE_IDS = 4096
+"""A page of the list of all files: small enough for its texts to stay in memory that is used again and again."""
+
 MANY_ROWS = 1000
 """Results from this size on are worth a second execution that fetches columns instead of rows."""
 
@@ -80,6 +85,22 @@ class SqliteSession(Session):
         except sqlite3.Error as error:
             _raise(error, self._where)
         return _to_arrow(names, rows)
+
+    def live_files(self, columns: Sequence[str], *, table_id: int, version: int) -> pa.Table:
+        reach = self.one("select_live_file_ids", table_id=table_id)
+        statement = spelled(select_columns(columns, "select_live_files_between"), self.dialect).text
+        if reach is not None and reach["first_file_id"] is not None:
+            pages = [
+                {"table_id": table_id, "first_file_id": first, "last_file_id": first + PAGE_FILE_IDS - 1}
+                for first in range(reach["first_file_id"], reach["last_file_id"] + 1, PAGE_FILE_IDS)
+            ]
+            try:
+                table = fetch_pages(self._connection, statement, pages, columns)
+            except sqlite3.Error as error:
+                _raise(error, self._where)
+            if table is not None:
+                return table
+        return super().live_files(columns, table_id=table_id, version=version)
 
     def execute(self, statement: str, parameters: Mapping[str, Any]) -> int:
         try:

@@ -209,6 +209,18 @@ select path, partition_values, size, modification_time, data_change, stats, tags
        default_row_commit_version, clustering_provider, extra
 from dl_add_files where table_id = :table_id and removed_version = 9223372036854775807;
 
+-- name: select_live_files_between
+-- A page of the active files, for an engine that takes in many of them best in pages.
+select path, partition_values, size, modification_time, data_change, stats, tags, deletion_vector, base_row_id,
+       default_row_commit_version, clustering_provider, extra
+from dl_add_files where table_id = :table_id and removed_version = 9223372036854775807
+  and file_id between :first_file_id and :last_file_id;
+
+-- name: select_live_file_ids
+-- From which to which id active files reach: two steps in an index.
+select (select min(file_id) from dl_add_files where table_id = :table_id and removed_version = 9223372036854775807) as first_file_id,
+       (select max(file_id) from dl_add_files where table_id = :table_id and removed_version = 9223372036854775807) as last_file_id;
+
 -- name: select_files_added_up_to
 -- Query pattern 3, time travel by version, from the side of the rows added up to it: the cheaper one early in a history.
 select path, partition_values, size, modification_time, data_change, stats, tags, deletion_vector, base_row_id,
