@@ -21,7 +21,7 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
 
-demo: setup ## follow a real Delta table from SQLite, in a minute
+demo: setup ## a real Delta table, attached to SQLite, planned, followed and travelled
 	@$(BIN)/python examples/demo.py
 
 test: setup ## the whole suite, on SQLite, DuckDB, Postgres, S3 and Spark
