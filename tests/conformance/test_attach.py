@@ -1,6 +1,9 @@
 """Attaching a table: all of its log is in SQL afterwards, or nothing is."""
 
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -15,6 +18,7 @@ from deltalakedb.store import registry
 from deltalakedb.store.connection import Store
 from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.registry import TableRow
+from tests.conformance.conftest import OpenStore
 from tests.fixtures.handmade import HandmadeTable, add, remove
 
 
@@ -82,6 +86,25 @@ def test_an_interrupted_attach_leaves_nothing_and_can_be_run_again(store: Store,
 
     with pytest.raises(Interrupted):
         attach(store, str(table_path), namespace="default", name="orders", progress=interrupt)
+    with store.read() as conn:
+        assert registry.list_tables(conn) == []
+        for name in ("dl_table_heads", "dl_table_versions", "dl_add_files", "dl_file_bounds", "dl_audit"):
+            assert conn.sql(f"select count(*) as n from {name}")[0]["n"] == 0, name
+    result = attach(store, str(table_path), namespace="default", name="orders")
+    assert live_paths(store, result.table) == expected_paths(table_path, 11)
+
+
+def test_a_process_killed_while_it_attaches_leaves_nothing(
+    open_again: OpenStore, target: str, table_path: Path
+) -> None:
+    script = (
+        "import os, signal, sys, deltalakedb as dl\n"
+        "kill = lambda files: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "dl.connect(sys.argv[1]).attach_table(sys.argv[2], 'orders', progress=kill)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, target, str(table_path)], capture_output=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    store = open_again()
     with store.read() as conn:
         assert registry.list_tables(conn) == []
         for name in ("dl_table_heads", "dl_table_versions", "dl_add_files", "dl_file_bounds", "dl_audit"):

@@ -1,6 +1,8 @@
 """Following a table that others write: commit by commit, twice at once, past clean-up, and never the wrong table."""
 
 import shutil
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -46,6 +48,22 @@ def test_followers_at_the_same_time_take_each_commit_in_once(store: Store, table
     assert {result.to_version for result in results} == {12}
     assert list(SqlTxnLogReader(store, table).versions()) == list(range(13))
     assert live_paths(store, table) == expected_paths(table_path, 12)
+    assert validate(store, table).drift is None
+
+
+def test_processes_that_follow_at_the_same_time_take_each_commit_in_once(
+    store: Store, target: str, table_path: Path
+) -> None:
+    table = attach(store, str(table_path), namespace="default", name="orders").table
+    for number in range(8):
+        write_rows(table_path, 100 + number)
+    script = "import sys, deltalakedb as dl\nwith dl.connect(sys.argv[1]) as cat: print(cat.follow()[0].to_version)"
+    command = [sys.executable, "-c", script, target]
+    followers = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    for follower in followers:
+        printed, errors = follower.communicate(timeout=120)
+        assert (follower.returncode, printed.strip()) == (0, "10"), errors
+    assert list(SqlTxnLogReader(store, table).versions()) == list(range(11))
     assert validate(store, table).drift is None
 
 
