@@ -211,9 +211,19 @@ def test_a_table_by_deltalake_taken_from_its_newest_checkpoint_is_the_same_from_
 
 
 @pytest.mark.parametrize("history", ["full", "latest"])
-def test_validate_finds_no_drift_in_any_golden_table(
+def test_validate_finds_no_drift_in_any_golden_table_by_deltalake(
     store: Store, tables_by_deltalake: dict[str, Path], history: History
 ) -> None:
     for name, path in tables_by_deltalake.items():
         table = attach(store, str(path), namespace="golden", name=name, history=history).table
+        assert validate(store, table).drift is None, name
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("history", ["full", "latest"])
+def test_validate_finds_no_drift_in_any_golden_table_by_spark(
+    store: Store, tables_by_spark: dict[str, SparkTable], history: History
+) -> None:
+    for name, golden in tables_by_spark.items():
+        table = attach(store, str(golden.path), namespace="golden", name=name, history=history).table
         assert validate(store, table).drift is None, name
