@@ -3,6 +3,7 @@
 from hashlib import sha256
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from deltalakedb.log.actions import DeletionVector
 from deltalakedb.log.codec import deletion_vector_from_json
@@ -29,6 +30,11 @@ class RecordCounter:
         physical = count_or_none(value.get("numRecords"))
         return None if physical is None else physical - deleted
 
+    def physical(self, batch: pa.RecordBatch) -> pa.Array:
+        """Rows of each file of a batch of FILES_SCHEMA, deletion vectors apart."""
+        texts = batch.column("stats").to_pylist()
+        return pa.array([None if text is None else self.live(from_sql_text(text), 0) for text in texts], pa.int64())
+
 
 def add_rows(
     batch: pa.RecordBatch,
@@ -37,17 +43,14 @@ def add_rows(
     *,
     first_ordinal: int,
     first_file_id: int,
-    records: RecordCounter,
+    physical_records: pa.Array,
 ) -> pa.Table:
     """Rows of dl_add_files for a batch of FILES_SCHEMA, all live from `version` on."""
     size = batch.num_rows
     vectors = _deletion_vectors(batch)
     dv_ids = [to_sql_text(vector.unique_id) if vector else "" for vector in vectors]
     hashes = _key_hashes(batch.column("path").to_pylist(), dv_ids)
-    counts = [
-        records.live(from_sql_text(stats) if stats else stats, vector.cardinality if vector else 0)
-        for stats, vector in zip(batch.column("stats").to_pylist(), vectors, strict=True)
-    ]
+    deleted = pa.array([vector.cardinality if vector else 0 for vector in vectors], pa.int64())
     return fill_columns(
         batch,
         "dl_add_files",
@@ -58,7 +61,7 @@ def add_rows(
         removed_version=LIVE,
         dv_id=pa.array(dv_ids, pa.string()),
         key_hash=pa.array(hashes, pa.binary()),
-        num_records=pa.array(counts, pa.int64()),
+        num_records=pc.subtract(physical_records, deleted),
     )
 
 

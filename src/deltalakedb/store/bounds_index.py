@@ -8,14 +8,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltalakedb.log.actions import Metadata
-from deltalakedb.log.bounds import BoundsColumn, FileBounds, bounds_columns, compute_bounds
-from deltalakedb.log.text import from_sql_text, to_sql_text
+from deltalakedb.log.bounds import BoundsColumn, FileBounds, bounds_columns, compute_bounds_of_batch
+from deltalakedb.log.text import to_sql_text
 from deltalakedb.log.types import parse_schema
 from deltalakedb.store.connection import LIVE, Connection
 from deltalakedb.store.insert_pipeline import Inserter
 from deltalakedb.store.rows import fill_columns, row_schema
 
-FILES_PER_BATCH = 50_000
 NEW_EPOCH_ABOVE = 10_000
 """Files closed at once above which, when more are closed than left, the rest moves to a new epoch."""
 
@@ -74,24 +73,15 @@ class BoundsIndex:
                 known.is_partition, known.is_changed = column.is_partition, True
                 known.first_file_id = next_file_id
 
-    def insert(
-        self,
-        file_ids: Sequence[int],
-        stats: Sequence[str | None],
-        partition_values: Sequence[str],
-        *,
-        into: Inserter | None = None,
-    ) -> None:
-        """Bounds for files that are now live; statistics and partition values as SQL holds them."""
-        for start in range(0, len(file_ids), FILES_PER_BATCH):
-            part = slice(start, start + FILES_PER_BATCH)
-            raw_stats = (None if text is None else from_sql_text(text) for text in stats[part])
-            parsed = {text: json.loads(text) for text in set(partition_values[part])}
-            values = (parsed[text] for text in partition_values[part])
-            bounds = compute_bounds(self._columns, zip(raw_stats, values, strict=True))
-            rows = self._rows(pa.array(file_ids[part], pa.int64()), bounds)
-            if rows.num_rows:
-                (into or self._conn).insert("dl_file_bounds", rows)
+    def compute(self, files: pa.RecordBatch) -> FileBounds:
+        """Bounds of a batch of files: columns `stats` and `partition_values`, as SQL holds them."""
+        return compute_bounds_of_batch(self._columns, files)
+
+    def insert(self, file_ids: Sequence[int], bounds: FileBounds, *, into: Inserter | None = None) -> None:
+        """Keep the bounds of files that are now live."""
+        rows = self._rows(pa.array(file_ids, pa.int64()), bounds)
+        if rows.num_rows:
+            (into or self._conn).insert("dl_file_bounds", rows)
 
     def _rows(self, file_ids: pa.Array, bounds: FileBounds) -> pa.Table:
         """All files for one column, then all for the next: the order in which indexes and zone maps like them best."""

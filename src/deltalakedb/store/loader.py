@@ -35,6 +35,9 @@ logger = logging.getLogger(__name__)
 FLUSH_ROWS = 20_000
 """Action rows held in memory before they are written."""
 
+INDEXED_FROM = ("stats", "partition_values")
+"""The columns of a file that its bounds are computed from."""
+
 Progress = Callable[[int], None]
 """Called with the number of file actions just taken in."""
 
@@ -272,19 +275,19 @@ class Loader:
 
     def _load_batch(self, batch: pa.RecordBatch, version: int, draft: _VersionDraft, inserts: InsertPipeline) -> None:
         first_id = self._head.next_file_id
+        bounds = None if self._bounds is None else self._bounds.compute(batch)
         table = add_rows(
             batch,
             self._table_id,
             version,
             first_ordinal=draft.num_actions,
             first_file_id=first_id,
-            records=self._records,
+            physical_records=self._records.physical(batch) if bounds is None else bounds.num_records,
         )
         inserts.insert("dl_add_files", table)
-        if self._bounds is not None:
-            ids = range(first_id, first_id + batch.num_rows)
-            stats, values = (table.column(name).to_pylist() for name in ("stats", "partition_values"))
-            self._bounds.insert(ids, stats, values, into=inserts)
+        if self._bounds is not None and bounds is not None:
+            self._bounds.insert(range(first_id, first_id + batch.num_rows), bounds, into=inserts)
+            self._records.num_unreadable += bounds.unreadable_stats
         records = table.column("num_records")
         self._head.next_file_id += batch.num_rows
         self._head.num_files += batch.num_rows
@@ -333,8 +336,10 @@ class Loader:
         live, self._live = sorted(self._live.values()), {}
         if self._bounds is None or not live:
             return
-        columns = (self._rows.adds.column(name) for name in ("file_id", "stats", "partition_values"))
-        self._bounds.insert(*([column[row] for row in live] for column in columns))
+        adds = self._rows.adds
+        files = {name: pa.array([adds.column(name)[row] for row in live], pa.string()) for name in INDEXED_FROM}
+        bounds = self._bounds.compute(pa.RecordBatch.from_pydict(files))
+        self._bounds.insert([adds.column("file_id")[row] for row in live], bounds)
 
     def _write_versions(self) -> None:
         drafts, self._versions = self._versions, []
