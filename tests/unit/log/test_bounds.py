@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from deltalakedb.log.bounds import EMPTY, POINT, RANGE, UNBOUNDED, Bound, BoundsColumn, bounds_columns, compute_bounds
@@ -226,6 +226,7 @@ def test_texts_lie_within_their_bounds_although_writers_cut_them(values: list[st
     )
     if tie == "\x7f" and len(high) > 32:
         values = [value for value in values if value <= spark_max(high, tie)]  # that writer adds it to ASCII only
+        assume(values)
     check_text(bound, values)
 
 
