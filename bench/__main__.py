@@ -18,6 +18,8 @@ from bench.ours import ENGINES
 from bench.postgres import running_postgres
 from bench.rows import DEFAULT_ROWS, ROWS
 
+RESULTS = Path(__file__).with_name("RESULTS.md")
+
 
 def main() -> int:
     options = _options()
@@ -39,8 +41,9 @@ def main() -> int:
     elapsed = time.perf_counter() - started
     text = report.render(rows, sizes=_describe(sizes), elapsed_seconds=elapsed, postgres=postgres.version, load=load)
     print(text)
-    if options.output:
-        report.write(options.output, text)
+    output = options.output or (RESULTS if set(DEFAULT_ROWS) <= set(options.rows) else None)
+    if output and not options.no_output:
+        report.write(output, text)
     return 0
 
 
@@ -65,8 +68,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rewrite-files", type=int, default=defaults.rewrite_files, help="files rewritten ten times")
     parser.add_argument("--rounds", type=int, default=defaults.rounds, help="rounds behind a median")
     parser.add_argument("--folder", type=Path, help="where to generate (default: the system's temporary folder)")
-    parser.add_argument("--output", type=Path, default=Path(__file__).with_name("RESULTS.md"), help="the report")
-    parser.add_argument("--no-output", dest="output", action="store_const", const=None, help="print only")
+    parser.add_argument("--output", type=Path, help=f"the report (default: {RESULTS.name}, when all rows are run)")
+    parser.add_argument("--no-output", action="store_true", help="print only")
     return parser.parse_args()
 
 
