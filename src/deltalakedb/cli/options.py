@@ -61,6 +61,7 @@ def command(app: typer.Typer, name: str, function: Callable[..., None], *, reads
         inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
         for option, annotation in shared.items()
     ]
+    # A function may carry a signature of its own (PEP 362); its type does not know.
     run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *extra])  # type: ignore[attr-defined]
     app.command(name)(run)
 

@@ -137,7 +137,9 @@ class _Layout:
         return kind
 
     def batches(self, group: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        return self._file.iter_batches(BATCH_ROWS, row_groups=[group], columns=list(columns))  # type: ignore[no-any-return]
+        batches: Iterator[pa.RecordBatch]
+        batches = self._file.iter_batches(BATCH_ROWS, row_groups=[group], columns=list(columns))
+        return batches
 
 
 def _some(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

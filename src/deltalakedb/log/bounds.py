@@ -122,7 +122,9 @@ def kind_of(data_type: DataType) -> Kind | None:
         return "number"
     if data_type.name in ("timestamp", "timestamp_ntz"):
         return "timestamp"
-    return {"date": "date", "string": "text"}.get(data_type.name)  # type: ignore[return-value]
+    if data_type.name == "date":
+        return "date"
+    return "text" if data_type.name == "string" else None
 
 
 def bounds_columns(

@@ -107,7 +107,7 @@ class BoundsIndex:
     def remove(self, first_version: int, last_version: int, *, num_closed: int, num_left: int) -> None:
         """Files closed by these versions lose their bounds; after a large removal those left move to a new epoch."""
         if num_closed > NEW_EPOCH_ABOVE and num_closed > num_left:
-            self._start_epoch()
+            self.epoch += 1
             self._conn.run("copy_live_bounds", table_id=self._table_id, epoch=self.epoch)
             self._conn.run("delete_bounds_before_epoch", table_id=self._table_id, epoch=self.epoch)
             return
@@ -121,11 +121,8 @@ class BoundsIndex:
 
     def clear(self) -> None:
         """No file of before is live any more."""
-        self._start_epoch()
-        self._conn.run("delete_bounds_before_epoch", table_id=self._table_id, epoch=self.epoch)
-
-    def _start_epoch(self) -> None:
         self.epoch += 1
+        self._conn.run("delete_bounds_before_epoch", table_id=self._table_id, epoch=self.epoch)
 
     def save(self) -> None:
         """Write what changed of the columns."""
