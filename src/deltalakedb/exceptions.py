@@ -6,9 +6,12 @@ DeltaError
 |   |__ MalformedLogError          truncated JSON, bad UTF-8, two metaData, corrupt checkpoint, escaping path
 |   |__ UnsupportedFeatureError    .features, .table
 |   |__ LogGapError                .missing_version
+|   |__ InvalidCommitError         proposed actions that break the protocol
 |__ CommitFailedError
 |   |__ ConcurrentAppendError, ConcurrentDeleteReadError, ConcurrentDeleteDeleteError,
-|       MetadataChangedError, ProtocolChangedError, ConcurrentTransactionError, ExternalWriterError
+|   |   MetadataChangedError, ProtocolChangedError, ConcurrentTransactionError, ExternalWriterError
+|   |__ NotWritableError           a follower, or a frozen, detaching, detached or dropped table
+|   |__ TableLockedError           another transaction holds the table's intent lock
 |__ StoreError                     driver error in __cause__
 |   |__ StoreBusyError, SchemaVersionError, NotADatabaseError
 |__ MirrorError
@@ -34,12 +37,14 @@ __all__ = [
     "DeltaProtocolError",
     "DriftError",
     "ExternalWriterError",
+    "InvalidCommitError",
     "LogGapError",
     "MalformedLogError",
     "MetadataChangedError",
     "MirrorError",
     "MissingExtraError",
     "NotADatabaseError",
+    "NotWritableError",
     "PredicateError",
     "ProtocolChangedError",
     "SchemaMismatchError",
@@ -47,6 +52,7 @@ __all__ = [
     "StoreBusyError",
     "StoreError",
     "TableExistsError",
+    "TableLockedError",
     "TableNameError",
     "TableNotFoundError",
     "TableReplacedError",
@@ -134,6 +140,10 @@ class LogGapError(DeltaProtocolError):
         super().__init__(f"the log of table {redact(table)} has a gap: version {missing_version} is missing{tail}")
 
 
+class InvalidCommitError(DeltaProtocolError):
+    """Proposed actions that break the protocol, or do not fit the table."""
+
+
 class CommitFailedError(DeltaError):
     """A commit did not happen."""
 
@@ -164,6 +174,14 @@ class ConcurrentTransactionError(CommitFailedError):
 
 class ExternalWriterError(CommitFailedError):
     """Somebody else wrote the version into `_delta_log`."""
+
+
+class NotWritableError(CommitFailedError):
+    """The table's mode or state does not let this catalog write it."""
+
+
+class TableLockedError(CommitFailedError):
+    """Another transaction holds the table's intent lock."""
 
 
 class StoreError(DeltaError):

@@ -22,7 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("store", "files", "data"),
     ("telemetry",),
     ("log",),
-    ("exceptions", "lazy"),
+    ("exceptions", "lazy", "steps"),
 )
 RANK = {name: len(LAYERS) - row for row, names in enumerate(LAYERS) for name in names}
 

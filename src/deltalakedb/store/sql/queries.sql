@@ -422,6 +422,22 @@ where f.table_id = :table_id and f.removed_version = 9223372036854775807;
 -- Bounds of older epochs are dead.
 delete from dl_file_bounds where table_id = :table_id and epoch < :epoch;
 
+-- ---------------------------------------------------------------------------------------------------------------- leases
+
+-- name: take_lease
+-- Claim something until an instant; no row changed means another holder has it. Holding it already makes it longer.
+insert into dl_leases (lease, holder, until_ms) values (:lease, :holder, :until_ms)
+on conflict (lease) do update set holder = excluded.holder, until_ms = excluded.until_ms
+where dl_leases.holder = excluded.holder or dl_leases.until_ms < :now_ms;
+
+-- name: select_lease
+-- Who holds a claim, and until when.
+select lease, holder, until_ms from dl_leases where lease = :lease;
+
+-- name: release_lease
+-- Give a claim back, if it is still ours.
+delete from dl_leases where lease = :lease and holder = :holder;
+
 -- ---------------------------------------------------------------------------------------------------------------- audit
 
 -- name: insert_audit

@@ -276,6 +276,21 @@ create table dl_mirror_status (
     primary key (table_id, version)
 );
 
+-- The newest checkpoint the mirror wrote of a table; its files hold no commit before cleaned_before.
+create table dl_checkpoints (
+    table_id bigint not null primary key,
+    version bigint not null,
+    written_at_ms bigint not null,
+    cleaned_before bigint not null
+);
+
+-- Claims that run out by themselves: `checkpoint:<table_id>` and `cleanup:<table_id>` of the mirror, `intent:<table_id>` of a transaction.
+create table dl_leases (
+    lease text not null primary key,
+    holder text not null,
+    until_ms bigint not null
+);
+
 create table dl_audit (
     audit_id text not null primary key,
     at_ms bigint not null,

@@ -1,0 +1,2 @@
+drop table dl_leases;
+drop table dl_checkpoints;
