@@ -61,8 +61,8 @@ WRITER_FEATURES: Final = (
 # What a commit of ours can keep true. The rest of WRITER_FEATURES asks for work that the write path has to learn first.
 _WRITABLE: Final = frozenset({"appendOnly", "invariants", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
 
-_MAX_READER_VERSION: Final = 3
-_MAX_WRITER_VERSION: Final = 7
+MAX_READER_VERSION: Final = 3
+MAX_WRITER_VERSION: Final = 7
 _HINTS: Final = {
     "catalogManaged": "Another catalog decides about this table: read it through that catalog.",
     "catalogOwned-preview": "Another catalog decides about this table: read it through that catalog.",
@@ -71,22 +71,27 @@ _HINTS: Final = {
 
 def reader_features(protocol: Protocol) -> frozenset[str]:
     """What a reader must understand, legacy versions spelled out."""
-    if protocol.min_reader_version >= _MAX_READER_VERSION:
+    if protocol.min_reader_version >= MAX_READER_VERSION:
         return frozenset(protocol.reader_features or ())
     return frozenset(name for name, since in _LEGACY_READER.items() if since <= protocol.min_reader_version)
 
 
 def writer_features(protocol: Protocol) -> frozenset[str]:
     """What a writer must keep true, legacy versions spelled out."""
-    if protocol.min_writer_version >= _MAX_WRITER_VERSION:
+    if protocol.min_writer_version >= MAX_WRITER_VERSION:
         return frozenset(protocol.writer_features or ())
-    return frozenset(name for name, since in _LEGACY_WRITER.items() if since <= protocol.min_writer_version)
+    return frozenset(legacy_writer_features(protocol.min_writer_version))
+
+
+def legacy_writer_features(version: int) -> tuple[str, ...]:
+    """What a writer version below 7 stands for, always in the same order."""
+    return tuple(name for name, since in _LEGACY_WRITER.items() if since <= version)
 
 
 def check_readable(protocol: Protocol, table: str) -> None:
     """Refuse a table whose protocol asks a reader for more than this code can do."""
     unsupported = set(reader_features(protocol) - READER_FEATURES)
-    if protocol.min_reader_version > _MAX_READER_VERSION:
+    if protocol.min_reader_version > MAX_READER_VERSION:
         unsupported.add(f"reader version {protocol.min_reader_version}")
     _refuse(unsupported, table, "read")
 
@@ -95,7 +100,7 @@ def check_writable(protocol: Protocol, table: str) -> None:
     """Refuse a table whose protocol asks a writer for more than this code can do."""
     check_readable(protocol, table)
     unsupported = set(writer_features(protocol) - _WRITABLE)
-    if protocol.min_writer_version > _MAX_WRITER_VERSION:
+    if protocol.min_writer_version > MAX_WRITER_VERSION:
         unsupported.add(f"writer version {protocol.min_writer_version}")
     _refuse(unsupported, table, "written")
 
