@@ -248,22 +248,19 @@ def _observe(metric: Described, milliseconds: float) -> None:
         line = _line(metric, "")
         line.value += milliseconds
         line.buckets[bisect_left(BUCKETS_MS, milliseconds)] += 1
-    if "opentelemetry.metrics" in sys.modules:
-        _otel_instruments().record(metric, milliseconds, "")
+    _tell_otel(metric, milliseconds, "")
 
 
 def _add(metric: Described, label: str) -> None:
     with _lock:
         _line(metric, label).value += 1
-    if "opentelemetry.metrics" in sys.modules:
-        _otel_instruments().record(metric, 1, label)
+    _tell_otel(metric, 1, label)
 
 
 def _set(metric: Described, label: str, value: float) -> None:
     with _lock:
         _line(metric, label).value = value
-    if "opentelemetry.metrics" in sys.modules:
-        _otel_instruments()
+    _tell_otel(metric, value, label)
 
 
 def _lines(metric: Described) -> list[tuple[str, float, list[int]]]:
@@ -320,24 +317,27 @@ def exposition() -> bytes:
 
 
 class _Instruments:
-    """The same metrics as instruments of the application's meter provider."""
+    """The same metrics as instruments of the application's meter provider; none before it has one."""
 
-    def __init__(self, meter: Any) -> None:
-        self._made: dict[str, Any] = {}
-        for metric in METRICS if meter is not None else ():
+    def __init__(self, provider: Any) -> None:
+        self.provider = provider
+        self._made: dict[str, Callable[..., None]] = {}
+        # Until the application sets a provider up there is a stand-in, of a private class.
+        if type(provider).__name__.startswith("_Proxy"):
+            return
+        meter = provider.get_meter("deltalakedb")
+        for metric in METRICS:
             name = PREFIX + metric.name
             if metric.kind == "histogram":
-                self._made[metric.name] = meter.create_histogram(name, unit="ms", description=metric.help)
+                self._made[metric.name] = meter.create_histogram(name, "ms", metric.help).record
             elif metric.kind == "counter":
-                self._made[metric.name] = meter.create_counter(name, description=metric.help)
+                self._made[metric.name] = meter.create_counter(name, "", metric.help).add
             else:
-                meter.create_observable_gauge(name, callbacks=[_observed(metric)], description=metric.help)
+                meter.create_observable_gauge(name, [_observed(metric)], "", metric.help)
 
     def record(self, metric: Described, value: float, label: str) -> None:
-        instrument = self._made.get(metric.name)
-        if instrument is not None:
-            attributes = {metric.label: label} if metric.label else {}
-            (instrument.record if metric.kind == "histogram" else instrument.add)(value, attributes)
+        if metric.name in self._made:
+            self._made[metric.name](value, {metric.label: label} if metric.label else {})
 
 
 def _observed(metric: Described) -> Callable[[Any], list[Any]]:
@@ -349,20 +349,19 @@ def _observed(metric: Described) -> Callable[[Any], list[Any]]:
     return observe
 
 
-_otel: tuple[Any, _Instruments] | None = None
+_otel: _Instruments | None = None
 
 
-def _otel_instruments() -> _Instruments:
-    """The instruments of the provider that is set up now; with none, some that do nothing."""
+def _tell_otel(metric: Described, value: float, label: str) -> None:
+    """Pass a value on to the application's meters; whoever has set them up has imported their module."""
     global _otel
-    from opentelemetry import metrics
-
+    metrics = sys.modules.get("opentelemetry.metrics")
+    if metrics is None:
+        return
     provider = metrics.get_meter_provider()
-    if _otel is None or _otel[0] is not provider:
-        # Before the application sets a provider up there is a stand-in, whose class is private and starts with _Proxy.
-        is_set_up = not type(provider).__name__.startswith("_Proxy")
-        _otel = (provider, _Instruments(provider.get_meter("deltalakedb") if is_set_up else None))
-    return _otel[1]
+    if _otel is None or _otel.provider is not provider:
+        _otel = _Instruments(provider)
+    _otel.record(metric, value, label)
 
 
 _NO_SPAN: AbstractContextManager[None] = nullcontext()
@@ -370,7 +369,6 @@ _NO_SPAN: AbstractContextManager[None] = nullcontext()
 
 def span(name: str, **attributes: str | int | float | bool) -> AbstractContextManager[None]:
     """A span around a block; nothing at all unless the application has set up an OpenTelemetry tracer."""
-    # Whoever sets up a tracer has imported this module: it need not be looked for on disk.
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None:
         return _NO_SPAN
