@@ -14,7 +14,8 @@ from deltalakedb.lazy import lazy_names
 
 if TYPE_CHECKING:
     from deltalakedb.answers import ColumnStats, Metadata, Plan, ProtocolVersions
-    from deltalakedb.catalog import Catalog, CatalogView, connect
+    from deltalakedb.catalog import Catalog, connect
+    from deltalakedb.catalog_view import CatalogView
     from deltalakedb.log.types import StructType as Schema
     from deltalakedb.table import DeltaTable
 
@@ -43,7 +44,7 @@ __getattr__ = lazy_names(
     __name__,
     {
         "Catalog": "deltalakedb.catalog",
-        "CatalogView": "deltalakedb.catalog",
+        "CatalogView": "deltalakedb.catalog_view",
         "connect": "deltalakedb.catalog",
         "DeltaTable": "deltalakedb.table",
         "ColumnStats": "deltalakedb.answers",

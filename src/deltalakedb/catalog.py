@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
+from .catalog_view import CatalogView, resolve_instant
 from .config import Config, load_config
-from .exceptions import ConfigError, DeltaError, TableNotFoundError, redact
-from .instants import Instant, to_epoch_ms, to_iso
-from .names import TableName, name_key, parse_namespace, parse_table_name
+from .exceptions import ConfigError, DeltaError, redact
+from .instants import Instant, to_epoch_ms
+from .names import parse_table_name
+from .registered import TableInfo, require_table, table_info, within
+from .storage_options import as_properties, options_of
 from .store import Connection, SchemaMode, Store, open_store, registry
 from .store.registry import TableRow
 from .uri import CatalogUri, parse_catalog_uri
@@ -26,10 +29,6 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int], None]
 
-# Of the storage options given to attach, only these are remembered: they say where, never who.
-_KEPT_OPTIONS = frozenset({"region", "default_region", "endpoint", "endpoint_url", "allow_http", "account_name"})
-_OPTION_PREFIXES = ("aws_", "google_", "azure_storage_", "azure_")
-_OPTIONS_PROPERTY = "storage_options"
 _LONGEST_WAIT_MS = 1_000
 
 
@@ -59,26 +58,6 @@ def open_catalog_store(address: CatalogUri, settings: Config, *, schema: SchemaM
         max_connections=settings.sql_max_connections,
         busy_timeout_seconds=settings.sql_busy_timeout,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class TableInfo:
-    """A table as the registry lists it, with the head's counters; None where nothing was committed yet."""
-
-    namespace: str
-    name: str
-    location: str
-    mode: str
-    state: str
-    version: int | None
-    committed_at_ms: int | None
-    num_files: int | None
-    num_records: int | None
-    size_bytes: int | None
-
-    @property
-    def full_name(self) -> str:
-        return f"{self.namespace}.{self.name}"
 
 
 class Catalog:
@@ -115,13 +94,13 @@ class Catalog:
         """The full names of all tables, or of those in one namespace and the namespaces inside it."""
         with self.store.read(single=True) as conn:
             rows = registry.list_tables(conn)
-        return [row.full_name for row in _within(rows, namespace)]
+        return [row.full_name for row in within(rows, namespace)]
 
     def table_infos(self, namespace: str | None = None) -> list[TableInfo]:
         """What the registry and the heads know of each table; no table is opened."""
         with self.store.read() as conn:
             rows, heads = registry.list_tables(conn), registry.list_heads(conn)
-        return [_table_info(row, heads.get(row.table_id)) for row in _within(rows, namespace)]
+        return [table_info(row, heads.get(row.table_id)) for row in within(rows, namespace)]
 
     def namespaces(self) -> list[str]:
         with self.store.read(single=True) as conn:
@@ -178,7 +157,6 @@ class Catalog:
         if history not in ("full", "latest"):
             raise ConfigError(f"history is full or latest, not {history!r}")
         target = parse_table_name(name)
-        kept = _options_to_keep(storage_options)
         attach(
             self.store,
             os.fspath(path),
@@ -186,7 +164,7 @@ class Catalog:
             name=target.name,
             history=history,
             storage_options=storage_options,
-            properties={_OPTIONS_PROPERTY: kept} if kept else {},
+            properties=as_properties(storage_options),
             progress=progress,
             actor=self.actor,
             origin=self._origin,
@@ -222,7 +200,7 @@ class Catalog:
                 if name is not None:
                     raise DeltaError(f"{row.full_name} is {row.mode}: only a follower takes in commits from its files")
                 continue
-            options = self.storage_options_of(row, storage_options)
+            options = options_of(row, storage_options)
             try:
                 results.append(
                     follow(
@@ -253,14 +231,7 @@ class Catalog:
 
         with self.store.read() as conn:
             row = require_table(conn, parse_table_name(name))
-        return validate(
-            self.store, row, storage_options=self.storage_options_of(row, storage_options), progress=progress
-        )
-
-    @staticmethod
-    def storage_options_of(table: TableRow, given: Mapping[str, str] | None) -> dict[str, str] | None:
-        """What was remembered when the table was attached, overridden by what is given now."""
-        return {**table.properties.get(_OPTIONS_PROPERTY, {}), **(given or {})} or None
+        return validate(self.store, row, storage_options=options_of(row, storage_options), progress=progress)
 
     # -- who did what, when
 
@@ -308,7 +279,7 @@ class Catalog:
     def at(self, instant: Instant) -> CatalogView:
         """The whole catalog as it was at one instant: a datetime, epoch milliseconds or a transaction id."""
         with self.store.read() as conn:
-            at_ms, now_ms = _resolve_instant(conn, instant), conn.now_ms()
+            at_ms, now_ms = resolve_instant(conn, instant), conn.now_ms()
         if at_ms - now_ms > _LONGEST_WAIT_MS:
             raise DeltaError(f"{instant} lies in the future: what the catalog will be then is not known yet")
         if at_ms >= now_ms:
@@ -328,53 +299,6 @@ class Catalog:
         )
 
 
-class CatalogView:
-    """The catalog at one instant, read only: names as they were, each table at the version it had."""
-
-    def __init__(self, catalog: Catalog, at_ms: int) -> None:
-        self.at_ms = at_ms
-        self._catalog = catalog
-
-    def __repr__(self) -> str:
-        return f"CatalogView({str(self._catalog.uri)!r}, at_ms={self.at_ms})"
-
-    def tables(self, namespace: str | None = None) -> list[str]:
-        with self._catalog.store.read(single=True) as conn:
-            rows = registry.list_tables(conn, self.at_ms)
-        return [row.full_name for row in _within(rows, namespace)]
-
-    def namespaces(self) -> list[str]:
-        with self._catalog.store.read(single=True) as conn:
-            rows = registry.list_namespaces(conn)
-        return [row.namespace for row in rows if row.created_at_ms <= self.at_ms]
-
-    def table(self, name: str) -> DeltaTable:
-        """The table that had this name then, at the version it had then."""
-        from .table import DeltaTable
-
-        return DeltaTable.from_view(self._catalog, name, self.at_ms)
-
-
-def require_table(conn: Connection, name: TableName, *, at_ms: int | None = None) -> TableRow:
-    """The registered table of a name; an error that names the nearest one when there is none."""
-    row = registry.resolve_table(conn, name.namespace, name.name, at_ms=at_ms)
-    if row is None:
-        raise no_such_table(conn, name, at_ms=at_ms)
-    return row
-
-
-def no_such_table(conn: Connection, name: TableName, *, at_ms: int | None = None) -> TableNotFoundError:
-    import difflib
-
-    known = {row.full_name.casefold(): row.full_name for row in registry.list_tables(conn, at_ms)}
-    near = difflib.get_close_matches(str(name).casefold(), known, n=1)
-    hint = f"did you mean {known[near[0]]}?" if near else "`dl tables` lists those that exist"
-    when = "" if at_ms is None else f" at {to_iso(at_ms)}"
-    return TableNotFoundError(
-        f"there was no table {name}{when}; {hint}" if when else f"there is no table {name}; {hint}"
-    )
-
-
 def _os_user() -> str:
     import getpass
 
@@ -382,50 +306,3 @@ def _os_user() -> str:
         return getpass.getuser()
     except (OSError, KeyError):  # no name for this user id, as in many containers
         return f"uid {os.getuid()}" if hasattr(os, "getuid") else "unknown"
-
-
-def _resolve_instant(conn: Connection, instant: Instant) -> int:
-    if isinstance(instant, str):
-        committed_ms = registry.transaction_ms(conn, instant)
-        if committed_ms is not None:
-            return committed_ms
-        try:
-            return to_epoch_ms(instant)
-        except ValueError:
-            raise DeltaError(f"{instant!r} is neither a transaction id of this catalog nor an ISO 8601 time") from None
-    return to_epoch_ms(instant)
-
-
-def _within(rows: list[TableRow], namespace: str | None) -> list[TableRow]:
-    if namespace is None:
-        return rows
-    key = name_key(parse_namespace(namespace))
-    return [row for row in rows if f"{name_key(row.namespace)}.".startswith(f"{key}.")]
-
-
-def _table_info(row: TableRow, head: registry.Head | None) -> TableInfo:
-    known = head is not None and head.files_without_records == 0
-    return TableInfo(
-        namespace=row.namespace,
-        name=row.name,
-        location=row.location,
-        mode=row.mode,
-        state=row.state,
-        version=head.current_version if head else None,
-        committed_at_ms=head.last_commit_ms if head else None,
-        num_files=head.num_files if head else None,
-        num_records=head.num_records if head and known else None,
-        size_bytes=head.size_bytes if head else None,
-    )
-
-
-def _options_to_keep(options: Mapping[str, str] | None) -> dict[str, str]:
-    kept = {}
-    for key, value in (options or {}).items():
-        plain = key.lower()
-        for prefix in _OPTION_PREFIXES:
-            plain = plain.removeprefix(prefix)
-        # An endpoint may be written with a user and a password in it.
-        if plain in _KEPT_OPTIONS and redact(str(value)) == str(value) and "@" not in str(value):
-            kept[key] = str(value)
-    return kept

@@ -11,12 +11,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from .answers import ColumnStats, Metadata, Plan, ProtocolVersions, history_entry, readable
-from .catalog import Catalog, connect, no_such_table, require_table
+from .catalog import Catalog, connect
 from .exceptions import CatalogUriError, ConfigError, DeltaError, TableNotFoundError
 from .instants import Instant, to_epoch_ms
 from .log import paths
 from .log.types import StructType, parse_schema
 from .names import TableName, parse_table_name
+from .registered import no_such_table, require_table
 from .store import Connection, registry
 from .store.reader import Difference, LineageEntry, SqlTxnLogReader
 from .store.snapshot import FileTotals, SqlSnapshot

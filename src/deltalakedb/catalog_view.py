@@ -1,0 +1,53 @@
+"""CatalogView: the whole catalog as it was at one instant, read only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .exceptions import DeltaError
+from .instants import Instant, to_epoch_ms
+from .registered import within
+from .store import Connection, registry
+
+if TYPE_CHECKING:
+    from .catalog import Catalog
+    from .table import DeltaTable
+
+
+class CatalogView:
+    """The catalog at one instant, read only: names as they were, each table at the version it had."""
+
+    def __init__(self, catalog: Catalog, at_ms: int) -> None:
+        self.at_ms = at_ms
+        self._catalog = catalog
+
+    def __repr__(self) -> str:
+        return f"CatalogView({str(self._catalog.uri)!r}, at_ms={self.at_ms})"
+
+    def tables(self, namespace: str | None = None) -> list[str]:
+        with self._catalog.store.read(single=True) as conn:
+            rows = registry.list_tables(conn, self.at_ms)
+        return [row.full_name for row in within(rows, namespace)]
+
+    def namespaces(self) -> list[str]:
+        with self._catalog.store.read(single=True) as conn:
+            rows = registry.list_namespaces(conn)
+        return [row.namespace for row in rows if row.created_at_ms <= self.at_ms]
+
+    def table(self, name: str) -> DeltaTable:
+        """The table that had this name then, at the version it had then."""
+        from .table import DeltaTable
+
+        return DeltaTable.from_view(self._catalog, name, self.at_ms)
+
+
+def resolve_instant(conn: Connection, instant: Instant) -> int:
+    if isinstance(instant, str):
+        committed_ms = registry.transaction_ms(conn, instant)
+        if committed_ms is not None:
+            return committed_ms
+        try:
+            return to_epoch_ms(instant)
+        except ValueError:
+            raise DeltaError(f"{instant!r} is neither a transaction id of this catalog nor an ISO 8601 time") from None
+    return to_epoch_ms(instant)

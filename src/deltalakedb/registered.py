@@ -1,0 +1,74 @@
+"""What the registry lists: tables with their counters, by namespace, and errors that name the nearest table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .exceptions import TableNotFoundError
+from .instants import to_iso
+from .names import TableName, name_key, parse_namespace
+from .store import Connection, registry
+from .store.registry import TableRow
+
+
+@dataclass(frozen=True, slots=True)
+class TableInfo:
+    """A table as the registry lists it, with the head's counters; None where nothing was committed yet."""
+
+    namespace: str
+    name: str
+    location: str
+    mode: str
+    state: str
+    version: int | None
+    committed_at_ms: int | None
+    num_files: int | None
+    num_records: int | None
+    size_bytes: int | None
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.namespace}.{self.name}"
+
+
+def require_table(conn: Connection, name: TableName, *, at_ms: int | None = None) -> TableRow:
+    """The registered table of a name; an error that names the nearest one when there is none."""
+    row = registry.resolve_table(conn, name.namespace, name.name, at_ms=at_ms)
+    if row is None:
+        raise no_such_table(conn, name, at_ms=at_ms)
+    return row
+
+
+def no_such_table(conn: Connection, name: TableName, *, at_ms: int | None = None) -> TableNotFoundError:
+    import difflib
+
+    known = {row.full_name.casefold(): row.full_name for row in registry.list_tables(conn, at_ms)}
+    near = difflib.get_close_matches(str(name).casefold(), known, n=1)
+    hint = f"did you mean {known[near[0]]}?" if near else "`dl tables` lists those that exist"
+    when = "" if at_ms is None else f" at {to_iso(at_ms)}"
+    return TableNotFoundError(
+        f"there was no table {name}{when}; {hint}" if when else f"there is no table {name}; {hint}"
+    )
+
+
+def within(rows: list[TableRow], namespace: str | None) -> list[TableRow]:
+    if namespace is None:
+        return rows
+    key = name_key(parse_namespace(namespace))
+    return [row for row in rows if f"{name_key(row.namespace)}.".startswith(f"{key}.")]
+
+
+def table_info(row: TableRow, head: registry.Head | None) -> TableInfo:
+    known = head is not None and head.files_without_records == 0
+    return TableInfo(
+        namespace=row.namespace,
+        name=row.name,
+        location=row.location,
+        mode=row.mode,
+        state=row.state,
+        version=head.current_version if head else None,
+        committed_at_ms=head.last_commit_ms if head else None,
+        num_files=head.num_files if head else None,
+        num_records=head.num_records if head and known else None,
+        size_bytes=head.size_bytes if head else None,
+    )
