@@ -64,6 +64,9 @@ class Config:
     mirror_mode: MirrorMode = "inline"
     mirror_checkpoint_interval: int = 10
     mirror_retry_backoff: float = 1.0
+    mirror_inline_timeout: float = 5.0
+    mirror_alert_after: float = 60.0
+    mirror_alert_command: str | None = None
     sql_schema: SqlSchema = "create_if_missing"
     sql_max_connections: int = 4
     sql_busy_timeout: float = 30.0
@@ -83,6 +86,9 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
     "mirror.mode": _choice("inline", "background", "off"),
     "mirror.checkpoint_interval": _integer(1),
     "mirror.retry_backoff": _seconds,
+    "mirror.inline_timeout": _seconds,
+    "mirror.alert_after": _seconds,
+    "mirror.alert_command": _text,
     "sql.schema": _choice("create_if_missing", "error"),
     "sql.max_connections": _integer(1),
     "sql.busy_timeout": _seconds,
