@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 _SECRET = re.compile(r"(?i)key|secret|token|password|sas|credential|service_account")
 _UNKNOWN_KEY = re.compile(r"Configuration key: '([^']*)'")
-# Options of `deltalake` that concern its writers or its own client; they mean nothing to a reader.
+# Options of `deltalake` that concern its writers or its own client; they mean nothing here.
 _WRITER_OPTIONS = re.compile(
     r"(?i)(aws_s3_|delta_|dynamo|mount_|allow_unsafe|object_store_|max_retries|retry_timeout|backoff|copy_if)"
 )
@@ -53,15 +53,29 @@ class Credentials:
         return redact(text)
 
 
-def open_object_store(location: Location, options: Mapping[str, str], credentials: Credentials) -> Any:
-    """The obstore store that holds the location: a bucket or a container."""
+def open_object_store(
+    location: Location,
+    options: Mapping[str, str],
+    credentials: Credentials,
+    *,
+    retry: bool = True,
+    timeout_seconds: float | None = None,
+) -> Any:
+    """The obstore store that holds the location: a bucket or a container.
+
+    A caller that has to know the outcome of each single request retries by itself (`retry=False`). `timeout_seconds`
+    is for one request; an option `timeout` of the user's own comes first.
+    """
     if location.scheme == "memory":
         return _memory_stores.setdefault(location.bucket, MemoryStore())
     config = {key: _text(value) for key, value in options.items() if not _WRITER_OPTIONS.match(key)}
+    if timeout_seconds is not None and not any(key.lower() == "timeout" for key in config):
+        config["timeout"] = f"{round(timeout_seconds * 1000)}ms"
+    retries: RetryConfig = _RETRIES if retry else {"max_retries": 0}
     # Each pass drops one key that this kind of store does not know.
     for _ in range(len(config) + 1):
         try:
-            return _build(location, config)
+            return _build(location, config, retries)
         except UnknownConfigurationKeyError as error:
             unknown = _UNKNOWN_KEY.search(str(error))
             dropped = [key for key in config if unknown and key.lower() == unknown[1].lower()]
@@ -79,14 +93,14 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _build(location: Location, config: Mapping[str, str]) -> Any:
+def _build(location: Location, config: Mapping[str, str], retries: RetryConfig) -> Any:
     arguments: Any = dict(config)
     if location.scheme == "s3":
-        return S3Store(location.bucket, config=arguments, retry_config=_RETRIES)
+        return S3Store(location.bucket, config=arguments, retry_config=retries)
     if location.scheme == "gs":
-        return GCSStore(location.bucket, config=arguments, retry_config=_RETRIES)
+        return GCSStore(location.bucket, config=arguments, retry_config=retries)
     if location.account and not any(key.lower() in ("account_name", "azure_storage_account_name") for key in arguments):
         arguments["account_name"] = location.account
     if location.host.endswith(".fabric.microsoft.com"):
         arguments.setdefault("use_fabric_endpoint", "true")
-    return AzureStore(location.bucket, config=arguments, retry_config=_RETRIES)
+    return AzureStore(location.bucket, config=arguments, retry_config=retries)

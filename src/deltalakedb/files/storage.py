@@ -184,7 +184,7 @@ class ObjectStorage:
 
     def modified_ms(self, path: str) -> int:
         try:
-            return _epoch_ms(self._store.head(self._key(path)))
+            return epoch_ms(self._store.head(self._key(path)))
         except (NotFoundError, FileNotFoundError):
             raise FileNotFoundError(path) from None
         except BaseError as error:
@@ -199,7 +199,7 @@ class ObjectStorage:
             raise self._failure("read", path, error) from None
         size = result.meta["size"]
         chunks = iter([bytes(result.bytes())]) if size <= CHUNK_BYTES else self._ranges(path, size)
-        return OpenFile(size, _epoch_ms(result.meta), chunks)
+        return OpenFile(size, epoch_ms(result.meta), chunks)
 
     def open_many(self, paths: Iterable[str]) -> Iterator[OpenFile]:
         # Requests to an object store take tens of milliseconds, so a window of them is kept in flight; each fetches
@@ -250,5 +250,5 @@ def _read_chunks(file: BinaryIO) -> Iterator[bytes]:
             yield chunk
 
 
-def _epoch_ms(meta: Mapping[str, Any]) -> int:
+def epoch_ms(meta: Mapping[str, Any]) -> int:
     return int((meta["last_modified"] - _EPOCH) // _MILLISECOND)

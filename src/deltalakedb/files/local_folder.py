@@ -1,0 +1,224 @@
+"""Writes a `_delta_log` on local disk with the operating system's own calls: whole files, made durable, in one step."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import BinaryIO
+
+from deltalakedb.exceptions import MirrorError
+from deltalakedb.files.listing import LOG_FOLDER
+from deltalakedb.files.location import Location
+from deltalakedb.files.put import PUT_TIMEOUT_SECONDS, Failures, LogFile, PutResult
+from deltalakedb.steps import reached
+
+TEMPORARY_SUFFIX = ".deltalakedb.tmp"
+_NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+_ADVICE = {
+    errno.ENOSPC: "make room on the disk; what is committed in SQL is mirrored again by `dl mirror run`",
+    errno.EDQUOT: "make room on the disk; what is committed in SQL is mirrored again by `dl mirror run`",
+    errno.EROFS: "the disk is mounted read-only",
+    errno.EACCES: "give this user the right to write there",
+}
+_counter = itertools.count()
+
+
+class LocalFolder:
+    """The log of a table on a local or mounted disk."""
+
+    def __init__(self, location: Location, *, table: str) -> None:
+        self.location = f"{location.uri}/{LOG_FOLDER}"
+        self._folder = f"{location.path}/{LOG_FOLDER}"
+        self._failures = Failures(table, self.location)
+
+    def __repr__(self) -> str:
+        return f"LocalFolder({self.location!r})"
+
+    def put(
+        self,
+        name: str,
+        data: bytes,
+        *,
+        modified_ms: int | None = None,
+        timeout_seconds: float = PUT_TIMEOUT_SECONDS,  # noqa: ARG002 a disk has no time-outs
+        step: str = "",
+    ) -> PutResult:
+        try:
+            if os.path.lexists(self._at(name)):
+                return self._exists()
+            temporary = self._write_temporary(name, data, modified_ms)
+            try:
+                if step:
+                    reached(f"{step}_temp")
+                # Unlike rename(2), link(2) fails when the name is taken: this is what decides between two writers.
+                os.link(temporary, self._at(name))
+                if step:
+                    reached(f"{step}_linked")
+            except FileExistsError:
+                return self._exists()
+            except OSError as error:
+                if error.errno in _NO_HARD_LINKS:
+                    reason = "this file system has no hard links, so nothing can be put there safely"
+                    raise self._failures.error("write", name, reason, "keep the table elsewhere") from error
+                raise
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(temporary)
+            _sync_folder(self._folder)
+        except OSError as error:
+            raise self._failure("write", name, error) from error
+        return "written"
+
+    def replace(self, name: str, data: bytes) -> None:
+        with self.upload(name) as file:
+            file.write(data)
+
+    @contextmanager
+    def upload(self, name: str) -> Iterator[BinaryIO]:
+        try:
+            temporary, descriptor = self._open_temporary(name)
+        except OSError as error:
+            raise self._failure("write", name, error) from error
+        try:
+            with open(descriptor, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(descriptor)
+            os.rename(temporary, self._at(name))
+            _sync_folder(self._folder)
+        except BaseException as error:
+            with suppress(OSError):
+                os.unlink(temporary)
+            if isinstance(error, OSError):
+                raise self._failure("write", name, error) from error
+            raise
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            with open(self._at(name), "rb", buffering=0) as file:
+                return file.readall()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise self._failure("read", name, error) from error
+
+    def modified_ms(self, name: str) -> int | None:
+        try:
+            return os.stat(self._at(name)).st_mtime_ns // 1_000_000
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise self._failure("read", name, error) from error
+
+    def list(self) -> Iterator[LogFile]:
+        try:
+            with os.scandir(self._folder) as entries:
+                for entry in entries:
+                    with suppress(FileNotFoundError):
+                        stat = entry.stat()
+                        if entry.is_file():
+                            yield LogFile(entry.name, stat.st_mtime_ns // 1_000_000, stat.st_size)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise self._failure("list", "", error) from error
+
+    def delete(self, names: Sequence[str]) -> None:
+        for name in names:
+            try:
+                os.unlink(self._at(name))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise self._failure("delete", name, error) from error
+
+    def sweep(self, before_ms: int) -> tuple[str, ...]:
+        left = [file.name for file in self.list() if _is_temporary(file.name) and file.modified_ms < before_ms]
+        # A temporary file of a commit carries the commit's own time, so only the time of its creation tells its age.
+        old = [name for name in left if self._changed_ms(name) < before_ms]
+        self.delete(old)
+        return tuple(sorted(old))
+
+    def _changed_ms(self, name: str) -> int:
+        try:
+            return os.stat(self._at(name)).st_ctime_ns // 1_000_000
+        except OSError:
+            return time.time_ns() // 1_000_000
+
+    def _at(self, name: str) -> str:
+        return f"{self._folder}/{name}"
+
+    def _exists(self) -> PutResult:
+        # Whoever linked it may not have made the name durable yet; the caller relies on it from now on.
+        _sync_folder(self._folder)
+        return "exists"
+
+    def _write_temporary(self, name: str, data: bytes, modified_ms: int | None) -> str:
+        temporary, descriptor = self._open_temporary(name)
+        try:
+            try:
+                _write_all(descriptor, data)
+                if modified_ms is not None:
+                    os.utime(descriptor, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
+        return temporary
+
+    def _open_temporary(self, name: str) -> tuple[str, int]:
+        """A new hidden file beside its target: every reader of logs passes over names that begin with a dot."""
+        temporary = self._at(f".{name}.{os.getpid()}.{next(_counter)}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}")
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_CLOEXEC", 0)
+
+        def create() -> int:
+            return os.open(temporary, flags, 0o666)
+
+        return temporary, self._in_folder(create)
+
+    def _in_folder(self, create: Callable[[], int]) -> int:
+        try:
+            return create()
+        except FileNotFoundError:
+            _make_folders(self._folder)
+            return create()
+
+    def _failure(self, verb: str, name: str, error: OSError) -> MirrorError:
+        return self._failures.error(verb, name, error.strerror or str(error), _ADVICE.get(error.errno or 0, ""))
+
+
+def _is_temporary(name: str) -> bool:
+    return name.startswith(".") and name.endswith(TEMPORARY_SUFFIX)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    written = os.write(descriptor, data)
+    if written < len(data):
+        view = memoryview(data)
+        while written < len(data):
+            written += os.write(descriptor, view[written:])
+
+
+def _make_folders(folder: str) -> None:
+    """Create a folder and those above it, each made durable in its parent."""
+    parent = os.path.dirname(folder)
+    if not os.path.isdir(parent):
+        _make_folders(parent)
+    with suppress(FileExistsError):
+        os.mkdir(folder)
+    _sync_folder(parent)
+
+
+def _sync_folder(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0))
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

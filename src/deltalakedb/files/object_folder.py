@@ -1,0 +1,181 @@
+"""Writes a `_delta_log` in S3, GCS, Azure or memory: put-if-absent, with the outcome of every put known for certain."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, BinaryIO, TypeVar
+
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    InvalidPathError,
+    NotFoundError,
+    NotSupportedError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+)
+
+from deltalakedb.exceptions import MirrorError
+from deltalakedb.files.listing import LOG_FOLDER
+from deltalakedb.files.location import Location
+from deltalakedb.files.options import Credentials, open_object_store
+from deltalakedb.files.put import PUT_TIMEOUT_SECONDS, Failures, LogFile, PutResult
+from deltalakedb.files.storage import epoch_ms
+from deltalakedb.steps import reached
+
+_T = TypeVar("_T")
+_ATTEMPTS = 8
+_FIRST_PAUSE_SECONDS = 0.05
+_LONGEST_PAUSE_SECONDS = 4.0
+# For one request about a small file; a user's own option `timeout` comes first.
+_REQUEST_SECONDS = 10.0
+# Asking again would bring the same answer.
+_FINAL = (PermissionDeniedError, UnauthenticatedError, NotFoundError, InvalidPathError, NotSupportedError)
+_PART_BYTES = 8 * 1024 * 1024
+_PARTS_IN_FLIGHT = 4
+_DELETE_BATCH = 500
+
+
+class ObjectFolder:
+    """The log of a table in an object store."""
+
+    def __init__(self, location: Location, options: Mapping[str, str], *, table: str) -> None:
+        self.location = f"{location.uri}/{LOG_FOLDER}"
+        self._prefix = f"{location.path}/{LOG_FOLDER}".strip("/")
+        self._credentials = Credentials.of(options)
+        # obstore's own retries would hide whether an earlier attempt may have succeeded.
+        self._single: Any = open_object_store(
+            location, options, self._credentials, retry=False, timeout_seconds=_REQUEST_SECONDS
+        )
+        self._store: Any = open_object_store(location, options, self._credentials)
+        self._failures = Failures(table, self.location)
+
+    def __repr__(self) -> str:
+        return f"ObjectFolder({self.location!r})"
+
+    def put(
+        self,
+        name: str,
+        data: bytes,
+        *,
+        modified_ms: int | None = None,  # noqa: ARG002 an object's time is when it was put
+        timeout_seconds: float = PUT_TIMEOUT_SECONDS,
+        step: str = "",
+    ) -> PutResult:
+        uncertain = False  # whether an attempt that failed may have written the object after all
+
+        def attempt() -> PutResult | None:
+            nonlocal uncertain
+            try:
+                self._single.put(self._key(name), data, mode="create", use_multipart=False)
+            except (AlreadyExistsError, PreconditionError):
+                # 412 and 409 arrive as the same error. S3's 409 says only that another put was under way.
+                there = self._get(name)
+                if there is None:
+                    return None
+                return "written" if uncertain and there == data else "exists"
+            except _FINAL:
+                raise
+            except BaseError:
+                uncertain = True
+                raise
+            return "written"
+
+        result: PutResult = self._retry("write", name, attempt, timeout_seconds)
+        if step:
+            reached(f"{step}_put")
+        return result
+
+    def replace(self, name: str, data: bytes) -> None:
+        def attempt() -> bool:
+            self._single.put(self._key(name), data, use_multipart=False)
+            return True
+
+        self._retry("write", name, attempt, PUT_TIMEOUT_SECONDS)
+
+    @contextmanager
+    def upload(self, name: str) -> Iterator[BinaryIO]:
+        # Spooled to disk first: bounded memory, parts that can be sent again, nothing to see when it fails half-way.
+        with tempfile.TemporaryFile(prefix="deltalakedb-") as spool:
+            yield spool
+            spool.seek(0)
+            try:
+                self._store.put(self._key(name), spool, chunk_size=_PART_BYTES, max_concurrency=_PARTS_IN_FLIGHT)
+            except BaseError as error:
+                raise self._failure("write", name, error) from None
+
+    def read(self, name: str) -> bytes | None:
+        # One of a pair, as None means "again" to the loop of attempts.
+        return self._retry("read", name, lambda: (self._get(name),), PUT_TIMEOUT_SECONDS)[0]
+
+    def modified_ms(self, name: str) -> int | None:
+        try:
+            return epoch_ms(self._store.head(self._key(name)))
+        except (NotFoundError, FileNotFoundError):
+            return None
+        except BaseError as error:
+            raise self._failure("read", name, error) from None
+
+    def list(self) -> Iterator[LogFile]:
+        prefix = f"{self._prefix}/"
+        try:
+            for page in self._store.list(prefix, chunk_size=1000):
+                for meta in page:
+                    name: str = meta["path"].removeprefix(prefix)
+                    if "/" not in name:
+                        yield LogFile(name, epoch_ms(meta), int(meta["size"]))
+        except BaseError as error:
+            raise self._failure("list", "", error) from None
+
+    def delete(self, names: Sequence[str]) -> None:
+        for start in range(0, len(names), _DELETE_BATCH):
+            batch = names[start : start + _DELETE_BATCH]
+            try:
+                self._store.delete([self._key(name) for name in batch])
+            except (NotFoundError, FileNotFoundError):
+                continue
+            except BaseError as error:
+                raise self._failure("delete", batch[0], error) from None
+
+    def sweep(self, before_ms: int) -> tuple[str, ...]:  # noqa: ARG002 an object is whole or not there
+        return ()
+
+    def _get(self, name: str) -> bytes | None:
+        try:
+            return bytes(self._single.get(self._key(name)).bytes())
+        except (NotFoundError, FileNotFoundError):
+            return None
+
+    def _retry(self, verb: str, name: str, attempt: Callable[[], _T | None], timeout_seconds: float) -> _T:
+        """What `attempt` gives; where it fails or gives None it is made again, a bounded number of times."""
+        deadline = time.monotonic() + timeout_seconds
+        pause = _FIRST_PAUSE_SECONDS
+        failure: BaseError | None = None
+        for number in range(_ATTEMPTS):
+            try:
+                result = attempt()
+                if result is not None:
+                    return result
+            except _FINAL as error:
+                raise self._failure(verb, name, error) from None
+            except BaseError as error:
+                failure = error
+            wait = pause * random.uniform(0.5, 1.5)
+            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+            if number + 1 == _ATTEMPTS or time.monotonic() + wait > deadline:
+                break
+            time.sleep(wait)
+        if failure is not None:
+            raise self._failure(verb, name, failure) from None
+        raise self._failures.error(verb, name, "other writers are putting it at the same time", "try again")
+
+    def _failure(self, verb: str, name: str, error: BaseError) -> MirrorError:
+        return self._failures.error(verb, name, self._credentials.explain(error))
+
+    def _key(self, name: str) -> str:
+        return f"{self._prefix}/{name}"
