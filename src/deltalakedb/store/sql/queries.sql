@@ -137,18 +137,51 @@ insert into dl_table_heads (table_id, current_version, metadata_version, protoco
 values (:table_id, :current_version, :metadata_version, :protocol_version, :mirrored_version, :base_version, :last_commit_ms,
         :num_files, :num_records, :files_without_records, :size_bytes, :next_file_id, :bounds_epoch);
 
--- name: update_head
--- The head after one or more commits, under the head's lock.
+-- name: advance_head
+-- Query pattern 7, compare and set: the head after one or more commits, if nobody moved it since it was locked; no row changed means
+-- somebody did. How far the mirror has come is told by the mirror alone.
 update dl_table_heads set current_version = :current_version, metadata_version = :metadata_version,
-       protocol_version = :protocol_version, mirrored_version = :mirrored_version, base_version = :base_version,
+       protocol_version = :protocol_version, base_version = :base_version,
+       mirrored_version = case when mirrored_version > :mirrored_version then mirrored_version else :mirrored_version end,
        last_commit_ms = :last_commit_ms, num_files = :num_files, num_records = :num_records,
        files_without_records = :files_without_records, size_bytes = :size_bytes, next_file_id = :next_file_id,
        bounds_epoch = :bounds_epoch
-where table_id = :table_id;
+where table_id = :table_id and current_version = :expected;
 
--- name: advance_version
--- Query pattern 7, compare and set: the version moves by one if nobody moved it; no row changed means somebody did.
-update dl_table_heads set current_version = current_version + 1 where table_id = :table_id and current_version = :expected;
+-- ---------------------------------------------------------------------------------------------------------------- commits
+
+-- name: hold_commits
+-- From before the clock is read until the end of the transaction: whoever asks what was at an instant waits for us.
+select {hold commits} as held;
+
+-- name: take_token
+-- The transaction's own row, with its time T = max(clock, newest + 1); no row comes back when its token was here before.
+insert into dl_transactions (txn_id, client_token, committed_at_ms, actor, message)
+select :txn_id, :client_token, case when c.now_ms > c.newest_ms then c.now_ms else c.newest_ms + 1 end, cast(:actor as text),
+       cast(:message as text)
+from (select {now ms} as now_ms, coalesce((select max(committed_at_ms) from dl_transactions), 0) as newest_ms) c
+where true
+on conflict (client_token) do nothing
+returning committed_at_ms;
+
+-- name: select_token
+-- The transaction that used a token.
+select txn_id, committed_at_ms from dl_transactions where client_token = :client_token;
+
+-- name: select_transaction_versions
+-- What a transaction committed, in order.
+select v.table_id, v.version, v.committed_at_ms from dl_table_versions v where v.txn_id = :txn_id order by v.table_id, v.version;
+
+-- name: select_commit_state
+-- What a commit must know of a table beside its head, which it has locked: may it be written, who claims it, what was counted.
+select h.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties, p.fenced, v.total_added,
+       v.total_closed, i.holder as intent_holder, i.until_ms as intent_until_ms
+from dl_table_heads h
+join dl_table_versions v on v.table_id = h.table_id and v.version = h.current_version
+join dl_protocol_updates p on p.table_id = h.table_id and p.version = h.protocol_version
+left join dl_tables t on t.table_id = h.table_id and t.until_ms = 9223372036854775807
+left join dl_leases i on i.lease = :lease
+where h.table_id = :table_id;
 
 -- ---------------------------------------------------------------------------------------------------------------- versions
 
@@ -422,6 +455,28 @@ where f.table_id = :table_id and f.removed_version = 9223372036854775807;
 -- Bounds of older epochs are dead.
 delete from dl_file_bounds where table_id = :table_id and epoch < :epoch;
 
+-- ---------------------------------------------------------------------------------------------------------------- consistent cuts
+
+-- name: select_pinned_tables
+-- A cut through all tables: one statement, so nobody commits in between. Metadata and protocol come along while the tables are few.
+select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties,
+       h.current_version, h.metadata_version, h.protocol_version, h.mirrored_version, h.base_version, h.last_commit_ms, h.num_files,
+       h.num_records, h.files_without_records, h.size_bytes, h.next_file_id, h.bounds_epoch,
+       m.metadata_id, m.name as metadata_name, m.description, m.format, m.schema_json, m.partition_columns, m.configuration,
+       m.created_time, m.extra as metadata_extra,
+       p.min_reader_version, p.min_writer_version, p.reader_features, p.writer_features, p.fenced, p.extra as protocol_extra
+from dl_tables t
+join dl_table_heads h on h.table_id = t.table_id
+cross join (select count(*) as num_tables from dl_tables where until_ms = 9223372036854775807) c
+left join dl_metadata_updates m on m.table_id = t.table_id and m.version = h.metadata_version and c.num_tables <= :most
+left join dl_protocol_updates p on p.table_id = t.table_id and p.version = h.protocol_version and c.num_tables <= :most
+where t.until_ms = 9223372036854775807;
+
+-- name: select_transactions_of_versions
+-- When the versions after one were committed, by their transactions' time T; in order, and T never steps back within a table.
+select v.version, x.committed_at_ms from dl_table_versions v join dl_transactions x on x.txn_id = v.txn_id
+where v.table_id = :table_id and v.version > :version order by v.version limit :max_rows;
+
 -- ---------------------------------------------------------------------------------------------------------------- leases
 
 -- name: take_lease
@@ -437,6 +492,106 @@ select lease, holder, until_ms from dl_leases where lease = :lease;
 -- name: release_lease
 -- Give a claim back, if it is still ours.
 delete from dl_leases where lease = :lease and holder = :holder;
+
+-- ---------------------------------------------------------------------------------------------------------------- a table's life
+
+-- name: restore_transaction
+-- A transaction of ours, found in the commits of `_delta_log`; the database lost it, or was rebuilt. One that is known stays as it is.
+insert into dl_transactions (txn_id, client_token, committed_at_ms, actor, message)
+values (:txn_id, :client_token, :committed_at_ms, :actor, :message) on conflict (txn_id) do nothing;
+
+-- ---------------------------------------------------------------------------------------------------------------- mirror
+
+-- name: mark_mirrored
+-- The files have everything up to a version. Never backwards: whoever comes late knows less.
+update dl_table_heads set mirrored_version = :version where table_id = :table_id and mirrored_version < :version;
+
+-- name: clear_mirror_status
+-- What is in the files has not failed any more.
+delete from dl_mirror_status where table_id = :table_id and version <= :version;
+
+-- name: select_mirror_status
+-- How often a version has failed.
+select attempts, error, next_try_ms from dl_mirror_status where table_id = :table_id and version = :version;
+
+-- name: put_mirror_status
+-- A version could not be mirrored; when to try again.
+insert into dl_mirror_status (table_id, version, attempts, error, next_try_ms)
+values (:table_id, :version, :attempts, :error, :next_try_ms)
+on conflict (table_id, version) do update
+set attempts = excluded.attempts, error = excluded.error, next_try_ms = excluded.next_try_ms;
+
+-- name: select_unmirrored_tables
+-- Tables whose files are behind, with the name they have or had last: a dropped table is mirrored to the end too. A frozen one waits
+-- for somebody to decide; a follower's and a detached table's files belong to others.
+select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties, h.current_version,
+       h.mirrored_version,
+       (select min(v.committed_at_ms) from dl_table_versions v
+         where v.table_id = h.table_id and v.version > h.mirrored_version) as oldest_unmirrored_ms,
+       (select max(s.next_try_ms) from dl_mirror_status s where s.table_id = h.table_id) as next_try_ms,
+       (select max(s.error) from dl_mirror_status s where s.table_id = h.table_id and s.version = h.mirrored_version + 1) as error
+from dl_table_heads h
+join dl_tables t on t.table_id = h.table_id
+     and t.from_ms = (select max(l.from_ms) from dl_tables l where l.table_id = h.table_id)
+where h.mirrored_version < h.current_version and t.mode = 'managed' and t.state <> 'frozen'
+order by h.table_id;
+
+-- name: select_last_table_row
+-- A table as it is registered, or was last: a dropped one still has a mirror to finish.
+select table_id, table_uuid, namespace, name, location, mode, state, properties, until_ms from dl_tables
+where table_id = :table_id order by from_ms desc limit 1;
+
+-- name: select_checkpoint_states
+-- How far each managed table's files and checkpoints have come, and what its properties say about them.
+select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties, h.current_version,
+       h.mirrored_version, m.configuration, c.version as checkpoint_version, c.cleaned_before
+from dl_table_heads h
+join dl_tables t on t.table_id = h.table_id
+     and t.from_ms = (select max(l.from_ms) from dl_tables l where l.table_id = h.table_id)
+join dl_metadata_updates m on m.table_id = h.table_id and m.version = h.metadata_version
+left join dl_checkpoints c on c.table_id = h.table_id
+where t.mode = 'managed' and t.state <> 'frozen' and h.mirrored_version > coalesce(c.version, 0)
+order by h.table_id;
+
+-- name: select_checkpoint_state
+-- The same of one table, whatever it is now: asked in the transaction that takes or gives back the claim on its checkpoints.
+select h.current_version, h.mirrored_version, m.configuration, c.version as checkpoint_version, c.cleaned_before
+from dl_table_heads h
+join dl_metadata_updates m on m.table_id = h.table_id and m.version = h.metadata_version
+left join dl_checkpoints c on c.table_id = h.table_id
+where h.table_id = :table_id;
+
+-- name: put_checkpoint
+-- The newest checkpoint of a table, and the first commit that is left in its files; neither ever steps back.
+insert into dl_checkpoints (table_id, version, written_at_ms, cleaned_before)
+values (:table_id, :version, :written_at_ms, :cleaned_before)
+on conflict (table_id) do update set version = excluded.version, written_at_ms = excluded.written_at_ms,
+       cleaned_before = case when excluded.cleaned_before > dl_checkpoints.cleaned_before then excluded.cleaned_before
+                             else dl_checkpoints.cleaned_before end
+where dl_checkpoints.version <= excluded.version;
+
+-- name: count_adds_by_version
+-- What each commit of a range put into the table: from the head backwards these give the counters of every version.
+select version, count(*) as num_files, sum(size) as size_bytes from dl_add_files
+where table_id = :table_id and version between :first_version and :last_version group by version;
+
+-- name: count_closes_by_version
+-- What each commit of a range took out of the table, or replaced.
+select removed_version as version, count(*) as num_files, sum(size) as size_bytes from dl_add_files
+where table_id = :table_id and removed_version between :first_version and :last_version group by removed_version;
+
+-- name: select_files_page
+-- A page of the files that are live and were already there at a version: the bulk of a checkpoint.
+select path, partition_values, size, modification_time, data_change, stats, tags, deletion_vector, base_row_id,
+       default_row_commit_version, clustering_provider, extra
+from dl_add_files where table_id = :table_id and removed_version = 9223372036854775807
+  and file_id between :first_file_id and :last_file_id and version <= :version;
+
+-- name: select_mirror_lag
+-- The lag of every table, for people.
+select namespace, name, table_id, mode, state, current_version, mirrored_version, versions_behind, oldest_unmirrored_ms, attempts,
+       error, next_try_ms, checkpoint_version
+from vw_mirror_lag order by namespace, name;
 
 -- ---------------------------------------------------------------------------------------------------------------- audit
 

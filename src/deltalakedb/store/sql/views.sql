@@ -75,15 +75,20 @@ select t.namespace, t.name, v.table_id, v.version, v.committed_at_ms, v.txn_id, 
 from dl_tables t join dl_table_versions v on v.table_id = t.table_id left join dl_transactions x on x.txn_id = v.txn_id
 where t.until_ms = 9223372036854775807;
 
--- How far `_delta_log` is behind SQL, table by table; followers are never behind: their files are the authority.
+-- How far `_delta_log` is behind SQL, table by table, those included that were dropped before their mirror was finished. Followers and
+-- detached tables are never behind: their files are the authority.
 create view vw_mirror_lag as
-select t.namespace, t.name, t.table_id, t.mode, h.current_version, h.mirrored_version,
-       case when t.mode = 'follower' then 0 else h.current_version - h.mirrored_version end as versions_behind,
+select t.namespace, t.name, t.table_id, t.mode, case when t.until_ms = 9223372036854775807 then t.state else 'dropped' end as state,
+       h.current_version, h.mirrored_version,
+       case when t.mode = 'managed' then h.current_version - h.mirrored_version else 0 end as versions_behind,
        (select min(v.committed_at_ms) from dl_table_versions v
-         where v.table_id = t.table_id and v.version > h.mirrored_version and t.mode <> 'follower') as oldest_unmirrored_ms,
+         where v.table_id = t.table_id and v.version > h.mirrored_version and t.mode = 'managed') as oldest_unmirrored_ms,
        (select max(s.attempts) from dl_mirror_status s where s.table_id = t.table_id) as attempts,
+       (select max(s.next_try_ms) from dl_mirror_status s where s.table_id = t.table_id) as next_try_ms,
        (select max(s.error) from dl_mirror_status s
          where s.table_id = t.table_id and s.version = (select min(m.version) from dl_mirror_status m where m.table_id = t.table_id))
-         as error
-from dl_tables t join dl_table_heads h on h.table_id = t.table_id
-where t.until_ms = 9223372036854775807;
+         as error,
+       (select max(c.version) from dl_checkpoints c where c.table_id = t.table_id) as checkpoint_version
+from dl_table_heads h
+join dl_tables t on t.table_id = h.table_id and t.from_ms = (select max(l.from_ms) from dl_tables l where l.table_id = h.table_id)
+where t.until_ms = 9223372036854775807 or (t.mode = 'managed' and h.mirrored_version < h.current_version);
