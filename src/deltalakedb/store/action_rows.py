@@ -72,8 +72,8 @@ class ActionRows:
             extra=add.extra,
         )
 
-    def put(self, action: Action, version: int, ordinal: int) -> None:
-        """Any action but an add, whose row needs a file id."""
+    def put(self, action: Action, version: int, ordinal: int, *, fenced: bool = False) -> None:
+        """Any action but an add, whose row needs a file id. `fenced`: the mirror adds the fence to a protocol."""
         key = {"table_id": self._table_id, "version": version, "ordinal": ordinal}
         match action:
             case RemoveFile():
@@ -97,7 +97,7 @@ class ActionRows:
                     min_writer_version=action.min_writer_version,
                     reader_features=_json(action.reader_features),
                     writer_features=_json(action.writer_features),
-                    fenced=False,
+                    fenced=fenced,
                     extra=action.extra,
                 )
             case AppTransaction():

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Final
 
+import pyarrow as pa
+
 from deltalakedb.exceptions import MalformedLogError
+from deltalakedb.log.actions import Metadata
 from deltalakedb.log.atoms import Column, Predicate
 from deltalakedb.log.bounds import Bound, bounds_columns, compute_bounds
 from deltalakedb.log.codec import to_json
@@ -57,9 +60,14 @@ def count_records(conn: Connection, opened: OpenTable, predicate: Predicate | No
     if predicate is None or predicate.disjuncts == ((),):
         return head.num_records if head.files_without_records == 0 else None
     files = plan(conn, opened, predicate, columns=["partition_values", "num_records"]).files
+    return count_planned(files, opened.metadata, predicate)
+
+
+def count_planned(files: pa.Table, metadata: Metadata, predicate: Predicate) -> int | None:
+    """How many rows of planned files (with `partition_values` and `num_records`) satisfy the predicate, if exact."""
     sums = [("num_records", "sum"), ("num_records", "count"), ([], "count_all")]
     grouped = files.group_by("partition_values").aggregate(sums)
-    decide = _partition_judge(opened, predicate)
+    decide = _partition_judge(metadata, predicate)
     total = 0
     for row in grouped.to_pylist():
         if row["num_records_count"] < row["count_all"]:
@@ -70,9 +78,8 @@ def count_records(conn: Connection, opened: OpenTable, predicate: Predicate | No
     return total
 
 
-def _partition_judge(opened: OpenTable, predicate: Predicate) -> Callable[[Mapping[str, str | None]], bool]:
+def _partition_judge(metadata: Metadata, predicate: Predicate) -> Callable[[Mapping[str, str | None]], bool]:
     """Whether every row of a partition satisfies the predicate."""
-    metadata = opened.metadata
     found = bounds_columns(parse_schema(metadata.schema_string), metadata.partition_columns, metadata.configuration)
     columns = [column for column in found if column.is_partition]
     places = {(column.physical_path, column.kind): place for place, column in enumerate(columns)}

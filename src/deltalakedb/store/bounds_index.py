@@ -1,19 +1,21 @@
 """The planning index of one table: keeps dl_file_bounds and dl_bounds_columns true of the files live at the head."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltalakedb.log.actions import Metadata
 from deltalakedb.log.bounds import BoundsColumn, FileBounds, bounds_columns, compute_bounds_of_batch
-from deltalakedb.log.text import to_sql_text
+from deltalakedb.log.file_bounds import bounds_of_file
+from deltalakedb.log.text import from_sql_text, to_sql_text
 from deltalakedb.log.types import parse_schema
-from deltalakedb.store.connection import LIVE, Connection
+from deltalakedb.store.connection import LIVE, Connection, Row
 from deltalakedb.store.insert_pipeline import Inserter
-from deltalakedb.store.rows import fill_columns, row_schema
+from deltalakedb.store.rows import RowBuffer, fill_columns, row_schema
 
 NEW_EPOCH_ABOVE = 10_000
 """Files closed at once above which, when more are closed than left, the rest moves to a new epoch."""
@@ -39,7 +41,8 @@ class _IndexedColumn:
 class BoundsIndex:
     """Bounds of every live file, in the caller's transaction; `save` writes what is known of the columns."""
 
-    def __init__(self, conn: Connection, table_id: int, epoch: int) -> None:
+    def __init__(self, conn: Connection, table_id: int, epoch: int, indexed: Sequence[Row]) -> None:
+        """`indexed`: the rows of dl_bounds_columns."""
         self._conn = conn
         self._table_id = table_id
         self.epoch = epoch
@@ -53,13 +56,14 @@ class BoundsIndex:
                 row["first_file_id"],
                 set(json.loads(row["width_classes"])),
             )
-            for row in conn.all("select_bounds_columns", table_id=table_id)
+            for row in indexed
         }
 
     def use_metadata(self, metadata: Metadata, next_file_id: int) -> None:
         """The schema of the files to come. A column seen for the first time is complete from the next file on."""
-        schema = parse_schema(metadata.schema_string)
-        self._columns = bounds_columns(schema, metadata.partition_columns, metadata.configuration)
+        self._columns = _columns_of(
+            metadata.schema_string, tuple(metadata.partition_columns), tuple(sorted(metadata.configuration.items()))
+        )
         wanted = {_key(column): column for column in self._columns}
         for key, indexed in self._indexed.items():
             if key not in wanted and indexed.first_file_id != NEVER:
@@ -82,6 +86,29 @@ class BoundsIndex:
         rows = self._rows(pa.array(file_ids, pa.int64()), bounds)
         if rows.num_rows:
             (into or self._conn).insert("dl_file_bounds", rows)
+
+    def insert_few(self, files: Iterable[tuple[int, str | None, str]]) -> bool:
+        """`insert` for a handful of files (id, stats, partition values); False, and nothing done, when the long way is
+        the right one."""
+        buffer = RowBuffer("dl_file_bounds")
+        for file_id, stats, partition_values in files:
+            bounds = bounds_of_file(self._columns, from_sql_text(stats) if stats else None, partition_values)
+            if bounds is None:
+                return False
+            for column, bound in zip(self._columns, bounds, strict=True):
+                indexed = self._indexed[_key(column)]
+                if bound.width_class not in indexed.width_classes:
+                    indexed.width_classes.add(bound.width_class)
+                    indexed.is_changed = True
+                buffer.append(
+                    table_id=self._table_id,
+                    epoch=self.epoch,
+                    file_id=file_id,
+                    column_id=indexed.column_id,
+                    **bound._asdict(),
+                )
+        buffer.flush_to(self._conn)
+        return True
 
     def _rows(self, file_ids: pa.Array, bounds: FileBounds) -> pa.Table:
         """All files for one column, then all for the next: the order in which indexes and zone maps like them best."""
@@ -142,5 +169,13 @@ class BoundsIndex:
             indexed.is_new = indexed.is_changed = False
 
 
+@lru_cache(maxsize=1024)
+def _columns_of(
+    schema_string: str, partition_columns: tuple[str, ...], configuration: tuple[tuple[str, str | None], ...]
+) -> list[BoundsColumn]:
+    return bounds_columns(parse_schema(schema_string), partition_columns, dict(configuration))
+
+
+@lru_cache(maxsize=4096)
 def _key(column: BoundsColumn) -> tuple[str, str]:
     return to_sql_text(column.column_path), column.kind

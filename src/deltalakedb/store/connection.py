@@ -8,19 +8,32 @@ from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
-from deltalakedb.exceptions import StoreError
+from deltalakedb.exceptions import StoreBusyError, StoreError
 from deltalakedb.store.queries import Dialect, Statement, named, named_queries, spell
 
 LIVE = 2**63 - 1
 """`removed_version` while a file is live, `until_ms` while a name is current."""
 
+UNKNOWN_COUNT = -1
+"""What a deferred change says it touched."""
+
 EngineName = Literal["sqlite", "duckdb", "postgres"]
 SchemaMode = Literal["create_if_missing", "error", "manual"]
 Row = dict[str, Any]
+Ask = tuple[str, Mapping[str, Any]]
+"""A named query and its parameters."""
 
 
 class UndefinedTableError(StoreError):
     """The database has no such table: it was never migrated."""
+
+
+class LostRaceError(StoreBusyError):
+    """The engine gave another transaction the right of way, and rolled this one back: it can be repeated at once."""
+
+
+class ConnectionLostError(StoreError):
+    """The database went away in the middle of a transaction: whether it was committed is not known."""
 
 
 class DuplicateRowError(StoreError):
@@ -37,6 +50,14 @@ class Connection(Protocol):
     def all(self, query: str, **parameters: Any) -> list[Row]: ...
 
     def one(self, query: str, **parameters: Any) -> Row | None: ...
+
+    def gather(self, asks: Sequence[Ask]) -> list[list[Row]]:
+        """Several named queries, one after the other, in one round trip where the engine can."""
+        ...
+
+    def defer(self) -> None:
+        """From here on changes need not wait for their answers: errors come at the latest when the block ends."""
+        ...
 
     def run(self, query: str, **parameters: Any) -> int:
         """Run a change; how many rows it touched."""
@@ -66,6 +87,10 @@ class Connection(Protocol):
 
     def insert(self, table: str, rows: pa.Table | pa.RecordBatch) -> None:
         """Bulk insert; the columns of `rows` are columns of `table`."""
+        ...
+
+    def insert_few(self, table: str, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Insert some rows, given as columns of plain values: what `insert` would spend on Arrow is saved."""
         ...
 
     def close_files(self, table_id: int, closes: pa.Table) -> pa.Table:
@@ -107,6 +132,10 @@ class Store(Protocol):
         """A user's own query: one SELECT, on a connection that cannot write."""
         ...
 
+    def settle(self) -> None:
+        """Wait until every transaction that may have read the clock before now has ended."""
+        ...
+
     def close(self) -> None: ...
 
     def __enter__(self) -> "Store": ...
@@ -144,6 +173,9 @@ class Session(ABC):
     def one(self, query: str, **parameters: Any) -> Row | None:
         rows = self._rows(named(query, self.dialect), parameters)
         return rows[0] if rows else None
+
+    def gather(self, asks: Sequence[Ask]) -> list[list[Row]]:
+        return [self.all(query, **parameters) for query, parameters in asks]
 
     def run(self, query: str, **parameters: Any) -> int:
         return self.execute(checked(named(query, self.dialect), parameters), parameters)

@@ -1,13 +1,13 @@
 """Loader: writes commits, and states taken from checkpoints, of one table into SQL inside the caller's transaction."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltalakedb.exceptions import LogGapError, MalformedLogError
+from deltalakedb.exceptions import InvalidCommitError, LogGapError, MalformedLogError
 from deltalakedb.log.actions import (
     Action,
     AddFile,
@@ -21,19 +21,23 @@ from deltalakedb.log.actions import (
 from deltalakedb.log.codec import to_json
 from deltalakedb.log.commit import Commit
 from deltalakedb.log.features import check_readable
+from deltalakedb.log.fence import unfence
 from deltalakedb.log.text import from_sql_text, key_hash, to_sql_text
 from deltalakedb.store.action_rows import ActionRows
 from deltalakedb.store.base_rows import RecordCounter, add_rows, tombstone_rows
 from deltalakedb.store.bounds_index import BoundsIndex
-from deltalakedb.store.connection import Connection
+from deltalakedb.store.connection import Connection, Row
 from deltalakedb.store.insert_pipeline import InsertPipeline
-from deltalakedb.store.registry import Head, insert_head, update_head
+from deltalakedb.store.registry import Head, advance_head, insert_head
 from deltalakedb.store.rows import RowBuffer, keys_to_close
 
 logger = logging.getLogger(__name__)
 
 FLUSH_ROWS = 20_000
 """Action rows held in memory before they are written."""
+
+FEW_FILES = 16
+"""Up to so many files get their bounds one by one; for more of them it pays to work column by column."""
 
 INDEXED_FROM = ("stats", "partition_values")
 """The columns of a file that its bounds are computed from."""
@@ -55,6 +59,15 @@ class BaseState:
     files: Iterable[pa.RecordBatch]
     tombstones: Iterable[pa.RecordBatch]
     commit_info: CommitInfo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a loader would have to read first, read already by the caller under the head's lock."""
+
+    total_added: int
+    total_closed: int
+    bounds_columns: Sequence[Row]
 
 
 @dataclass(slots=True)
@@ -91,6 +104,7 @@ class _VersionDraft:
     version: int
     timestamp_ms: int
     size_bytes: int | None = None
+    fenced: bool | None = None
     is_base: bool = False
     commit_info: CommitInfo | None = None
     commit_info_ordinal: int | None = None
@@ -116,17 +130,28 @@ class Loader:
         metadata: Metadata | None = None,
         progress: Progress | None = None,
         with_bounds: bool = True,
+        known: Known | None = None,
+        strict: bool = False,
     ) -> None:
+        """`strict`: a removed file must be live, as our own commits promise; logs of others may say it twice."""
         self._conn = conn
         self._table_id = table_id
         self._table = table
         self._is_new = head is None
+        self._read_version = -1 if head is None else head.current_version
+        self._strict = strict
+        self._to_remove: dict[bytes, str] = {}  # key hash -> path of a file that must turn out to be live
         self._head = _HeadDraft(table_id) if head is None else _HeadDraft(**asdict(head))
         self._progress = progress
-        self._bounds = BoundsIndex(conn, table_id, self._head.bounds_epoch) if with_bounds else None
+        self._bounds = None
+        if with_bounds:
+            columns = known.bounds_columns if known else conn.all("select_bounds_columns", table_id=table_id)
+            self._bounds = BoundsIndex(conn, table_id, self._head.bounds_epoch, columns)
         if metadata is not None and self._bounds is not None:
             self._bounds.use_metadata(metadata, self._head.next_file_id)
-        self._total_added, self._total_closed = self._read_totals()
+        self._total_added, self._total_closed = (
+            (known.total_added, known.total_closed) if known else self._read_totals()
+        )
         self._rows = ActionRows(table_id)
         self._records = RecordCounter()
         self._versions: list[_VersionDraft] = []
@@ -138,15 +163,18 @@ class Loader:
     def current_version(self) -> int:
         return self._head.current_version
 
-    def append(self, commit: Commit) -> None:
-        """Take the next commit; whoever read or proposed it has checked its actions against each other."""
+    def append(self, commit: Commit, *, fenced: bool | None = None) -> None:
+        """Take the next commit; whoever read or proposed it has checked its actions against each other.
+
+        `fenced` says whether the mirror adds the fence to its protocol action; None: whether the action shows it.
+        """
         expected = self._head.current_version + 1
         if commit.version != expected:
             raise LogGapError(self._table, expected, f"the next commit found is {commit.version}")
         for action in commit.actions:
             if isinstance(action, Metadata):
                 self._change_metadata(action, commit.version)
-        draft = _VersionDraft(commit.version, commit.timestamp_ms, size_bytes=commit.size_bytes)
+        draft = _VersionDraft(commit.version, commit.timestamp_ms, size_bytes=commit.size_bytes, fenced=fenced)
         for ordinal, action in enumerate(commit.actions):
             self._take(action, draft, ordinal)
         draft.num_actions = len(commit.actions)
@@ -186,8 +214,11 @@ class Loader:
                 self._table,
                 self._records.num_unreadable,
             )
-        (insert_head if self._is_new else update_head)(self._conn, head)
-        self._is_new = False
+        if self._is_new:
+            insert_head(self._conn, head)
+        else:
+            advance_head(self._conn, head, self._read_version)
+        self._is_new, self._read_version = False, head.current_version
         return head
 
     def flush(self) -> None:
@@ -195,8 +226,7 @@ class Loader:
         self._close_files()
         self._index_live_adds()
         for buffer in self._rows.buffers:
-            if len(buffer):
-                self._conn.insert(buffer.table, buffer.take())
+            buffer.flush_to(self._conn)
         self._write_versions()
 
     # -- taking actions in
@@ -215,11 +245,18 @@ class Loader:
                 draft.num_added += 1
                 return
             case RemoveFile():
-                self._end(key_hash(action.path, action.dv_id), draft.version)
+                hashed = key_hash(action.path, action.dv_id)
+                if self._strict and hashed not in self._live:
+                    self._to_remove[hashed] = action.path
+                self._end(hashed, draft.version)
                 draft.num_removed += 1
             case Protocol():
                 check_readable(action, self._table)
                 self._head.protocol_version = draft.version
+                logical, shows_fence = unfence(action)
+                fenced = shows_fence if draft.fenced is None else draft.fenced
+                self._rows.put(logical, draft.version, ordinal, fenced=fenced)
+                return
             case CommitInfo() if draft.commit_info is None:
                 draft.commit_info, draft.commit_info_ordinal = action, ordinal
                 return
@@ -321,8 +358,10 @@ class Loader:
         closes, self._closes = self._closes, {}
         nothing_in_sql = self._total_added == len(self._rows.adds)
         if not closes or nothing_in_sql:
+            self._check_removed(())
             return
         closed = self._conn.close_files(self._table_id, keys_to_close(closes))
+        self._check_removed(closed.column("key_hash").to_pylist())
         for row in closed.select(["key_hash", "size", "num_records"]).to_pylist():
             version = closes[row["key_hash"]]
             self._closed[version] = self._closed.get(version, 0) + 1
@@ -332,11 +371,26 @@ class Loader:
             num_left = self._head.num_files - len(self._live)
             self._bounds.remove(min(versions), max(versions), num_closed=closed.num_rows, num_left=num_left)
 
+    def _check_removed(self, closed: Iterable[bytes]) -> None:
+        """In a strict load every removed file was live: in SQL before, or added by a commit of this load."""
+        to_remove, self._to_remove = self._to_remove, {}
+        missing = to_remove.keys() - set(closed)
+        if missing:
+            raise InvalidCommitError(
+                f"{self._table}: the commit of version {self._head.current_version} removes {to_remove[min(missing)]}, "
+                "which is not in the table; open the table again and take the files to remove from there"
+            )
+
     def _index_live_adds(self) -> None:
         live, self._live = sorted(self._live.values()), {}
         if self._bounds is None or not live:
             return
         adds = self._rows.adds
+        if len(live) <= FEW_FILES and self._bounds.insert_few(
+            (adds.column("file_id")[row], adds.column("stats")[row], adds.column("partition_values")[row])
+            for row in live
+        ):
+            return
         files = {name: pa.array([adds.column(name)[row] for row in live], pa.string()) for name in INDEXED_FROM}
         bounds = self._bounds.compute(pa.RecordBatch.from_pydict(files))
         self._bounds.insert([adds.column("file_id")[row] for row in live], bounds)
@@ -371,7 +425,7 @@ class Loader:
                 total_closed=self._total_closed,
                 rendered_bytes=draft.size_bytes,
             )
-        self._conn.insert(buffer.table, buffer.take())
+        buffer.flush_to(self._conn)
 
     def _read_totals(self) -> tuple[int, int]:
         if self._is_new:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from deltalakedb.exceptions import StoreError
+from deltalakedb.log.actions import Metadata
 from deltalakedb.log.atoms import Atom, Column, Predicate, Unknown, Within
 from deltalakedb.log.bounds import Bound, BoundsColumn, bounds_columns, compute_bounds_of_batch
 from deltalakedb.log.codec import to_json
@@ -254,16 +255,11 @@ def _describe(item: IndexedAtom, *, finds: bool) -> str:
 def _plan_older(
     conn: Connection, opened: OpenTable, predicate: Predicate, version: int, schema: pa.Schema
 ) -> PlannedFiles:
-    columns = _bounds_of_predicate(opened, predicate)
-    places = {column.physical_path: place for place, column in enumerate(columns)}
     kept: list[pa.Table] = []
     total = 0
     for page in _pages(conn, opened, version, {*schema.names, "stats", "partition_values"}):
-        (batch,) = page.select(["stats", "partition_values"]).combine_chunks().to_batches()
-        rows = [bounds.to_pydict() for bounds in compute_bounds_of_batch(columns, batch).columns]
-        keep = [may_match(predicate, _BoundsAt(places, rows, number)) for number in range(page.num_rows)]
         total += page.num_rows
-        kept.append(page.select(schema.names).filter(pa.array(keep, pa.bool_())).cast(schema))
+        kept.append(files_that_may_match(page, opened.metadata, predicate).select(schema.names).cast(schema))
     files = pa.concat_tables(kept) if kept else schema.empty_table()
     steps = [
         PlanStep(name, str(atom), "held against the statistics of each file, as the version is not the newest")
@@ -271,6 +267,18 @@ def _plan_older(
         for atom in atoms
     ]
     return PlannedFiles(files, files.num_rows, total - files.num_rows, steps)
+
+
+def files_that_may_match(files: pa.Table, metadata: Metadata, predicate: Predicate) -> pa.Table:
+    """Those rows of some files (with `stats` and `partition_values`) whose statistics do not rule the predicate out."""
+    if files.num_rows == 0:
+        return files
+    columns = _bounds_of_predicate(metadata, predicate)
+    places = {column.physical_path: place for place, column in enumerate(columns)}
+    (batch,) = files.select(["stats", "partition_values"]).combine_chunks().to_batches()
+    rows = [bounds.to_pydict() for bounds in compute_bounds_of_batch(columns, batch).columns]
+    keep = [may_match(predicate, _BoundsAt(places, rows, number)) for number in range(files.num_rows)]
+    return files.filter(pa.array(keep, pa.bool_()))
 
 
 class _BoundsAt:
@@ -290,8 +298,7 @@ class _BoundsAt:
         return Bound(*(values[self._number] for values in self._rows[place].values()))
 
 
-def _bounds_of_predicate(opened: OpenTable, predicate: Predicate) -> list[BoundsColumn]:
-    metadata = opened.metadata
+def _bounds_of_predicate(metadata: Metadata, predicate: Predicate) -> list[BoundsColumn]:
     wanted = {(column.physical_path, column.kind) for column in predicate.columns if not column.unprunable}
     found = bounds_columns(parse_schema(metadata.schema_string), metadata.partition_columns, metadata.configuration)
     return [column for column in found if (column.physical_path, column.kind) in wanted]

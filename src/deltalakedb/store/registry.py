@@ -10,7 +10,7 @@ from typing import Any
 from deltalakedb.exceptions import StoreError, TableExistsError, TableNotFoundError, redact
 from deltalakedb.log.actions import Metadata, Protocol
 from deltalakedb.store.action_values import to_metadata, to_protocol
-from deltalakedb.store.connection import Connection, DuplicateRowError, Row
+from deltalakedb.store.connection import UNKNOWN_COUNT, Connection, DuplicateRowError, Row
 
 MAX_AUDIT_ROWS = 1_000_000
 
@@ -96,35 +96,42 @@ def resolve_table(conn: Connection, namespace: str, name: str, *, at_ms: int | N
     """The table of this name now, or at an instant; names are found whatever their case."""
     keys = {"namespace_key": name_key(namespace), "name_key": name_key(name)}
     row = conn.one("select_table", **keys) if at_ms is None else conn.one("select_table_at", **keys, at_ms=at_ms)
-    return _table_row(row) if row else None
+    return to_table_row(row) if row else None
 
 
 def open_table(conn: Connection, namespace: str, name: str) -> OpenTable | None:
     """A table with its head, protocol and metadata, by one query; None when there is none, or nothing in it yet."""
     row = conn.one("open_table", namespace_key=name_key(namespace), name_key=name_key(name))
-    if row is None:
-        return None
-    head = Head(*(row[field] for field in _HEAD_FIELDS))
+    return None if row is None else to_open_table(row)
+
+
+def to_open_table(row: Row) -> OpenTable:
+    """The registry, head, metadata and protocol columns of one row."""
     metadata = to_metadata({**row, "name": row["metadata_name"], "extra": row["metadata_extra"]})
     protocol = to_protocol({**row, "extra": row["protocol_extra"]})
-    return OpenTable(_table_row(row), head, protocol, metadata, bool(row["fenced"]))
+    return OpenTable(to_table_row(row), to_head(row), protocol, metadata, bool(row["fenced"]))
+
+
+def to_head(row: Row) -> Head:
+    """The head columns of a row that may have others."""
+    return Head(*(row[field] for field in _HEAD_FIELDS))
 
 
 def table_by_id(conn: Connection, table_id: int) -> TableRow | None:
     row = conn.one("select_table_by_id", table_id=table_id)
-    return _table_row(row) if row else None
+    return to_table_row(row) if row else None
 
 
 def table_by_location(conn: Connection, location: str) -> TableRow | None:
     """The one owner of a location."""
     row = conn.one("select_table_by_location", location=location)
-    return _table_row(row) if row else None
+    return to_table_row(row) if row else None
 
 
 def list_tables(conn: Connection, at_ms: int | None = None) -> list[TableRow]:
     """All tables as they are called now, or were at an instant."""
     rows = conn.all("select_tables") if at_ms is None else conn.all("select_tables_at", at_ms=at_ms)
-    return [_table_row(row) for row in rows]
+    return [to_table_row(row) for row in rows]
 
 
 def register_table(
@@ -205,7 +212,8 @@ def next_table_id(conn: Connection) -> int:
     return int(row["next_table_id"])
 
 
-def _table_row(row: Row) -> TableRow:
+def to_table_row(row: Row) -> TableRow:
+    """The registry columns of a row that may have others."""
     return TableRow(
         row["table_id"],
         row["table_uuid"],
@@ -280,9 +288,10 @@ def insert_head(conn: Connection, head: Head) -> None:
     conn.run("insert_head", **asdict(head))
 
 
-def update_head(conn: Connection, head: Head) -> None:
-    if conn.run("update_head", **asdict(head)) != 1:
-        raise StoreError(f"the head of table {head.table_id} is gone: it was removed while it was being changed")
+def advance_head(conn: Connection, head: Head, expected: int) -> None:
+    """The head moves on from version `expected`, at which it was locked."""
+    if conn.run("advance_head", **asdict(head), expected=expected) not in (1, UNKNOWN_COUNT):
+        raise StoreError(f"the head of table {head.table_id} is gone or has moved while it was being changed")
 
 
 # -- transactions

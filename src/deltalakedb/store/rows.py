@@ -6,7 +6,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from deltalakedb.store.connection import Connection
 from deltalakedb.store.queries import arrow_types, table_columns
+
+FEW_ROWS = 200
+"""Up to so many rows are written as plain values; more of them as Arrow, by the engine's bulk path."""
 
 KEYS_TO_CLOSE = pa.schema([("key_hash", pa.binary()), ("removed_version", pa.int64())])
 
@@ -37,6 +41,16 @@ class RowBuffer:
 
     def column(self, name: str) -> list[Any]:
         return self._columns[name]
+
+    def flush_to(self, conn: Connection) -> None:
+        """Write the rows, few as they are or in bulk; the buffer is empty afterwards."""
+        if not self._size:
+            return
+        if self._size > FEW_ROWS:
+            conn.insert(self.table, self.take())
+            return
+        conn.insert_few(self.table, self._columns)
+        self._clear()
 
     def take(self) -> pa.Table:
         """The rows so far, as Arrow; the buffer is empty afterwards."""

@@ -15,6 +15,7 @@ from deltalakedb.store.connection import (
     Connection,
     DuplicateRowError,
     EngineName,
+    LostRaceError,
     SchemaMode,
     Session,
     UndefinedTableError,
@@ -23,7 +24,7 @@ from deltalakedb.store.dialects.duckdb_file import DuckdbFile, is_locked
 from deltalakedb.store.dialects.file_kinds import kind_of, not_a_database
 from deltalakedb.store.queries import Dialect, spell
 
-DIALECT = Dialect(name="duckdb", parameter="$%s")
+DIALECT = Dialect(name="duckdb", parameter="$%s", now_ms="epoch_ms(now())")
 
 
 class DuckdbSession(Session):
@@ -66,6 +67,16 @@ class DuckdbSession(Session):
         with self._registered("rows_to_insert", rows):
             self.execute(f"insert into {table} ({columns}) select {columns} from rows_to_insert", {})
 
+    def insert_few(self, table: str, columns: Mapping[str, Sequence[Any]]) -> None:
+        # One statement for all rows: each statement costs DuckDB more than its rows do.
+        rows = list(zip(*columns.values(), strict=True))
+        marks = f"({', '.join('?' * len(columns))})"
+        statement = f"insert into {table} ({', '.join(columns)}) values {', '.join([marks] * len(rows))}"
+        try:
+            self._cursor.execute(statement, [value for row in rows for value in row])
+        except duckdb.Error as error:
+            _raise(error, self._where)
+
     def close_files(self, table_id: int, closes: pa.Table) -> pa.Table:
         with self._registered("files_to_close", closes):
             return self.fetch_arrow(
@@ -82,6 +93,9 @@ class DuckdbSession(Session):
             {"name": name},
         )
         return bool(rows)
+
+    def defer(self) -> None:
+        """An embedded database answers at once."""
 
     def lock_schema(self) -> None:
         """The exclusive lock file has locked the whole database already."""
@@ -148,6 +162,11 @@ class DuckdbStore:
             yield session
             session.execute("commit", {})
 
+    def settle(self) -> None:
+        # Whoever has read the clock holds the file alone until its transaction ends.
+        with self._usable().alone(self._busy_timeout_seconds):
+            pass
+
     def select(self, text: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
         spelled = spell(text, DIALECT).text if parameters else text
         try:
@@ -207,5 +226,5 @@ def _raise(error: Exception, where: str) -> NoReturn:
     if isinstance(error, duckdb.CatalogException) and "does not exist" in text:
         raise UndefinedTableError(f"{where}: {text}") from error
     if isinstance(error, duckdb.TransactionException) and "onflict" in text:
-        raise StoreBusyError(f"{where}: {text}") from error
+        raise LostRaceError(f"{where}: {text}") from error
     raise StoreError(f"{where}: {text}") from error

@@ -171,6 +171,19 @@ class DuckdbFile:
                     self._drop_all()
                 self._changed.notify_all()
 
+    @contextmanager
+    def alone(self, timeout_seconds: float) -> Iterator[None]:
+        """No writer anywhere, for a moment; the file itself is not opened."""
+        deadline = time.monotonic() + timeout_seconds
+        with self._changed:
+            if self._writer == threading.get_ident():
+                raise StoreError("a write block is open in this thread: it cannot wait for itself")
+            self._wait(lambda: self._writer is None, deadline)
+            if not self._readers:  # our own shared lock already keeps writers of other processes out
+                self._lock(fcntl.LOCK_SH, deadline)
+                self._unlock()
+        yield
+
     def _wait(self, ready: Callable[[], bool], deadline: float) -> None:
         if not self._changed.wait_for(ready, timeout=max(0.0, deadline - time.monotonic())):
             raise StoreBusyError(f"DuckDB database {self.path} stayed in use by another thread of this process")

@@ -2,8 +2,9 @@
 
 import select as socket_select
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, NoReturn
 
 import psycopg
@@ -14,9 +15,13 @@ from psycopg.pq import TransactionStatus
 from deltalakedb.exceptions import StoreBusyError, StoreError, redact
 from deltalakedb.store.connection import (
     LIVE,
+    Ask,
     Connection,
+    ConnectionLostError,
     DuplicateRowError,
     EngineName,
+    LostRaceError,
+    Row,
     SchemaMode,
     Session,
     UndefinedTableError,
@@ -25,13 +30,16 @@ from deltalakedb.store.connection import (
 )
 from deltalakedb.store.dialects.pool import Pool
 from deltalakedb.store.dialects.postgres_copy import copy_in, copy_out
-from deltalakedb.store.queries import Dialect, spell
+from deltalakedb.store.queries import Dialect, named, spell, table_columns
 
 SCHEMA = "deltalakedb"
+COMMIT_LOCK = 0x636F6D6D6974  # shared by everyone between reading the clock and the end of the commit: "commit"
 DIALECT = Dialect(
     name="postgres",
     parameter="%%(%s)s",
     for_update="for update",
+    hold_commits=f"pg_advisory_xact_lock_shared({COMMIT_LOCK})",
+    now_ms="floor(extract(epoch from clock_timestamp()) * 1000)::bigint",
     schema=SCHEMA,
     types=(("text", 'text collate "C"'), ("blob", "bytea")),
     doubles_percent=True,
@@ -39,9 +47,14 @@ DIALECT = Dialect(
 CHUNK_ROWS = 20_000
 """Rows that are Python values at the same time, on their way to Arrow."""
 
+FEW_ROWS = 2
+"""So many rows go as one list of values; more of them as arrays, whose statement has the same text for any number."""
+
 MIGRATION_LOCK = 0x64656C7461  # one key for all catalogs of a database: "delta"
 
-_BUSY_STATES = frozenset({"55P03", "40P01", "40001", "57014"})
+_BUSY_STATES = frozenset({"55P03", "57014"})
+_RETRYABLE_STATES = frozenset({"40P01", "40001"})
+_LOST_STATES = frozenset({"57P01", "57P02", "57P03", "08000", "08003", "08006"})
 _UNDEFINED_STATES = frozenset({"42P01", "3F000"})
 _ARROW_BY_OID = {
     16: pa.bool_(),
@@ -63,6 +76,8 @@ _DEFAULTS = {"connect_timeout": 10, "fallback_application_name": "deltalakedb", 
 # A plan with many probes looks expensive to Postgres and is not: compiling it would cost more than running it.
 _BEGIN_READ = "begin isolation level repeatable read read only; set local jit = off"
 
+_ARRAY_TYPES = {"blob": "bytea", "double": "float8"}
+
 PgConnection = psycopg.Connection[tuple[Any, ...]]
 
 
@@ -75,13 +90,47 @@ class PostgresSession(Session):
         self._connection = connection
         self._where = where
         self._address = address
+        self._pipeline: ExitStack | None = None
+
+    def gather(self, asks: Sequence[Ask]) -> list[list[Row]]:
+        try:
+            with self._connection.pipeline():
+                cursors = [
+                    self._connection.execute(_text(checked(named(query, self.dialect), parameters)), parameters)
+                    for query, parameters in asks
+                ]
+            return [_rows(cursor) for cursor in cursors]
+        except psycopg.Error as error:
+            self._fail(error)
+
+    def defer(self) -> None:
+        if self._pipeline is None:
+            self._pipeline = ExitStack()
+            self._pipeline.enter_context(self._connection.pipeline())
+
+    def settle_deferred(self) -> None:
+        """Wait for the answers to all deferred changes."""
+        pipeline, self._pipeline = self._pipeline, None
+        if pipeline is not None:
+            try:
+                pipeline.close()
+            except psycopg.Error as error:
+                self._fail(error)
+
+    def _fail(self, error: psycopg.Error) -> NoReturn:
+        if isinstance(error, psycopg.errors.PipelineAborted) and error.__context__ is not None:
+            cause = error.__context__  # what aborted the pipeline says more than that it was aborted
+            error = cause if isinstance(cause, psycopg.Error) else error
+        if error.sqlstate in _LOST_STATES or self._connection.closed:
+            raise ConnectionLostError(f"{self._where}: the connection was lost: {redact(str(error))}") from error
+        _raise(error, self._where)
 
     def fetch(self, statement: str, parameters: Mapping[str, Any]) -> tuple[list[str], list[tuple[Any, ...]]]:
         try:
             cursor = self._connection.execute(_text(statement), parameters)
             rows = cursor.fetchall()
         except psycopg.Error as error:
-            _raise(error, self._where)
+            self._fail(error)
         return [column.name for column in cursor.description or ()], rows
 
     def fetch_arrow(self, statement: str, parameters: Mapping[str, Any]) -> pa.Table:
@@ -90,7 +139,7 @@ class PostgresSession(Session):
                 cursor.execute(_text(statement), parameters)
                 return to_arrow(cursor)
         except psycopg.Error as error:
-            _raise(error, self._where)
+            self._fail(error)
 
     def sql_large(self, text: str, **parameters: Any) -> pa.Table:
         statement = checked(spelled(text, self.dialect), parameters)
@@ -102,20 +151,33 @@ class PostgresSession(Session):
         try:
             return self._connection.execute(_text(statement), parameters).rowcount
         except psycopg.Error as error:
-            _raise(error, self._where)
+            self._fail(error)
 
     def execute_many(self, statement: str, rows: Sequence[Mapping[str, Any]]) -> None:
         try:
             with self._connection.cursor() as cursor:
                 cursor.executemany(_text(statement), rows)
         except psycopg.Error as error:
-            _raise(error, self._where)
+            self._fail(error)
+
+    def insert_few(self, table: str, columns: Mapping[str, Sequence[Any]]) -> None:
+        names = tuple(columns)
+        rows = len(columns[names[0]])
+        try:
+            if rows <= FEW_ROWS:
+                values = [value for row in zip(*columns.values(), strict=True) for value in row]
+                self._connection.execute(_text(_insert_values(table, names, rows)), values)
+            else:
+                self._connection.execute(_text(_insert_arrays(table, names)), [list(c) for c in columns.values()])
+        except psycopg.Error as error:
+            self._fail(error)
 
     def insert(self, table: str, rows: pa.Table | pa.RecordBatch) -> None:
+        self.settle_deferred()  # COPY cannot be one of several statements in flight
         try:
             copy_in(self._connection, f"{SCHEMA}.{table}", rows)
         except psycopg.Error as error:
-            _raise(error, self._where)
+            self._fail(error)
 
     def close_files(self, table_id: int, closes: pa.Table) -> pa.Table:
         _, rows = self.fetch(
@@ -196,8 +258,17 @@ class PostgresStore:
             yield session
             if begin:
                 session.execute("commit", {})
+            session.settle_deferred()
+        except BaseException:
+            with suppress(StoreError):  # the first error is the one to tell
+                session.settle_deferred()
+            raise
         finally:
             self._give(connection)
+
+    def settle(self) -> None:
+        with self._session("begin") as session:
+            session.execute("select pg_advisory_xact_lock(%(key)s)", {"key": COMMIT_LOCK})
 
     def select(self, text: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
         statement = spell(text, replace(DIALECT, schema="")).text if parameters else text.replace("%", "%%")
@@ -257,6 +328,24 @@ class PostgresStore:
             f"{self._where} cannot be reached: {' '.join(str(cause).split())}; "
             "check that it runs, and host, port, user and database"
         ) from cause
+
+
+@lru_cache(maxsize=256)
+def _insert_values(table: str, names: tuple[str, ...], rows: int) -> str:
+    marks = f"({', '.join(['%s'] * len(names))})"
+    return f"insert into {SCHEMA}.{table} ({', '.join(names)}) values {', '.join([marks] * rows)}"
+
+
+@lru_cache(maxsize=64)
+def _insert_arrays(table: str, names: tuple[str, ...]) -> str:
+    kinds = table_columns()[table]
+    arrays = ", ".join(f"%s::{_ARRAY_TYPES.get(kinds[name], kinds[name])}[]" for name in names)
+    return f"insert into {SCHEMA}.{table} ({', '.join(names)}) select * from unnest({arrays})"
+
+
+def _rows(cursor: psycopg.Cursor[tuple[Any, ...]]) -> list[Row]:
+    names = [column.name for column in cursor.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()] if names else []
 
 
 def open_postgres(
@@ -328,6 +417,8 @@ def _text(statement: str) -> Any:
 
 def _raise(error: psycopg.Error, where: str) -> NoReturn:
     text = redact(str(error))
+    if error.sqlstate in _RETRYABLE_STATES:
+        raise LostRaceError(f"{where}: {text}") from error
     if error.sqlstate in _BUSY_STATES:
         raise StoreBusyError(f"{where}: {text}") from error
     if error.sqlstate == "23505":

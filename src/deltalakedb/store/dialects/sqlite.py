@@ -4,6 +4,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -26,7 +27,9 @@ from deltalakedb.store.dialects.pool import Pool
 from deltalakedb.store.dialects.sqlite_columns import fetch_columns, fetch_pages
 from deltalakedb.store.queries import Dialect, arrow_types
 
-DIALECT = Dialect(name="sqlite", parameter=":%s")
+DIALECT = Dialect(
+    name="sqlite", parameter=":%s", now_ms="cast((julianday('now') - 2440587.5) * 86400000.0 + 0.5 as bigint)"
+)
 WAL_TRIES = 200
 BULK_ROWS = 10_000
 BULK_CACHE_KIB = 65_536
@@ -127,15 +130,18 @@ class SqliteSession(Session):
         except sqlite3.Error as error:
             _raise(error, self._where)
 
+    def insert_few(self, table: str, columns: Mapping[str, Sequence[Any]]) -> None:
+        try:
+            self._connection.executemany(_insert_statement(table, tuple(columns)), zip(*columns.values(), strict=True))
+        except sqlite3.Error as error:
+            _raise(error, self._where)
+
     def _insert_batch(self, table: str, batch: pa.RecordBatch) -> None:
         # What is null in every row is not bound at all: with the larger cache a quarter less time for bounds.
         names = [name for name in batch.schema.names if batch.column(name).null_count < batch.num_rows]
         if names:
-            marks = ", ".join("?" * len(names))
             columns = [batch.column(name).to_pylist() for name in names]
-            self._connection.executemany(
-                f"insert into {table} ({', '.join(names)}) values ({marks})", zip(*columns, strict=True)
-            )
+            self._connection.executemany(_insert_statement(table, tuple(names)), zip(*columns, strict=True))
 
     def close_files(self, table_id: int, closes: pa.Table) -> pa.Table:
         keys = zip(closes.column("key_hash").to_pylist(), closes.column("removed_version").to_pylist(), strict=True)
@@ -152,6 +158,9 @@ class SqliteSession(Session):
     def has_table(self, name: str) -> bool:
         _, rows = self.fetch("select 1 from sqlite_master where type = 'table' and name = :name", {"name": name})
         return bool(rows)
+
+    def defer(self) -> None:
+        """An embedded database answers at once."""
 
     def lock_schema(self) -> None:
         """`begin immediate` has locked the whole database already."""
@@ -234,6 +243,11 @@ class SqliteStore:
                     broken = True
             self._pool.give(connection, broken=broken)
 
+    def settle(self) -> None:
+        # Whoever has read the clock holds the write lock until its transaction ends.
+        with self._session("begin immediate"):
+            pass
+
     def select(self, text: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
         connection = self._open("ro")
         try:
@@ -293,6 +307,11 @@ def open_sqlite(
 ) -> SqliteStore:
     path = target if isinstance(target, str | Path) else target["path"]
     return SqliteStore(path, schema=schema, max_connections=max_connections, busy_timeout_seconds=busy_timeout_seconds)
+
+
+@lru_cache(maxsize=256)
+def _insert_statement(table: str, names: tuple[str, ...]) -> str:
+    return f"insert into {table} ({', '.join(names)}) values ({', '.join('?' * len(names))})"
 
 
 def _allow_select(action: int, *_: object) -> int:

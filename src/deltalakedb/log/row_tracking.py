@@ -1,0 +1,49 @@
+"""Row ids: handed out when a commit is ratified, so that no two files of a table ever share one (PROTOCOL.md, "Row Tracking")."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from deltalakedb.exceptions import InvalidCommitError
+from deltalakedb.log.actions import Action, AddFile, DomainMetadata
+from deltalakedb.log.codec import to_json
+from deltalakedb.log.stats import count_or_none, load_stats
+
+DOMAIN: Final = "delta.rowTracking"
+_MARK: Final = "rowIdHighWaterMark"
+
+
+def high_water_mark(domain: DomainMetadata | None) -> int:
+    """The largest row id handed out so far; -1 before the first."""
+    if domain is None or domain.removed:
+        return -1
+    value = json.loads(domain.configuration).get(_MARK)
+    return value if isinstance(value, int) else -1
+
+
+def assign_row_ids(
+    actions: Sequence[Action], *, version: int, mark: int, table: str, first_new: int
+) -> tuple[list[Action], int]:
+    """Ids for every add that has none, or one the proposer guessed (from `first_new` on); and the new mark."""
+    assigned: list[Action] = []
+    after = mark
+    for action in actions:
+        if isinstance(action, DomainMetadata) and action.domain == DOMAIN:
+            continue  # made anew below: the proposer's mark is older than the lock
+        if isinstance(action, AddFile) and (action.base_row_id is None or action.base_row_id >= first_new):
+            stats = load_stats(action.stats) if action.stats else None
+            records = count_or_none((stats or {}).get("numRecords"))
+            if records is None:
+                raise InvalidCommitError(
+                    f"table {table}: {action.path} has no numRecords in its statistics; a table with row tracking needs it"
+                )
+            assigned.append(replace(action, base_row_id=after + 1, default_row_commit_version=version))
+            after += records
+        else:
+            assigned.append(action)
+    if after != mark:
+        assigned.append(DomainMetadata(DOMAIN, to_json({_MARK: after}), removed=False))
+    return assigned, after

@@ -1,0 +1,80 @@
+"""What goes into the writer and what comes out: proposals over any number of tables, and the commits that were ratified."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from deltalakedb.log.actions import Metadata, Protocol
+from deltalakedb.log.proposal import NOTHING_READ, ProposedCommit, ReadSet
+from deltalakedb.store.registry import TableRow
+
+NEW_TABLE = -1
+"""`table_id` of a table that the transaction creates."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableProposal:
+    """What a transaction wants of one table, made from the table as it was at `read_version` (-1: to be created)."""
+
+    table: TableRow
+    read_version: int
+    commits: tuple[ProposedCommit, ...] = ()
+    also_read: ReadSet = NOTHING_READ
+    """What was read beside what the commits say they read; a table may be read only."""
+    protocol: Protocol | None = None
+    metadata: Metadata | None = None
+    """Protocol and metadata at `read_version`; None only for a new table."""
+    becomes: TableRow | None = None
+    """The registry row from then on: another name, state, mode or other properties."""
+    drop: bool = False
+    allowed_states: frozenset[str] = frozenset({"live"})
+
+    @property
+    def is_new(self) -> bool:
+        return self.table.table_id == NEW_TABLE
+
+    @property
+    def is_append_only(self) -> bool:
+        """Whether nobody who rewrites the table could be disturbed."""
+        return not self.drop and self.becomes is None and all(commit.is_blind_append for commit in self.commits)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """One transaction: all of it becomes true at once, or nothing. The token tells a repetition from a second try."""
+
+    tables: tuple[TableProposal, ...]
+    txn_id: str
+    client_token: str
+    actor: str | None = None
+    origin: str | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RatifiedCommit:
+    """A version that won in SQL. `data`: the bytes of its file, as the mirror must write them; None when they are many."""
+
+    table: TableRow
+    version: int
+    timestamp_ms: int
+    data: bytes | None = None
+    num_files: int | None = None
+    size_bytes: int | None = None
+    """The table's files and bytes at this version, where it is the head that the transaction left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a transaction. `repeated`: it had been committed before, under the same token."""
+
+    txn_id: str
+    committed_at_ms: int
+    commits: tuple[RatifiedCommit, ...] = ()
+    tables: Mapping[str, TableRow] = field(default_factory=dict)
+    """The tables of the proposal by the full name they were proposed under, as they are now."""
+    repeated: bool = False
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """The last version of each table, by the name it has now."""
+        return {commit.table.full_name: commit.version for commit in self.commits}
