@@ -179,8 +179,21 @@ class Catalog:
         storage_options: Mapping[str, str] | None = None,
         progress: Progress | None = None,
     ) -> DeltaTable:
-        """Attach a table: while there is no write path, an imported table is a follower."""
-        return self.attach_table(path, name, history, storage_options, progress)
+        """Attach a table and promote it: from then on SQL decides, and other writers meet a fence."""
+        self.attach_table(path, name, history, storage_options, progress)
+        return self.promote_table(name, storage_options, progress)
+
+    def promote_table(
+        self, name: str, storage_options: Mapping[str, str] | None = None, progress: Progress | None = None
+    ) -> DeltaTable:
+        """Make a follower, or a table once detached, a managed one; what is managed already stays as it is."""
+        from .mirror.promote import promote
+
+        with self.store.read() as conn:
+            row = require_table(conn, parse_table_name(name))
+        options = options_of(row, storage_options)
+        promote(self.store, row, storage_options=options, progress=progress, actor=self.actor, origin=self._origin)
+        return self.table(name, storage_options=storage_options)
 
     def follow(
         self,

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from deltalakedb.exceptions import LogGapError, TableReplacedError
+from deltalakedb.exceptions import DeltaError, LogGapError, TableReplacedError
 from deltalakedb.files.reader import FileTxnLogReader
-from deltalakedb.mirror.compare import first_difference
+from deltalakedb.mirror.external import Importer, difference
 from deltalakedb.mirror.importer import base_state
 from deltalakedb.store import registry
 from deltalakedb.store.action_values import to_metadata
@@ -55,8 +55,8 @@ def follow(
     version, gap = started, None
     while version < latest:
         with store.write() as conn:
-            loader = _open_loader(conn, table, progress)
-            found = _catch_up(loader, reader, min(latest, loader.current_version + COMMITS_PER_TRANSACTION))
+            loader = open_loader(conn, table, progress)
+            found = catch_up(conn, loader, reader, min(latest, loader.current_version + COMMITS_PER_TRANSACTION))
             version = loader.finish().current_version
             if found is not None:
                 gap = found
@@ -67,26 +67,30 @@ def follow(
     return FollowResult(table, started, version, gap)
 
 
-def _open_loader(conn: Connection, table: TableRow, progress: Progress | None) -> Loader:
+def open_loader(conn: Connection, table: TableRow, progress: Progress | None = None) -> Loader:
     """A loader that goes on from the head, which stays locked: a second follower waits here, then finds it moved."""
     head = registry.lock_head(conn, table.table_id)
-    assert head is not None, "a registered table has a head"
+    now = registry.table_by_id(conn, table.table_id)
+    if head is None or now is None:
+        raise DeltaError(f"the table {table.full_name} is not registered any more")
+    if now.mode == "managed":
+        # Promoted meanwhile: from then on SQL decides, and what else is in the files is for `dl mirror resolve`.
+        raise DeltaError(f"{now.full_name} is managed now: only a follower takes in commits from its files")
     row = conn.one("select_metadata", table_id=table.table_id, version=head.metadata_version)
     metadata = to_metadata(row) if row else None
     return Loader(conn, table.table_id, table=table.full_name, head=head, metadata=metadata, progress=progress)
 
 
-def _catch_up(loader: Loader, reader: FileTxnLogReader, target: int) -> Gap | None:
+def catch_up(conn: Connection, loader: Loader, reader: FileTxnLogReader, target: int) -> Gap | None:
     """Commits through `target`; from the oldest usable checkpoint where clean-up outran us."""
-    first = loader.current_version + 1
+    first, importer = loader.current_version + 1, Importer.of(conn, loader)
     if reader.has_commit(first) or first > target:
-        for commit in reader.commits(first, target):
-            loader.append(commit)
+        importer.take(reader.commits(first, target))
         return None
     start = reader.earliest_version()
     if start < first:
         raise LogGapError(reader.table, first, "and no checkpoint covers it")
-    loader.load_base(base_state(reader, start))
+    importer.take_base(base_state(reader, start))
     return Gap(first, start - 1) if start > first else None
 
 
@@ -98,7 +102,7 @@ def _check_same_table(store: Store, table: TableRow, reader: FileTxnLogReader, l
         raise _replaced(table, f"its log ends at version {latest}, but SQL has read version {version}")
     if reader.has_commit(version) and ours.has_commit(version):
         theirs, stored = next(reader.commits(version, version)), next(ours.commits(version, version))
-        if first_difference(stored, theirs) is None:
+        if difference(stored, theirs) is None:
             return version
         raise _replaced(table, f"version {version} is not the one SQL has read")
     known_id, found_id = ours.snapshot(version).metadata.id, reader.snapshot(latest).metadata.id

@@ -7,6 +7,7 @@ from typing import Literal
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.log.actions import CommitInfo
 from deltalakedb.log.txnlog import LogSnapshot
+from deltalakedb.mirror.external import Importer
 from deltalakedb.store import registry
 from deltalakedb.store.connection import Connection, Store
 from deltalakedb.store.loader import BaseState, Loader, Progress
@@ -62,7 +63,7 @@ def attach(
             at_ms=now_ms,
         )
         loader = Loader(conn, table.table_id, table=label, progress=progress, with_bounds=with_bounds)
-        load_history(loader, reader, history)
+        load_history(Importer.of(conn, loader), reader, history)
         head = loader.finish()
         details = {
             "location": reader.location,
@@ -76,17 +77,16 @@ def attach(
     return AttachResult(table, head)
 
 
-def load_history(loader: Loader, reader: FileTxnLogReader, history: History) -> None:
+def load_history(importer: Importer, reader: FileTxnLogReader, history: History) -> None:
     """Everything the files have, from the oldest usable start (or the newest checkpoint) to their latest version."""
     listing = reader.listing()
     latest, start = reader.latest_version(), reader.earliest_version()
     if history == "latest" and listing.checkpoints:
         start = max(start, listing.checkpoints[0].version)
     if start > 0 or 0 not in listing.commits:
-        loader.load_base(base_state(reader, start))
+        importer.take_base(base_state(reader, start))
         start += 1
-    for commit in reader.commits(start, latest):
-        loader.append(commit)
+    importer.take(reader.commits(start, latest))
 
 
 def base_state(reader: FileTxnLogReader, version: int) -> BaseState:

@@ -495,6 +495,10 @@ delete from dl_leases where lease = :lease and holder = :holder;
 
 -- ---------------------------------------------------------------------------------------------------------------- a table's life
 
+-- name: select_newest_transaction
+-- The newest T; null before the first transaction.
+select max(committed_at_ms) as committed_at_ms from dl_transactions;
+
 -- name: restore_transaction
 -- A transaction of ours, found in the commits of `_delta_log`; the database lost it, or was rebuilt. One that is known stays as it is.
 insert into dl_transactions (txn_id, client_token, committed_at_ms, actor, message)

@@ -1,0 +1,110 @@
+"""Commits in `_delta_log` that SQL does not hold: whose they are, and how they are taken in with their transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from deltalakedb.exceptions import redact
+from deltalakedb.files.reader import FileTxnLogReader
+from deltalakedb.log.actions import CommitInfo, Protocol
+from deltalakedb.log.commit import Commit
+from deltalakedb.log.commit_info import MARK, Mark, parse_mark
+from deltalakedb.log.fence import fence
+from deltalakedb.mirror.compare import first_difference
+from deltalakedb.store import registry
+from deltalakedb.store.connection import Connection
+from deltalakedb.store.loader import BaseState, Loader
+
+MAX_COMMITS_SEARCHED = 1_000
+"""How far back the newest commit of a catalog is looked for; behind a fence it is the newest commit of all."""
+
+
+@dataclass(slots=True)
+class Importer:
+    """Takes commits of `_delta_log` into SQL. Those this catalog made itself bring their transactions back."""
+
+    conn: Connection
+    loader: Loader
+    catalog_id: str
+    num_own: int = 0
+
+    @classmethod
+    def of(cls, conn: Connection, loader: Loader) -> Importer:
+        return cls(conn, loader, registry.catalog_id(conn))
+
+    def take(self, commits: Iterable[Commit]) -> None:
+        for commit in commits:
+            mark = self._own_mark(commit.commit_info)
+            if mark is None:
+                self.loader.append(commit)
+                continue
+            self.num_own += 1
+            self.loader.append(replace(commit, timestamp_ms=own_time(commit)))
+            restore_transaction(self.conn, mark)
+
+    def take_base(self, base: BaseState) -> None:
+        self.loader.load_base(base)
+        mark = self._own_mark(base.commit_info)
+        if mark is not None:
+            restore_transaction(self.conn, mark)
+
+    def _own_mark(self, info: CommitInfo | None) -> Mark | None:
+        if info is None or MARK not in info.text:  # most commits of others: not parsed here
+            return None
+        mark = parse_mark(info)
+        return mark if mark is not None and mark.catalog_id == self.catalog_id else None
+
+
+def own_time(commit: Commit) -> int:
+    """When a commit of ours was made: its file may have been put later, and on an object store says only that."""
+    info = commit.commit_info
+    stated = info.timestamp if info is not None else None
+    return commit.timestamp_ms if stated is None else stated
+
+
+def restore_transaction(conn: Connection, mark: Mark, *, committed_at_ms: int | None = None) -> None:
+    """The transaction of a commit of ours, unless SQL knows it; another table of it may have brought it already."""
+    conn.run(
+        "restore_transaction",
+        txn_id=mark.txn_id,
+        client_token=f"restored:{mark.txn_id}",  # the true one was never in the files
+        committed_at_ms=mark.committed_at_ms if committed_at_ms is None else committed_at_ms,
+        actor=mark.actor,
+        message=mark.message,
+    )
+
+
+def newest_mark(reader: FileTxnLogReader) -> Mark | None:
+    """The mark of the newest commit that a catalog of ours made; None when no commit that is left has one."""
+    commits = sorted(reader.listing().commits, reverse=True)
+    for version in commits[:MAX_COMMITS_SEARCHED]:
+        mark = mark_of(reader, version)
+        if mark is not None:
+            return mark
+    return None
+
+
+def mark_of(reader: FileTxnLogReader, version: int) -> Mark | None:
+    actions = reader.actions(version)
+    return parse_mark(next((action for action in actions if isinstance(action, CommitInfo)), None))
+
+
+def fenced_by_another(table: str, location: str, mark: Mark | None) -> str:
+    """Why a table behind a fence that is not ours is refused, and what to do."""
+    owner = "a catalog that left no name" if mark is None else f"the catalog {mark.catalog_id} (as {mark.table})"
+    return (
+        f"table {table}: {redact(location)} is managed by {owner}; a table has one authority. Detach it there "
+        "(`dl detach`), or attach it here to read it; `dl import --rebuild` into an empty database takes over from a "
+        "catalog that is lost"
+    )
+
+
+def difference(stored: Commit, found: Commit) -> str | None:
+    """Where a commit in SQL and one in the files say different things; SQL keeps the protocol without the fence."""
+    return first_difference(_fenced(stored), _fenced(found))
+
+
+def _fenced(commit: Commit) -> Commit:
+    actions = tuple(fence(action) if isinstance(action, Protocol) else action for action in commit.actions)
+    return replace(commit, actions=actions)

@@ -1,0 +1,230 @@
+"""Promote: SQL becomes the authority of a table that its files decided about; the fence goes into the files first."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import version as package_version
+
+from deltalakedb.exceptions import CommitFailedError, DeltaError, NotWritableError, redact
+from deltalakedb.files.reader import FileTxnLogReader
+from deltalakedb.files.writer import FileTxnLogWriter
+from deltalakedb.log.actions import Metadata, Protocol
+from deltalakedb.log.commit import Commit
+from deltalakedb.log.commit_info import Mark, Participant, render_commit_info
+from deltalakedb.log.features import check_writable, is_enabled
+from deltalakedb.log.fence import fence, unfence
+from deltalakedb.log.render import render_commit
+from deltalakedb.mirror.external import fenced_by_another, newest_mark
+from deltalakedb.mirror.follow import catch_up, follow, open_loader
+from deltalakedb.steps import reached
+from deltalakedb.store import registry
+from deltalakedb.store.action_values import to_metadata, to_protocol
+from deltalakedb.store.connection import Connection, Store
+from deltalakedb.store.loader import Progress
+from deltalakedb.store.registry import TableRow
+
+OPERATION = "PROMOTE"
+ATTEMPTS = 100
+"""Times the fence is offered to the files before giving up on a writer that is always faster."""
+
+IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
+
+
+@dataclass(frozen=True, slots=True)
+class PromoteResult:
+    """`version` is that of the fence; nothing was done when the table was managed already."""
+
+    table: TableRow
+    version: int
+    already_managed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Tip:
+    """The newest version of the files, and what holds there."""
+
+    version: int
+    timestamp_ms: int
+    protocol: Protocol
+    metadata: Metadata
+
+    @property
+    def is_fenced(self) -> bool:
+        return unfence(self.protocol)[1]
+
+    def after(self, commit: Commit) -> _Tip:
+        tip = replace(self, version=commit.version, timestamp_ms=max(commit.timestamp_ms, self.timestamp_ms + 1))
+        for action in commit.actions:
+            if isinstance(action, Protocol):
+                tip = replace(tip, protocol=action)
+            elif isinstance(action, Metadata):
+                tip = replace(tip, metadata=action)
+        return tip
+
+
+def promote(
+    store: Store,
+    table: TableRow,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+    actor: str | None = None,
+    origin: str | None = None,
+    attempts: int = ATTEMPTS,
+) -> PromoteResult:
+    """Make a follower, or a table once detached, a managed one.
+
+    Until the fence is in the files they decide, so it is put there first, if-absent, and only then taken into SQL.
+    After a crash between the two, the next promote finds its own commit and finishes.
+    """
+    table, version = _as_registered(store, table)
+    if table.mode == "managed":
+        return PromoteResult(table, version, already_managed=True)
+    _check_state(table)
+    follow(store, table, storage_options=storage_options, progress=progress, actor=actor, origin=origin)
+    reached("promote.followed")
+    tip = _tip_of(store, table)
+    reader = FileTxnLogReader(table.location, storage_options, table=table.full_name)
+    _put_fence(store, table, reader, tip, storage_options, actor, attempts)
+    reached("promote.fence_put")
+    return _take_over(store, table, reader, actor=actor, origin=origin)
+
+
+def _as_registered(store: Store, table: TableRow) -> tuple[TableRow, int]:
+    with store.read() as conn:
+        now, head = registry.table_by_id(conn, table.table_id), registry.read_head(conn, table.table_id)
+    if now is None or head is None:
+        raise DeltaError(f"the table {table.full_name} is not registered any more")
+    return now, head.current_version
+
+
+def _check_state(table: TableRow) -> None:
+    if table.state != "live":
+        raise NotWritableError(
+            f"{table.full_name} is {table.state} and cannot be promoted; finish what was begun, then promote it again"
+        )
+
+
+def _tip_of(store: Store, table: TableRow) -> _Tip:
+    """What SQL has followed to."""
+    with store.read() as conn:
+        head = registry.read_head(conn, table.table_id)
+        assert head is not None, "a followed table has a head"
+        at = {"table_id": table.table_id, "version": head.current_version}
+        protocol, metadata = conn.one("select_protocol", **at), conn.one("select_metadata", **at)
+    assert protocol is not None, "a followed table has a protocol"
+    assert metadata is not None, "and metadata"
+    shown = fence(to_protocol(protocol)) if protocol["fenced"] else to_protocol(protocol)
+    return _Tip(head.current_version, head.last_commit_ms, shown, to_metadata(metadata))
+
+
+def _put_fence(
+    store: Store,
+    table: TableRow,
+    reader: FileTxnLogReader,
+    tip: _Tip,
+    storage_options: Mapping[str, str] | None,
+    actor: str | None,
+    attempts: int,
+) -> None:
+    """The fence is in the files when this returns: put there now, or by a promote of ours that died."""
+    writer = FileTxnLogWriter(table.location, storage_options, table=table.full_name)
+    with store.read() as conn:
+        catalog_id, at_ms = registry.catalog_id(conn), _next_transaction_ms(conn)
+    for _ in range(attempts):
+        if tip.is_fenced:
+            _check_own(table, reader, catalog_id)
+            return
+        check_writable(tip.protocol, table.full_name)
+        timestamp_ms = max(at_ms, tip.timestamp_ms + 1)
+        data = _fence_commit(table, tip, timestamp_ms, _mark(table, tip, catalog_id, at_ms, actor))
+        if writer.put_commit(tip.version + 1, data, modified_ms=timestamp_ms) == "written":
+            return
+        # Somebody was faster. What he wrote is read here and taken into SQL later: the next put must come soon.
+        for commit in reader.commits(tip.version + 1):
+            tip = tip.after(commit)
+    raise CommitFailedError(
+        f"{table.full_name}: another writer was faster {attempts} times, now at version {tip.version}; "
+        "nothing was changed. Promote it again when less is written to it"
+    )
+
+
+def _next_transaction_ms(conn: Connection) -> int:
+    """The transaction's T as the writer would give it: the clock, and never a step back."""
+    newest = conn.one("select_newest_transaction")
+    return max(conn.now_ms(), (newest["committed_at_ms"] or 0) + 1 if newest else 0)
+
+
+def _check_own(table: TableRow, reader: FileTxnLogReader, catalog_id: str) -> None:
+    mark = newest_mark(reader)
+    if mark is None or mark.catalog_id != catalog_id:
+        raise NotWritableError(fenced_by_another(table.full_name, table.location, mark))
+
+
+def _mark(table: TableRow, tip: _Tip, catalog_id: str, at_ms: int, actor: str | None) -> Mark:
+    return Mark(
+        catalog_id=catalog_id,
+        table_id=table.table_id,
+        table_uuid=table.table_uuid,
+        table=table.full_name,
+        txn_id=str(uuid.uuid4()),
+        committed_at_ms=at_ms,
+        participants=(Participant(table.table_id, table.table_uuid, tip.version + 1),),
+        actor=actor,
+    )
+
+
+def _fence_commit(table: TableRow, tip: _Tip, timestamp_ms: int, mark: Mark) -> bytes:
+    info = render_commit_info(
+        mark,
+        timestamp_ms=timestamp_ms,
+        operation=OPERATION,
+        operation_parameters={"table": table.full_name, "catalogId": mark.catalog_id},
+        operation_metrics={},
+        read_version=tip.version,
+        is_blind_append=False,
+        engine_info=f"deltalakedb/{package_version('deltalakedb')}",
+        in_commit_timestamps=is_enabled(tip.metadata.configuration, IN_COMMIT_TIMESTAMPS),
+    )
+    return render_commit((info, tip.protocol), fenced=True)
+
+
+def _take_over(
+    store: Store,
+    table: TableRow,
+    reader: FileTxnLogReader,
+    *,
+    actor: str | None,
+    origin: str | None,
+) -> PromoteResult:
+    """The fence, and what came before it since the last follow, into SQL, and the mode with it, in one transaction."""
+    latest = reader.latest_version()
+    with store.write() as conn:
+        now = registry.table_by_id(conn, table.table_id)
+        if now is not None and now.mode == "managed":  # another promote of ours was faster
+            return PromoteResult(now, latest, already_managed=True)
+        loader = open_loader(conn, table)
+        catch_up(conn, loader, reader, latest)
+        head = loader.finish()
+        _check_fenced(conn, table, head.current_version)
+        conn.run("mark_mirrored", table_id=table.table_id, version=head.current_version)
+        now_ms = conn.now_ms()
+        managed = replace(now or table, mode="managed")
+        registry.change_table(conn, managed, at_ms=now_ms)
+        details = {"location": table.location, "version": head.current_version, "from": table.mode}
+        registry.write_audit(
+            conn, action="promote", at_ms=now_ms, actor=actor, origin=origin, table=managed, details=details
+        )
+    reached("promote.imported")
+    return PromoteResult(managed, head.current_version)
+
+
+def _check_fenced(conn: Connection, table: TableRow, version: int) -> None:
+    protocol = conn.one("select_protocol", table_id=table.table_id, version=version)
+    if protocol is None or not protocol["fenced"]:
+        raise CommitFailedError(
+            f"{table.full_name}: somebody took the fence off {redact(table.location)} again, at version {version}; "
+            "find out who writes there, then promote it again"
+        )
