@@ -12,6 +12,7 @@ DeltaError
 |   |   MetadataChangedError, ProtocolChangedError, ConcurrentTransactionError, ExternalWriterError
 |   |__ NotWritableError           a follower, or a frozen, detaching, detached or dropped table
 |   |__ TableLockedError           another transaction holds the table's intent lock
+|   |__ OutcomeUnknownError        the database went away during the commit and did not come back
 |__ StoreError                     driver error in __cause__
 |   |__ StoreBusyError, SchemaVersionError, NotADatabaseError
 |__ MirrorError
@@ -45,6 +46,7 @@ __all__ = [
     "MissingExtraError",
     "NotADatabaseError",
     "NotWritableError",
+    "OutcomeUnknownError",
     "PredicateError",
     "ProtocolChangedError",
     "SchemaMismatchError",
@@ -147,6 +149,15 @@ class InvalidCommitError(DeltaProtocolError):
 class CommitFailedError(DeltaError):
     """A commit did not happen."""
 
+    def __init__(
+        self, message: str, *, table: str | None = None, version: int | None = None, path: str | None = None
+    ) -> None:
+        self.table = None if table is None else redact(table)
+        self.version = version
+        """The version that came first, where one did."""
+        self.path = None if path is None else redact(path)
+        super().__init__(message)
+
 
 class ConcurrentAppendError(CommitFailedError):
     """Files were added to what this transaction read."""
@@ -182,6 +193,10 @@ class NotWritableError(CommitFailedError):
 
 class TableLockedError(CommitFailedError):
     """Another transaction holds the table's intent lock."""
+
+
+class OutcomeUnknownError(CommitFailedError):
+    """The database went away during the commit and did not come back: nobody can say yet whether it happened."""
 
 
 class StoreError(DeltaError):

@@ -52,7 +52,7 @@ def render_commit_info(
     in_commit_timestamps: bool = False,
     user_info: Mapping[str, Any] | None = None,
 ) -> CommitInfo:
-    """In-commit timestamps stand first (PROTOCOL.md, "In-Commit Timestamps"); Spark wants parameters and metrics as text."""
+    """The in-commit timestamp stands first, where a table has them; Spark wants parameters and metrics as text."""
     info: dict[str, Any] = {"inCommitTimestamp": timestamp_ms} if in_commit_timestamps else {}
     info |= {
         "timestamp": timestamp_ms,

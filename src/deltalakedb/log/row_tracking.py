@@ -1,4 +1,4 @@
-"""Row ids: handed out when a commit is ratified, so that no two files of a table ever share one (PROTOCOL.md, "Row Tracking")."""
+"""Row ids: handed out when a commit is ratified, so that no two rows of a table ever share one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def assign_row_ids(
             records = count_or_none((stats or {}).get("numRecords"))
             if records is None:
                 raise InvalidCommitError(
-                    f"table {table}: {action.path} has no numRecords in its statistics; a table with row tracking needs it"
+                    f"table {table}: {action.path} has no numRecords in its statistics; row tracking needs it"
                 )
             assigned.append(replace(action, base_row_id=after + 1, default_row_commit_version=version))
             after += records

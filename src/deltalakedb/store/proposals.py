@@ -1,4 +1,4 @@
-"""What goes into the writer and what comes out: proposals over any number of tables, and the commits that were ratified."""
+"""What goes into the writer and what comes out: proposals over any number of tables, and ratified commits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -52,7 +52,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class RatifiedCommit:
-    """A version that won in SQL. `data`: the bytes of its file, as the mirror must write them; None when they are many."""
+    """A version that won in SQL. `data`: the bytes of its file as the mirror must write them; None when many."""
 
     table: TableRow
     version: int

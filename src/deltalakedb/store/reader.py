@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from deltalakedb.exceptions import TableNotFoundError, VersionNotFoundError
-from deltalakedb.log.actions import Action, CommitInfo
+from deltalakedb.log.actions import Action, CommitInfo, Protocol
 from deltalakedb.log.commit import Commit
+from deltalakedb.log.render import render_commit
 from deltalakedb.store import action_values as values
 from deltalakedb.store.connection import LIVE, Connection, Row, Store
 from deltalakedb.store.registry import Head, TableRow, read_head
@@ -47,6 +48,16 @@ class HistoryEntry:
     txn_id: str | None
     actor: str | None
     message: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorCommit:
+    """A commit and the bytes of its file."""
+
+    version: int
+    timestamp_ms: int
+    txn_id: str | None
+    data: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +185,18 @@ class SqlTxnLogReader:
             yield Commit(
                 row["version"], row["committed_at_ms"], tuple(action for _, action in found), row["rendered_bytes"]
             )
+
+    def mirror_commits(self, start: int, end: int | None = None) -> Iterator[MirrorCommit]:
+        """The commits as the mirror writes them: the fence is put on where the protocol's row says so."""
+        for commit in self.commits(start, end):
+            fenced = False
+            if any(isinstance(action, Protocol) for action in commit.actions):
+                with self._store.read(single=True) as conn:
+                    row = conn.one("select_protocol", table_id=self.table.table_id, version=commit.version)
+                fenced = row is not None and bool(row["fenced"])
+            info = next((action for action in commit.actions if isinstance(action, CommitInfo)), None)
+            data = render_commit(commit.actions, fenced=fenced)
+            yield MirrorCommit(commit.version, commit.timestamp_ms, info.txn_id if info else None, data)
 
     # -- history, differences, lineage
 

@@ -41,7 +41,7 @@ class SqlSnapshot:
     def of_open_table(cls, store: Store, opened: OpenTable) -> "SqlSnapshot":
         """The head as it was opened; what opening has read is not read again."""
         snapshot = cls(store, opened.table, opened.head.current_version, opened.head.last_commit_ms)
-        snapshot.__dict__.update(protocol=opened.protocol, metadata=opened.metadata)
+        snapshot.__dict__.update(protocol=opened.protocol, metadata=opened.metadata, fenced=opened.fenced)
         return snapshot
 
     def __repr__(self) -> str:
@@ -49,7 +49,12 @@ class SqlSnapshot:
 
     @cached_property
     def protocol(self) -> Protocol:
+        """The logical protocol; `fenced` says whether the mirror shows our table feature in it."""
         return to_protocol(self._one("select_protocol"))
+
+    @cached_property
+    def fenced(self) -> bool:
+        return bool(self._one("select_protocol")["fenced"])
 
     @cached_property
     def metadata(self) -> Metadata:

@@ -1,0 +1,137 @@
+"""The locks of a commit: heads in the order of their table ids, the client token, and what is read under them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from deltalakedb.exceptions import NotWritableError, TableNotFoundError
+from deltalakedb.log.actions import AppTransaction, DomainMetadata
+from deltalakedb.log.features import writer_features
+from deltalakedb.log.row_tracking import DOMAIN
+from deltalakedb.log.text import to_sql_text
+from deltalakedb.store.action_values import to_domain_metadata
+from deltalakedb.store.connection import LIVE, Ask, Connection, Row
+from deltalakedb.store.loader import Known
+from deltalakedb.store.proposals import Proposal, TableProposal
+from deltalakedb.store.registry import Head, TableRow, to_table_row
+
+
+@dataclass(frozen=True, slots=True)
+class LockedTable:
+    """A table whose head nobody else can move, and what holds there."""
+
+    row: TableRow
+    head: Head
+    known: Known
+    fenced: bool
+    intent_holder: str | None
+    intent_until_ms: int | None
+    domains: Mapping[str, DomainMetadata]
+    app_versions: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Locks:
+    """What a commit holds. `committed_at_ms` is the transaction's T; None: its token was used before."""
+
+    catalog_id: str
+    committed_at_ms: int | None
+    tables: Mapping[int, LockedTable] = field(default_factory=dict)
+
+
+def lock_tables(conn: Connection, proposal: Proposal) -> Locks:
+    """Lock and read in one round trip; each statement after the locks sees everything committed before them."""
+    existing = sorted((table for table in proposal.tables if not table.is_new), key=lambda one: one.table.table_id)
+    asks: list[Ask] = [("hold_commits", {})]
+    asks += [("lock_head", {"table_id": table.table.table_id}) for table in existing]
+    token = {"txn_id": proposal.txn_id, "client_token": proposal.client_token}
+    asks.append(("take_token", token | {"actor": proposal.actor, "message": proposal.message}))
+    asks.append(("select_catalog", {}))
+    for table in existing:
+        asks += _asks(table)
+    answers = iter(conn.gather(asks))
+    next(answers)
+    heads = [_head(table, next(answers)) for table in existing]
+    taken, catalog = next(answers), next(answers)
+    committed_at_ms = int(taken[0]["committed_at_ms"]) if taken else None
+    locks = Locks(str(catalog[0]["catalog_id"]), committed_at_ms)
+    tables = {}
+    for table, head in zip(existing, heads, strict=True):
+        own = [next(answers) for _ in _asks(table)]
+        if committed_at_ms is not None:
+            tables[table.table.table_id] = _locked(table, head, own)
+    return Locks(locks.catalog_id, committed_at_ms, tables)
+
+
+def _asks(proposal: TableProposal) -> list[Ask]:
+    """What is read of one table; `_locked` takes the answers in this order."""
+    ids = {"table_id": proposal.table.table_id}
+    asks: list[Ask] = [("select_commit_state", ids | {"lease": f"intent:{proposal.table.table_id}"})]
+    asks.append(("select_bounds_columns", ids))
+    if _needs_domains(proposal):
+        asks.append(("select_domain_metadata", ids | {"version": LIVE}))
+    asks += [
+        ("select_app_transaction", ids | {"version": LIVE, "app_id": to_sql_text(app_id)})
+        for app_id in app_ids(proposal)
+    ]
+    return asks
+
+
+def app_ids(proposal: TableProposal) -> list[str]:
+    """The applications whose progress the proposal records."""
+    return sorted({a.app_id for commit in proposal.commits for a in commit.actions if isinstance(a, AppTransaction)})
+
+
+def _needs_domains(proposal: TableProposal) -> bool:
+    return proposal.protocol is not None and "rowTracking" in writer_features(proposal.protocol)
+
+
+def _head(proposal: TableProposal, rows: list[Row]) -> Head:
+    if not rows:
+        raise TableNotFoundError(f"the table {proposal.table.full_name} is not in the database any more")
+    return Head(**rows[0])
+
+
+def _locked(proposal: TableProposal, head: Head, answers: list[list[Row]]) -> LockedTable:
+    (state,), columns, *rest = answers
+    _check_writable(proposal, state)
+    domains: Mapping[str, DomainMetadata] = {}
+    if _needs_domains(proposal):
+        domains = {one.domain: one for one in map(to_domain_metadata, rest.pop(0)) if one.domain == DOMAIN}
+    apps = {app_id: rows[0]["app_version"] for app_id, rows in zip(app_ids(proposal), rest, strict=True) if rows}
+    return LockedTable(
+        row=to_table_row(state),
+        head=head,
+        known=Known(state["total_added"], state["total_closed"], columns),
+        fenced=bool(state["fenced"]),
+        intent_holder=state["intent_holder"],
+        intent_until_ms=state["intent_until_ms"],
+        domains=domains,
+        app_versions=apps,
+    )
+
+
+def _check_writable(proposal: TableProposal, state: Row) -> None:
+    """A table that is only read may be in any mode and state; one that is written is ours, and live."""
+    name = proposal.table.full_name
+    if state["table_uuid"] is None:
+        raise NotWritableError(f"table {name} was dropped since this transaction opened it; nothing was committed")
+    if not (proposal.commits or proposal.becomes or proposal.drop):
+        return
+    if proposal.commits and state["mode"] == "follower":
+        raise NotWritableError(
+            f"table {name} is a follower: its `_delta_log` is written by others; `dl promote {name}` makes it ours"
+        )
+    if proposal.commits and state["mode"] == "detached":
+        raise NotWritableError(
+            f"table {name} was detached: its `_delta_log` is the authority again; write it with any Delta writer, or "
+            f"`dl promote {name}` to bring it back"
+        )
+    if state["state"] not in proposal.allowed_states:
+        hint = _STATE_HINTS.get(state["state"], "")
+        raise NotWritableError(f"table {name} is {state['state']} and takes no commits{hint}")
+
+
+_STATE_HINTS = {
+    "frozen": ": another writer put a commit into its `_delta_log`; see `dl mirror status`, then `dl mirror resolve`",
+    "detaching": ": it is on its way out of this catalog; `dl mirror once` finishes that",
+}

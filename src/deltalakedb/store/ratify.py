@@ -1,0 +1,169 @@
+"""Ratifier: turns proposed commits into versions under the locks of their tables, and writes them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version as package_version
+
+from deltalakedb.exceptions import ConcurrentTransactionError
+from deltalakedb.log.actions import Action, AppTransaction, CommitInfo, Metadata, Protocol
+from deltalakedb.log.commit import Commit
+from deltalakedb.log.commit_info import Mark, Participant, render_commit_info
+from deltalakedb.log.features import is_enabled, writer_features
+from deltalakedb.log.proposal import ProposedCommit
+from deltalakedb.log.render import render_commit
+from deltalakedb.log.row_tracking import DOMAIN, assign_row_ids, high_water_mark
+from deltalakedb.store.commit_locks import LockedTable, Locks
+from deltalakedb.store.connection import Connection
+from deltalakedb.store.loader import Loader
+from deltalakedb.store.proposals import Proposal, RatifiedCommit, TableProposal
+from deltalakedb.store.registry import TableRow
+
+ENGINE_INFO = f"deltalakedb/{package_version('deltalakedb')}"
+RENDERED_ACTIONS = 2_000
+"""Commits up to so many actions are rendered at once, for the mirror; larger ones are read back from SQL."""
+
+_IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
+_ENABLEMENT_VERSION = "delta.inCommitTimestampEnablementVersion"
+_ENABLEMENT_TIMESTAMP = "delta.inCommitTimestampEnablementTimestamp"
+
+
+@dataclass(slots=True)
+class _InForce:
+    """What holds at a table while its commits are taken one after the other."""
+
+    protocol: Protocol | None
+    metadata: Metadata | None
+    row_id_mark: int
+
+
+class Ratifier:
+    """Writes the commits of one proposal; every table of it is locked."""
+
+    def __init__(self, conn: Connection, proposal: Proposal, rows: Sequence[TableRow], locks: Locks) -> None:
+        assert locks.committed_at_ms is not None
+        self._conn = conn
+        self._proposal = proposal
+        self._rows = rows
+        self._locks = locks
+        self._at_ms = locks.committed_at_ms
+        self._participants = tuple(
+            Participant(row.table_id, row.table_uuid, self._first_version(table) + number)
+            for table, row in zip(proposal.tables, rows, strict=True)
+            for number in range(len(table.commits))
+        )
+
+    def ratify(self, number: int, in_force: tuple[Protocol, Metadata] | None) -> list[RatifiedCommit]:
+        """The commits of one table of the proposal, on top of its head."""
+        table, row = self._proposal.tables[number], self._rows[number]
+        if not table.commits:
+            return []
+        locked = self._locks.tables.get(table.table.table_id)
+        _check_applications(table, locked)
+        loader = self._loader(row, locked, in_force[1] if in_force else None)
+        protocol, metadata = in_force or (None, None)
+        state = _InForce(protocol, metadata, _row_id_mark(locked))
+        last_ms = locked.head.last_commit_ms if locked else -1
+        ratified = []
+        for offset, commit in enumerate(table.commits):
+            version = self._first_version(table) + offset
+            last_ms = max(self._at_ms, last_ms + 1)
+            actions = self._settled(table, row, commit, state, version, last_ms)
+            fenced = commit.fenced if commit.fenced is not None else (locked.fenced if locked else True)
+            data = render_commit(actions, fenced=fenced) if len(actions) <= RENDERED_ACTIONS else None
+            shows_fence = fenced and any(isinstance(action, Protocol) for action in actions)
+            size = len(data) if data is not None and not shows_fence else None
+            loader.append(Commit(version, last_ms, tuple(actions), size), fenced=fenced)
+            ratified.append(RatifiedCommit(row, version, last_ms, data))
+        head = loader.finish()
+        ratified[-1] = replace(ratified[-1], num_files=head.num_files, size_bytes=head.size_bytes)
+        return ratified
+
+    def _loader(self, row: TableRow, locked: LockedTable | None, metadata: Metadata | None) -> Loader:
+        return Loader(
+            self._conn,
+            row.table_id,
+            table=row.full_name,
+            head=locked.head if locked else None,
+            metadata=metadata,
+            known=locked.known if locked else None,
+            strict=True,
+        )
+
+    def _first_version(self, table: TableProposal) -> int:
+        return 0 if table.is_new else self._locks.tables[table.table.table_id].head.current_version + 1
+
+    def _settled(
+        self, table: TableProposal, row: TableRow, commit: ProposedCommit, state: _InForce, version: int, at_ms: int
+    ) -> list[Action]:
+        """The actions as they are committed: commitInfo first, and what only the lock could tell filled in."""
+        actions = list(commit.actions)
+        for place, action in enumerate(actions):
+            if isinstance(action, Protocol):
+                state.protocol = action
+            elif isinstance(action, Metadata):
+                state.metadata = _with_enablement(action, state.metadata, version, at_ms)
+                actions[place] = state.metadata
+        if state.protocol is not None and "rowTracking" in writer_features(state.protocol):
+            actions, state.row_id_mark = assign_row_ids(
+                actions, version=version, mark=state.row_id_mark, table=row.full_name, first_new=state.row_id_mark + 1
+            )
+        return [self._commit_info(table, row, commit, state, version, at_ms), *actions]
+
+    def _commit_info(
+        self, table: TableProposal, row: TableRow, commit: ProposedCommit, state: _InForce, version: int, at_ms: int
+    ) -> CommitInfo:
+        mark = Mark(
+            catalog_id=self._locks.catalog_id,
+            table_id=row.table_id,
+            table_uuid=row.table_uuid,
+            table=(table.becomes or row).full_name,
+            txn_id=self._proposal.txn_id,
+            committed_at_ms=self._at_ms,
+            participants=self._participants,
+            actor=self._proposal.actor,
+            message=self._proposal.message,
+        )
+        read_version = table.read_version + version - self._first_version(table)
+        configuration = state.metadata.configuration if state.metadata else {}
+        return render_commit_info(
+            mark,
+            timestamp_ms=at_ms,
+            operation=commit.operation,
+            operation_parameters=commit.operation_parameters,
+            operation_metrics=commit.operation_metrics,
+            read_version=read_version if read_version >= 0 else None,
+            is_blind_append=commit.is_blind_append,
+            engine_info=ENGINE_INFO,
+            in_commit_timestamps=is_enabled(configuration, _IN_COMMIT_TIMESTAMPS),
+            user_info=commit.user_info,
+        )
+
+
+def _row_id_mark(locked: LockedTable | None) -> int:
+    return high_water_mark(locked.domains.get(DOMAIN) if locked else None)
+
+
+def _with_enablement(metadata: Metadata, before: Metadata | None, version: int, at_ms: int) -> Metadata:
+    """Turned on later than at version 0, in-commit timestamps must say from where on they hold."""
+    now = is_enabled(metadata.configuration, _IN_COMMIT_TIMESTAMPS)
+    if not now or version == 0 or (before is not None and is_enabled(before.configuration, _IN_COMMIT_TIMESTAMPS)):
+        return metadata
+    told = {_ENABLEMENT_VERSION: str(version), _ENABLEMENT_TIMESTAMP: str(at_ms)}
+    return replace(metadata, configuration={**metadata.configuration, **told})
+
+
+def _check_applications(table: TableProposal, locked: LockedTable | None) -> None:
+    """An application's progress only grows: who comes second with the same number has done the work already."""
+    if locked is None:
+        return
+    for commit in table.commits:
+        for action in commit.actions:
+            if not isinstance(action, AppTransaction):
+                continue
+            known = locked.app_versions.get(action.app_id)
+            if known is not None and known >= action.version:
+                raise ConcurrentTransactionError(
+                    f"table {locked.row.full_name}: application {action.app_id} is at version {known} already, and "
+                    f"this transaction would record {action.version}: the work was committed before, or by another "
+                    "process; nothing was committed"
+                )

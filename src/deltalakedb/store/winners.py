@@ -1,0 +1,51 @@
+"""Reads the commits that a proposal lost the race against, and of them only what the conflict check looks at."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from deltalakedb.log.actions import Action, CommitInfo, RemoveFile
+from deltalakedb.log.conflicts import Needs, Winner
+from deltalakedb.log.text import from_sql_text
+from deltalakedb.store import action_values as values
+from deltalakedb.store.connection import Connection, Row
+
+_ALWAYS: tuple[tuple[str, Callable[[Row], Action]], ...] = (
+    ("select_protocol_actions", values.to_protocol),
+    ("select_metadata_actions", values.to_metadata),
+    ("select_txn_actions", values.to_app_transaction),
+    ("select_domain_actions", values.to_domain_metadata),
+)
+
+
+def _describe_removes(conn: Connection, within: Mapping[str, int], actions: Mapping[int, list[Action]]) -> None:
+    """A remove need not say what its file held; the add it ended does."""
+    ended = {
+        (row["removed_version"], from_sql_text(row["path"]), from_sql_text(row["dv_id"])): values.to_add(row)
+        for row in conn.all("select_closed_adds", **within)
+    }
+    for version, found in actions.items():
+        for place, action in enumerate(found):
+            add = ended.get((version, *action.key)) if isinstance(action, RemoveFile) else None
+            if isinstance(action, RemoveFile) and add is not None:
+                found[place] = replace(action, partition_values=add.partition_values, stats=add.stats)
+
+
+def read_winners(conn: Connection, table_id: int, first: int, last: int, needs: Needs) -> Iterator[Winner]:
+    """The versions `first` to `last`, in order."""
+    queries = list(_ALWAYS)
+    if needs.adds:
+        queries.append(("select_add_actions", values.to_add))
+    if needs.removes:
+        queries.append(("select_remove_actions", values.to_remove))
+    within = {"table_id": table_id, "first_version": first, "last_version": last}
+    versions, *answers = conn.gather([("select_versions", within), *((query, within) for query, _ in queries)])
+    actions: dict[int, list[Action]] = {row["version"]: [] for row in versions}
+    for (_, build), rows in zip(queries, answers, strict=True):
+        for row in rows:
+            actions[row["version"]].append(build(row))
+    if needs.removes and needs.values:
+        _describe_removes(conn, within, actions)
+    for row in versions:
+        info = CommitInfo(row["commit_info"]) if row["commit_info"] is not None else None
+        blind = info is not None and info.value.get("isBlindAppend") is True
+        yield Winner(row["version"], tuple(actions[row["version"]]), is_blind_append=blind)

@@ -1,0 +1,259 @@
+"""SqlTxnLogWriter: one SQL transaction decides over a proposal, whole or not at all.
+
+Heads are locked in the order of their table ids. Whatever moved since the proposal was made is held against it by
+`conflicts.check`; what does not clash is rebased onto the heads as they are. A lost connection is answered by repeating
+the commit under its client token, which tells the true outcome.
+"""
+
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from deltalakedb.exceptions import OutcomeUnknownError, StoreError, TableLockedError
+from deltalakedb.log import conflicts
+from deltalakedb.log.actions import Metadata, Protocol
+from deltalakedb.log.commit import CommitChecker
+from deltalakedb.log.types import parse_schema
+from deltalakedb.steps import reached
+from deltalakedb.store import registry
+from deltalakedb.store.action_values import to_metadata, to_protocol
+from deltalakedb.store.commit_locks import LockedTable, Locks, lock_tables
+from deltalakedb.store.connection import Connection, ConnectionLostError, LostRaceError, Store
+from deltalakedb.store.proposals import Outcome, Proposal, RatifiedCommit, TableProposal
+from deltalakedb.store.ratify import Ratifier
+from deltalakedb.store.registry import TableRow
+from deltalakedb.store.winners import read_winners
+
+logger = logging.getLogger(__name__)
+
+FIRST_PAUSE_SECONDS = 0.02
+LONGEST_PAUSE_SECONDS = 2.0
+
+
+class SqlTxnLogWriter:
+    """Ratifies proposals in one store."""
+
+    def __init__(self, store: Store, *, retries: int = 10, lock_wait_seconds: float = 60.0) -> None:
+        self._store = store
+        self._retries = retries
+        self._lock_wait_seconds = lock_wait_seconds
+
+    def commit(self, proposal: Proposal) -> Outcome:
+        """All of the proposal, in SQL, exactly once; or an error, and nothing. After this returns it is never lost."""
+        for table in proposal.tables:
+            _check_actions(table)
+        deadline = time.monotonic() + self._lock_wait_seconds
+        lost: StoreError | None = None
+        attempt = 0
+        while True:
+            try:
+                return self._attempt(proposal)
+            except ConnectionLostError as error:
+                lost = error
+            except LostRaceError:
+                if attempt >= self._retries:
+                    raise
+            except _ClaimedError as claimed:
+                if time.monotonic() >= deadline:
+                    raise claimed.final() from None
+                attempt -= 1  # waiting for a claim is bounded by time, not by tries
+            except StoreError:
+                if lost is None:
+                    raise  # a database that cannot be reached after a lost connection may still come back
+            attempt += 1
+            if attempt > self._retries and lost is not None:
+                raise _unknown(proposal, lost) from lost
+            _pause(max(attempt, 1))
+
+    def _attempt(self, proposal: Proposal) -> Outcome:
+        with self._store.write() as conn:
+            reached("commit.begun")
+            locks = lock_tables(conn, proposal)
+            if locks.committed_at_ms is None:
+                return _repeated(conn, proposal)
+            reached("commit.locked")
+            _check_claims(locks, proposal)
+            in_force = {
+                table.table.table_id: _check_conflicts(conn, locks.tables[table.table.table_id], table)
+                for table in proposal.tables
+                if not table.is_new
+            }
+            reached("commit.checked")
+            outcome = _write(conn, locks, proposal, in_force)
+            reached("commit.written")
+        reached("commit.committed")
+        return outcome
+
+
+class _ClaimedError(Exception):
+    """Another transaction's intent lock is in the way; worth waiting for."""
+
+    def __init__(self, table: TableRow, holder: str, until_ms: int) -> None:
+        self._table, self._holder, self._until_ms = table, holder, until_ms
+        super().__init__(table.full_name)
+
+    def final(self) -> TableLockedError:
+        return TableLockedError(
+            f"table {self._table.full_name} is locked by transaction {self._holder}, which rewrites it, until "
+            f"{self._until_ms} ms; nothing was committed: try again later, or raise concurrency.lock_timeout"
+        )
+
+
+def _check_actions(proposal: TableProposal) -> None:
+    """What can be known to be wrong before any lock is taken."""
+    protocol, metadata = proposal.protocol, proposal.metadata
+    for number, commit in enumerate(proposal.commits):
+        checker = CommitChecker(proposal.table.full_name, proposal.read_version + 1 + number)
+        for action in commit.actions:
+            checker.see(action)
+        protocol = next((a for a in commit.actions if isinstance(a, Protocol)), protocol)
+        metadata = next((a for a in commit.actions if isinstance(a, Metadata)), metadata)
+
+
+def _check_claims(locks: Locks, proposal: Proposal) -> None:
+    """Whoever rewrites a table for hours may claim it; others who would spoil that work wait. Appends do not."""
+    assert locks.committed_at_ms is not None
+    for table in proposal.tables:
+        locked = locks.tables.get(table.table.table_id)
+        if locked is None or table.is_append_only or locked.intent_holder in (None, proposal.txn_id):
+            continue
+        until_ms = locked.intent_until_ms or 0
+        if until_ms > locks.committed_at_ms:
+            raise _ClaimedError(locked.row, str(locked.intent_holder), until_ms)
+
+
+def _check_conflicts(conn: Connection, locked: LockedTable, proposal: TableProposal) -> tuple[Protocol, Metadata]:
+    """Raise if a commit since `read_version` clashes; else the protocol and metadata in force at the head."""
+    if proposal.protocol is None or proposal.metadata is None:
+        raise ValueError(
+            f"a proposal for {proposal.table.full_name} must carry the protocol and metadata it was made from"
+        )
+    head, since = locked.head, proposal.read_version
+    if head.current_version == since:
+        return proposal.protocol, proposal.metadata
+    needs = conflicts.needs(proposal.commits, proposal.also_read)
+    moved = head.metadata_version > since or head.protocol_version > since
+    if moved or needs.files or needs.txns or needs.domains:
+        winners = read_winners(conn, head.table_id, since + 1, head.current_version, needs)
+        conflicts.check(
+            proposal.table.full_name,
+            proposal.commits,
+            proposal.also_read,
+            winners,
+            schema=parse_schema(proposal.metadata.schema_string),
+            metadata=proposal.metadata,
+            protocol=proposal.protocol,
+        )
+    return _at_head(conn, locked) if moved else (proposal.protocol, proposal.metadata)
+
+
+def _at_head(conn: Connection, locked: LockedTable) -> tuple[Protocol, Metadata]:
+    ids = {"table_id": locked.head.table_id, "version": locked.head.current_version}
+    ((protocol,), (metadata,)) = conn.gather([("select_protocol", ids), ("select_metadata", ids)])
+    return to_protocol(protocol), to_metadata(metadata)
+
+
+def _write(
+    conn: Connection, locks: Locks, proposal: Proposal, in_force: Mapping[int, tuple[Protocol, Metadata]]
+) -> Outcome:
+    assert locks.committed_at_ms is not None
+    rows = _register(conn, locks, proposal)
+    ratifier = Ratifier(conn, proposal, rows, locks)
+    if not any(table.drop or table.becomes for table in proposal.tables):
+        conn.defer()
+    commits: list[RatifiedCommit] = []
+    for number, table in enumerate(proposal.tables):
+        commits += ratifier.ratify(number, in_force.get(table.table.table_id))
+    for number, table in enumerate(proposal.tables):
+        rows[number] = _change(conn, proposal, table, rows[number], locks.committed_at_ms)
+    renamed = {row.table_id: row for row in rows}
+    return Outcome(
+        proposal.txn_id,
+        locks.committed_at_ms,
+        tuple(replace(commit, table=renamed[commit.table.table_id]) for commit in commits),
+        {table.table.full_name: row for table, row in zip(proposal.tables, rows, strict=True)},
+    )
+
+
+def _register(conn: Connection, locks: Locks, proposal: Proposal) -> list[TableRow]:
+    """The registry row of each table of the proposal; new tables get theirs, with ids nobody else has."""
+    rows = []
+    for table in proposal.tables:
+        if not table.is_new:
+            rows.append(locks.tables[table.table.table_id].row)
+            continue
+        wanted = table.table
+        row = registry.register_table(
+            conn,
+            namespace=wanted.namespace,
+            name=wanted.name,
+            location=wanted.location,
+            mode=wanted.mode,
+            state=wanted.state,
+            properties=wanted.properties,
+            at_ms=locks.committed_at_ms or 0,
+            table_uuid=wanted.table_uuid,
+        )
+        _audit(conn, proposal, "create", row, locks.committed_at_ms or 0, {"location": row.location})
+        rows.append(row)
+    return rows
+
+
+def _change(conn: Connection, proposal: Proposal, table: TableProposal, row: TableRow, at_ms: int) -> TableRow:
+    if table.becomes is not None:
+        changed = replace(table.becomes, table_id=row.table_id, table_uuid=row.table_uuid)
+        registry.change_table(conn, changed, at_ms=at_ms)
+        if changed.full_name != row.full_name:
+            _audit(conn, proposal, "rename", changed, at_ms, {"from": row.full_name, "to": changed.full_name})
+        row = changed
+    if table.drop:
+        registry.unregister_table(conn, row.table_id, at_ms=at_ms)
+        _audit(conn, proposal, "drop", row, at_ms, {"location": row.location, "mode": row.mode})
+    return row
+
+
+def _audit(
+    conn: Connection, proposal: Proposal, action: str, row: TableRow, at_ms: int, details: Mapping[str, object]
+) -> None:
+    registry.write_audit(
+        conn,
+        action=action,
+        at_ms=at_ms,
+        actor=proposal.actor,
+        origin=proposal.origin,
+        table=row,
+        details={**details, "txn_id": proposal.txn_id},
+    )
+
+
+def _repeated(conn: Connection, proposal: Proposal) -> Outcome:
+    """The token was here before: what that transaction committed is the answer."""
+    found = conn.one("select_token", client_token=proposal.client_token)
+    if found is None:
+        raise StoreError(f"the transaction {proposal.txn_id} met its own token, which then was gone")
+    versions = conn.all("select_transaction_versions", txn_id=found["txn_id"])
+    rows = {table_id: registry.table_by_id(conn, table_id) for table_id in {row["table_id"] for row in versions}}
+    by_uuid = {row.table_uuid: row for row in rows.values() if row is not None}
+    named = {t.table.full_name: by_uuid.get(t.table.table_uuid, t.table) for t in proposal.tables}
+    by_id = {row.table_id: row for row in by_uuid.values()} | {row.table_id: row for row in named.values()}
+    commits = tuple(
+        RatifiedCommit(by_id[row["table_id"]], row["version"], row["committed_at_ms"])
+        for row in versions
+        if row["table_id"] in by_id
+    )
+    return Outcome(found["txn_id"], found["committed_at_ms"], commits, named, repeated=True)
+
+
+def _unknown(proposal: Proposal, error: Exception) -> OutcomeUnknownError:
+    return OutcomeUnknownError(
+        f"the database went away while transaction {proposal.txn_id} was being committed, and did not come back: "
+        f'it may or may not be committed. Once the database answers, `dl sql "select * from dl_transactions where '
+        f"txn_id = '{proposal.txn_id}'\"` tells; committing the same transaction object again is safe ({error})"
+    )
+
+
+def _pause(attempt: int, sleep: Callable[[float], None] = time.sleep) -> None:
+    longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(attempt, 10))
+    sleep(random.uniform(longest / 4, longest))
