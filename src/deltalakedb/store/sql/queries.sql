@@ -615,23 +615,52 @@ from vw_mirror_lag order by namespace, name;
 -- name: select_gc_tables
 -- Every table that is registered, or was: where its history starts and ends, how far its files have come, how long it wants to keep.
 select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties, t.until_ms, h.current_version,
-       h.mirrored_version, m.configuration,
-       (select min(v.version) from dl_table_versions v where v.table_id = t.table_id) as first_version
+       h.mirrored_version, m.configuration, v.version as first_version, v.is_base
 from dl_tables t
 left join dl_table_heads h on h.table_id = t.table_id
 left join dl_metadata_updates m on m.table_id = t.table_id and m.version = h.metadata_version
+left join dl_table_versions v on v.table_id = t.table_id
+     and v.version = (select min(f.version) from dl_table_versions f where f.table_id = t.table_id)
 where t.from_ms = (select max(l.from_ms) from dl_tables l where l.table_id = t.table_id)
   and (cast(:table_id as bigint) is null or t.table_id = cast(:table_id as bigint))
 order by t.table_id;
 
 -- name: count_garbage
--- What a new start of a table's history would remove, table by table.
-select (select count(*) from dl_table_versions where table_id = :table_id and version < :base) as dl_table_versions,
-       (select count(*) from dl_add_files where table_id = :table_id and removed_version <= :base) as dl_add_files,
+-- What a new start of a table's history would remove, kind by kind.
+select (select count(*) from dl_table_versions where table_id = :table_id and version < :base) as versions,
+       (select count(*) from dl_add_files where table_id = :table_id and removed_version <= :base) as files,
        (select count(*) from dl_remove_files where table_id = :table_id and version <= :base
-           and coalesce(deletion_timestamp, 0) < :tombstone_cutoff_ms) as dl_remove_files,
-       (select count(*) from dl_cdc_files where table_id = :table_id and version <= :base) as dl_cdc_files,
-       (select count(*) from dl_other_actions where table_id = :table_id and version <= :base) as dl_other_actions;
+           and coalesce(deletion_timestamp, 0) < :tombstone_cutoff_ms) as tombstones,
+       (select count(*) from dl_cdc_files where table_id = :table_id and version <= :base) as cdc_files,
+       (select count(*) from dl_other_actions where table_id = :table_id and version <= :base) as other_actions,
+       (select count(*) from dl_metadata_updates where table_id = :table_id and version < (
+           select max(m.version) from dl_metadata_updates m where m.table_id = :table_id and m.version <= :base)) as metadata,
+       (select count(*) from dl_protocol_updates where table_id = :table_id and version < (
+           select max(p.version) from dl_protocol_updates p where p.table_id = :table_id and p.version <= :base)) as protocols,
+       (select count(*) from dl_txn_actions t where t.table_id = :table_id and t.version <= :base and exists (
+           select 1 from dl_txn_actions l where l.table_id = t.table_id and l.app_id = t.app_id and l.version > t.version
+             and l.version <= :base)) as txn_actions,
+       (select count(*) from dl_domain_metadata d where d.table_id = :table_id and d.version <= :base and exists (
+           select 1 from dl_domain_metadata l where l.table_id = d.table_id and l.domain = d.domain and l.version > d.version
+             and l.version <= :base)) as domains;
+
+-- name: count_dropped
+-- Everything there is of a table, kind by kind.
+select (select count(*) from dl_table_versions where table_id = :table_id) as versions,
+       (select count(*) from dl_add_files where table_id = :table_id) as files,
+       (select count(*) from dl_remove_files where table_id = :table_id) as tombstones,
+       (select count(*) from dl_cdc_files where table_id = :table_id) as cdc_files,
+       (select count(*) from dl_other_actions where table_id = :table_id) as other_actions,
+       (select count(*) from dl_metadata_updates where table_id = :table_id) as metadata,
+       (select count(*) from dl_protocol_updates where table_id = :table_id) as protocols,
+       (select count(*) from dl_txn_actions where table_id = :table_id) as txn_actions,
+       (select count(*) from dl_domain_metadata where table_id = :table_id) as domains,
+       (select count(*) from dl_file_bounds where table_id = :table_id) as bounds,
+       (select count(*) from dl_bounds_columns where table_id = :table_id) as bounds_columns,
+       (select count(*) from dl_mirror_status where table_id = :table_id) as failures,
+       (select count(*) from dl_checkpoints where table_id = :table_id) as checkpoints,
+       (select count(*) from dl_table_heads where table_id = :table_id) as heads,
+       (select count(*) from dl_tables where table_id = :table_id) as names;
 
 -- name: advance_base
 -- The history starts at a later version from now on; under the head's lock, before anything is removed, so that a writer knows.
