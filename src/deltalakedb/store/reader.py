@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -166,8 +167,9 @@ class SqlTxnLogReader:
             row = found.get(version) or self._version(conn, version)
             if row["is_base"]:
                 raise VersionNotFoundError(
-                    f"table {self.table.full_name}: version {version} was taken from a checkpoint: its state is in the "
-                    f"database, its commit is not; commits follow from version {version + 1}"
+                    f"table {self.table.full_name}: version {version} was taken from a checkpoint, or left as a "
+                    "base by `dl gc`: its state is in the database, its commit is not; commits follow from version "
+                    f"{version + 1}"
                 )
 
     def _read_chunk(self, versions: list[Row]) -> Iterator[Commit]:
@@ -274,8 +276,9 @@ class SqlTxnLogReader:
             raise VersionNotFoundError(f"table {name}: version {version} was not committed yet, the newest is {before}")
         if before is None:
             raise VersionNotFoundError(
-                f"table {name}: version {version} lies before the history in the database, which starts at {after}; "
-                "older versions are at most in `_delta_log`, if they were not cleaned up there"
+                f"table {name}: version {version} lies before the history in the database, which starts at {after}"
+                f"{self._why_it_starts_there(conn)}; older versions are at most in `_delta_log`, if they were not "
+                "cleaned up there"
             )
         raise VersionNotFoundError(
             f"table {name}: version {version} is missing: versions {before + 1} to {after - 1} were cleaned up before "
@@ -287,9 +290,16 @@ class SqlTxnLogReader:
         if first is None:
             return self._not_loaded()
         return VersionNotFoundError(
-            f"table {self.table.full_name}: nothing is kept from before {timestamp_ms} ms; "
-            f"the first kept version is {first['version']}, committed at {first['committed_at_ms']} ms"
+            f"table {self.table.full_name}: nothing is kept from before {timestamp_ms} ms; the first kept version is "
+            f"{first['version']}, committed at {first['committed_at_ms']} ms{self._why_it_starts_there(conn)}"
         )
+
+    def _why_it_starts_there(self, conn: Connection) -> str:
+        cut = conn.one("select_last_gc", table_id=self.table.table_id)
+        if cut is None:
+            return ""
+        at = datetime.fromtimestamp(cut["at_ms"] / 1000, UTC).isoformat(timespec="seconds")
+        return f" because `dl gc` removed what was older than the table's retention on {at}"
 
     def _not_loaded(self) -> TableNotFoundError:
         return TableNotFoundError(f"table {self.table.full_name} has no versions in the database")
