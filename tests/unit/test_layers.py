@@ -35,7 +35,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     ("registered", "storage_options", "definitions", "ddl", "intent_locks"),
     ("mirror",),
-    ("config", "uri", "names", "instants"),
+    ("config", "uri", "names", "instants", "storage"),
     ("store", "files", "data"),
     ("telemetry",),
     ("log",),

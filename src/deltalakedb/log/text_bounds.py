@@ -34,10 +34,10 @@ def upper_text_bound(value: str, *, exact: bool = False) -> str | None:
         value = prefix
     elif (exact or len(value) < _EXACT_CHARS) and len(value.encode()) <= _TEXT_BYTES:
         return value
-    return _successor(value.encode()[: _TEXT_BYTES - 4].decode(errors="ignore"))
+    return successor(value.encode()[: _TEXT_BYTES - 4].decode(errors="ignore"))
 
 
-def _successor(prefix: str) -> str | None:
+def successor(prefix: str) -> str | None:
     """The least string, of no more characters, above every string with this prefix."""
     while prefix:
         code = ord(prefix[-1]) + 1

@@ -1,0 +1,94 @@
+"""Owns one Parquet file being written: its row groups, its statistics, and the add action it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from deltalakedb.data.stats import StatsPlan
+from deltalakedb.data.storage import DataStorage
+from deltalakedb.exceptions import DeltaError
+from deltalakedb.log.actions import AddFile
+from deltalakedb.log.paths import encode_path
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetOptions:
+    """How files are written; the defaults are those of Spark and `deltalake`."""
+
+    compression: str = "snappy"
+    compression_level: int | None = None
+    row_group_bytes: int = 64 * 1024 * 1024
+    """Of data in memory: what is gathered before it is written."""
+    row_group_rows: int = 1024 * 1024
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Further arguments of pyarrow's ParquetWriter."""
+
+    @property
+    def suffix(self) -> str:
+        codec = "" if self.compression.lower() == "none" else f".{self.compression.lower()}"
+        return f"c000{codec}.parquet"
+
+    def open(self, sink: pa.NativeFile, schema: pa.Schema) -> pq.ParquetWriter:
+        return pq.ParquetWriter(
+            sink,
+            schema,
+            compression=self.compression,
+            compression_level=self.compression_level,
+            store_schema=False,  # Delta's schema is the one that counts
+            store_decimal_as_integer=True,  # as Spark does: smaller, and its fast path
+            **self.extra,
+        )
+
+
+class DataFile:
+    """A data file that is being written; `finish` gives its add action."""
+
+    def __init__(
+        self, storage: DataStorage, path: str, schema: pa.Schema, stats: StatsPlan, options: ParquetOptions
+    ) -> None:
+        self.path = path
+        self._storage = storage
+        self._schema = schema
+        self._stats = stats.start()
+        self._file = storage.create(path)
+        self._writer = options.open(self._file.sink, schema)
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return int(self._file.sink.tell())
+
+    def write(self, columns: pa.Table) -> None:
+        """Add a row group."""
+        try:
+            self._writer.write_table(columns, row_group_size=max(1, columns.num_rows))
+        except OSError as error:
+            raise self._failure(error) from error
+        for batch in columns.to_batches():
+            self._stats.add(batch.columns, batch.num_rows)
+
+    def finish(self, partition_values: Mapping[str, str | None], *, data_change: bool) -> AddFile:
+        try:
+            self._writer.close()
+            written = self._file.finish()
+        except OSError as error:
+            raise self._failure(error) from error
+        return AddFile(
+            path=encode_path(self.path),
+            partition_values=partition_values,
+            size=written.size,
+            modification_time=written.modified_ms,
+            data_change=data_change,
+            stats=self._stats.to_json(),
+        )
+
+    def abandon(self) -> None:
+        self._file.abandon()
+
+    def _failure(self, error: OSError) -> DeltaError:
+        return DeltaError(f"cannot write {self._storage.location}/{self.path}: {error.strerror or error}")

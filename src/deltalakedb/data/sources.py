@@ -1,0 +1,63 @@
+"""Owns the ways data can be handed in: whatever it is, it becomes one stream of record batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+
+
+def prepare_data(data: Any) -> pa.RecordBatchReader:
+    """A stream over pyarrow, pandas or polars data, anything with an Arrow C stream, or a sequence of batches.
+
+    What streams is not read ahead; nothing is copied that Arrow does not have to copy.
+    """
+    if isinstance(data, pa.RecordBatchReader):
+        return data
+    if isinstance(data, pa.Table):
+        return data.to_reader()
+    if isinstance(data, pa.RecordBatch):
+        return pa.RecordBatchReader.from_batches(data.schema, [data])
+    if _is_pandas(data):
+        return _from_pandas(data)
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(data)
+    if hasattr(data, "__arrow_c_array__"):
+        return prepare_data(pa.record_batch(data))
+    if hasattr(data, "to_reader"):  # a scanner of pyarrow.dataset
+        return data.to_reader()
+    if hasattr(data, "scanner"):  # a pyarrow.dataset
+        return data.scanner().to_reader()
+    if isinstance(data, Iterable) and not isinstance(data, str | bytes | dict):
+        return _from_batches(iter(data))
+    raise _refused(data)
+
+
+def _is_pandas(data: Any) -> bool:
+    return type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns")
+
+
+def _from_pandas(frame: Any) -> pa.RecordBatchReader:
+    # An index without a name is only the numbers of the rows, often with gaps after a filter; a named one is data.
+    named = any(name is not None for name in frame.index.names)
+    return pa.Table.from_pandas(frame, preserve_index=named).to_reader()
+
+
+def _from_batches(items: Iterator[Any]) -> pa.RecordBatchReader:
+    try:
+        first = next(items)
+    except StopIteration:
+        raise ValueError("no data: an empty sequence has no schema; give an empty Arrow table instead") from None
+    if isinstance(first, dict):
+        raise _refused([first])
+    head = prepare_data(first)
+    rest = (batch for item in items for batch in prepare_data(item))
+    return pa.RecordBatchReader.from_batches(head.schema, chain(head, rest))
+
+
+def _refused(data: Any) -> TypeError:
+    kind = f"{type(data).__module__}.{type(data).__qualname__}".removeprefix("builtins.")
+    hint = "; call .collect() first" if kind.endswith("LazyFrame") else ""
+    return TypeError(f"cannot take data from {kind}: give Arrow, pandas or polars data, or batches of it{hint}")

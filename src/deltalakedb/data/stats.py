@@ -1,0 +1,238 @@
+"""Owns the statistics of a data file while it is written: counts, bounds and nulls of the columns a table indexes.
+
+Bounds hold for every reader that knows the protocol. A float's bound is left out when it is not finite, its maximum
+also when a NaN is there (it is larger than every number in Spark and DuckDB); zero is -0.0 as a minimum and 0.0 as a
+maximum, so that it does not matter which of both the file has. Text is cut to 32 characters, the maximum rounded up.
+Timestamps are cut down to milliseconds, as readers expect of both ends.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltalakedb.log.bounds import stats_leaves
+from deltalakedb.log.text_bounds import successor
+from deltalakedb.log.types import DataType, DecimalType, Leaf, PrimitiveType, StructType
+
+PREFIX_CHARS: Final = 32
+_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001  the zone is in the text
+_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+_INTEGERS: Final = frozenset({"byte", "short", "integer", "long"})
+_quote: Final = json.JSONEncoder(ensure_ascii=False).encode
+_min_max: Final = pc.get_function("min_max")
+
+Ends: TypeAlias = tuple[Any, Any]
+"""A minimum and a maximum; None is unknown, or not there."""
+Measure: TypeAlias = Callable[[pa.Array], Ends]
+Render: TypeAlias = Callable[[Any], str | None]
+
+
+class StatsPlan:
+    """Which columns of a table's files have statistics, decided once for all of them."""
+
+    def __init__(
+        self,
+        schema: StructType,
+        partition_columns: Sequence[str],
+        configuration: Mapping[str, str | None],
+        file_schema: pa.Schema,
+    ) -> None:
+        leaves = stats_leaves(schema, partition_columns, configuration)
+        self.columns = [_Column(leaf, file_schema) for leaf in leaves if leaf.type != PrimitiveType("void")]
+        # as Spark does: where vectors may come, the statistics say that none has yet
+        self.says_tight = str(configuration.get("delta.enableDeletionVectors")).lower() == "true"
+
+    def start(self) -> StatsCollector:
+        return StatsCollector(self)
+
+
+class _Column:
+    """One leaf: where it is in a file, how its ends are measured and written."""
+
+    __slots__ = ("high_text", "low_text", "measure", "path", "place", "within")
+
+    def __init__(self, leaf: Leaf, file_schema: pa.Schema) -> None:
+        self.path = leaf.physical_path
+        self.place = file_schema.get_field_index(self.path[0])
+        self.within: list[int] = []
+        here = file_schema.field(self.place).type
+        for name in self.path[1:]:
+            self.within.append(here.get_field_index(name))
+            here = here.field(self.within[-1]).type
+        self.measure, self.low_text, self.high_text = _way_of(leaf.type)
+
+    def array(self, columns: Sequence[pa.Array]) -> pa.Array:
+        array = columns[self.place]
+        for place in self.within:
+            array = array.flatten()[place]  # unlike field(), a child of null is null
+        return array
+
+
+class StatsCollector:
+    """The statistics of one file, batch by batch."""
+
+    def __init__(self, plan: StatsPlan) -> None:
+        self._plan = plan
+        self._nulls = [0] * len(plan.columns)
+        self._ends: list[Ends] = [(None, None)] * len(plan.columns)
+        self._open_above = [False] * len(plan.columns)
+        self._open_below = [False] * len(plan.columns)
+        self.num_records = 0
+
+    def add(self, columns: Sequence[pa.Array], num_rows: int) -> None:
+        self.num_records += num_rows
+        for place, column in enumerate(self._plan.columns):
+            array = column.array(columns)
+            nulls = array.null_count
+            self._nulls[place] += nulls
+            if nulls < num_rows and column.measure is not None:
+                self._widen(place, column.measure(array))
+
+    def _widen(self, place: int, ends: Ends) -> None:
+        low, high = self._ends[place]
+        new_low, new_high = ends
+        if new_low is None:
+            self._open_below[place] = True
+        elif low is None or new_low < low:
+            low = new_low
+        if new_high is None:
+            self._open_above[place] = True
+        elif high is None or new_high > high:
+            high = new_high
+        self._ends[place] = low, high
+
+    def to_json(self) -> str:
+        """The statistics string of an add action."""
+        lows, highs, nulls = _Tree(), _Tree(), _Tree()
+        for place, column in enumerate(self._plan.columns):
+            low, high = self._ends[place]
+            if low is not None and not self._open_below[place]:
+                lows.put(column.path, column.low_text(low))
+            if high is not None and not self._open_above[place]:
+                highs.put(column.path, column.high_text(high))
+            nulls.put(column.path, str(self._nulls[place]))
+        tight = ',"tightBounds":true' if self._plan.says_tight else ""
+        return (
+            f'{{"numRecords":{self.num_records},"minValues":{lows.to_json()},"maxValues":{highs.to_json()},'
+            f'"nullCount":{nulls.to_json()}{tight}}}'
+        )
+
+
+class _Tree:
+    """JSON values by path; written out by hand, because no encoder writes decimals exactly."""
+
+    __slots__ = ("_members",)
+
+    def __init__(self) -> None:
+        self._members: dict[str, str | _Tree] = {}
+
+    def put(self, path: Sequence[str], text: str | None) -> None:
+        if text is None:
+            return
+        node = self
+        for name in path[:-1]:
+            child = node._members.setdefault(name, _Tree())
+            if isinstance(child, str):
+                return
+            node = child
+        node._members[path[-1]] = text
+
+    def to_json(self) -> str:
+        parts = (
+            f"{_quote(name)}:{member if isinstance(member, str) else member.to_json()}"
+            for name, member in self._members.items()
+        )
+        return f"{{{','.join(parts)}}}"
+
+
+def _way_of(data_type: DataType) -> tuple[Measure | None, Render, Render]:
+    """How a type's ends are measured, and its minimum and maximum written."""
+    if isinstance(data_type, DecimalType):
+        return _values, _decimal_text, _decimal_text
+    name = data_type.name if isinstance(data_type, PrimitiveType) else ""
+    if name in _INTEGERS:
+        return _values, str, str
+    if name in ("float", "double"):
+        return _floats, _low_float_text, _high_float_text
+    match name:
+        case "string":
+            return _values, _low_text, _high_text
+        case "date":
+            return _numbers, _date_text, _date_text
+        case "timestamp":
+            return _numbers, _instant_text, _instant_text
+        case "timestamp_ntz":
+            return _numbers, _local_text, _local_text
+        case _:
+            return None, str, str  # booleans, bytes, arrays and maps have a null count, as in Spark
+
+
+def _values(array: pa.Array) -> Ends:
+    ends = _min_max.call([array])
+    return ends["min"].as_py(), ends["max"].as_py()
+
+
+def _numbers(array: pa.Array) -> Ends:
+    """Days or microseconds, as the numbers they are."""
+    ends = _min_max.call([array])
+    return ends["min"].value, ends["max"].value
+
+
+def _floats(array: pa.Array) -> Ends:
+    values: Any = (array.drop_null() if array.null_count else array).to_numpy()
+    low, high = float(values.min()), float(values.max())
+    if math.isnan(low):
+        low, high = float(np.fmin.reduce(values)), math.nan
+    return low if math.isfinite(low) else None, high if math.isfinite(high) else None
+
+
+def _low_float_text(value: float) -> str:
+    return "-0.0" if value == 0 else repr(value)
+
+
+def _high_float_text(value: float) -> str:
+    return "0.0" if value == 0 else repr(value)
+
+
+def _decimal_text(value: Decimal) -> str:
+    return format(value, "f")
+
+
+def _low_text(value: str) -> str:
+    return _quote(value[:PREFIX_CHARS])
+
+
+def _high_text(value: str) -> str | None:
+    if len(value) <= PREFIX_CHARS:
+        return _quote(value)
+    above = successor(value[:PREFIX_CHARS])
+    return None if above is None else _quote(above)
+
+
+def _date_text(days: int) -> str | None:
+    try:
+        return f'"{date.fromordinal(_EPOCH_DAY + days).isoformat()}"'
+    except (ValueError, OverflowError):
+        return None  # a year beyond 1..9999 has no spelling that all readers share
+
+
+def _local_text(micros: int) -> str | None:
+    try:
+        moment = _EPOCH + timedelta(milliseconds=micros // 1000)
+    except OverflowError:
+        return None
+    return f'"{moment.isoformat(timespec="milliseconds")}"'
+
+
+def _instant_text(micros: int) -> str | None:
+    text = _local_text(micros)
+    return None if text is None else f'{text[:-1]}Z"'

@@ -1,0 +1,223 @@
+"""Owns where data files are written and read: local disk with everything forced to it, or an object store.
+
+A path is relative to the table's root, spelled as the store spells it (decoded). Opening a location, and what its
+options mean, is not this layer's business: an opened store is handed in.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+from obstore import open_reader, open_writer
+from obstore.exceptions import BaseError
+
+from deltalakedb.exceptions import DeltaError
+
+_PART_BYTES = 8 * 1024 * 1024
+
+
+class Written(NamedTuple):
+    """A finished file."""
+
+    size: int
+    modified_ms: int
+
+
+class NewFile(Protocol):
+    """A file being written; it counts only once `finish` returned."""
+
+    @property
+    def sink(self) -> pa.NativeFile: ...
+
+    def finish(self) -> Written:
+        """Close it; its bytes are durable now, its name once the storage's `sync_folders` returned."""
+        ...
+
+    def abandon(self) -> None:
+        """Leave nothing behind, if that can be done."""
+        ...
+
+
+class DataStorage(Protocol):
+    """The data files of one table."""
+
+    @property
+    def location(self) -> str:
+        """The table's canonical location; carries no credentials."""
+        ...
+
+    def create(self, path: str) -> NewFile: ...
+
+    def sync_folders(self, paths: Iterable[str]) -> None:
+        """Make the names of finished files durable."""
+        ...
+
+    def delete(self, path: str) -> None:
+        """Remove a file that no commit names; a file that is not there is fine."""
+        ...
+
+    def open(self, path: str) -> pa.NativeFile:
+        """A file to be read at random places. FileNotFoundError when it is not there."""
+        ...
+
+
+class LocalDataStorage:
+    """A table's folder on a local or mounted disk."""
+
+    def __init__(self, root: str, location: str) -> None:
+        self.location = location
+        self._root = root
+
+    def __repr__(self) -> str:
+        return f"LocalDataStorage({self.location!r})"
+
+    def create(self, path: str) -> NewFile:
+        at = f"{self._root}/{path}"
+        try:
+            try:
+                return _LocalFile(at)
+            except FileNotFoundError:
+                os.makedirs(os.path.dirname(at), exist_ok=True)
+                return _LocalFile(at)
+        except OSError as error:
+            raise DeltaError(f"cannot write {self.location}/{path}: {error.strerror or error}") from error
+
+    def sync_folders(self, paths: Iterable[str]) -> None:
+        # Each folder on the way may be new, and its name is kept by the one above it.
+        folders = {""}
+        for path in paths:
+            folder = path.rpartition("/")[0]
+            while folder not in folders:
+                folders.add(folder)
+                folder = folder.rpartition("/")[0]
+        for folder in sorted(folders, key=len, reverse=True):
+            _sync_folder(f"{self._root}/{folder}")
+
+    def delete(self, path: str) -> None:
+        try:
+            os.unlink(f"{self._root}/{path}")
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise DeltaError(f"cannot delete {self.location}/{path}: {error.strerror}") from error
+
+    def open(self, path: str) -> pa.NativeFile:
+        # Not memory mapped: a file cut short while it is read must be an error, not a dead process.
+        return pa.OSFile(f"{self._root}/{path}")
+
+
+class _LocalFile:
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.sink: pa.NativeFile = pa.OSFile(path, "wb")
+
+    def finish(self) -> Written:
+        try:
+            self.sink.flush()
+            descriptor = self.sink.fileno()
+            os.fsync(descriptor)
+            stat = os.fstat(descriptor)
+        finally:
+            self.sink.close()
+        return Written(stat.st_size, stat.st_mtime_ns // 1_000_000)
+
+    def abandon(self) -> None:
+        try:
+            self.sink.close()
+        finally:
+            os.unlink(self._path)
+
+
+def _sync_folder(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class ObjectDataStorage:
+    """A table's prefix in S3, GCS, Azure or memory; `store` is an obstore store, `explain` words its errors."""
+
+    def __init__(self, store: Any, prefix: str, location: str, explain: Callable[[BaseException], str] = str) -> None:
+        self.location = location
+        self._store = store
+        self._prefix = prefix
+        self._explain = explain
+
+    def __repr__(self) -> str:
+        return f"ObjectDataStorage({self.location!r})"
+
+    def create(self, path: str) -> NewFile:
+        return _ObjectFile(self, path, self._store, self._key(path))
+
+    def sync_folders(self, paths: Iterable[str]) -> None:
+        """An object is durable, name and all, once its put returned."""
+
+    def delete(self, path: str) -> None:
+        try:
+            self._store.delete(self._key(path))
+        except FileNotFoundError:
+            pass
+        except BaseError as error:
+            raise self.failure("delete", path, error) from None
+
+    def open(self, path: str) -> pa.NativeFile:
+        try:
+            return pa.PythonFile(open_reader(self._store, self._key(path)), mode="r")
+        except FileNotFoundError:
+            raise
+        except BaseError as error:
+            raise self.failure("read", path, error) from None
+
+    def failure(self, verb: str, path: str, error: BaseException) -> DeltaError:
+        return DeltaError(f"cannot {verb} {self.location}/{path}: {self._explain(error)}")
+
+    def _key(self, path: str) -> str:
+        return f"{self._prefix}/{path}" if self._prefix else path
+
+
+class _ObjectFile:
+    """An upload: one put when it is small, in parts when it is not. Without `finish` there never is an object."""
+
+    def __init__(self, storage: ObjectDataStorage, path: str, store: Any, key: str) -> None:
+        self._storage = storage
+        self._path = path
+        self._upload = _Upload(open_writer(store, key, buffer_size=_PART_BYTES))
+        self.sink: pa.NativeFile = pa.PythonFile(self._upload, mode="w")
+
+    def finish(self) -> Written:
+        try:
+            self._upload.writer.close()
+        except BaseError as error:
+            raise self._storage.failure("write", self._path, error) from None
+        return Written(self._upload.size, time.time_ns() // 1_000_000)
+
+    def abandon(self) -> None:
+        """Parts already sent are never put together; the bucket's rule for incomplete uploads removes them."""
+
+
+class _Upload:
+    """What pyarrow needs of a file; closing it is not the end of the upload, as pyarrow closes abandoned files too."""
+
+    def __init__(self, writer: Any) -> None:
+        self.writer = writer
+        self.size = 0
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        self.writer.write(data)
+        self.size += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self.size
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None:
+        self.closed = True

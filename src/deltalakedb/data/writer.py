@@ -1,0 +1,241 @@
+"""Owns the writing of data: a stream of batches becomes Parquet files and the add actions that name them."""
+
+from __future__ import annotations
+
+import uuid
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import pyarrow as pa
+
+from deltalakedb.data.arrow_types import file_schema
+from deltalakedb.data.conform import Conformer
+from deltalakedb.data.parquet import DataFile, ParquetOptions
+from deltalakedb.data.partitioning import PartitionKey, check_partition_field, folder_of, split
+from deltalakedb.data.sources import prepare_data
+from deltalakedb.data.stats import StatsPlan
+from deltalakedb.data.storage import DataStorage
+from deltalakedb.exceptions import DeltaError, SchemaMismatchError
+from deltalakedb.log.actions import AddFile
+from deltalakedb.log.types import StructType
+
+DEFAULT_TARGET_FILE_SIZE: Final = 100 * 1024 * 1024
+# Of a partitioned write: rows waiting for their row group, over all partitions, and files open at a time.
+_MAX_PENDING_BYTES: Final = 256 * 1024 * 1024
+_MAX_OPEN_FILES: Final = 64
+_MAX_PLANS: Final = 64
+_STATS_KEYS: Final = (
+    "delta.dataSkippingStatsColumns",
+    "delta.dataSkippingNumIndexedCols",
+    "delta.enableDeletionVectors",
+)
+_DEFAULT_OPTIONS: Final = ParquetOptions()
+
+
+def write_files(
+    data: Any,
+    *,
+    storage: DataStorage,
+    schema: StructType,
+    partition_columns: Sequence[str] = (),
+    configuration: Mapping[str, str | None] | None = None,
+    target_file_size: int | None = None,
+    options: ParquetOptions = _DEFAULT_OPTIONS,
+    data_change: bool = True,
+) -> list[AddFile]:
+    """Write data into new files of a table; they are durable when this returns, and no part of it until committed.
+
+    The data is cast to the table's schema, SchemaMismatchError where it does not fit; then no file is left behind.
+    `partition_columns` and `configuration` are those of the table's metadata. Data without rows makes no file.
+    """
+    source = prepare_data(data)
+    plan = _plan(source.schema, schema, tuple(partition_columns), configuration or {})
+    target = target_file_size or _target_of(configuration or {})
+    writer = _Writer(plan, storage, target, options, data_change)
+    try:
+        for batch in source:
+            if batch.num_rows:
+                writer.write(batch)
+        return writer.finish()
+    except pa.ArrowException as error:
+        writer.abandon()
+        raise DeltaError(f"cannot write to {storage.location}: {error}") from error
+    except BaseException:
+        writer.abandon()
+        raise
+
+
+def _target_of(configuration: Mapping[str, str | None]) -> int:
+    text = (configuration.get("delta.targetFileSize") or "").strip().lower().removesuffix("b")
+    units = {"k": 1024, "m": 1024**2, "g": 1024**3}
+    digits, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1)
+    return int(digits) * unit if digits.isascii() and digits.isdigit() and int(digits) else DEFAULT_TARGET_FILE_SIZE
+
+
+class _Plan:
+    """What is decided once for data of one Arrow schema and a table: casts, places of columns, statistics."""
+
+    def __init__(
+        self,
+        arrow: pa.Schema,
+        schema: StructType,
+        partition_columns: tuple[str, ...],
+        configuration: Mapping[str, str | None],
+    ) -> None:
+        self.table_schema = schema
+        self.conform = Conformer(arrow, schema)
+        names = {item.name: place for place, item in enumerate(self.conform.fields)}
+        missing = [name for name in partition_columns if name not in names]
+        if missing:
+            raise SchemaMismatchError(f"the partition column {missing[0]!r} is no column of the table")
+        self.partition_places = [names[name] for name in partition_columns]
+        self.partition_fields = [self.conform.fields[place] for place in self.partition_places]
+        for item in self.partition_fields:
+            check_partition_field(item)
+        self.partition_names = [item.physical_name for item in self.partition_fields]
+        self.places = [place for name, place in names.items() if name not in partition_columns]
+        if not self.places:
+            raise SchemaMismatchError("every column is a partition column; a data file needs at least one other")
+        self.file_schema = file_schema(schema, partition_columns)
+        self.stats = StatsPlan(schema, partition_columns, configuration, self.file_schema)
+
+
+_plans: OrderedDict[tuple[Any, ...], _Plan] = OrderedDict()
+
+
+def _plan(
+    arrow: pa.Schema, schema: StructType, partition_columns: tuple[str, ...], configuration: Mapping[str, str | None]
+) -> _Plan:
+    """The plan, from memory when the same kind of data comes again: many small writes are a table's daily bread."""
+    key = (arrow, id(schema), partition_columns, *map(configuration.get, _STATS_KEYS))
+    plan = _plans.get(key)
+    if plan is None or plan.table_schema is not schema:
+        plan = _plans[key] = _Plan(arrow, schema, partition_columns, configuration)
+        while len(_plans) > _MAX_PLANS:
+            with suppress(KeyError):
+                _plans.popitem(last=False)
+    return plan
+
+
+class _Partition:
+    """The rows of one partition that wait to be written, and the file they go to."""
+
+    __slots__ = ("file", "key", "pending", "pending_bytes", "pending_rows")
+
+    def __init__(self, key: PartitionKey) -> None:
+        self.key = key
+        self.pending: list[pa.RecordBatch] = []
+        self.pending_bytes = 0
+        self.pending_rows = 0
+        self.file: DataFile | None = None
+
+
+class _Writer:
+    """Distributes batches over partitions, row groups and files, within bounds of memory and open files."""
+
+    def __init__(
+        self, plan: _Plan, storage: DataStorage, target: int, options: ParquetOptions, data_change: bool
+    ) -> None:
+        self._plan = plan
+        self._storage = storage
+        self._target = target
+        self._options = options
+        self._data_change = data_change
+        self._chunk_bytes = min(options.row_group_bytes, max(target, 1))
+        self._partitions: dict[PartitionKey, _Partition] = {}
+        self._open: OrderedDict[PartitionKey, _Partition] = OrderedDict()
+        self._pending_bytes = 0
+        self._files = 0
+        self._adds: list[AddFile] = []
+        self._paths: list[str] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        plan = self._plan
+        columns = plan.conform(batch)
+        rows = pa.RecordBatch.from_arrays([columns[place] for place in plan.places], schema=plan.file_schema)
+        if not plan.partition_places:
+            self._append((), rows)
+            return
+        for key, indices in split([columns[place] for place in plan.partition_places], plan.partition_fields):
+            self._append(key, rows if indices is None else rows.take(indices))
+
+    def _append(self, key: PartitionKey, rows: pa.RecordBatch) -> None:
+        partition = self._partitions.get(key)
+        if partition is None:
+            partition = self._partitions[key] = _Partition(key)
+        size = rows.nbytes
+        partition.pending.append(rows)
+        partition.pending_bytes += size
+        partition.pending_rows += rows.num_rows
+        self._pending_bytes += size
+        if partition.pending_bytes >= self._chunk_bytes or partition.pending_rows >= self._options.row_group_rows:
+            self._flush(partition)
+        if self._pending_bytes > _MAX_PENDING_BYTES:
+            self._relieve()
+
+    def _relieve(self) -> None:
+        """Write the largest heaps until half of the memory is free again."""
+        for partition in sorted(self._partitions.values(), key=lambda item: item.pending_bytes, reverse=True):
+            if self._pending_bytes <= _MAX_PENDING_BYTES // 2:
+                return
+            self._flush(partition)
+
+    def _flush(self, partition: _Partition) -> None:
+        rows = pa.Table.from_batches(partition.pending, self._plan.file_schema)
+        size = max(1, partition.pending_bytes)
+        self._pending_bytes -= partition.pending_bytes
+        partition.pending, partition.pending_bytes, partition.pending_rows = [], 0, 0
+        step = max(1, min(self._options.row_group_rows, rows.num_rows * self._chunk_bytes // size))
+        for start in range(0, rows.num_rows, step):
+            file = self._file_of(partition)
+            file.write(rows if step >= rows.num_rows else rows.slice(start, step))
+            if file.size >= self._target:
+                self._close(partition)
+
+    def _file_of(self, partition: _Partition) -> DataFile:
+        if partition.file is None:
+            while len(self._open) >= _MAX_OPEN_FILES:
+                self._close(next(iter(self._open.values())))
+            partition.file = self._new_file(partition.key)
+            self._open[partition.key] = partition
+        else:
+            self._open.move_to_end(partition.key)
+        return partition.file
+
+    def _new_file(self, key: PartitionKey) -> DataFile:
+        name = f"part-{self._files:05d}-{uuid.uuid4()}-{self._options.suffix}"
+        path = f"{folder_of(self._plan.partition_names, key)}/{name}" if key else name
+        self._files += 1
+        file = DataFile(self._storage, path, self._plan.file_schema, self._plan.stats, self._options)
+        self._paths.append(path)
+        return file
+
+    def _close(self, partition: _Partition) -> None:
+        file = partition.file
+        if file is None:
+            return
+        values = dict(zip(self._plan.partition_names, partition.key, strict=True))
+        self._adds.append(file.finish(values, data_change=self._data_change))
+        partition.file = None
+        del self._open[partition.key]
+
+    def finish(self) -> list[AddFile]:
+        for partition in self._partitions.values():
+            if partition.pending:
+                self._flush(partition)
+            self._close(partition)
+        if self._paths:
+            self._storage.sync_folders(self._paths)
+        return self._adds
+
+    def abandon(self) -> None:
+        """Remove what was written; a file that cannot be removed harms nobody, as no commit names it."""
+        for partition in self._open.values():
+            if partition.file is not None:
+                with suppress(OSError, DeltaError):
+                    partition.file.abandon()
+        for path in self._paths:
+            with suppress(OSError, DeltaError):
+                self._storage.delete(path)
