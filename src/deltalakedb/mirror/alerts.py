@@ -1,0 +1,124 @@
+"""Alerts: says once that a table's files are late or not ours, by a log event, a metric and a command of the user's."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+
+from deltalakedb import telemetry
+from deltalakedb.config import Config
+from deltalakedb.exceptions import redact
+
+logger = logging.getLogger(__name__)
+
+COMMAND_SECONDS = 30.0
+"""How long an alert command may run before it is ended."""
+
+REPEAT_SECONDS = 3600.0
+"""A table that stays late is told of again after this long."""
+
+
+class Alerts:
+    """Tells of each table once, until it is well again. Safe to call from any thread; never blocks, never raises."""
+
+    def __init__(self, config: Config) -> None:
+        self._after_seconds = config.mirror_alert_after
+        self._command = config.mirror_alert_command
+        self._lock = threading.Lock()
+        self._told: dict[str, float] = {}
+        self._running: list[threading.Thread] = []
+
+    def lag(self, table: str, seconds: float, *, version: int, error: str | None = None) -> None:
+        """A table's files are so many seconds behind; an alert once that is too much, well again when it is none."""
+        telemetry.mirror_lag(table, seconds)
+        if seconds <= 0:
+            self.well(table)
+        elif seconds >= self._after_seconds:
+            self._tell("mirror_lag", table, version, seconds, error)
+
+    def external_writer(self, table: str, version: int, error: str) -> None:
+        """Somebody else wrote into a table's files."""
+        with self._lock:
+            self._told.pop(table, None)
+        self._tell("external_writer", table, version, 0.0, error)
+
+    def well(self, table: str) -> None:
+        """The files have everything: the next trouble is told of anew."""
+        with self._lock:
+            self._told.pop(table, None)
+
+    def _tell(self, kind: str, table: str, version: int, seconds: float, error: str | None) -> None:
+        now = time.monotonic()
+        with self._lock:
+            told = self._told.get(table)
+            if told is not None and now - told < REPEAT_SECONDS:
+                return
+            self._told[table] = now
+        shown = redact(error or "")
+        telemetry.log_event(
+            "mirror_alert",
+            level=logging.ERROR,
+            kind=kind,
+            table=table,
+            version=version,
+            lag_seconds=round(seconds, 3),
+            error=shown or None,
+        )
+        if self._command is not None:
+            variables = {
+                "DL_ALERT_KIND": kind,
+                "DL_ALERT_TABLE": table,
+                "DL_ALERT_VERSION": str(version),
+                "DL_ALERT_LAG_SECONDS": f"{seconds:.3f}",
+                "DL_ALERT_ERROR": shown,
+            }
+            self._start(self._command, variables)
+
+    def _start(self, command: str, variables: Mapping[str, str]) -> None:
+        thread = threading.Thread(target=run_command, args=(command, variables), name="deltalakedb-alert", daemon=True)
+        with self._lock:
+            self._running = [running for running in self._running if running.is_alive()]
+            self._running.append(thread)
+        thread.start()
+
+    def close(self, timeout_seconds: float = COMMAND_SECONDS) -> None:
+        """Wait for commands that run; without any this returns at once."""
+        deadline = time.monotonic() + timeout_seconds
+        with self._lock:
+            running, self._running = self._running, []
+        for thread in running:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def run_command(command: str, variables: Mapping[str, str], *, timeout_seconds: float = COMMAND_SECONDS) -> None:
+    """Run a shell command, with everything it starts, for so long at most; its failure is a warning."""
+    try:
+        process = subprocess.Popen(
+            command,
+            shell=True,  # it is the user's own command line, with the variables above in it
+            env={**os.environ, **variables},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except OSError as error:
+        logger.warning("the alert command cannot be run: %s", redact(str(error)))
+        return
+    try:
+        output, _ = process.communicate(timeout=timeout_seconds)
+    except subprocess.TimeoutExpired:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        logger.warning("the alert command was ended after %g seconds", timeout_seconds)
+        return
+    if process.returncode != 0:
+        said = redact(output.decode("utf-8", "replace").strip())[:1_000]
+        logger.warning("the alert command failed with exit code %d: %s", process.returncode, said)

@@ -1,0 +1,205 @@
+"""TableMirror: puts the commits of one table into its files, in order, never in place of another's."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from deltalakedb import telemetry
+from deltalakedb.exceptions import LogGapError, MalformedLogError, MirrorError
+from deltalakedb.files.reader import FileTxnLogReader
+from deltalakedb.files.writer import FileTxnLogWriter
+from deltalakedb.log.actions import CommitInfo
+from deltalakedb.log.commit import Commit, iter_actions
+from deltalakedb.mirror.compare import first_difference
+from deltalakedb.mirror.external import mark_of
+from deltalakedb.steps import reached
+from deltalakedb.store import registry
+from deltalakedb.store.connection import Store
+from deltalakedb.store.proposals import RatifiedCommit
+from deltalakedb.store.reader import SqlTxnLogReader
+from deltalakedb.store.registry import TableRow
+
+UNKNOWN = -2
+"""How far the files are, before anybody has looked."""
+
+PREDECESSOR_SECONDS = 0.1
+"""How long the commit of another writer may take into the files before it is put there for him, from SQL."""
+
+_FIRST_LOOK_SECONDS = 0.0005
+_LAST_LOOK_SECONDS = 0.02
+
+
+class ForeignCommitError(MirrorError):
+    """Somebody else's file has the name of a commit of ours."""
+
+    def __init__(self, version: int, evidence: str) -> None:
+        self.version = version
+        self.evidence = evidence
+        super().__init__(evidence)
+
+
+class OutOfTimeError(MirrorError):
+    """The time a caller gave is over; what is left goes on later."""
+
+
+class TableMirror:
+    """The files of one table and how far they are. Whoever calls holds `lock`."""
+
+    def __init__(self, store: Store, table: TableRow, options: Mapping[str, str] | None) -> None:
+        self.table = table
+        self.lock = threading.Lock()
+        self.known = UNKNOWN
+        """Every version up to this one is in the files."""
+        self.probed = False
+        self.written: list[int] = []
+        """Versions put by us and not looked at since, for their checksums."""
+        self.totals: dict[int, tuple[int, int]] = {}
+        """Files and bytes of some of them, where the commit told."""
+        self._store = store
+        self._options = options
+        self._reader: FileTxnLogReader | None = None
+        self._catalog_id: str | None = None
+        self.files = FileTxnLogWriter(table.location, options, table=table.full_name)
+
+    # -- what the commit's own process knows
+
+    def put_ratified(self, commits: Sequence[RatifiedCommit], *, deadline: float = math.inf) -> bool:
+        """Put commits whose bytes are at hand, without asking SQL; False when that is not enough to go on."""
+        for commit in commits:
+            if commit.version <= self.known:
+                continue
+            if commit.data is None or not self._has_predecessor(commit.version, deadline):
+                return False
+            self._put(commit.version, commit.data, commit.timestamp_ms, deadline)
+            if commit.num_files is not None and commit.size_bytes is not None:
+                self.totals[commit.version] = (commit.num_files, commit.size_bytes)
+        return True
+
+    def _has_predecessor(self, version: int, deadline: float) -> bool:
+        """Whether the version before is in the files; another writer who is about to put it is waited for."""
+        if version == 0 or self.known >= version - 1:
+            return True
+        patience, pause = time.monotonic() + PREDECESSOR_SECONDS, _FIRST_LOOK_SECONDS
+        seen = max(self.known, version - 1 - 64)
+        while not self.files.has_commit(version - 1):
+            while seen + 1 < version - 1 and self.files.has_commit(seen + 1):
+                seen, patience = seen + 1, time.monotonic() + PREDECESSOR_SECONDS  # it goes on: worth the wait
+            if time.monotonic() + pause > min(patience, deadline):
+                return False
+            time.sleep(pause)
+            pause = min(2 * pause, _LAST_LOOK_SECONDS)
+        return self._is_ours(version - 1)
+
+    def _is_ours(self, version: int) -> bool:
+        """Whether this catalog made a commit in the files, by its mark: nothing is put on top of somebody else's."""
+        if self._catalog_id is None:
+            with self._store.read(single=True) as conn:
+                self._catalog_id = registry.catalog_id(conn)
+        if self._reader is None:
+            self._reader = FileTxnLogReader(self.table.location, self._options, table=self.table.full_name)
+        try:
+            mark = mark_of(self._reader, version)
+        except (LogGapError, MalformedLogError):
+            return False
+        return mark is not None and (mark.catalog_id, mark.table_id) == (self._catalog_id, self.table.table_id)
+
+    # -- from SQL
+
+    def catch_up(self, *, deadline: float = math.inf) -> int:
+        """Put every commit that SQL has and the files have not; how many were not there before."""
+        with self._store.read(single=True) as conn:
+            head = registry.read_head(conn, self.table.table_id)
+        if head is None:
+            return 0
+        self.known = max(self.known, head.mirrored_version)
+        if self.known >= head.current_version:
+            return 0
+        reader = SqlTxnLogReader(self._store, self.table)
+        num_written = 0
+        for commit in reader.mirror_commits(self.known + 1, head.current_version):
+            if time.monotonic() >= deadline:
+                raise OutOfTimeError(
+                    f"table {self.table.full_name}: versions {commit.version} to {head.current_version} are not in "
+                    "the files yet; `dl mirror run` or the next commit goes on"
+                )
+            num_written += self._put(commit.version, commit.data, commit.timestamp_ms, deadline)
+        return num_written
+
+    def _put(self, version: int, data: bytes, timestamp_ms: int, deadline: float) -> bool:
+        """One commit; whether it was written now. What is there already must be the same."""
+        watch = telemetry.Stopwatch()
+        limit = {} if deadline == math.inf else {"timeout_seconds": max(0.1, deadline - time.monotonic())}
+        with telemetry.span("deltalakedb.mirror", table=self.table.full_name, version=version):
+            result = self.files.put_commit(version, data, modified_ms=timestamp_ms, **limit)
+        is_new = result == "written"
+        if not is_new:
+            self._check_same(version, data)
+        reached("mirror.json_put")
+        telemetry.observe_mirror(watch.milliseconds)
+        self.known = version
+        if is_new:
+            self.written.append(version)
+        return is_new
+
+    def _check_same(self, version: int, data: bytes) -> None:
+        found = self.files.read_commit(version)
+        if found is None:
+            raise MirrorError(f"table {self.table.full_name}: version {version} was in the files, and then was not")
+        if found == data:
+            return
+        difference = _difference(self.table.full_name, version, data, found)
+        if difference is not None:
+            raise ForeignCommitError(version, f"version {version} in the files is not ours: {difference}")
+
+    # -- looking for others
+
+    def find_foreign(self) -> None:
+        """Look at the file after the last one known to be ours; ForeignCommitError when somebody else wrote it."""
+        if not self.files.has_commit(self.known + 1):
+            return
+        for _ in range(_MAX_ROUNDS):
+            self.catch_up()
+            following = self.known + 1
+            if not self.files.has_commit(following):
+                return
+            with self._store.read(single=True) as conn:
+                head = registry.read_head(conn, self.table.table_id)
+            # Our writers commit in SQL first: a file that SQL knows nothing of, asked after it was seen, is not theirs.
+            if head is None or head.current_version < following:
+                raise ForeignCommitError(following, self._described(following))
+
+    def _described(self, version: int) -> str:
+        found = self.files.read_commit(version) or b""
+        return f"version {version} is in the files, but not in SQL: {_author(self.table.full_name, version, found)}"
+
+
+_MAX_ROUNDS = 100
+
+
+def _difference(table: str, version: int, ours: bytes, theirs: bytes) -> str | None:
+    """Where two renderings of a commit say different things; None when a newer serializer said the same otherwise."""
+    try:
+        found = first_difference(_parsed(table, version, ours), _parsed(table, version, theirs))
+    except MalformedLogError as error:
+        return f"it cannot be read ({error})"
+    return None if found is None else f"{_author(table, version, theirs)}; {found}"
+
+
+def _parsed(table: str, version: int, data: bytes) -> Commit:
+    return Commit(version, 0, tuple(iter_actions(data.split(b"\n"), table=table, version=version)))
+
+
+def _author(table: str, version: int, data: bytes) -> str:
+    """Who wrote a file, as far as it says so."""
+    try:
+        actions: Iterable[object] = iter_actions(data.split(b"\n"), table=table, version=version)
+        info = next((action for action in actions if isinstance(action, CommitInfo)), None)
+    except MalformedLogError as error:
+        return f"it cannot be read ({error})"
+    if info is None:
+        return "it does not say who wrote it"
+    said = {name: info.value.get(name) for name in ("engineInfo", "operation", "txnId")}
+    return "written by " + ", ".join(f"{name} {value}" for name, value in said.items() if value is not None)
