@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +10,7 @@ import typer
 
 from deltalakedb.cli import output
 from deltalakedb.cli.options import CatalogOption, StorageOption, command, open_catalog, storage_options
+from deltalakedb.cli.signals import ended_by_signal
 from deltalakedb.exceptions import DeltaError
 
 if TYPE_CHECKING:
@@ -223,7 +221,7 @@ def _follow_once(cat: Catalog, tables: list[str] | None, options: dict[str, str]
 
 def _follow_on(cat: Catalog, tables: list[str] | None, options: dict[str, str] | None, interval: float) -> None:
     """Round after round until a signal ends it; a failure is reported and tried again in the next round."""
-    with _ended_by_signal() as ended:
+    with ended_by_signal() as ended:
         while not ended.is_set():
             for name in tables or [info.full_name for info in cat.table_infos() if info.mode == "follower"]:
                 if ended.is_set():
@@ -262,25 +260,6 @@ def _follow_row(result: FollowResult) -> dict[str, Any]:
 
 def _gap_text(row: dict[str, Any]) -> str:
     return f" (versions {row['gap'][0]} to {row['gap'][1]} were cleaned up before they were read)" if row["gap"] else ""
-
-
-@contextmanager
-def _ended_by_signal() -> Iterator[threading.Event]:
-    """An event that SIGINT or SIGTERM sets, so that the table at hand is finished first; a second one ends at once."""
-    ended = threading.Event()
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def end(number: int, _frame: object) -> None:
-        signal.signal(number, before[signal.Signals(number)])
-        ended.set()
-
-    for number in before:
-        signal.signal(number, end)
-    try:
-        yield ended
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 # -- validate
