@@ -18,6 +18,10 @@ COMMITS_PER_TRANSACTION = 1_000
 """A long catch-up shows its progress to readers, and gives the write lock back, this often."""
 
 
+class PromotedError(DeltaError):
+    """The table is managed: somebody promoted it in the meantime."""
+
+
 @dataclass(frozen=True, slots=True)
 class Gap:
     """Versions that foreign clean-up deleted before they were read: first and last, both included."""
@@ -75,7 +79,7 @@ def open_loader(conn: Connection, table: TableRow, progress: Progress | None = N
         raise DeltaError(f"the table {table.full_name} is not registered any more")
     if now.mode == "managed":
         # Promoted meanwhile: from then on SQL decides, and what else is in the files is for `dl mirror resolve`.
-        raise DeltaError(f"{now.full_name} is managed now: only a follower takes in commits from its files")
+        raise PromotedError(f"{now.full_name} is managed now: only a follower takes in commits from its files")
     row = conn.one("select_metadata", table_id=table.table_id, version=head.metadata_version)
     metadata = to_metadata(row) if row else None
     return Loader(conn, table.table_id, table=table.full_name, head=head, metadata=metadata, progress=progress)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib.metadata import version as package_version
 
 from deltalakedb.exceptions import CommitFailedError, DeltaError, NotWritableError, redact
 from deltalakedb.files.reader import FileTxnLogReader
@@ -17,12 +16,13 @@ from deltalakedb.log.features import check_writable, is_enabled
 from deltalakedb.log.fence import fence, unfence
 from deltalakedb.log.render import render_commit
 from deltalakedb.mirror.external import fenced_by_another, newest_mark
-from deltalakedb.mirror.follow import catch_up, follow, open_loader
+from deltalakedb.mirror.follow import PromotedError, catch_up, follow, open_loader
 from deltalakedb.steps import reached
 from deltalakedb.store import registry
 from deltalakedb.store.action_values import to_metadata, to_protocol
 from deltalakedb.store.connection import Connection, Store
 from deltalakedb.store.loader import Progress
+from deltalakedb.store.ratify import ENGINE_INFO
 from deltalakedb.store.registry import TableRow
 
 OPERATION = "PROMOTE"
@@ -83,13 +83,15 @@ def promote(
     if table.mode == "managed":
         return PromoteResult(table, version, already_managed=True)
     _check_state(table)
-    follow(store, table, storage_options=storage_options, progress=progress, actor=actor, origin=origin)
-    reached("promote.followed")
-    tip = _tip_of(store, table)
-    reader = FileTxnLogReader(table.location, storage_options, table=table.full_name)
-    _put_fence(store, table, reader, tip, storage_options, actor, attempts)
-    reached("promote.fence_put")
-    return _take_over(store, table, reader, actor=actor, origin=origin)
+    try:
+        follow(store, table, storage_options=storage_options, progress=progress, actor=actor, origin=origin)
+        reached("promote.followed")
+        reader = FileTxnLogReader(table.location, storage_options, table=table.full_name)
+        _put_fence(store, table, reader, _tip_of(store, table), storage_options, actor, attempts)
+        reached("promote.fence_put")
+        return _take_over(store, table, reader, actor=actor, origin=origin)
+    except PromotedError:  # another promote of ours was faster
+        return PromoteResult(*_as_registered(store, table), already_managed=True)
 
 
 def _as_registered(store: Store, table: TableRow) -> tuple[TableRow, int]:
@@ -185,7 +187,7 @@ def _fence_commit(table: TableRow, tip: _Tip, timestamp_ms: int, mark: Mark) -> 
         operation_metrics={},
         read_version=tip.version,
         is_blind_append=False,
-        engine_info=f"deltalakedb/{package_version('deltalakedb')}",
+        engine_info=ENGINE_INFO,
         in_commit_timestamps=is_enabled(tip.metadata.configuration, IN_COMMIT_TIMESTAMPS),
     )
     return render_commit((info, tip.protocol), fenced=True)
@@ -202,16 +204,13 @@ def _take_over(
     """The fence, and what came before it since the last follow, into SQL, and the mode with it, in one transaction."""
     latest = reader.latest_version()
     with store.write() as conn:
-        now = registry.table_by_id(conn, table.table_id)
-        if now is not None and now.mode == "managed":  # another promote of ours was faster
-            return PromoteResult(now, latest, already_managed=True)
         loader = open_loader(conn, table)
         catch_up(conn, loader, reader, latest)
         head = loader.finish()
         _check_fenced(conn, table, head.current_version)
         conn.run("mark_mirrored", table_id=table.table_id, version=head.current_version)
         now_ms = conn.now_ms()
-        managed = replace(now or table, mode="managed")
+        managed = replace(registry.table_by_id(conn, table.table_id) or table, mode="managed")
         registry.change_table(conn, managed, at_ms=now_ms)
         details = {"location": table.location, "version": head.current_version, "from": table.mode}
         registry.write_audit(

@@ -1,0 +1,162 @@
+"""Detach: a table's `_delta_log` becomes its authority again; a last commit of ours takes the fence off."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, replace
+
+from deltalakedb.exceptions import ConcurrentAppendError, MirrorError, NotWritableError, ProtocolChangedError
+from deltalakedb.log.actions import Protocol
+from deltalakedb.log.fence import fence
+from deltalakedb.log.proposal import ProposedCommit
+from deltalakedb.mirror.engine import MirrorEngine
+from deltalakedb.steps import reached
+from deltalakedb.store import registry
+from deltalakedb.store.connection import Store
+from deltalakedb.store.proposals import Proposal, TableProposal
+from deltalakedb.store.registry import OpenTable, TableRow
+from deltalakedb.store.writer import SqlTxnLogWriter
+
+OPERATION = "DETACH"
+ATTEMPTS = 20
+LEGACY_WRITER_VERSIONS = range(1, 7)
+FIRST_FEATURES_READER_VERSION = 3
+
+
+@dataclass(frozen=True, slots=True)
+class DetachResult:
+    """`version` is the newest one of ours; whatever comes after it is written by others."""
+
+    table: TableRow
+    version: int
+    already_detached: bool = False
+
+
+def detach(
+    store: Store,
+    table: TableRow,
+    engine: MirrorEngine,
+    *,
+    actor: str | None = None,
+    origin: str | None = None,
+    retries: int = 10,
+) -> DetachResult:
+    """Give a managed table back to its files. Safe to repeat: after a crash it goes on where it was.
+
+    One SQL transaction takes the fence off and lets none of our writers in any more; then everything is mirrored, and
+    only when the files have it all is the table `detached`.
+    """
+    opened = open_registered(store, table)
+    if opened.table.mode == "detached":
+        return DetachResult(opened.table, opened.head.current_version, already_detached=True)
+    if opened.table.mode != "managed":
+        raise NotWritableError(
+            f"{opened.table.full_name} is a {opened.table.mode}: its files are the authority already, there is "
+            f"nothing to detach; `dl drop {opened.table.full_name}` takes it out of the catalog"
+        )
+    if opened.table.state != "detaching":
+        opened = _commit_fence_off(store, opened, actor=actor, origin=origin, retries=retries)
+    reached("detach.committed")
+    version = mirror_to_the_end(store, opened.table, engine, "detach")
+    reached("detach.mirrored")
+    detached = finish(store, opened.table, version, actor=actor, origin=origin)
+    reached("detach.done")
+    return DetachResult(detached, version)
+
+
+def open_registered(store: Store, table: TableRow) -> OpenTable:
+    """The table as it is now, whatever it is called meanwhile."""
+    with store.read() as conn:
+        now = registry.table_by_id(conn, table.table_id)
+        opened = None if now is None else registry.open_table(conn, now.namespace, now.name)
+    if opened is None:
+        raise NotWritableError(f"the table {table.full_name} is not registered any more")
+    return opened
+
+
+def fence_off(protocol: Protocol) -> ProposedCommit:
+    """The last commit of ours: other writers may come again. `protocol` is the one SQL holds."""
+    return ProposedCommit((plainest(protocol),), operation=OPERATION, fenced=False)
+
+
+def plainest(protocol: Protocol) -> Protocol:
+    """The protocol by its legacy version, where that says the same: behind the fence it had to be spelled out.
+
+    A writer that knows no table features could write the table before, and can again.
+    """
+    if protocol.min_reader_version >= FIRST_FEATURES_READER_VERSION:
+        return protocol
+    wanted = set(fence(protocol).writer_features or ())
+    for version in LEGACY_WRITER_VERSIONS:
+        legacy = replace(protocol, min_writer_version=version, writer_features=None)
+        if set(fence(legacy).writer_features or ()) == wanted:
+            return legacy
+    return protocol
+
+
+def _commit_fence_off(
+    store: Store, opened: OpenTable, *, actor: str | None, origin: str | None, retries: int
+) -> OpenTable:
+    """Fence-off and the state `detaching`, in one SQL transaction."""
+    writer, token = SqlTxnLogWriter(store, retries=retries), str(uuid.uuid4())
+    for attempt in range(ATTEMPTS):
+        table = TableProposal(
+            opened.table,
+            opened.head.current_version,
+            commits=(fence_off(opened.protocol),),
+            protocol=opened.protocol,
+            metadata=opened.metadata,
+            becomes=replace(opened.table, state="detaching"),
+        )
+        proposal = Proposal((table,), txn_id=token, client_token=token, actor=actor, origin=origin, message="detach")
+        try:
+            writer.commit(proposal)
+            break
+        except (ProtocolChangedError, ConcurrentAppendError):  # somebody was faster: what holds now is read again
+            if attempt == ATTEMPTS - 1:
+                raise
+            opened = open_registered(store, opened.table)
+            if opened.table.state == "detaching":
+                break
+    return open_registered(store, opened.table)
+
+
+def mirror_to_the_end(store: Store, table: TableRow, engine: MirrorEngine, what: str) -> int:
+    """Everything SQL has is in the files when this returns; the version they are at."""
+    version = open_registered(store, table).head.current_version
+    result = engine.mirror_table(table)
+    if result.error is not None or result.to_version < version:
+        raise MirrorError(
+            f"{table.full_name}: its files are at version {result.to_version} and SQL at {version}, so it is not yet "
+            f"done: {result.error or 'somebody else mirrors it'}. Nothing is lost: run `dl {what} {table.full_name}` "
+            "again when the files can be written"
+        )
+    return version
+
+
+def finish(
+    store: Store, table: TableRow, mirrored_version: int, *, actor: str | None = None, origin: str | None = None
+) -> TableRow:
+    """A table that is `detaching`, and whose files have everything, is detached; the reconciler may call this too."""
+    with store.write() as conn:
+        head = registry.lock_head(conn, table.table_id)
+        now = registry.table_by_id(conn, table.table_id)
+        if head is None or now is None:
+            raise NotWritableError(f"the table {table.full_name} is not registered any more")
+        if now.mode == "detached":
+            return now
+        if now.state != "detaching" or head.current_version > mirrored_version:
+            raise MirrorError(
+                f"{now.full_name} is {now.state} at version {head.current_version}, its files are at "
+                f"{mirrored_version}: it cannot be detached yet; run `dl detach {now.full_name}` again"
+            )
+        conn.run("mark_mirrored", table_id=table.table_id, version=mirrored_version)
+        conn.run("clear_mirror_status", table_id=table.table_id, version=mirrored_version)
+        now_ms = conn.now_ms()
+        detached = replace(now, mode="detached", state="live")
+        registry.change_table(conn, detached, at_ms=now_ms)
+        details = {"location": now.location, "version": mirrored_version}
+        registry.write_audit(
+            conn, action="detach", at_ms=now_ms, actor=actor, origin=origin, table=detached, details=details
+        )
+    return detached
