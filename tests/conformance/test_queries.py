@@ -1,6 +1,7 @@
 """The named queries: every one runs on every engine, and the patterns the design started from are answered by name."""
 
 import re
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -126,8 +127,11 @@ def test_pattern_6_files_by_partition(store: Store, table: reg.TableRow) -> None
 
 def test_pattern_7_compare_and_set_of_the_version(store: Store, table: reg.TableRow) -> None:
     with store.write() as conn:
-        assert conn.run("advance_version", table_id=table.table_id, expected=3) == 1
-        assert conn.run("advance_version", table_id=table.table_id, expected=3) == 0
+        head = reg.lock_head(conn, table.table_id)
+        assert head is not None
+        moved = asdict(replace(head, current_version=4))
+        assert conn.run("advance_head", **moved, expected=3) == 1
+        assert conn.run("advance_head", **moved, expected=3) == 0
 
 
 def test_lineage_names_the_commits_that_produced_a_version(store: Store, table: reg.TableRow) -> None:

@@ -132,9 +132,9 @@ def test_a_head_is_read_locked_and_updated(store: Store) -> None:
     with store.write() as conn:
         locked = reg.lock_head(conn, 7)
         assert locked == head_of(7, current_version=3, num_files=10)
-        reg.update_head(conn, replace(locked, current_version=4, size_bytes=2**62))
+        reg.advance_head(conn, replace(locked, current_version=4, size_bytes=2**62), 3)
         with pytest.raises(StoreError, match="head of table 8 is gone"):
-            reg.update_head(conn, head_of(8))
+            reg.advance_head(conn, head_of(8), 0)
     with store.read() as conn:
         assert reg.read_head(conn, 7) == head_of(7, current_version=4, num_files=10, size_bytes=2**62)
 
@@ -143,9 +143,9 @@ def test_a_version_advances_only_from_where_it_was_expected(store: Store) -> Non
     with store.write() as conn:
         reg.insert_head(conn, head_of(1, current_version=5))
     with store.write() as conn:
-        assert conn.run("advance_version", table_id=1, expected=5) == 1
-    with store.write() as conn:
-        assert conn.run("advance_version", table_id=1, expected=5) == 0
+        reg.advance_head(conn, head_of(1, current_version=6), 5)
+    with store.write() as conn, pytest.raises(StoreError, match="has moved"):
+        reg.advance_head(conn, head_of(1, current_version=7), 5)
     with store.read() as conn:
         head = reg.read_head(conn, 1)
         assert head is not None

@@ -2,17 +2,21 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from deltalakedb.exceptions import NotWritableError, TableNotFoundError
-from deltalakedb.log.actions import AppTransaction, DomainMetadata
+from deltalakedb.log.actions import AddFile, AppTransaction, DomainMetadata, RemoveFile
 from deltalakedb.log.features import writer_features
 from deltalakedb.log.row_tracking import DOMAIN
-from deltalakedb.log.text import to_sql_text
+from deltalakedb.log.text import key_hash, to_sql_text
 from deltalakedb.store.action_values import to_domain_metadata
 from deltalakedb.store.connection import LIVE, Ask, Connection, Row
 from deltalakedb.store.loader import Known
 from deltalakedb.store.proposals import Proposal, TableProposal
 from deltalakedb.store.registry import Head, TableRow, to_table_row
+
+FEW_FILES = 32
+"""Up to so many files are looked up by key under the lock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,9 @@ def _asks(proposal: TableProposal) -> list[Ask]:
     ids = {"table_id": proposal.table.table_id}
     asks: list[Ask] = [("select_commit_state", ids | {"lease": f"intent:{proposal.table.table_id}"})]
     asks.append(("select_bounds_columns", ids))
+    keys = _file_keys(proposal)
+    if keys:
+        asks.append((_live_keys_query(len(keys)), ids | {f"key_{n}": hashed for n, hashed in enumerate(keys)}))
     if _needs_domains(proposal):
         asks.append(("select_domain_metadata", ids | {"version": LIVE}))
     asks += [
@@ -74,6 +81,21 @@ def _asks(proposal: TableProposal) -> list[Ask]:
         for app_id in app_ids(proposal)
     ]
     return asks
+
+
+def _file_keys(proposal: TableProposal) -> list[bytes]:
+    """The keys of the files that the commits add or remove, while they are few; many are told by closing them."""
+    files = [a for commit in proposal.commits for a in commit.actions if isinstance(a, AddFile | RemoveFile)]
+    return sorted({key_hash(file.path, file.dv_id) for file in files}) if len(files) <= FEW_FILES else []
+
+
+@lru_cache(maxsize=FEW_FILES)
+def _live_keys_query(count: int) -> str:
+    keys = ", ".join(f":key_{number}" for number in range(count))
+    return (
+        "select key_hash from dl_add_files where table_id = :table_id and removed_version = 9223372036854775807 "
+        f"and key_hash in ({keys})"
+    )
 
 
 def app_ids(proposal: TableProposal) -> list[str]:
@@ -94,6 +116,7 @@ def _head(proposal: TableProposal, rows: list[Row]) -> Head:
 def _locked(proposal: TableProposal, head: Head, answers: list[list[Row]]) -> LockedTable:
     (state,), columns, *rest = answers
     _check_writable(proposal, state)
+    live_keys = frozenset(bytes(row["key_hash"]) for row in rest.pop(0)) if _file_keys(proposal) else None
     domains: Mapping[str, DomainMetadata] = {}
     if _needs_domains(proposal):
         domains = {one.domain: one for one in map(to_domain_metadata, rest.pop(0)) if one.domain == DOMAIN}
@@ -101,7 +124,7 @@ def _locked(proposal: TableProposal, head: Head, answers: list[list[Row]]) -> Lo
     return LockedTable(
         row=to_table_row(state),
         head=head,
-        known=Known(state["total_added"], state["total_closed"], columns),
+        known=Known(state["total_added"], state["total_closed"], columns, live_keys),
         fenced=bool(state["fenced"]),
         intent_holder=state["intent_holder"],
         intent_until_ms=state["intent_until_ms"],

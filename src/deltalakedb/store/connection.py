@@ -21,7 +21,7 @@ EngineName = Literal["sqlite", "duckdb", "postgres"]
 SchemaMode = Literal["create_if_missing", "error", "manual"]
 Row = dict[str, Any]
 Ask = tuple[str, Mapping[str, Any]]
-"""A named query and its parameters."""
+"""A named query, or generated SQL, and its parameters."""
 
 
 class UndefinedTableError(StoreError):
@@ -52,7 +52,7 @@ class Connection(Protocol):
     def one(self, query: str, **parameters: Any) -> Row | None: ...
 
     def gather(self, asks: Sequence[Ask]) -> list[list[Row]]:
-        """Several named queries, one after the other, in one round trip where the engine can."""
+        """Several queries, one after the other, in one round trip where the engine can."""
         ...
 
     def defer(self) -> None:
@@ -148,6 +148,11 @@ def spelled(text: str, dialect: Dialect) -> Statement:
     return spell(text, dialect)
 
 
+def asked(query: str, dialect: Dialect) -> Statement:
+    """A named query, or SQL text, in an engine's spelling."""
+    return named(query, dialect) if query in named_queries() else spelled(query, dialect)
+
+
 class Session(ABC):
     """What the engines' connections share: finding and spelling queries, and shaping rows."""
 
@@ -175,7 +180,7 @@ class Session(ABC):
         return rows[0] if rows else None
 
     def gather(self, asks: Sequence[Ask]) -> list[list[Row]]:
-        return [self.all(query, **parameters) for query, parameters in asks]
+        return [self._rows(asked(query, self.dialect), parameters) for query, parameters in asks]
 
     def run(self, query: str, **parameters: Any) -> int:
         return self.execute(checked(named(query, self.dialect), parameters), parameters)

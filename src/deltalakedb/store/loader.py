@@ -68,6 +68,8 @@ class Known:
     total_added: int
     total_closed: int
     bounds_columns: Sequence[Row]
+    live_keys: frozenset[bytes] | None = None
+    """Which of the keys the commits name are live; None: not looked up."""
 
 
 @dataclass(slots=True)
@@ -140,6 +142,7 @@ class Loader:
         self._is_new = head is None
         self._read_version = -1 if head is None else head.current_version
         self._strict = strict
+        self._live_keys = known.live_keys if known else None
         self._to_remove: dict[bytes, str] = {}  # key hash -> path of a file that must turn out to be live
         self._head = _HeadDraft(table_id) if head is None else _HeadDraft(**asdict(head))
         self._progress = progress
@@ -356,6 +359,8 @@ class Loader:
 
     def _close_files(self) -> None:
         closes, self._closes = self._closes, {}
+        if self._live_keys is not None:  # the keys of new files are looked up in vain: no round trip to close them
+            closes = {hashed: version for hashed, version in closes.items() if hashed in self._live_keys}
         nothing_in_sql = self._total_added == len(self._rows.adds)
         if not closes or nothing_in_sql:
             self._check_removed(())

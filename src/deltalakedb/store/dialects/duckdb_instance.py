@@ -1,4 +1,4 @@
-"""The one DuckDB instance of this process that catalog files are attached to for reading."""
+"""The one DuckDB instance of this process that catalog files are attached to."""
 
 import itertools
 import os
@@ -13,6 +13,8 @@ CONFIG: Config = {
     "autoload_known_extensions": "false",
     "python_enable_replacements": "false",
 }
+# DuckDB's own measure of when to checkpoint counts whole blocks, and would find nearly every small commit worth one.
+_INSTANCE_CONFIG: Config = {**CONFIG, "checkpoint_threshold": "64MB"}
 
 
 class ProcessInstance:
@@ -26,17 +28,19 @@ class ProcessInstance:
         self._pid = os.getpid()
         self._inherited: list[duckdb.DuckDBPyConnection] = []  # neither usable nor safe to close in a child
 
-    def attach(self, path: Path) -> str:
-        """Attach a file read-only; the name it has in the instance."""
+    def attach(self, path: Path, *, read_only: bool = True) -> str:
+        """Attach a file; the name it has in the instance."""
         with self._lock:
             if self._connection is not None and self._pid != os.getpid():
                 self._inherited.append(self._connection)
                 self._connection, self._attached = None, 0
             if self._connection is None:
-                self._connection, self._pid = duckdb.connect(":memory:", config=CONFIG), os.getpid()
+                self._connection, self._pid = duckdb.connect(":memory:", config=_INSTANCE_CONFIG), os.getpid()
+                # Letting go of a file would checkpoint it, at the price of several commits; it is done when due.
+                self._connection.execute("pragma disable_checkpoint_on_shutdown")
             name = f"catalog_{next(self._numbers)}"
             quoted = str(path).replace("'", "''")
-            self._connection.execute(f"attach '{quoted}' as {name} (read_only)")
+            self._connection.execute(f"attach '{quoted}' as {name}{' (read_only)' if read_only else ''}")
             self._attached += 1
             return name
 

@@ -25,12 +25,13 @@ from deltalakedb.store.connection import (
     SchemaMode,
     Session,
     UndefinedTableError,
+    asked,
     checked,
     spelled,
 )
 from deltalakedb.store.dialects.pool import Pool
 from deltalakedb.store.dialects.postgres_copy import copy_in, copy_out
-from deltalakedb.store.queries import Dialect, named, spell, table_columns
+from deltalakedb.store.queries import Dialect, spell, table_columns
 
 SCHEMA = "deltalakedb"
 COMMIT_LOCK = 0x636F6D6D6974  # shared by everyone between reading the clock and the end of the commit: "commit"
@@ -96,7 +97,7 @@ class PostgresSession(Session):
         try:
             with self._connection.pipeline():
                 cursors = [
-                    self._connection.execute(_text(checked(named(query, self.dialect), parameters)), parameters)
+                    self._connection.execute(_text(checked(asked(query, self.dialect), parameters)), parameters)
                     for query, parameters in asks
                 ]
             return [_rows(cursor) for cursor in cursors]

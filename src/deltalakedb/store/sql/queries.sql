@@ -561,7 +561,7 @@ where table_id = :table_id order by from_ms desc limit 1;
 -- name: select_checkpoint_states
 -- How far each managed table's files and checkpoints have come, and what its properties say about them.
 select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties, h.current_version,
-       h.mirrored_version, m.configuration, c.version as checkpoint_version, c.cleaned_before
+       h.mirrored_version, h.base_version, m.configuration, c.version as checkpoint_version, c.cleaned_before
 from dl_table_heads h
 join dl_tables t on t.table_id = h.table_id
      and t.from_ms = (select max(l.from_ms) from dl_tables l where l.table_id = h.table_id)
@@ -572,7 +572,7 @@ order by h.table_id;
 
 -- name: select_checkpoint_state
 -- The same of one table, whatever it is now: asked in the transaction that takes or gives back the claim on its checkpoints.
-select h.current_version, h.mirrored_version, m.configuration, c.version as checkpoint_version, c.cleaned_before
+select h.current_version, h.mirrored_version, h.base_version, m.configuration, c.version as checkpoint_version, c.cleaned_before
 from dl_table_heads h
 join dl_metadata_updates m on m.table_id = h.table_id and m.version = h.metadata_version
 left join dl_checkpoints c on c.table_id = h.table_id
