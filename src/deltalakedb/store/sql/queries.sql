@@ -517,6 +517,69 @@ select max(committed_at_ms) as committed_at_ms from dl_transactions;
 insert into dl_transactions (txn_id, client_token, committed_at_ms, actor, message)
 values (:txn_id, :client_token, :committed_at_ms, :actor, :message) on conflict (txn_id) do nothing;
 
+-- name: rewind_bounds
+-- Before commits are taken out: the bounds of the files they added, and of those they closed, which are computed again.
+delete from dl_file_bounds where table_id = :table_id and epoch = :epoch and file_id in (
+    select file_id from dl_add_files where table_id = :table_id
+      and (version > :version or (removed_version > :version and removed_version < 9223372036854775807)));
+
+-- name: rewind_add_files
+-- The files that the commits after a version added.
+delete from dl_add_files where table_id = :table_id and version > :version;
+
+-- name: select_files_to_reopen
+-- The files that the commits after a version closed, with what their bounds are computed from.
+select file_id, stats, partition_values from dl_add_files
+where table_id = :table_id and removed_version > :version and removed_version < 9223372036854775807;
+
+-- name: reopen_files
+-- They live again.
+update dl_add_files set removed_version = 9223372036854775807
+where table_id = :table_id and removed_version > :version and removed_version < 9223372036854775807;
+
+-- name: rewind_remove_files
+-- Every other row of the commits after a version.
+delete from dl_remove_files where table_id = :table_id and version > :version;
+
+-- name: rewind_cdc_files
+-- See rewind_remove_files.
+delete from dl_cdc_files where table_id = :table_id and version > :version;
+
+-- name: rewind_metadata
+-- See rewind_remove_files.
+delete from dl_metadata_updates where table_id = :table_id and version > :version;
+
+-- name: rewind_protocols
+-- See rewind_remove_files.
+delete from dl_protocol_updates where table_id = :table_id and version > :version;
+
+-- name: rewind_txn_actions
+-- See rewind_remove_files.
+delete from dl_txn_actions where table_id = :table_id and version > :version;
+
+-- name: rewind_domains
+-- See rewind_remove_files.
+delete from dl_domain_metadata where table_id = :table_id and version > :version;
+
+-- name: rewind_other_actions
+-- See rewind_remove_files.
+delete from dl_other_actions where table_id = :table_id and version > :version;
+
+-- name: rewind_versions
+-- The commits themselves; their transactions stay, and get them back under other versions.
+delete from dl_table_versions where table_id = :table_id and version > :version;
+
+-- name: rewind_mirror_status
+-- What failed is not to be tried again.
+delete from dl_mirror_status where table_id = :table_id and version > :version;
+
+-- name: rewind_head
+-- The head at an older version. Ids that were handed out are not handed out again.
+update dl_table_heads set current_version = :current_version, metadata_version = :metadata_version,
+       protocol_version = :protocol_version, last_commit_ms = :last_commit_ms, num_files = :num_files, num_records = :num_records,
+       files_without_records = :files_without_records, size_bytes = :size_bytes
+where table_id = :table_id;
+
 -- ---------------------------------------------------------------------------------------------------------------- mirror
 
 -- name: mark_mirrored

@@ -1,0 +1,79 @@
+"""Rewind: takes a table's newest commits out of SQL again, inside the caller's transaction.
+
+The one exception to "append only": another writer's file holds a version that SQL gave to a commit of ours, and files are
+never overwritten. Whoever rewinds commits again what he took out, and audits it.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from deltalakedb.exceptions import StoreError
+from deltalakedb.store import registry
+from deltalakedb.store.action_values import to_metadata
+from deltalakedb.store.bounds_index import BoundsIndex
+from deltalakedb.store.connection import Connection
+from deltalakedb.store.registry import Head, TableRow
+
+_ROWS_OF_COMMITS = (
+    "rewind_remove_files",
+    "rewind_cdc_files",
+    "rewind_metadata",
+    "rewind_protocols",
+    "rewind_txn_actions",
+    "rewind_domains",
+    "rewind_other_actions",
+    "rewind_versions",
+    "rewind_mirror_status",
+)
+
+
+def rewind(conn: Connection, table: TableRow, head: Head, version: int) -> Head:
+    """The table as it was at `version`, whose head the caller has locked; every later commit is gone."""
+    if version < head.base_version:
+        raise StoreError(
+            f"{table.full_name}: SQL keeps its commits from version {head.base_version + 1} on, so it cannot go back to "
+            f"{version}"
+        )
+    at = {"table_id": table.table_id, "version": version}
+    kept, row = conn.one("select_version", **at), conn.one("select_metadata", **at)
+    protocol = conn.one("select_protocol", **at)
+    if kept is None or row is None or protocol is None:
+        raise StoreError(f"{table.full_name}: version {version} is not in the database")
+    conn.run("rewind_bounds", **at, epoch=head.bounds_epoch)
+    conn.run("rewind_add_files", **at)
+    reopened = conn.arrow("select_files_to_reopen", **at)
+    conn.run("reopen_files", **at)
+    for query in _ROWS_OF_COMMITS:
+        conn.run(query, **at)
+    columns = conn.all("select_bounds_columns", table_id=table.table_id)
+    bounds = BoundsIndex(conn, table.table_id, head.bounds_epoch, columns)
+    bounds.use_metadata(to_metadata(row), head.next_file_id)
+    _insert_bounds(bounds, reopened)
+    bounds.save()
+    return _rewind_head(conn, head, version, kept["committed_at_ms"], row["version"], protocol["version"])
+
+
+def _insert_bounds(bounds: BoundsIndex, files: pa.Table) -> None:
+    """The commits that closed these files deleted their bounds."""
+    for batch in files.to_batches():
+        computed = bounds.compute(batch.select(["stats", "partition_values"]))
+        bounds.insert(batch.column("file_id").to_pylist(), computed)
+
+
+def _rewind_head(
+    conn: Connection, head: Head, version: int, last_commit_ms: int, metadata_version: int, protocol_version: int
+) -> Head:
+    counted = conn.one("count_live_files", table_id=head.table_id) or {}
+    conn.run(
+        "rewind_head",
+        table_id=head.table_id,
+        current_version=version,
+        metadata_version=metadata_version,
+        protocol_version=protocol_version,
+        last_commit_ms=last_commit_ms,
+        **{name: int(value or 0) for name, value in counted.items()},
+    )
+    rewound = registry.read_head(conn, head.table_id)
+    assert rewound is not None, "the head is locked"
+    return rewound
