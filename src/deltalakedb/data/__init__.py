@@ -2,6 +2,8 @@
 
 from deltalakedb.data.arrow_types import arrow_to_schema
 from deltalakedb.data.conform import check_schema
+from deltalakedb.data.parquet import ParquetOptions
+from deltalakedb.data.reader import read_files
 from deltalakedb.data.sources import prepare_data
 from deltalakedb.data.storage import DataStorage, LocalDataStorage, ObjectDataStorage
 from deltalakedb.data.writer import write_files
@@ -10,8 +12,10 @@ __all__ = [
     "DataStorage",
     "LocalDataStorage",
     "ObjectDataStorage",
+    "ParquetOptions",
     "arrow_to_schema",
     "check_schema",
     "prepare_data",
+    "read_files",
     "write_files",
 ]

@@ -9,15 +9,20 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 from obstore import open_reader, open_writer
 from obstore.exceptions import BaseError
 
 from deltalakedb.exceptions import DeltaError
+from deltalakedb.log.paths import check_path, decode_path, is_absolute
+
+Elsewhere: TypeAlias = Callable[[str, int | None], pa.NativeFile]
 
 _PART_BYTES = 8 * 1024 * 1024
+# An object up to this size is fetched with one request.
+_SMALL_BYTES = 16 * 1024 * 1024
 
 
 class Written(NamedTuple):
@@ -60,17 +65,30 @@ class DataStorage(Protocol):
         """Remove a file that no commit names; a file that is not there is fine."""
         ...
 
-    def open(self, path: str) -> pa.NativeFile:
-        """A file to be read at random places. FileNotFoundError when it is not there."""
+    def open(self, path: str, size: int | None = None) -> pa.NativeFile:
+        """A file to be read at random places; knowing its size saves a request. FileNotFoundError when it is gone."""
         ...
+
+    def open_elsewhere(self, path: str, size: int | None = None) -> pa.NativeFile:
+        """A file outside of the table, by its absolute path or URI as the log spells it: a clone has such files."""
+        ...
+
+
+def open_logged(storage: DataStorage, path: str, size: int | None = None) -> pa.NativeFile:
+    """A file by its path in an action: encoded, relative to the table or absolute."""
+    if is_absolute(path):
+        return storage.open_elsewhere(path, size)
+    check_path(path, where=storage.location)
+    return storage.open(decode_path(path), size)
 
 
 class LocalDataStorage:
     """A table's folder on a local or mounted disk."""
 
-    def __init__(self, root: str, location: str) -> None:
+    def __init__(self, root: str, location: str, elsewhere: Elsewhere) -> None:
         self.location = location
         self._root = root
+        self._elsewhere = elsewhere
 
     def __repr__(self) -> str:
         return f"LocalDataStorage({self.location!r})"
@@ -105,9 +123,12 @@ class LocalDataStorage:
         except OSError as error:
             raise DeltaError(f"cannot delete {self.location}/{path}: {error.strerror}") from error
 
-    def open(self, path: str) -> pa.NativeFile:
+    def open(self, path: str, size: int | None = None) -> pa.NativeFile:  # noqa: ARG002  the disk knows it
         # Not memory mapped: a file cut short while it is read must be an error, not a dead process.
         return pa.OSFile(f"{self._root}/{path}")
+
+    def open_elsewhere(self, path: str, size: int | None = None) -> pa.NativeFile:
+        return self._elsewhere(path, size)
 
 
 class _LocalFile:
@@ -143,8 +164,11 @@ def _sync_folder(path: str) -> None:
 class ObjectDataStorage:
     """A table's prefix in S3, GCS, Azure or memory; `store` is an obstore store, `explain` words its errors."""
 
-    def __init__(self, store: Any, prefix: str, location: str, explain: Callable[[BaseException], str] = str) -> None:
+    def __init__(
+        self, store: Any, prefix: str, location: str, elsewhere: Elsewhere, explain: Callable[[BaseException], str]
+    ) -> None:
         self.location = location
+        self._elsewhere = elsewhere
         self._store = store
         self._prefix = prefix
         self._explain = explain
@@ -166,13 +190,18 @@ class ObjectDataStorage:
         except BaseError as error:
             raise self.failure("delete", path, error) from None
 
-    def open(self, path: str) -> pa.NativeFile:
+    def open(self, path: str, size: int | None = None) -> pa.NativeFile:
         try:
-            return pa.PythonFile(open_reader(self._store, self._key(path)), mode="r")
+            if size is not None and size <= _SMALL_BYTES:
+                return pa.BufferReader(self._store.get(self._key(path)).bytes())
+            return pa.PythonFile(open_reader(self._store, self._key(path), size=size), mode="r")
         except FileNotFoundError:
             raise
         except BaseError as error:
             raise self.failure("read", path, error) from None
+
+    def open_elsewhere(self, path: str, size: int | None = None) -> pa.NativeFile:
+        return self._elsewhere(path, size)
 
     def failure(self, verb: str, path: str, error: BaseException) -> DeltaError:
         return DeltaError(f"cannot {verb} {self.location}/{path}: {self._explain(error)}")

@@ -81,6 +81,18 @@ def _parse(text: str) -> Node:
     return root
 
 
+def to_duckdb(text: str) -> tuple[str, set[str]]:
+    """The condition as DuckDB's SQL, and the first part of each column's name in it; its rows are for DuckDB to judge.
+
+    A condition sees one row: sub-queries are refused.
+    """
+    root = _parse(text)
+    if root.find(exp.Query, exp.Subquery):
+        raise PredicateError(f"a predicate on rows cannot hold a query: {text[:200]!r}")
+    names = {node.parts[0].name for node in root.find_all(exp.Column)}
+    return root.sql(dialect=DuckDB), names
+
+
 def _check_columns(root: Node, resolve: Resolve) -> None:
     """A wrong name is an error even where the part that holds it does not prune."""
     for node in root.walk(prune=lambda n: isinstance(n, exp.Query | exp.Subquery)):

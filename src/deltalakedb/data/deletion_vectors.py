@@ -1,0 +1,87 @@
+"""Owns finding and reading deletion vectors: in the log itself, in a file of the table, or in a file elsewhere."""
+
+from __future__ import annotations
+
+import struct
+import uuid
+import zlib
+from collections import OrderedDict
+from typing import Final
+
+import numpy as np
+
+from deltalakedb.data.roaring import Rows, decode_bitmap
+from deltalakedb.data.storage import DataStorage, open_logged
+from deltalakedb.exceptions import MalformedLogError
+from deltalakedb.log.actions import DeletionVector
+
+_Z85: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_VALUES: Final = {char: place for place, char in enumerate(_Z85)}
+_UUID_CHARS: Final = 20
+_KEPT_FILES: Final = 8
+
+
+class DeletionVectors:
+    """Reads the vectors of a table; one file holds the vectors of many data files, so the last few are kept open."""
+
+    def __init__(self, storage: DataStorage) -> None:
+        self._storage = storage
+        self._files: OrderedDict[str, bytes] = OrderedDict()
+
+    def rows(self, vector: DeletionVector) -> Rows:
+        """The numbers of the deleted rows, in order."""
+        rows = decode_bitmap(self._bitmap(vector))
+        if len(rows) != vector.cardinality:
+            raise _malformed(vector, f"it holds {len(rows)} rows, the log says {vector.cardinality}")
+        return rows
+
+    def _bitmap(self, vector: DeletionVector) -> bytes:
+        text = vector.path_or_inline_dv
+        if vector.storage_type == "i":
+            return decode_z85(text)[: vector.size_in_bytes]
+        if vector.storage_type == "u":
+            if len(text) < _UUID_CHARS:
+                raise _malformed(vector, "its name is too short")
+            prefix, name = text[:-_UUID_CHARS], uuid.UUID(bytes=decode_z85(text[-_UUID_CHARS:]))
+            path = f"{prefix}/deletion_vector_{name}.bin" if prefix else f"deletion_vector_{name}.bin"
+            return self._slice(vector, path)
+        if vector.storage_type == "p":
+            return self._slice(vector, text)
+        raise _malformed(vector, f"the storage type {vector.storage_type!r} is not known")
+
+    def _slice(self, vector: DeletionVector, path: str) -> bytes:
+        """A part of a file: its size, the bitmap, a checksum (PROTOCOL.md, "Deletion Vector File Storage Format")."""
+        content = self._read(path)
+        start = vector.offset if vector.offset is not None else 1
+        try:
+            (size,) = struct.unpack_from(">i", content, start)
+            bitmap = content[start + 4 : start + 4 + size]
+            (checksum,) = struct.unpack_from(">I", content, start + 4 + size)
+        except struct.error as error:
+            raise _malformed(vector, f"{path} ends too early") from error
+        if size != vector.size_in_bytes or zlib.crc32(bitmap) != checksum:
+            raise _malformed(vector, f"{path} is damaged: size or checksum differ")
+        return bitmap
+
+    def _read(self, path: str) -> bytes:
+        if path not in self._files:
+            with open_logged(self._storage, path) as file:
+                self._files[path] = file.read()
+            while len(self._files) > _KEPT_FILES:
+                self._files.popitem(last=False)
+        self._files.move_to_end(path)
+        return self._files[path]
+
+
+def _malformed(vector: DeletionVector, detail: str) -> MalformedLogError:
+    return MalformedLogError(f"the deletion vector {vector.unique_id} cannot be read: {detail}")
+
+
+def decode_z85(text: str) -> bytes:
+    """The bytes of Z85 text (rfc.zeromq.org/spec/32), five characters for four bytes."""
+    try:
+        digits = np.array([_VALUES[char] for char in text], np.uint64).reshape(-1, 5)
+    except (KeyError, ValueError) as error:
+        raise MalformedLogError(f"{text[:40]!r} is no Z85 text") from error
+    powers = np.array([85**4, 85**3, 85**2, 85, 1], np.uint64)
+    return bytes((digits * powers).sum(axis=1).astype(">u4").tobytes())

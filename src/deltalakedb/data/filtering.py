@@ -1,0 +1,107 @@
+"""Owns the filtering of rows by a predicate, exactly: DuckDB judges SQL, pyarrow the filters of `deltalake`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+from operator import and_, eq, ge, gt, le, lt, ne, or_
+from typing import Any, Final, TypeAlias
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltalakedb.exceptions import PredicateError
+from deltalakedb.log.predicate import Filters
+from deltalakedb.log.predicate_sql import to_duckdb
+from deltalakedb.log.types import StructType, to_arrow_type
+
+RowPredicate: TypeAlias = str | Filters | pc.Expression
+"""SQL, `deltalake`'s lists of filters (an outer list means "or"), or an expression of pyarrow."""
+
+_OPERATORS: Final[dict[str, Any]] = {"=": eq, "==": eq, "!=": ne, "<>": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
+# A predicate sees the rows it is given, and nothing else of the machine.
+_SETTINGS: Final = (
+    "set TimeZone = 'UTC'; set python_enable_replacements = false; set enable_external_access = false;"
+    "set lock_configuration = true"
+)
+
+
+class RowFilter:
+    """A predicate on rows of a table; `columns` are those it looks at."""
+
+    def __init__(self, predicate: RowPredicate, schema: StructType) -> None:
+        self._sql = ""
+        self._expression: pc.Expression | None = None
+        self._connection: Any = None
+        if isinstance(predicate, str):
+            condition, names = to_duckdb(predicate)
+            self._sql = f"select coalesce(({condition})::boolean, false) from batch"
+        elif isinstance(predicate, pc.Expression):
+            self._expression, names = predicate, set(schema.names)
+        else:
+            self._expression, names = _from_filters(predicate, schema)
+        folded = {name.casefold() for name in names}
+        self.columns = [name for name in schema.names if name.casefold() in folded]
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows for which the predicate is true."""
+        if not batch.num_rows:
+            return batch
+        try:
+            if self._expression is not None:
+                kept = pa.Table.from_batches([batch]).filter(self._expression).combine_chunks().to_batches()
+                return kept[0] if kept else batch.slice(0, 0)
+            return batch.filter(self._mask(batch))
+        except (duckdb.Error, pa.ArrowException) as error:
+            detail = str(error).partition("\n")[0]
+            raise PredicateError(f"the predicate cannot judge the rows: {detail}") from error
+
+    def _mask(self, batch: pa.RecordBatch) -> pa.Array:
+        # The rows stay Arrow's: DuckDB says which, so no type takes a way through its types and back.
+        if self._connection is None:
+            self._connection = duckdb.connect()
+            self._connection.execute(_SETTINGS)
+        names = self.columns or batch.schema.names[:1]
+        self._connection.register("batch", pa.Table.from_batches([batch.select(names)]))
+        try:
+            mask = self._connection.execute(self._sql).to_arrow_table().column(0)
+        finally:
+            self._connection.unregister("batch")
+        return mask.combine_chunks()
+
+
+def _from_filters(filters: Filters, schema: StructType) -> tuple[pc.Expression, set[str]]:
+    alternatives: Any = [filters] if filters and isinstance(filters[0], tuple) else filters
+    names: set[str] = set()
+    found = []
+    for conjunct in alternatives:
+        parts = [_comparison(schema, *item) for item in conjunct]
+        names.update(item[0] for item in conjunct)
+        found.append(reduce(and_, parts, pc.scalar(True)))
+    return reduce(or_, found, pc.scalar(not found)), names
+
+
+def _comparison(schema: StructType, name: str, operator: str, value: Any) -> pc.Expression:
+    item = schema.field(name)
+    if item is None:
+        raise PredicateError(f"the table has no column {name!r}; it has {', '.join(schema.names)}")
+    column, kind = pc.field(item.name), to_arrow_type(item.type)
+    folded = operator.strip().lower()
+    if folded in ("in", "not in"):
+        chosen = column.isin(pa.array(_values(value, kind), kind))
+        return chosen if folded == "in" else ~chosen & column.is_valid()
+    if folded not in _OPERATORS:
+        raise PredicateError(f"unknown operator {operator!r} in a filter on {name!r}")
+    if value is None:
+        return column.is_null() if _OPERATORS[folded] is eq else column.is_valid()
+    comparison: pc.Expression = _OPERATORS[folded](column, pa.scalar(_values([value], kind)[0], kind))
+    return comparison
+
+
+def _values(values: Iterable[Any], kind: pa.DataType) -> list[Any]:
+    """Values as the column has them; text stands for what it spells, as in partition filters."""
+    try:
+        return [pa.scalar(value).cast(kind).as_py() for value in values]
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise PredicateError(f"a filter's value is no {kind}: {error}") from error

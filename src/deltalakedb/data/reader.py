@@ -1,0 +1,195 @@
+"""Owns the reading of data files as the table they are: partition values, deletion vectors, column mapping."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from deltalakedb.data.deletion_vectors import DeletionVectors
+from deltalakedb.data.filtering import RowFilter, RowPredicate
+from deltalakedb.data.projection import Projection
+from deltalakedb.data.roaring import Rows
+from deltalakedb.data.sources import prepare_data
+from deltalakedb.data.storage import DataStorage, open_logged
+from deltalakedb.exceptions import DeltaError, PredicateError
+from deltalakedb.log.codec import deletion_vector_from_json
+from deltalakedb.log.partitions import parse_partition_value
+from deltalakedb.log.text import from_sql_text
+from deltalakedb.log.types import StructField, StructType, to_arrow_type
+
+BATCH_ROWS: Final = 128 * 1024
+# A file up to this size is read whole, ahead of its turn; a larger one is streamed when it is its turn.
+_SMALL_BYTES: Final = 16 * 1024 * 1024
+_AHEAD: Final = max(4, (os.cpu_count() or 1) * 2)
+# INT96 as nanoseconds overflows after the year 2262.
+_READ_OPTIONS: Final[dict[str, Any]] = {"coerce_int96_timestamp_unit": "us"}
+
+
+def read_files(
+    files: pa.Table | pa.RecordBatch | pa.RecordBatchReader,
+    *,
+    storage: DataStorage,
+    schema: StructType,
+    partition_columns: Sequence[str] = (),
+    configuration: Mapping[str, str | None] | None = None,
+    columns: Sequence[str] | None = None,
+    predicate: RowPredicate | None = None,
+) -> pa.RecordBatchReader:
+    """The rows of these files (of FILES_SCHEMA), in their order, as a stream of the table's columns.
+
+    `partition_columns` and `configuration` are those of the table's metadata. `columns` chooses and orders columns;
+    `predicate` (SQL, or an expression of pyarrow) keeps the rows for which it is true. Files are not pruned here.
+    """
+    fields = list(schema.fields) if columns is None else [_field(schema, name) for name in columns]
+    row_filter = None if predicate is None else RowFilter(predicate, schema)
+    wanted = {item.name for item in fields} | set(row_filter.columns if row_filter else ())
+    task = _Task(
+        storage=storage,
+        fields=tuple(item for item in schema.fields if item.name in wanted),
+        partitions=frozenset(partition_columns),
+        by_id=(configuration or {}).get("delta.columnMapping.mode") == "id",
+        vectors=DeletionVectors(storage),
+    )
+    result = pa.schema([pa.field(item.name, to_arrow_type(item.type), item.nullable) for item in fields])
+    batches = _read_all(task, prepare_data(files))
+    return pa.RecordBatchReader.from_batches(result, _finish(batches, row_filter, result))
+
+
+def _field(schema: StructType, name: str) -> StructField:
+    item = schema.field(name)
+    if item is None:
+        raise PredicateError(f"the table has no column {name!r}; it has {', '.join(schema.names)}")
+    return item
+
+
+def _finish(
+    batches: Iterable[pa.RecordBatch], row_filter: RowFilter | None, result: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        kept = batch if row_filter is None else row_filter(batch)
+        if kept.num_rows:
+            yield pa.RecordBatch.from_arrays([kept.column(name) for name in result.names], schema=result)
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What is the same for all files of a read."""
+
+    storage: DataStorage
+    fields: tuple[StructField, ...]
+    partitions: frozenset[str]
+    by_id: bool
+    vectors: DeletionVectors
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([pa.field(item.name, to_arrow_type(item.type)) for item in self.fields])
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    path: str
+    size: int
+    partition_values: Mapping[str, str | None]
+    deleted: Rows | None
+
+
+def _read_all(task: _Task, files: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """The files one after the other; small ones are read ahead by threads, as their waiting and decoding overlap."""
+    with ThreadPoolExecutor(_AHEAD, thread_name_prefix="deltalakedb-read") as pool:
+        window: deque[Future[list[pa.RecordBatch]] | _File] = deque()
+        try:
+            for file in _files(task, files):
+                small = file.size <= _SMALL_BYTES
+                window.append(pool.submit(_read_whole, task, file) if small else file)
+                if len(window) >= _AHEAD:
+                    yield from _next(task, window)
+            while window:
+                yield from _next(task, window)
+        finally:
+            for waiting in window:
+                if isinstance(waiting, Future):
+                    waiting.cancel()
+
+
+def _next(task: _Task, window: deque[Future[list[pa.RecordBatch]] | _File]) -> Iterator[pa.RecordBatch]:
+    first = window.popleft()
+    return iter(first.result()) if isinstance(first, Future) else _read_file(task, first)
+
+
+def _files(task: _Task, files: pa.RecordBatchReader) -> Iterator[_File]:
+    for batch in files:
+        paths, sizes = batch.column("path").to_pylist(), batch.column("size").to_pylist()
+        values, vectors = batch.column("partition_values").to_pylist(), batch.column("deletion_vector").to_pylist()
+        for path, size, partition, vector in zip(paths, sizes, values, vectors, strict=True):
+            deleted = None if vector is None else task.vectors.rows(deletion_vector_from_json(vector))
+            yield _File(from_sql_text(path), size or 0, json.loads(partition or "{}"), deleted)
+
+
+def _read_whole(task: _Task, file: _File) -> list[pa.RecordBatch]:
+    return list(_read_file(task, file))
+
+
+def _read_file(task: _Task, file: _File) -> Iterator[pa.RecordBatch]:
+    try:
+        with open_logged(task.storage, file.path, file.size) as opened:
+            yield from _rows(task, file, pq.ParquetFile(opened, **_READ_OPTIONS))
+    except FileNotFoundError:
+        raise DeltaError(
+            f"the data file {file.path} of {task.storage.location} is gone, though the log names it: "
+            "it was deleted or vacuumed; a newer version of the table may not need it"
+        ) from None
+    except (pa.ArrowException, OSError) as error:
+        detail = str(error).partition("\n")[0]
+        raise DeltaError(f"cannot read the data file {file.path} of {task.storage.location}: {detail}") from error
+
+
+def _rows(task: _Task, file: _File, parquet: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+    stored = [item for item in task.fields if item.name not in task.partitions]
+    projection = Projection(parquet.schema_arrow, stored, by_id=task.by_id)
+    constants = {
+        item.name: _constant(item, file.partition_values) for item in task.fields if item.name in task.partitions
+    }
+    schema = task.schema
+    start = 0
+    for batch in _batches(parquet, projection.columns):
+        arrays = dict(zip((item.name for item in stored), projection.arrays(batch), strict=True))
+        for name, value in constants.items():
+            arrays[name] = pa.repeat(value, batch.num_rows)
+        whole = pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
+        yield whole if file.deleted is None else _without(whole, file.deleted, start)
+        start += batch.num_rows
+
+
+def _batches(parquet: pq.ParquetFile, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    if columns:
+        yield from parquet.iter_batches(BATCH_ROWS, columns=columns)
+        return
+    # nothing but partition columns, or columns that are newer than the file: its rows still count
+    rows: int = parquet.metadata.num_rows
+    for start in range(0, rows, BATCH_ROWS):
+        nothing = pa.nulls(min(BATCH_ROWS, rows - start))
+        yield pa.RecordBatch.from_arrays([nothing], names=[""])
+
+
+def _constant(item: StructField, values: Mapping[str, str | None]) -> pa.Scalar:
+    value = parse_partition_value(values.get(item.physical_name), item.type)
+    return pa.scalar(value, to_arrow_type(item.type))
+
+
+def _without(batch: pa.RecordBatch, deleted: Rows, start: int) -> pa.RecordBatch:
+    first, last = np.searchsorted(deleted, [start, start + batch.num_rows])
+    if first == last:
+        return batch
+    keep = np.ones(batch.num_rows, np.bool_)
+    keep[deleted[first:last].astype(np.int64) - start] = False
+    return batch.filter(pa.array(keep))

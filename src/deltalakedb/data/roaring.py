@@ -1,0 +1,82 @@
+"""Owns the bytes of a deletion vector's bitmap: row numbers out of Delta's RoaringBitmapArray (PROTOCOL.md, appendix).
+
+A 64-bit bitmap is a list of 32-bit ones, each in the portable format of github.com/RoaringBitmap/RoaringFormatSpec.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from deltalakedb.exceptions import MalformedLogError
+
+Rows: TypeAlias = npt.NDArray[np.uint64]
+
+_MAGIC: Final = 1681511377
+_COOKIE: Final = 12347  # containers of runs may be there
+_COOKIE_NO_RUNS: Final = 12346
+_NO_OFFSETS_BELOW: Final = 4
+_ARRAY_LIMIT: Final = 4096  # a container of more values is a bitmap
+_BITMAP_BYTES: Final = 8192
+
+
+def decode_bitmap(data: bytes) -> Rows:
+    """The row numbers in a RoaringBitmapArray, in order."""
+    try:
+        magic, count = struct.unpack_from("<iQ", data)
+        if magic != _MAGIC:
+            raise MalformedLogError(f"a deletion vector begins with {magic}, which is no format we know")
+        position = 12
+        parts = []
+        for _ in range(count):
+            (high,) = struct.unpack_from("<I", data, position)
+            values, position = _decode_32(data, position + 4)
+            parts.append(values | np.uint64(high << 32))
+    except (struct.error, ValueError, IndexError) as error:
+        raise MalformedLogError(f"a deletion vector's bitmap cannot be read: {error}") from error
+    return np.concatenate(parts) if parts else np.empty(0, np.uint64)
+
+
+def _decode_32(data: bytes, start: int) -> tuple[Rows, int]:
+    """One 32-bit bitmap, and where it ends."""
+    (cookie,) = struct.unpack_from("<I", data, start)
+    position = start + 4
+    if cookie & 0xFFFF == _COOKIE:
+        count = (cookie >> 16) + 1
+        flags = np.unpackbits(_numbers(data, np.uint8, (count + 7) // 8, position), bitorder="little")
+        position += (count + 7) // 8
+        has_offsets = count >= _NO_OFFSETS_BELOW
+    elif cookie == _COOKIE_NO_RUNS:
+        (count,) = struct.unpack_from("<I", data, position)
+        position += 4
+        flags = np.zeros(count, np.uint8)
+        has_offsets = True
+    else:
+        raise ValueError(f"unknown cookie {cookie}")
+    heads = _numbers(data, np.uint16, 2 * count, position).reshape(-1, 2).astype(np.int64)
+    position += 4 * count + (4 * count if has_offsets else 0)
+    parts = []
+    for (key, cardinality), is_run in zip(heads.tolist(), flags.tolist(), strict=False):
+        values, position = _container(data, position, cardinality + 1, bool(is_run))
+        parts.append(values.astype(np.uint64) | np.uint64(key << 16))
+    return (np.concatenate(parts) if parts else np.empty(0, np.uint64)), position
+
+
+def _container(data: bytes, position: int, cardinality: int, is_run: bool) -> tuple[Any, int]:
+    if is_run:
+        (runs,) = struct.unpack_from("<H", data, position)
+        pairs = _numbers(data, np.uint16, 2 * runs, position + 2).reshape(-1, 2).astype(np.int64)
+        starts, lengths = pairs[:, 0], pairs[:, 1] + 1
+        first = np.repeat(starts - np.concatenate(([0], np.cumsum(lengths)[:-1])), lengths)
+        return first + np.arange(int(lengths.sum())), position + 2 + 4 * runs
+    if cardinality > _ARRAY_LIMIT:
+        bits = np.unpackbits(_numbers(data, np.uint8, _BITMAP_BYTES, position), bitorder="little")
+        return np.flatnonzero(bits), position + _BITMAP_BYTES
+    return _numbers(data, np.uint16, cardinality, position), position + 2 * cardinality
+
+
+def _numbers(data: bytes, kind: type[np.uint8 | np.uint16], count: int, position: int) -> Any:
+    return np.frombuffer(data, np.dtype(kind).newbyteorder("<"), count, position)
