@@ -25,7 +25,8 @@ BATCH_VERSIONS = 1_000
 """Versions retired in one transaction, under the lock of the table's head."""
 
 HOUR_MS = 3_600_000
-TOKENS_KEPT_MS = 24 * HOUR_MS
+DAY_MS = 24 * HOUR_MS
+TOKENS_KEPT_MS = DAY_MS
 """A commit may be repeated with its token so long, whatever the retention is."""
 
 # Batched: each takes at most :max_rows rows. The base of a dropped table lies above every version.
