@@ -15,7 +15,7 @@ from deltalakedb.log.rows import adds_to_batch, removes_to_batch
 from deltalakedb.log.snapshot import SnapshotState, replay
 from deltalakedb.log.stats import parse_stats
 from deltalakedb.log.text import from_sql_text, to_sql_text
-from deltalakedb.log.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA
+from deltalakedb.log.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA, deleted_after
 from deltalakedb.store.connection import Store
 from deltalakedb.store.planning import PLAN_SCHEMA, PlannedFiles, files_that_may_match, plan
 from deltalakedb.store.registry import OpenTable, TableRow, read_head
@@ -98,11 +98,13 @@ class OverlaySnapshot:
         read = self._base.files_table(_with(names, _KEY_COLUMNS))
         return pa.concat_tables([self._without_hidden(read).select(names), added])
 
-    def tombstones(self) -> pa.RecordBatchReader:
-        removed = pa.Table.from_batches([removes_to_batch(self._own.tombstones.values())], TOMBSTONES_SCHEMA)
+    def tombstones(self, deleted_after_ms: int | None = None) -> pa.RecordBatchReader:
+        own = removes_to_batch(self._own.tombstones.values())
+        recent = own if deleted_after_ms is None else deleted_after(own, deleted_after_ms)
+        removed = pa.Table.from_batches([recent], TOMBSTONES_SCHEMA)
         if self._base is None:
             return removed.to_reader()
-        older = self._without_hidden(self._base.tombstones().read_all())
+        older = self._without_hidden(self._base.tombstones(deleted_after_ms).read_all())
         return pa.concat_tables([older, removed]).to_reader()
 
     def totals(self) -> FileTotals:

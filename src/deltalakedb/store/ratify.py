@@ -116,7 +116,7 @@ class Ratifier:
             catalog_id=self._locks.catalog_id,
             table_id=row.table_id,
             table_uuid=row.table_uuid,
-            table=(table.becomes or row).full_name,
+            table=row.full_name,
             txn_id=self._proposal.txn_id,
             committed_at_ms=self._at_ms,
             participants=self._participants,

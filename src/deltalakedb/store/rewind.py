@@ -1,7 +1,7 @@
 """Rewind: takes a table's newest commits out of SQL again, inside the caller's transaction.
 
-The one exception to "append only": another writer's file holds a version that SQL gave to a commit of ours, and files are
-never overwritten. Whoever rewinds commits again what he took out, and audits it.
+The one exception to "append only": another writer's file holds a version that SQL gave to a commit of ours, and files
+are never overwritten. Whoever rewinds commits again what he took out, and audits it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def rewind(conn: Connection, table: TableRow, head: Head, version: int) -> Head:
     """The table as it was at `version`, whose head the caller has locked; every later commit is gone."""
     if version < head.base_version:
         raise StoreError(
-            f"{table.full_name}: SQL keeps its commits from version {head.base_version + 1} on, so it cannot go back to "
-            f"{version}"
+            f"{table.full_name}: SQL keeps its commits from version {head.base_version + 1} on, so it cannot go back "
+            f"to version {version}"
         )
     at = {"table_id": table.table_id, "version": version}
     kept, row = conn.one("select_version", **at), conn.one("select_metadata", **at)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from deltalakedb.exceptions import StoreError
 from deltalakedb.log.actions import AppTransaction, DomainMetadata, Metadata, Protocol
 from deltalakedb.log.text import to_sql_text
-from deltalakedb.log.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA
+from deltalakedb.log.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA, deleted_after
 from deltalakedb.store.action_values import to_app_transaction, to_domain_metadata, to_metadata, to_protocol
 from deltalakedb.store.connection import Connection, Row, Store, select_columns
 from deltalakedb.store.registry import Head, OpenTable, TableRow, read_head
@@ -96,10 +96,11 @@ class SqlSnapshot:
                 table = conn.sql_large(text, **ids, version=self.version)
         return table.cast(schema)
 
-    def tombstones(self) -> pa.RecordBatchReader:
+    def tombstones(self, deleted_after_ms: int | None = None) -> pa.RecordBatchReader:
         with self._store.read(single=True) as conn:
             table = conn.arrow("select_tombstones", table_id=self._table.table_id, version=self.version)
-        return table.cast(TOMBSTONES_SCHEMA).to_reader()
+        table = table.cast(TOMBSTONES_SCHEMA)
+        return (table if deleted_after_ms is None else deleted_after(table, deleted_after_ms)).to_reader()
 
     def totals(self) -> FileTotals:
         """Counts of the files: remembered at the head, counted at an older version."""

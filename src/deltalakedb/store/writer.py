@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from deltalakedb.exceptions import OutcomeUnknownError, StoreError, TableLockedError
+from deltalakedb.exceptions import CommitFailedError, OutcomeUnknownError, StoreError, TableLockedError
 from deltalakedb.log import conflicts
 from deltalakedb.log.actions import Metadata, Protocol
 from deltalakedb.log.commit import CommitChecker
@@ -136,6 +136,12 @@ def _check_conflicts(conn: Connection, locked: LockedTable, proposal: TablePropo
     needs = conflicts.needs(proposal.commits, proposal.also_read)
     moved = head.metadata_version > since or head.protocol_version > since
     if moved or needs.files or needs.txns or needs.domains:
+        if since < head.base_version:
+            raise CommitFailedError(
+                f"table {proposal.table.full_name}: this transaction read version {since}, and `dl gc` has removed the "
+                f"commits up to {head.base_version} since, so it cannot be checked against them; nothing was "
+                "committed: run it again"
+            )
         winners = read_winners(conn, head.table_id, since + 1, head.current_version, needs)
         conflicts.check(
             proposal.table.full_name,
@@ -159,46 +165,42 @@ def _write(
     conn: Connection, locks: Locks, proposal: Proposal, in_force: Mapping[int, tuple[Protocol, Metadata]]
 ) -> Outcome:
     assert locks.committed_at_ms is not None
-    rows = _register(conn, locks, proposal)
+    # Names that become free are free for the tables to be created.
+    changed = {
+        table.table.table_id: _change(
+            conn, proposal, table, locks.tables[table.table.table_id].row, locks.committed_at_ms
+        )
+        for table in proposal.tables
+        if not table.is_new
+    }
+    rows = [
+        _create(conn, proposal, table.table, locks.committed_at_ms) if table.is_new else changed[table.table.table_id]
+        for table in proposal.tables
+    ]
     ratifier = Ratifier(conn, proposal, rows, locks)
-    if not any(table.drop or table.becomes for table in proposal.tables):
-        conn.defer()
+    conn.defer()
     commits: list[RatifiedCommit] = []
     for number, table in enumerate(proposal.tables):
         commits += ratifier.ratify(number, in_force.get(table.table.table_id))
-    for number, table in enumerate(proposal.tables):
-        rows[number] = _change(conn, proposal, table, rows[number], locks.committed_at_ms)
-    renamed = {row.table_id: row for row in rows}
-    return Outcome(
-        proposal.txn_id,
-        locks.committed_at_ms,
-        tuple(replace(commit, table=renamed[commit.table.table_id]) for commit in commits),
-        {table.table.full_name: row for table, row in zip(proposal.tables, rows, strict=True)},
+    named = {table.table.full_name: row for table, row in zip(proposal.tables, rows, strict=True)}
+    return Outcome(proposal.txn_id, locks.committed_at_ms, tuple(commits), named)
+
+
+def _create(conn: Connection, proposal: Proposal, wanted: TableRow, at_ms: int) -> TableRow:
+    """The registry row of a new table, with an id nobody else has; whoever created the name first is named."""
+    row = registry.register_table(
+        conn,
+        namespace=wanted.namespace,
+        name=wanted.name,
+        location=wanted.location,
+        mode=wanted.mode,
+        state=wanted.state,
+        properties=wanted.properties,
+        at_ms=at_ms,
+        table_uuid=wanted.table_uuid,
     )
-
-
-def _register(conn: Connection, locks: Locks, proposal: Proposal) -> list[TableRow]:
-    """The registry row of each table of the proposal; new tables get theirs, with ids nobody else has."""
-    rows = []
-    for table in proposal.tables:
-        if not table.is_new:
-            rows.append(locks.tables[table.table.table_id].row)
-            continue
-        wanted = table.table
-        row = registry.register_table(
-            conn,
-            namespace=wanted.namespace,
-            name=wanted.name,
-            location=wanted.location,
-            mode=wanted.mode,
-            state=wanted.state,
-            properties=wanted.properties,
-            at_ms=locks.committed_at_ms or 0,
-            table_uuid=wanted.table_uuid,
-        )
-        _audit(conn, proposal, "create", row, locks.committed_at_ms or 0, {"location": row.location})
-        rows.append(row)
-    return rows
+    _audit(conn, proposal, "create", row, at_ms, {"location": row.location})
+    return row
 
 
 def _change(conn: Connection, proposal: Proposal, table: TableProposal, row: TableRow, at_ms: int) -> TableRow:

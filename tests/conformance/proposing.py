@@ -1,0 +1,58 @@
+"""Proposals for the tests of the writer: the tables of `histories`, created and changed by SqlTxnLogWriter."""
+
+import uuid
+from dataclasses import replace
+from typing import Any
+
+from deltalakedb.log.actions import Action, Metadata, Protocol
+from deltalakedb.log.proposal import NOTHING_READ, ProposedCommit, ReadSet
+from deltalakedb.store import Store
+from deltalakedb.store import registry as reg
+from deltalakedb.store.proposals import NEW_TABLE, Outcome, Proposal, TableProposal
+from deltalakedb.store.writer import SqlTxnLogWriter
+from tests.conformance.histories import METADATA, PROTOCOL
+
+
+def proposal(*tables: TableProposal, **fields: Any) -> Proposal:
+    values: dict[str, Any] = {"txn_id": str(uuid.uuid4()), "client_token": str(uuid.uuid4()), **fields}
+    return Proposal(tables, **values)
+
+
+def new_table(
+    name: str = "orders", *, protocol: Protocol = PROTOCOL, metadata: Metadata = METADATA, more: tuple[Action, ...] = ()
+) -> TableProposal:
+    row = reg.TableRow(
+        NEW_TABLE, str(uuid.uuid4()), "sales", name, f"/lake/{name}-{uuid.uuid4()}", "managed", "live", {}
+    )
+    return TableProposal(row, -1, (ProposedCommit((protocol, metadata, *more), "CREATE TABLE"),))
+
+
+def create(store: Store, name: str = "orders", **fields: Any) -> reg.TableRow:
+    return commit(store, proposal(new_table(name, **fields))).commits[0].table
+
+
+def change(
+    store: Store,
+    table: reg.TableRow,
+    *actions: Action,
+    read: ReadSet = NOTHING_READ,
+    at: int | None = None,
+    operation: str = "WRITE",
+    **fields: Any,
+) -> TableProposal:
+    """One more commit, proposed from version `at` (the head when not given)."""
+    with store.read() as conn:
+        opened = reg.open_table(conn, table.namespace, table.name)
+    assert opened is not None
+    values = {"protocol": opened.protocol, "metadata": opened.metadata, **fields}
+    version = opened.head.current_version if at is None else at
+    return TableProposal(table, version, (ProposedCommit(actions, operation, read=read),), **values)
+
+
+def commit(store: Store, made: Proposal, *, retries: int = 5, lock_wait_seconds: float = 0.3) -> Outcome:
+    return SqlTxnLogWriter(store, retries=retries, lock_wait_seconds=lock_wait_seconds).commit(made)
+
+
+def set_state(store: Store, table: reg.TableRow, **fields: Any) -> None:
+    with store.write() as conn:
+        reg.change_table(conn, replace(table, **fields), at_ms=conn.now_ms())
