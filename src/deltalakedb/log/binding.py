@@ -1,0 +1,106 @@
+"""Compares two metadata or protocols of a table: does the newer one ask more of files that it has not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from deltalakedb.log.actions import Metadata, Protocol
+from deltalakedb.log.features import reader_features, writer_features
+from deltalakedb.log.types import ArrayType, DataType, MapType, StructField, StructType, parse_schema
+
+CONSTRAINT_PREFIX: Final = "delta.constraints."
+HIGH_WATERMARK: Final = "delta.identity.highWaterMark"
+
+# Properties that say how rows lie in files; a file written under another value does not fit.
+_BINDING: Final = (
+    "delta.columnMapping.mode",
+    "delta.enableIcebergCompatV1",
+    "delta.enableIcebergCompatV2",
+    "delta.enableIcebergCompatV3",
+)
+_FREE_OF_ROWS: Final = frozenset({"comment", "CURRENT_DEFAULT", "EXISTS_DEFAULT", HIGH_WATERMARK})
+"""Field metadata that says nothing about rows that are there."""
+
+
+def binds_rows(old: Metadata, new: Metadata) -> str:
+    """What the new metadata asks of rows under the old one, as the end of a sentence; '' when it asks nothing."""
+    if old.partition_columns != new.partition_columns:
+        return "changes the partition columns"
+    for name, value in new.configuration.items():
+        if name.startswith(CONSTRAINT_PREFIX) and old.configuration.get(name) != value:
+            return f"adds the constraint {name.removeprefix(CONSTRAINT_PREFIX)}"
+    for name in _BINDING:
+        if (old.configuration.get(name) or "") != (new.configuration.get(name) or ""):
+            return f"changes the property {name}"
+    if old.schema_string == new.schema_string:
+        return ""
+    column = _changed_field(parse_schema(old.schema_string), parse_schema(new.schema_string))
+    return f"changes the column {column}" if column else ""
+
+
+def _changed_field(old: StructType, new: StructType, above: str = "") -> str:
+    """A column whose rows must be looked at: renamed, dropped, retyped, or bound to a condition; '' when there is none.
+
+    New columns that may be null ask nothing of the rows that are there.
+    """
+    fields = {item.name: item for item in new.fields}
+    for item in old.fields:
+        other = fields.pop(item.name, None)
+        if other is None or not _same_but_wider(item, other):
+            return f"{above}{item.name}"
+        nested = _changed_in_type(item.type, other.type, f"{above}{item.name}.")
+        if nested:
+            return nested
+    return next((f"{above}{item.name}" for item in fields.values() if not item.nullable or _conditions(item)), "")
+
+
+def _same_but_wider(old: StructField, new: StructField) -> bool:
+    same = old.physical_name == new.physical_name and _conditions(old) == _conditions(new)
+    return same and (new.nullable or not old.nullable)
+
+
+def _conditions(item: StructField) -> dict[str, Any]:
+    """What the field's metadata says about rows; column mapping says only how they are named."""
+    return {
+        key: value
+        for key, value in item.metadata.items()
+        if key not in _FREE_OF_ROWS and not key.startswith("delta.columnMapping.")
+    }
+
+
+def _changed_in_type(old: DataType, new: DataType, above: str) -> str:
+    match old, new:
+        case StructType(), StructType():
+            return _changed_field(old, new, above)
+        case ArrayType(), ArrayType() if new.contains_null or not old.contains_null:
+            return _changed_in_type(old.element_type, new.element_type, above)
+        case MapType(), MapType() if new.value_contains_null or not old.value_contains_null:
+            key = _changed_in_type(old.key_type, new.key_type, above)
+            return key or _changed_in_type(old.value_type, new.value_type, above)
+    return "" if old == new else above.rstrip(".")
+
+
+def drops_features(old: Protocol | None, new: Protocol) -> bool:
+    """Whether the new protocol lacks a feature of the old one; yes when the old one is not known."""
+    if old is None:
+        return True
+    return not (reader_features(old) <= reader_features(new) and writer_features(old) <= writer_features(new))
+
+
+def moves_identity_only(old: Metadata, new: Metadata) -> bool:
+    """Whether nothing but the high watermarks of identity columns differs, if anything does."""
+    if old == new:
+        return True
+    if replace(old, schema_string="", extra="") != replace(new, schema_string="", extra=""):
+        return False
+    return _without_watermarks(parse_schema(old.schema_string)) == _without_watermarks(parse_schema(new.schema_string))
+
+
+def _without_watermarks(schema: StructType) -> list[tuple[str, DataType, bool, Mapping[str, Any]]]:
+    """Identity columns are never nested (PROTOCOL.md, "Identity Columns")."""
+    return [
+        (item.name, item.type, item.nullable, {k: v for k, v in item.metadata.items() if k != HIGH_WATERMARK})
+        for item in schema.fields
+    ]
