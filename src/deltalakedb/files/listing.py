@@ -65,6 +65,11 @@ def commit_name(version: int) -> str:
     return f"{version:020d}.json"
 
 
+def checkpoint_name(version: int) -> str:
+    """The name of a classic checkpoint."""
+    return f"{version:020d}.checkpoint.parquet"
+
+
 @dataclass(frozen=True, slots=True)
 class LogListing:
     """What one listing of `_delta_log` showed; with `since` > 0, names of older versions were not asked for."""

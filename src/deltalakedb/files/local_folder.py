@@ -54,6 +54,7 @@ class LocalFolder:
             try:
                 if step:
                     reached(f"{step}_temp")
+                self._drop_hadoop_checksum(name)
                 # Unlike rename(2), link(2) fails when the name is taken: this is what decides between two writers.
                 os.link(temporary, self._at(name))
                 if step:
@@ -88,6 +89,7 @@ class LocalFolder:
                 yield file
                 file.flush()
                 os.fsync(descriptor)
+            self._drop_hadoop_checksum(name)
             os.rename(temporary, self._at(name))
             _sync_folder(self._folder)
         except BaseException as error:
@@ -130,16 +132,15 @@ class LocalFolder:
     def delete(self, names: Sequence[str]) -> None:
         for name in names:
             try:
-                os.unlink(self._at(name))
-            except FileNotFoundError:
-                continue
+                self._drop_hadoop_checksum(name)
+                with suppress(FileNotFoundError):
+                    os.unlink(self._at(name))
             except OSError as error:
                 raise self._failure("delete", name, error) from error
 
     def sweep(self, before_ms: int) -> tuple[str, ...]:
-        left = [file.name for file in self.list() if _is_temporary(file.name) and file.modified_ms < before_ms]
-        # A temporary file of a commit carries the commit's own time, so only the time of its creation tells its age.
-        old = [name for name in left if self._changed_ms(name) < before_ms]
+        # A temporary file of a commit is given the commit's own time; when it was last changed tells its age.
+        old = [f.name for f in self.list() if _is_temporary(f.name) and self._changed_ms(f.name) < before_ms]
         self.delete(old)
         return tuple(sorted(old))
 
@@ -151,6 +152,11 @@ class LocalFolder:
 
     def _at(self, name: str) -> str:
         return f"{self._folder}/{name}"
+
+    def _drop_hadoop_checksum(self, name: str) -> None:
+        """Spark keeps `.name.crc` beside what it writes on local disk, and refuses a file that does not fit it."""
+        with suppress(FileNotFoundError):
+            os.unlink(self._at(f".{name}.crc"))
 
     def _exists(self) -> PutResult:
         # Whoever linked it may not have made the name durable yet; the caller relies on it from now on.

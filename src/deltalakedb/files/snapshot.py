@@ -26,7 +26,7 @@ from deltalakedb.log.actions import (
     RemoveFile,
 )
 from deltalakedb.log.commit import iter_actions
-from deltalakedb.log.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA
+from deltalakedb.log.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA, deleted_after
 
 
 @dataclass(frozen=True)
@@ -95,9 +95,12 @@ class FileSnapshot:
         """The live files, in batches of FILES_SCHEMA."""
         return pa.RecordBatchReader.from_batches(FILES_SCHEMA, self._file_batches())
 
-    def tombstones(self) -> pa.RecordBatchReader:
+    def tombstones(self, deleted_after_ms: int | None = None) -> pa.RecordBatchReader:
         """The removed files still remembered, in batches of TOMBSTONES_SCHEMA."""
-        return pa.RecordBatchReader.from_batches(TOMBSTONES_SCHEMA, self._tombstone_batches())
+        batches = self._tombstone_batches()
+        if deleted_after_ms is not None:
+            batches = (deleted_after(batch, deleted_after_ms) for batch in batches)
+        return pa.RecordBatchReader.from_batches(TOMBSTONES_SCHEMA, batches)
 
     def _file_batches(self) -> Iterator[pa.RecordBatch]:
         if self._checkpoint is not None:

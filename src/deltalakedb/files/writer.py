@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 
-from deltalakedb.files.listing import commit_name
+import pyarrow as pa
+
+from deltalakedb.exceptions import MirrorError, redact
+from deltalakedb.files.checkpoint_writer import CheckpointFile, CheckpointLayout
+from deltalakedb.files.checksum import Checksum, checksum_name
+from deltalakedb.files.cleanup import CleanedUp, find_expired
+from deltalakedb.files.last_checkpoint import CheckpointWritten, hinted_version, render_last_checkpoint
+from deltalakedb.files.listing import LAST_CHECKPOINT, LogListing, checkpoint_name, commit_name
 from deltalakedb.files.put import PUT_TIMEOUT_SECONDS, PutResult, open_log_folder
+from deltalakedb.log.actions import Protocol
+from deltalakedb.log.txnlog import LogSnapshot
+
+TEMPORARY_FILE_AGE_MS = 3_600_000
+"""From this age on, a temporary file belongs to a process that is no more."""
 
 
 class FileTxnLogWriter:
@@ -44,3 +57,56 @@ class FileTxnLogWriter:
 
     def has_commit(self, version: int) -> bool:
         return self._folder.modified_ms(commit_name(version)) is not None
+
+    def write_checkpoint(
+        self, snapshot: LogSnapshot, *, protocol: Protocol, tombstone_cutoff_ms: int
+    ) -> CheckpointWritten:
+        """Write a classic checkpoint of the snapshot, with tombstones younger than the cut-off.
+
+        `protocol` is the one that the files show. Readers see the whole checkpoint or none.
+        """
+        name = checkpoint_name(snapshot.version)
+        layout = CheckpointLayout(snapshot.metadata)
+        try:
+            with self._folder.upload(name) as file:
+                checkpoint = CheckpointFile(file, layout)
+                checkpoint.write(snapshot, protocol, tombstone_cutoff_ms)
+                size_bytes = file.tell()
+        except (pa.ArrowException, ValueError) as error:
+            raise MirrorError(
+                f"table {redact(self.table)}: no checkpoint can be made of version {snapshot.version}: "
+                f"{redact(str(error))}; the commits in {self.location} can be read without it"
+            ) from error
+        return CheckpointWritten(
+            snapshot.version, checkpoint.num_actions, checkpoint.num_add_files, size_bytes, f"{self.location}/{name}"
+        )
+
+    def write_last_checkpoint(self, written: CheckpointWritten) -> bool:
+        """Point readers to a checkpoint, unless they are pointed to a newer one; whether it was done."""
+        hinted = hinted_version(self._folder.read(LAST_CHECKPOINT))
+        if hinted is not None and hinted > written.version and self._has_checkpoint(hinted):
+            return False
+        self._folder.replace(LAST_CHECKPOINT, render_last_checkpoint(written))
+        return True
+
+    def put_checksum(self, version: int, checksum: Checksum) -> PutResult:
+        """Write a commit's checksum unless there is one. The commit itself must be there already."""
+        return self._folder.put(checksum_name(version), checksum.render())
+
+    def clean_up(self, *, cutoff_ms: int, keep_from_version: int | None = None, protected_before: int = 0) -> CleanedUp:
+        """Delete what the newest checkpoint of before the cut-off (taken at midnight UTC) makes unnecessary.
+
+        Nothing from `keep_from_version` on is deleted, and nothing at all when some of the versions before
+        `protected_before` would stay (see `cleanup.protected_before`). Whether a table wants this is the caller's.
+        """
+        files = list(self._folder.list())
+        expired = find_expired(
+            files, cutoff_ms=cutoff_ms, keep_from_version=keep_from_version, protected_before=protected_before
+        )
+        self._folder.delete(expired.names)
+        swept = self._folder.sweep(time.time_ns() // 1_000_000 - TEMPORARY_FILE_AGE_MS)
+        return CleanedUp((*expired.names, *swept), expired.first_version)
+
+    def _has_checkpoint(self, version: int) -> bool:
+        names = (file.name for file in self._folder.list())
+        return any(entry.version == version for entry in LogListing.of(names).checkpoints)

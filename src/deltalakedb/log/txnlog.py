@@ -10,6 +10,7 @@ from typing import Protocol as Interface
 from typing import runtime_checkable
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from deltalakedb.log.actions import AppTransaction, DomainMetadata, Metadata, Protocol
 from deltalakedb.log.commit import Commit
@@ -49,6 +50,12 @@ TOMBSTONES_SCHEMA = pa.schema(
 )
 
 
+def deleted_after(tombstones: pa.RecordBatch, instant_ms: int) -> pa.RecordBatch:
+    """The tombstones younger than an instant; one that does not say when it was made is as old as can be."""
+    times = tombstones.column("deletion_timestamp").fill_null(0)
+    return tombstones.filter(pc.greater(times, instant_ms))
+
+
 @runtime_checkable
 class LogSnapshot(Interface):
     """A table's state at one version."""
@@ -73,8 +80,8 @@ class LogSnapshot(Interface):
         """The live files, in batches of FILES_SCHEMA."""
         ...
 
-    def tombstones(self) -> pa.RecordBatchReader:
-        """The removed files still remembered, in batches of TOMBSTONES_SCHEMA."""
+    def tombstones(self, deleted_after_ms: int | None = None) -> pa.RecordBatchReader:
+        """The removed files still remembered, or those removed after an instant, in batches of TOMBSTONES_SCHEMA."""
         ...
 
 

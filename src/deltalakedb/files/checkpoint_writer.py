@@ -1,0 +1,208 @@
+"""Writes classic checkpoints: a table's state in one Parquet file, streamed in memory that does not grow with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from deltalakedb.files.checkpoint_columns import (
+    ADD_FIELDS,
+    REMOVE_FIELDS,
+    STATS_FIELD,
+    STRING_MAP,
+    add_columns,
+    nulls,
+    plain_json,
+    remove_columns,
+    struct_of,
+)
+from deltalakedb.log.actions import AppTransaction, DomainMetadata, Metadata, Protocol
+from deltalakedb.log.txnlog import LogSnapshot
+
+STATS_AS_JSON = "delta.checkpoint.writeStatsAsJson"
+STATS_AS_STRUCT = "delta.checkpoint.writeStatsAsStruct"
+GROUP_ROWS = 65_536
+"""Rows of a row group: what is in memory at once, and what a reader can take in by itself."""
+
+_STRINGS = pa.list_(pa.field("element", pa.string(), nullable=False))
+
+
+def _required(name: str, kind: pa.DataType) -> pa.Field:
+    return pa.field(name, kind, nullable=False)
+
+
+METADATA = pa.struct(
+    [
+        _required("id", pa.string()),
+        pa.field("name", pa.string()),
+        pa.field("description", pa.string()),
+        _required("format", pa.struct([_required("provider", pa.string()), _required("options", STRING_MAP)])),
+        _required("schemaString", pa.string()),
+        _required("partitionColumns", _STRINGS),
+        _required("configuration", STRING_MAP),
+        pa.field("createdTime", pa.int64()),
+    ]
+)
+PROTOCOL = pa.struct(
+    [
+        _required("minReaderVersion", pa.int32()),
+        _required("minWriterVersion", pa.int32()),
+        pa.field("readerFeatures", _STRINGS),
+        pa.field("writerFeatures", _STRINGS),
+    ]
+)
+TXN = pa.struct(
+    [_required("appId", pa.string()), _required("version", pa.int64()), pa.field("lastUpdated", pa.int64())]
+)
+DOMAIN_METADATA = pa.struct(
+    [_required("domain", pa.string()), _required("configuration", pa.string()), _required("removed", pa.bool_())]
+)
+
+
+class CheckpointLayout:
+    """The schema of a table's checkpoints, and how its files become rows of them."""
+
+    def __init__(self, metadata: Metadata) -> None:
+        configuration = metadata.configuration
+        fields = list(ADD_FIELDS)
+        self._has_json = _is_true(configuration.get(STATS_AS_JSON), default=True)
+        if self._has_json:
+            fields.append(STATS_FIELD)
+        self._add_fields = fields
+        self.schema = pa.schema(
+            [
+                pa.field("txn", TXN),
+                pa.field("add", pa.struct(fields)),
+                pa.field("remove", pa.struct(list(REMOVE_FIELDS))),
+                pa.field("metaData", METADATA),
+                pa.field("protocol", PROTOCOL),
+                pa.field("domainMetadata", DOMAIN_METADATA),
+            ]
+        )
+
+    def adds(self, files: pa.RecordBatch) -> pa.RecordBatch:
+        columns = add_columns(files)
+        if self._has_json:
+            columns["stats"] = plain_json(files.column("stats"))
+        return self._rows("add", struct_of(columns, self._add_fields))
+
+    def removes(self, tombstones: pa.RecordBatch) -> pa.RecordBatch:
+        return self._rows("remove", struct_of(remove_columns(tombstones), REMOVE_FIELDS))
+
+    def table_actions(self, protocol: Protocol, snapshot: LogSnapshot) -> Iterator[pa.RecordBatch]:
+        """Everything but files; in the order of names, so that the same state always gives the same rows."""
+        transactions, domains = snapshot.app_transactions(), snapshot.domain_metadata()
+        actions = {
+            "protocol": [_protocol(protocol)],
+            "metaData": [_metadata(snapshot.metadata)],
+            "txn": [_txn(transactions[name]) for name in sorted(transactions)],
+            "domainMetadata": [_domain(domains[name]) for name in sorted(domains)],
+        }
+        for kind, values in actions.items():
+            if values:
+                yield self._rows(kind, pa.array(values, self.schema.field(kind).type))
+
+    def _rows(self, kind: str, actions: pa.StructArray) -> pa.RecordBatch:
+        rows = len(actions)
+        columns = [actions if field.name == kind else nulls(field.type, rows) for field in self.schema]
+        return pa.record_batch(columns, schema=self.schema)
+
+
+class CheckpointFile:
+    """One checkpoint that is being written."""
+
+    def __init__(self, file: BinaryIO, layout: CheckpointLayout) -> None:
+        self.num_actions = 0
+        self.num_add_files = 0
+        self._layout = layout
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_rows = 0
+        self._writer = pq.ParquetWriter(file, layout.schema, **_write_options(layout.schema))
+
+    def write(self, snapshot: LogSnapshot, protocol: Protocol, tombstone_cutoff_ms: int) -> None:
+        # Closed in any case: a writer that is forgotten would write its footer later, into a file that is closed.
+        with self._writer:
+            for actions in self._layout.table_actions(protocol, snapshot):
+                self._add(actions)
+            for files in _in_batches(snapshot.files()):
+                self.num_add_files += files.num_rows
+                self._add(self._layout.adds(files))
+            for tombstones in _in_batches(snapshot.tombstones(tombstone_cutoff_ms)):
+                self._add(self._layout.removes(tombstones))
+            self._flush()
+
+    def _add(self, rows: pa.RecordBatch) -> None:
+        self.num_actions += rows.num_rows
+        self._pending.append(rows)
+        self._pending_rows += rows.num_rows
+        if self._pending_rows >= GROUP_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._pending:
+            self._writer.write_table(pa.Table.from_batches(self._pending), row_group_size=2 * GROUP_ROWS)
+            self._pending, self._pending_rows = [], 0
+
+
+def _in_batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """Batches of at most GROUP_ROWS rows."""
+    for batch in reader:
+        for start in range(0, batch.num_rows, GROUP_ROWS):
+            yield batch.slice(start, GROUP_ROWS)
+
+
+def _write_options(schema: pa.Schema) -> dict[str, Any]:
+    # Snappy is what Spark writes and every reader reads. Paths and statistics are all different: no dictionary.
+    repeated = [leaf for leaf in _leaves(schema) if leaf.rpartition(".")[2] not in ("path", "stats", "pathOrInlineDv")]
+    return {"compression": "snappy", "use_dictionary": repeated, "store_schema": False}
+
+
+def _leaves(fields: Iterable[pa.Field], prefix: str = "") -> Iterator[str]:
+    """Paths of the Parquet columns that Arrow makes of the fields."""
+    for field in fields:
+        path = f"{prefix}{field.name}"
+        if pa.types.is_struct(field.type):
+            yield from _leaves(field.type, f"{path}.")
+        elif pa.types.is_map(field.type):
+            yield from (f"{path}.key_value.key", f"{path}.key_value.value")
+        elif pa.types.is_list(field.type):
+            yield f"{path}.list.element"
+        else:
+            yield path
+
+
+def _is_true(text: str | None, *, default: bool) -> bool:
+    return default if text is None else text.strip().lower() == "true"
+
+
+def _protocol(protocol: Protocol) -> dict[str, Any]:
+    return {
+        "minReaderVersion": protocol.min_reader_version,
+        "minWriterVersion": protocol.min_writer_version,
+        "readerFeatures": protocol.reader_features,
+        "writerFeatures": protocol.writer_features,
+    }
+
+
+def _metadata(metadata: Metadata) -> dict[str, Any]:
+    return {
+        "id": metadata.id,
+        "name": metadata.name,
+        "description": metadata.description,
+        "format": {"provider": metadata.format.provider, "options": sorted(metadata.format.options.items())},
+        "schemaString": metadata.schema_string,
+        "partitionColumns": metadata.partition_columns,
+        "configuration": sorted(metadata.configuration.items()),
+        "createdTime": metadata.created_time,
+    }
+
+
+def _txn(action: AppTransaction) -> dict[str, Any]:
+    return {"appId": action.app_id, "version": action.version, "lastUpdated": action.last_updated}
+
+
+def _domain(action: DomainMetadata) -> dict[str, Any]:
+    return {"domain": action.domain, "configuration": action.configuration, "removed": False}

@@ -1,0 +1,90 @@
+"""Decides which files of a log may go (PROTOCOL.md, "Metadata Cleanup"); pure, from the names and their times."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from deltalakedb.files.listing import CheckpointEntry, LogListing, commit_name
+from deltalakedb.files.put import LogFile
+from deltalakedb.log.actions import Metadata, Protocol
+
+PROTECTION_FEATURE = "checkpointProtection"
+PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
+DAY_MS = 86_400_000
+
+_CHECKSUM = re.compile(r"([0-9]{20})\.crc")
+# Complete or not: parts of a multi-part checkpoint whose rest never came must go too.
+_CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint\..+")
+_COMPACTED = re.compile(r"([0-9]{20})\.[0-9]{20}\.compacted\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class CleanedUp:
+    """What clean-up has deleted, and the oldest version that can still be read."""
+
+    removed: tuple[str, ...]
+    first_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """What may go. Deleted in this order, what is left is a log a reader understands whenever the process dies."""
+
+    names: tuple[str, ...]
+    first_version: int
+
+
+def protected_before(protocol: Protocol, metadata: Metadata) -> int:
+    """The version before which history must go as a whole or not at all (RFC checkpointProtection); 0 for none."""
+    if PROTECTION_FEATURE not in (protocol.writer_features or ()):
+        return 0
+    text = (metadata.configuration.get(PROTECTED_BEFORE) or "0").strip()
+    return int(text) if text.isdecimal() else 0
+
+
+def find_expired(
+    files: Sequence[LogFile], *, cutoff_ms: int, keep_from_version: int | None = None, protected_before: int = 0
+) -> Expired:
+    """The files older than the newest checkpoint that is not newer than the cut-off, which is taken at midnight UTC.
+
+    That checkpoint stays, as does the commit of its version: checkpoints do not keep its commitInfo.
+    """
+    listing = LogListing.of(file.name for file in files)
+    oldest = min([*listing.commits, *(entry.version for entry in listing.checkpoints)], default=0)
+    cut = _cut_commit(listing, files, cutoff_ms // DAY_MS * DAY_MS)
+    if cut is not None and keep_from_version is not None:
+        cut = min(cut, keep_from_version)
+    base = next((entry for entry in listing.checkpoints if cut is not None and entry.version <= cut), None)
+    if base is None or base.version < protected_before:
+        return Expired((), oldest)
+    return Expired(tuple(_before(files, listing, base)), max(base.version, oldest))
+
+
+def _cut_commit(listing: LogListing, files: Iterable[LogFile], cutoff_ms: int) -> int | None:
+    """The newest commit that is not newer than the cut-off. Times never step back from one commit to the next."""
+    times = {file.name: file.modified_ms for file in files}
+    cut: int | None = None
+    for version in sorted(listing.commits):
+        if times[commit_name(version)] > cutoff_ms:
+            break
+        cut = version
+    return cut
+
+
+def _before(files: Iterable[LogFile], listing: LogListing, base: CheckpointEntry) -> Iterable[str]:
+    """Commits go before the checkpoints that stand for them, old ones before newer ones."""
+    commits = [commit_name(version) for version in sorted(listing.commits) if version < base.version]
+    checksums: list[str] = []
+    checkpoints: list[str] = []
+    for name in sorted(file.name for file in files):
+        if match := _CHECKSUM.fullmatch(name):
+            if int(match[1]) < base.version:
+                checksums.append(name)
+        elif match := _COMPACTED.fullmatch(name):
+            if int(match[1]) <= base.version:
+                checksums.append(name)
+        elif (match := _CHECKPOINT.fullmatch(name)) and int(match[1]) < base.version:
+            checkpoints.append(name)
+    return [*commits, *checksums, *checkpoints]
