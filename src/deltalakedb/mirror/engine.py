@@ -13,12 +13,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from deltalakedb import telemetry
 from deltalakedb.config import Config, MirrorMode
 from deltalakedb.exceptions import DeltaError, ExternalWriterError, MirrorError, redact
 from deltalakedb.mirror import bookkeeping, worker
 from deltalakedb.mirror.alerts import Alerts
+from deltalakedb.mirror.checkpoints import Maintenance
 from deltalakedb.mirror.table_mirror import UNKNOWN, ForeignCommitError, OutOfTimeError, TableMirror
 from deltalakedb.steps import reached
 from deltalakedb.store import registry
@@ -58,13 +60,14 @@ class MirrorEngine:
         config: Config,
         options_of: OptionsOf = lambda _table: None,
         mode: MirrorMode | None = None,
-        alerts: Alerts | None = None,
+        stop: threading.Event | None = None,
     ) -> None:
         self.mode: MirrorMode = config.mirror_mode if mode is None else mode
-        self.alerts = alerts or Alerts(config)
+        self.alerts = Alerts(config)
         self._store = store
         self._config = config
         self._options_of = options_of
+        self._stop = stop
         self._id = next(_ids)
         self._lock = threading.Lock()
         self._tables: dict[int, TableMirror] = {}
@@ -73,6 +76,7 @@ class MirrorEngine:
         self._held_bytes = 0
         self._retry_at: dict[int, float] = {}
         self._closed = False
+        self.maintenance = Maintenance(store, config)
         worker.close_at_exit(self)
 
     def __repr__(self) -> str:
@@ -158,6 +162,10 @@ class MirrorEngine:
         self._failed(mirror, error)
         return num_written, redact(str(error))
 
+    def maintain_table(self, table: TableRow) -> None:
+        """Checksums, a checkpoint and clean-up of a table, if they are due and nobody else is at it."""
+        self.maintenance.maintain(self._mirror_of(table))
+
     # -- in line
 
     def _mirror_inline(self, outcome: Outcome) -> None:
@@ -229,6 +237,11 @@ class MirrorEngine:
                 worker.mirroring.schedule((self._id, "marks"), self._write_marks, 1.0)
             return
         reached("mirror.marked")
+        for table_id, version in marks.items():
+            mirror = self._tables[table_id]
+            if self.maintenance.has_work(mirror, version):
+                key = (self._id, "maintain", table_id)
+                worker.maintaining.schedule(key, partial(self.maintenance.maintain, mirror))
 
     def _failed(self, mirror: TableMirror, error: DeltaError) -> None:
         """A row in SQL, a warning, a metric, and another try when the row says so."""
@@ -266,7 +279,7 @@ class MirrorEngine:
             with self._lock:
                 mirror = self._tables.get(table.table_id)
                 if mirror is None or mirror.table.location != table.location:
-                    mirror = TableMirror(self._store, table, self._options_of(table))
+                    mirror = TableMirror(self._store, table, self._options_of(table), self._stop)
                     self._tables[table.table_id] = mirror
         return mirror
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
 from deltalakedb import telemetry
@@ -48,16 +49,20 @@ class OutOfTimeError(MirrorError):
 class TableMirror:
     """The files of one table and how far they are. Whoever calls holds `lock`."""
 
-    def __init__(self, store: Store, table: TableRow, options: Mapping[str, str] | None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        table: TableRow,
+        options: Mapping[str, str] | None,
+        stop: threading.Event | None = None,
+    ) -> None:
         self.table = table
         self.lock = threading.Lock()
         self.known = UNKNOWN
         """Every version up to this one is in the files."""
         self.probed = False
-        self.written: list[int] = []
-        """Versions put by us and not looked at since, for their checksums."""
-        self.totals: dict[int, tuple[int, int]] = {}
-        """Files and bytes of some of them, where the commit told."""
+        self._written: deque[tuple[int, tuple[int, int] | None]] = deque()
+        self._stop = stop
         self._store = store
         self._options = options
         self._reader: FileTxnLogReader | None = None
@@ -73,9 +78,7 @@ class TableMirror:
                 continue
             if commit.data is None or not self._has_predecessor(commit.version, deadline):
                 return False
-            self._put(commit.version, commit.data, commit.timestamp_ms, deadline)
-            if commit.num_files is not None and commit.size_bytes is not None:
-                self.totals[commit.version] = (commit.num_files, commit.size_bytes)
+            self._put(commit.version, commit.data, commit.timestamp_ms, deadline, _totals(commit))
         return True
 
     def _has_predecessor(self, version: int, deadline: float) -> bool:
@@ -109,7 +112,10 @@ class TableMirror:
     # -- from SQL
 
     def catch_up(self, *, deadline: float = math.inf) -> int:
-        """Put every commit that SQL has and the files have not; how many were not there before."""
+        """Put every commit that SQL has and the files have not; how many were not there before.
+
+        Told to stop, it ends after the file at hand.
+        """
         with self._store.read(single=True) as conn:
             head = registry.read_head(conn, self.table.table_id)
         if head is None:
@@ -120,6 +126,8 @@ class TableMirror:
         reader = SqlTxnLogReader(self._store, self.table)
         num_written = 0
         for commit in reader.mirror_commits(self.known + 1, head.current_version):
+            if self._stop is not None and self._stop.is_set():
+                break
             if time.monotonic() >= deadline:
                 raise OutOfTimeError(
                     f"table {self.table.full_name}: versions {commit.version} to {head.current_version} are not in "
@@ -128,7 +136,14 @@ class TableMirror:
             num_written += self._put(commit.version, commit.data, commit.timestamp_ms, deadline)
         return num_written
 
-    def _put(self, version: int, data: bytes, timestamp_ms: int, deadline: float) -> bool:
+    def _put(
+        self,
+        version: int,
+        data: bytes,
+        timestamp_ms: int,
+        deadline: float,
+        totals: tuple[int, int] | None = None,
+    ) -> bool:
         """One commit; whether it was written now. What is there already must be the same."""
         watch = telemetry.Stopwatch()
         limit = {} if deadline == math.inf else {"timeout_seconds": max(0.1, deadline - time.monotonic())}
@@ -141,8 +156,19 @@ class TableMirror:
         telemetry.observe_mirror(watch.milliseconds)
         self.known = version
         if is_new:
-            self.written.append(version)
+            self._written.append((version, totals))
         return is_new
+
+    @property
+    def has_written(self) -> bool:
+        return bool(self._written)
+
+    def take_written(self) -> list[tuple[int, tuple[int, int] | None]]:
+        """The versions put by us since the last time, with their files and bytes where the commit told them."""
+        taken = []
+        while self._written:
+            taken.append(self._written.popleft())
+        return taken
 
     def _check_same(self, version: int, data: bytes) -> None:
         found = self.files.read_commit(version)
@@ -177,6 +203,10 @@ class TableMirror:
 
 
 _MAX_ROUNDS = 100
+
+
+def _totals(commit: RatifiedCommit) -> tuple[int, int] | None:
+    return None if commit.num_files is None or commit.size_bytes is None else (commit.num_files, commit.size_bytes)
 
 
 def _difference(table: str, version: int, ours: bytes, theirs: bytes) -> str | None:

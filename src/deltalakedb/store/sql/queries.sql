@@ -517,6 +517,21 @@ select max(committed_at_ms) as committed_at_ms from dl_transactions;
 insert into dl_transactions (txn_id, client_token, committed_at_ms, actor, message)
 values (:txn_id, :client_token, :committed_at_ms, :actor, :message) on conflict (txn_id) do nothing;
 
+-- name: select_live_adds_since
+-- The files at the head that came after a version: what a commit that goes back to it takes out.
+select path, partition_values, size, modification_time, data_change, stats, tags, deletion_vector, base_row_id,
+       default_row_commit_version, clustering_provider, extra
+from dl_add_files where table_id = :table_id and removed_version = 9223372036854775807 and version > :version
+order by version, ordinal;
+
+-- name: select_adds_closed_since
+-- The files of a version that are gone since, or replaced: what a commit that goes back to it puts back.
+select path, partition_values, size, modification_time, data_change, stats, tags, deletion_vector, base_row_id,
+       default_row_commit_version, clustering_provider, extra
+from dl_add_files where table_id = :table_id and version <= :version
+  and removed_version > :version and removed_version < 9223372036854775807
+order by version, ordinal;
+
 -- name: rewind_bounds
 -- Before commits are taken out: the bounds of the files they added, and of those they closed, which are computed again.
 delete from dl_file_bounds where table_id = :table_id and epoch = :epoch and file_id in (

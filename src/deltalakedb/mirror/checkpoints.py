@@ -1,0 +1,194 @@
+"""Maintenance of the files behind the commits: checkpoints, checksums and clean-up, by one process at a time."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from deltalakedb.config import Config
+from deltalakedb.exceptions import DeltaError, redact
+from deltalakedb.log.actions import Metadata
+from deltalakedb.log.fence import fence
+from deltalakedb.log.retention import cleans_up, deleted_file_retention_ms, log_retention_ms
+from deltalakedb.mirror import bookkeeping
+from deltalakedb.mirror.checksums import put_checksums
+from deltalakedb.mirror.table_mirror import TableMirror
+from deltalakedb.steps import reached
+from deltalakedb.store.connection import Row, Store
+from deltalakedb.store.reader import SqlTxnLogReader
+
+logger = logging.getLogger(__name__)
+
+CHECKPOINT_INTERVAL = "delta.checkpointInterval"
+DAY_MS = 86_400_000
+FOR_EVER_MS = 100 * 366 * DAY_MS
+PAUSE_SECONDS = 30.0
+"""After a checkpoint that failed, the next one of that table is tried no sooner."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointState:
+    """How far the files and the checkpoints of a table are, and how often it wants one."""
+
+    mirrored_version: int
+    base_version: int
+    checkpoint_version: int
+    cleaned_before: int
+    interval: int
+
+    @classmethod
+    def of(cls, row: Row, default_interval: int) -> CheckpointState:
+        return cls(
+            mirrored_version=row["mirrored_version"],
+            base_version=row["base_version"],
+            checkpoint_version=row["checkpoint_version"] or 0,
+            cleaned_before=row["cleaned_before"] or 0,
+            interval=checkpoint_interval(json.loads(row["configuration"]), default_interval),
+        )
+
+    @property
+    def due(self) -> int | None:
+        """The version a checkpoint is wanted of: the newest multiple of the interval that the files have."""
+        version = self.mirrored_version // self.interval * self.interval
+        return version if version > self.checkpoint_version and version >= self.base_version else None
+
+
+def checkpoint_interval(configuration: Mapping[str, str | None], default: int) -> int:
+    """What the table says, if it is a number that makes sense."""
+    text = configuration.get(CHECKPOINT_INTERVAL)
+    return int(text) if text is not None and text.strip().isdecimal() and int(text) > 0 else default
+
+
+class Maintenance:
+    """Makes what is due. A missing checkpoint holds nothing back, so nothing here is urgent and nothing raises."""
+
+    def __init__(self, store: Store, config: Config) -> None:
+        self._store = store
+        self._config = config
+        self._holder = bookkeeping.new_holder()
+        self._seen: dict[int, CheckpointState] = {}
+        self._not_before: dict[int, float] = {}
+
+    def has_work(self, mirror: TableMirror, version: int) -> bool:
+        """Whether a table whose files are at `version` wants anything, as far as this process can tell."""
+        seen = self._seen.get(mirror.table.table_id)
+        return mirror.has_written or seen is None or version // seen.interval * seen.interval > seen.checkpoint_version
+
+    def maintain(self, mirror: TableMirror) -> None:
+        """Checksums of what was put, and a checkpoint and clean-up if one is due."""
+        try:
+            put_checksums(self._store, mirror)
+        except DeltaError as error:
+            logger.warning("table %s: no checksum: %s", mirror.table.full_name, redact(str(error)))
+        self.checkpoint(mirror)
+
+    def checkpoint(self, mirror: TableMirror) -> int | None:
+        """Write the checkpoint that is due, if any and if nobody else is at it; its version."""
+        table_id = mirror.table.table_id
+        if self._not_before.get(table_id, 0.0) > time.monotonic():
+            return None
+        try:
+            state = self._look(table_id)
+            if state is None or state.due is None or not self._claim(table_id):
+                return None
+            try:
+                return self._write_due(mirror)
+            except BaseException:
+                self._release(table_id)
+                raise
+        except DeltaError as error:
+            self._not_before[table_id] = time.monotonic() + PAUSE_SECONDS
+            logger.warning("table %s: no checkpoint: %s", mirror.table.full_name, redact(str(error)))
+            return None
+
+    def _look(self, table_id: int) -> CheckpointState | None:
+        with self._store.read(single=True) as conn:
+            row = conn.one("select_checkpoint_state", table_id=table_id)
+        return self._remember(table_id, row)
+
+    def _remember(self, table_id: int, row: Row | None) -> CheckpointState | None:
+        if row is None:
+            return None
+        state = CheckpointState.of(row, self._config.mirror_checkpoint_interval)
+        self._seen[table_id] = state
+        return state
+
+    # -- the claim
+
+    def _lease(self, table_id: int) -> str:
+        return f"checkpoint:{table_id}"
+
+    def _claim(self, table_id: int) -> bool:
+        with self._store.write() as conn:
+            return bookkeeping.take_lease(conn, self._lease(table_id), self._holder)
+
+    def _release(self, table_id: int) -> None:
+        with self._store.write() as conn:
+            bookkeeping.release_lease(conn, self._lease(table_id), self._holder)
+
+    # -- the work
+
+    def _write_due(self, mirror: TableMirror) -> int | None:
+        """One checkpoint after the other until none is due; the claim goes in the transaction that finds so."""
+        table_id = mirror.table.table_id
+        written: int | None = None
+        with bookkeeping.renewed(self._store, self._lease(table_id), self._holder):
+            while True:
+                with self._store.write() as conn:
+                    state = self._remember(table_id, conn.one("select_checkpoint_state", table_id=table_id))
+                    now_ms = conn.now_ms()
+                    if state is None or state.due is None:
+                        # Whoever found the claim taken has left; what became due meanwhile has been seen here.
+                        bookkeeping.release_lease(conn, self._lease(table_id), self._holder)
+                        return written
+                cleaned_before = self._write(mirror, state, state.due, now_ms)
+                written = state.due
+                with self._store.write() as conn:
+                    conn.run(
+                        "put_checkpoint",
+                        table_id=table_id,
+                        version=state.due,
+                        written_at_ms=now_ms,
+                        cleaned_before=cleaned_before,
+                    )
+
+    def _write(self, mirror: TableMirror, state: CheckpointState, version: int, now_ms: int) -> int:
+        """The checkpoint, the pointer to it, then clean-up; the first commit left in the files."""
+        snapshot = SqlTxnLogReader(self._store, mirror.table).snapshot(version)
+        metadata = snapshot.metadata
+        keep_ms = _retention(deleted_file_retention_ms, metadata, self._config.retention_deleted_file_days)
+        written = mirror.files.write_checkpoint(
+            snapshot,
+            protocol=fence(snapshot.protocol) if snapshot.fenced else snapshot.protocol,
+            tombstone_cutoff_ms=now_ms - keep_ms,
+        )
+        reached("mirror.checkpoint_written")
+        mirror.files.write_last_checkpoint(written)
+        reached("mirror.last_checkpoint_written")
+        if not cleans_up({k: v for k, v in metadata.configuration.items() if v is not None}):
+            return state.cleaned_before
+        keep_ms = _retention(log_retention_ms, metadata, self._config.retention_log_days)
+        cutoff_ms = (now_ms - keep_ms) // DAY_MS * DAY_MS  # midnight UTC, as the protocol says
+        if not self._is_older(mirror, state.cleaned_before, cutoff_ms):
+            return state.cleaned_before
+        cleaned = mirror.files.clean_up(cutoff_ms=cutoff_ms)
+        reached("mirror.cleaned")
+        return cleaned.first_version
+
+    def _is_older(self, mirror: TableMirror, version: int, cutoff_ms: int) -> bool:
+        """Whether the oldest commit the files may still have lies before the cut: else there is nothing to list for."""
+        with self._store.read(single=True) as conn:
+            row = conn.one("select_version_after", table_id=mirror.table.table_id, version=version - 1)
+        return row is not None and row["committed_at_ms"] < cutoff_ms
+
+
+def _retention(read: Callable[[Mapping[str, str], int], int], metadata: Metadata, default_days: int) -> int:
+    """A retention of the table in milliseconds; one that cannot be read keeps everything, which can be mended later."""
+    configuration = {key: value for key, value in metadata.configuration.items() if value is not None}
+    try:
+        return read(configuration, default_days * DAY_MS)
+    except ValueError:
+        return FOR_EVER_MS

@@ -1,0 +1,166 @@
+"""The reconciler: finishes what commits left to the mirror; table by table in order, tables beside each other."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from deltalakedb.config import Config
+from deltalakedb.exceptions import DeltaError, MirrorError, NotWritableError, StoreError, redact
+from deltalakedb.mirror import bookkeeping, detach
+from deltalakedb.mirror.bookkeeping import Unmirrored
+from deltalakedb.mirror.checkpoints import CheckpointState
+from deltalakedb.mirror.engine import MirrorEngine, MirrorResult, OptionsOf
+from deltalakedb.store import registry
+from deltalakedb.store.connection import Store
+from deltalakedb.store.registry import TableRow
+
+logger = logging.getLogger(__name__)
+
+CHECKPOINT_LOOK_SECONDS = 10.0
+"""How often all tables are looked over for checkpoints that their writers left undone."""
+
+Report = Callable[[MirrorResult], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """What there is to do, on the database's clock."""
+
+    now_ms: int
+    tables: list[Unmirrored]
+
+
+class Reconciler:
+    """Brings every managed table's files level with SQL, once or again and again. Close it."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        config: Config,
+        options_of: OptionsOf,
+        workers: int = 4,
+        stop: threading.Event | None = None,
+    ) -> None:
+        self.stop = stop or threading.Event()
+        self._store = store
+        self._config = config
+        self._engine = MirrorEngine(store, config=config, options_of=options_of, mode="off", stop=self.stop)
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="deltalakedb-reconciler")
+        self._busy: dict[int, Future[None]] = {}
+        self._late: set[str] = set()
+
+    def __enter__(self) -> Reconciler:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Finish the files at hand, and write down how far they are."""
+        self.stop.set()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._engine.close()
+
+    # -- once
+
+    def once(self, tables: Collection[int] | None = None) -> list[MirrorResult]:
+        """Every table that is behind, or those of these ids, whatever their back-off says; then what else is due."""
+        pending = self._pending()
+        chosen = [one for one in pending.tables if tables is None or one.table.table_id in tables]
+        results = list(self._pool.map(lambda one: self._mirror(one.table), chosen))
+        self._engine.flush()
+        self._watch(self._pending())
+        self._maintain(None if tables is None else set(tables), wait=True)
+        return results
+
+    # -- again and again
+
+    def run(self, interval_seconds: float, report: Report, complain: Callable[[Exception], None]) -> None:
+        """Round after round until `stop` is set. What fails is told and tried again; no other table waits for it."""
+        next_look = 0.0
+        while not self.stop.is_set():
+            try:
+                self._start_due(report)
+                if time.monotonic() >= next_look:
+                    next_look = time.monotonic() + CHECKPOINT_LOOK_SECONDS
+                    self._maintain(None, wait=False)
+            except StoreError as error:  # the database may come back
+                complain(error)
+            self.stop.wait(interval_seconds)
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _start_due(self, report: Report) -> None:
+        self._busy = {table_id: future for table_id, future in self._busy.items() if not future.done()}
+        pending = self._pending()
+        self._watch(pending)
+        for one in pending.tables:
+            if one.table.table_id in self._busy or (one.next_try_ms or 0) > pending.now_ms:
+                continue
+            self._busy[one.table.table_id] = self._pool.submit(self._work, one.table, report)
+
+    def _work(self, table: TableRow, report: Report) -> None:
+        result = self._mirror(table)
+        if result.error is not None or result.to_version > result.from_version:
+            report(result)
+
+    # -- both
+
+    def _mirror(self, table: TableRow) -> MirrorResult:
+        """One table; whatever goes wrong with it is its own trouble."""
+        try:
+            result = self._engine.mirror_table(table)
+            if table.state == "detaching" and result.error is None:
+                self._finish_detaching(table, result.to_version)
+            return result
+        except DeltaError as error:
+            return MirrorResult(table, -1, -1, error=redact(str(error)))
+        except Exception as error:  # a bug met by one table must not stop the others
+            logger.exception("table %s could not be mirrored", table.full_name)
+            return MirrorResult(table, -1, -1, error=redact(f"{type(error).__name__}: {error}"))
+
+    def _finish_detaching(self, table: TableRow, version: int) -> None:
+        """A table given back to its files, whose owner died before they had everything."""
+        try:
+            detach.finish(self._store, table, version, actor=self._config.actor, origin="mirror")
+        except (NotWritableError, MirrorError) as error:  # dropped, detached or committed to meanwhile
+            logger.debug("table %s is not detached yet: %s", table.full_name, error)
+
+    def _pending(self) -> _Pending:
+        with self._store.read() as conn:
+            return _Pending(conn.now_ms(), bookkeeping.unmirrored_tables(conn))
+
+    def _watch(self, pending: _Pending) -> None:
+        """Say how late each table is, and that those are well which were late before."""
+        late: set[str] = set()
+        for one in pending.tables:
+            name = one.table.full_name
+            late.add(name)
+            waited_ms = 0 if one.oldest_unmirrored_ms is None else max(1, pending.now_ms - one.oldest_unmirrored_ms)
+            self._engine.alerts.lag(name, waited_ms / 1000, version=one.mirrored_version + 1, error=one.error)
+        for name in self._late - late:
+            self._engine.alerts.lag(name, 0.0, version=0)
+        self._late = late
+
+    def _maintain(self, tables: Collection[int] | None, *, wait: bool) -> None:
+        """What nobody finished: checkpoints that are due, and tables on their way out whose files have everything."""
+        with self._store.read() as conn:
+            rows = conn.all("select_checkpoint_states")
+            detaching = [table for table in registry.list_tables(conn) if table.state == "detaching"]
+        started: list[Future[Any]] = [
+            self._pool.submit(self._mirror, table) for table in detaching if tables is None or table.table_id in tables
+        ]
+        for row in rows:
+            if tables is not None and row["table_id"] not in tables:
+                continue
+            if CheckpointState.of(row, self._config.mirror_checkpoint_interval).due is not None:
+                started.append(self._pool.submit(self._engine.maintain_table, registry.to_table_row(row)))
+        if wait:
+            for future in started:
+                future.result()
