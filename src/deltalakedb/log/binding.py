@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import Any, Final
 
 from deltalakedb.log.actions import Metadata, Protocol
+from deltalakedb.log.feature_use import COLUMN_MAPPING_MODE, CONSTRAINT_PREFIX
 from deltalakedb.log.features import reader_features, writer_features
 from deltalakedb.log.types import ArrayType, DataType, MapType, StructField, StructType, parse_schema
 
-CONSTRAINT_PREFIX: Final = "delta.constraints."
 HIGH_WATERMARK: Final = "delta.identity.highWaterMark"
 
 # Properties that say how rows lie in files; a file written under another value does not fit.
 _BINDING: Final = (
-    "delta.columnMapping.mode",
+    COLUMN_MAPPING_MODE,
     "delta.enableIcebergCompatV1",
     "delta.enableIcebergCompatV2",
     "delta.enableIcebergCompatV3",

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from deltalakedb.exceptions import UnsupportedFeatureError
-from deltalakedb.log.actions import Protocol
+from deltalakedb.log.actions import Metadata, Protocol
+from deltalakedb.log.feature_use import features_in_use
+from deltalakedb.log.types import parse_schema
 
 # A legacy reader or writer version stands for these features (PROTOCOL.md, "Table Features").
 _LEGACY_READER: Final = {"columnMapping": 2}
@@ -58,8 +60,30 @@ WRITER_FEATURES: Final = (
 )
 """Writer features this code knows by name; reading a table never depends on them."""
 
-# What a commit of ours can keep true. The rest of WRITER_FEATURES asks for work that the write path has to learn first.
-_WRITABLE: Final = frozenset({"appendOnly", "invariants", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
+_NOT_WRITABLE: Final = {
+    "coordinatedCommits-preview": "Another commit coordinator decides about this table: write through it.",
+    "redirectWriterOnly-preview": "Writers are sent to another table: write there.",
+    # Our log clean-up would have to keep what this feature protects.
+    "checkpointProtection": "Drop the feature with the engine that added it.",
+}
+"""What no commit of ours may touch, and what to do instead. All other WRITER_FEATURES are kept true: by the checks of a
+commit (appendOnly, deletionVectors, columnMapping, domainMetadata, ...), by the writer (row ids, in-commit timestamps,
+classic checkpoints, which v2Checkpoint allows), or by who brings finished files with its actions (constraints,
+generated and identity columns, Iceberg compatibility); files of our own are held to `data_writable`."""
+
+_NOT_EVALUATED: Final = {
+    "invariants": "an invariant",
+    "checkConstraints": "a check constraint",
+    "generatedColumns": "a generated column",
+    "identityColumns": "an identity column",
+    "allowColumnDefaults": "a column default",
+    "variantType": "a variant column",
+    "collations": "a collation",
+    "icebergCompatV1": "compatibility with Iceberg",
+    "icebergCompatV2": "compatibility with Iceberg",
+    "icebergCompatV3": "compatibility with Iceberg",
+}
+"""What our own data plane does not compute or check yet, when a table uses it."""
 
 MAX_READER_VERSION: Final = 3
 MAX_WRITER_VERSION: Final = 7
@@ -99,15 +123,35 @@ def check_readable(protocol: Protocol, table: str) -> None:
 def check_writable(protocol: Protocol, table: str) -> None:
     """Refuse a table whose protocol asks a writer for more than this code can do."""
     check_readable(protocol, table)
-    unsupported = set(writer_features(protocol) - _WRITABLE)
+    unsupported = set(writer_features(protocol) - WRITER_FEATURES | writer_features(protocol) & _NOT_WRITABLE.keys())
     if protocol.min_writer_version > MAX_WRITER_VERSION:
         unsupported.add(f"writer version {protocol.min_writer_version}")
     _refuse(unsupported, table, "written")
 
 
+def data_writable(protocol: Protocol, metadata: Metadata, table: str) -> None:
+    """Refuse a table for which our own data plane would write wrong files: it does not evaluate expressions yet.
+
+    A feature that is merely listed is no obstacle: most protocols list invariants and constraints without any.
+    """
+    check_writable(protocol, table)
+    used = features_in_use(parse_schema(metadata.schema_string), metadata.configuration)
+    found = {feature: why for feature, why in used.items() if feature in _NOT_EVALUATED}
+    if "materializePartitionColumns" in writer_features(protocol):
+        found["materializePartitionColumns"] = "its protocol"
+    if found:
+        shown = "; ".join(f"{_NOT_EVALUATED.get(name, name)} ({why})" for name, why in sorted(found.items()))
+        hint = (
+            f"Rows written here would not keep it true: {shown}. Write them with an engine that does, such as Spark, "
+            "or bring finished files with commit_actions."
+        )
+        raise UnsupportedFeatureError(table, found, purpose="written by this data plane", hint=hint)
+
+
 def _refuse(unsupported: set[str], table: str, purpose: str) -> None:
     if unsupported:
-        hints = dict.fromkeys(_HINTS[name] for name in sorted(unsupported) if name in _HINTS)
+        known = _HINTS | _NOT_WRITABLE
+        hints = dict.fromkeys(known[name] for name in sorted(unsupported) if name in known)
         raise UnsupportedFeatureError(table, unsupported, purpose=purpose, hint=" ".join(hints))
 
 
