@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from deltalakedb.log.bounds import EMPTY, POINT, Bound, BoundsColumn, text_class
-from deltalakedb.log.intervals import UNBOUNDED
+from deltalakedb.log.intervals import UNBOUNDED, round_exact
 from deltalakedb.log.stats import count_or_none, load_stats
 from deltalakedb.log.text_bounds import lower_text_bound, upper_text_bound
 from deltalakedb.log.types import DecimalType, PrimitiveType
@@ -138,7 +138,9 @@ def _number(column: BoundsColumn, value: Any, *, below: bool) -> float:
         return _day(value)
     if column.kind == "timestamp":
         micros = _micros(column, value)
-        return float(micros - (_CUT_SLACK_US if micros < 0 else 0) if below else micros + _CUT_SLACK_US)
+        if below:
+            return round_exact(micros - (_CUT_SLACK_US if micros < 0 else 0))[0]
+        return round_exact(micros + _CUT_SLACK_US)[1]
     if column.is_float:
         if column.was_float32 or type(value) is not float or not math.isfinite(value):
             raise _UncommonError
