@@ -14,7 +14,8 @@ from deltalakedb.lazy import lazy_names
 
 if TYPE_CHECKING:
     from deltalakedb.answers import ColumnStats, Metadata, Plan, ProtocolVersions
-    from deltalakedb.catalog import Catalog, connect
+    from deltalakedb.catalog import Catalog, begin, connect
+    from deltalakedb.catalog_transaction import CatalogTransaction
     from deltalakedb.catalog_view import CatalogView
     from deltalakedb.log.types import StructType as Schema
     from deltalakedb.table import DeltaTable
@@ -23,6 +24,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Catalog",
+    "CatalogTransaction",
     "CatalogView",
     "ColumnStats",
     "CommitFailedError",
@@ -37,6 +39,7 @@ __all__ = [
     "TableNotFoundError",
     "VersionNotFoundError",
     "__version__",
+    "begin",
     "connect",
 ]
 
@@ -45,6 +48,8 @@ __getattr__ = lazy_names(
     {
         "Catalog": "deltalakedb.catalog",
         "CatalogView": "deltalakedb.catalog_view",
+        "CatalogTransaction": "deltalakedb.catalog_transaction",
+        "begin": "deltalakedb.catalog",
         "connect": "deltalakedb.catalog",
         "DeltaTable": "deltalakedb.table",
         "ColumnStats": "deltalakedb.answers",

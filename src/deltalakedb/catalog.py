@@ -1,35 +1,35 @@
-"""Catalog: opens a store, resolves names, and hands out tables as they are now or were at one instant."""
+"""Catalog: opens a store, and hands out tables, transactions and the catalog as it was at one instant."""
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
-from .catalog_view import CatalogView, resolve_instant
+from .catalog_files import CatalogFiles
+from .catalog_view import CatalogView, settle_instant
 from .config import Config, load_config
-from .exceptions import ConfigError, DeltaError, redact
+from .exceptions import ConfigError
 from .instants import Instant, to_epoch_ms
 from .names import parse_table_name
 from .registered import TableInfo, require_table, table_info, within
-from .storage_options import as_properties, options_of
-from .store import Connection, SchemaMode, Store, open_store, registry
+from .storage_options import options_of
+from .store import SchemaMode, Store, open_store, registry
 from .store.registry import TableRow
 from .uri import CatalogUri, parse_catalog_uri
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .mirror.follow import FollowResult
-    from .mirror.validate import ValidationReport
+    from .catalog_transaction import CatalogTransaction
+    from .definitions import PropertyValue, SchemaLike
+    from .mirror.engine import MirrorEngine
+    from .store.writer import SqlTxnLogWriter
     from .table import DeltaTable
 
 Progress = Callable[[int], None]
-
-_LONGEST_WAIT_MS = 1_000
 
 
 def connect(uri: str | os.PathLike[str] | None = None, warehouse: str | None = None, **config: Any) -> Catalog:
@@ -37,6 +37,23 @@ def connect(uri: str | os.PathLike[str] | None = None, warehouse: str | None = N
     origin = str(config.pop("origin", "python"))
     address, settings = locate_catalog(uri, warehouse=warehouse, **config)
     return Catalog(open_catalog_store(address, settings), address, settings, origin=origin)
+
+
+def begin(
+    uri: str | os.PathLike[str] | None = None,
+    message: str | None = None,
+    lock: Sequence[str] | None = None,
+    **config: Any,
+) -> CatalogTransaction:
+    """A transaction on a catalog that is opened for it, and closed when the transaction ends."""
+    from .catalog_transaction import CatalogTransaction
+
+    catalog = connect(uri, **config)
+    try:
+        return CatalogTransaction(catalog, message=message, lock=lock, owns_catalog=True)
+    except BaseException:
+        catalog.close()
+        raise
 
 
 def locate_catalog(uri: str | os.PathLike[str] | None = None, **config: Any) -> tuple[CatalogUri, Config]:
@@ -60,14 +77,15 @@ def open_catalog_store(address: CatalogUri, settings: Config, *, schema: SchemaM
     )
 
 
-class Catalog:
+class Catalog(CatalogFiles):
     """A database of Delta logs. Close it, or use it in a `with` block."""
 
     def __init__(self, store: Store, uri: CatalogUri, config: Config, *, origin: str = "python") -> None:
         self.uri = uri
         self.config = config
         self.store = store
-        self._origin = origin
+        self.origin = origin
+        self._given_options: dict[str, dict[str, str]] = {}
 
     @property
     def actor(self) -> str:
@@ -78,7 +96,47 @@ class Catalog:
         return f"Catalog({str(self.uri)!r})"
 
     def close(self) -> None:
+        """Finish what the mirror still has to do, for a few seconds at most, and let go of the database."""
+        if "mirror" in self.__dict__:
+            self.mirror.close()
         self.store.close()
+
+    @cached_property
+    def writer(self) -> SqlTxnLogWriter:
+        """What decides over commits."""
+        from .store.writer import SqlTxnLogWriter
+
+        return SqlTxnLogWriter(self.store, retries=self.config.concurrency_retries)
+
+    @cached_property
+    def mirror(self) -> MirrorEngine:
+        """What copies commits into `_delta_log`; made with the first commit."""
+        from .mirror.engine import MirrorEngine
+
+        return MirrorEngine(self.store, config=self.config, options_of=self.storage_options_of)
+
+    def use_options(self, table: TableRow, options: Mapping[str, str] | None) -> None:
+        """Storage options given for a table hold as long as this catalog is open; only some of them are ever stored."""
+        if options:
+            self._given_options[table.location] = {**self._given_options.get(table.location, {}), **options}
+
+    def storage_options_of(self, table: TableRow) -> dict[str, str] | None:
+        """What the catalog remembers for a table, overridden by what was given since it was opened."""
+        return options_of(table, self._given_options.get(table.location))
+
+    # -- transactions
+
+    def begin(
+        self, message: str | None = None, lock: Sequence[str] | None = None, tables: Sequence[str] | None = None
+    ) -> CatalogTransaction:
+        """Begin a transaction over any number of tables; use it in a `with` block.
+
+        `lock` names tables that will be rewritten for long: others who would change their rows wait, for a while.
+        `tables` says that no others will be used, which makes the beginning cheaper in a catalog of thousands.
+        """
+        from .catalog_transaction import CatalogTransaction
+
+        return CatalogTransaction(self, message=message, lock=lock, tables=tables)
 
     def __enter__(self) -> Catalog:
         return self
@@ -114,137 +172,55 @@ class Catalog:
 
         return DeltaTable.from_catalog(self, name, version=version, storage_options=storage_options)
 
+    def create_table(
+        self,
+        name: str,
+        schema: SchemaLike,
+        partition_by: Sequence[str] | str = (),
+        *,
+        location: str | os.PathLike[str] | None = None,
+        properties: Mapping[str, PropertyValue] | None = None,
+        description: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        mode: Literal["error", "ignore"] = "error",
+    ) -> DeltaTable:
+        """A new, empty, managed table; without a location its files go below the warehouse."""
+        with self.begin(tables=[name]) as tx:
+            tx.create_table(
+                name,
+                schema,
+                partition_by,
+                location=location,
+                properties=properties,
+                description=description,
+                storage_options=storage_options,
+                mode=mode,
+            )
+        return self.table(name, storage_options=storage_options)
+
     def rename_table(self, name: str, new_name: str) -> None:
         """Give a table another name; its location, versions and history stay."""
-        old, new = parse_table_name(name), parse_table_name(new_name)
-        with self.store.write() as conn:
-            table = require_table(conn, old)
-            now_ms = conn.now_ms()
-            renamed = replace(table, namespace=new.namespace, name=new.name)
-            registry.change_table(conn, renamed, at_ms=now_ms)
-            self._audit(conn, now_ms, "rename", renamed, {"from": table.full_name, "to": renamed.full_name})
+        with self.begin(tables=[name, new_name]) as tx:
+            tx.rename_table(name, new_name)
+
+    def set_properties(self, name: str, properties: Mapping[str, PropertyValue]) -> None:
+        """Set table properties; where one needs a table feature, the table's protocol is raised with it."""
+        with self.begin(tables=[name]) as tx:
+            tx.set_properties(name, properties)
 
     def drop_table(self, name: str, purge: bool = False) -> None:
-        """Take a table out of the catalog. A follower is only unregistered: its files belong to whoever writes them."""
-        with self.store.write() as conn:
-            table = require_table(conn, parse_table_name(name))
-            if purge:
-                raise DeltaError(
-                    f"{table.full_name} is a {table.mode}: its files at {redact(table.location)} belong to others "
-                    "and are not deleted; drop it without purge"
-                )
-            now_ms = conn.now_ms()
-            registry.unregister_table(conn, table.table_id, at_ms=now_ms)
-            self._audit(conn, now_ms, "drop", table, {"location": table.location, "mode": table.mode})
+        """Take a table out of the catalog. Its files stay, free for any writer; with `purge` they are deleted.
 
-    # -- logs written by others
-
-    def attach_table(
-        self,
-        path: str | os.PathLike[str],
-        name: str,
-        history: Literal["full", "latest"] = "full",
-        storage_options: Mapping[str, str] | None = None,
-        progress: Progress | None = None,
-    ) -> DeltaTable:
-        """Keep a read-only copy of a table's log in SQL, which `follow` brings up to date. No file is written.
-
-        Of the storage options only region, endpoint and the like are remembered; keys come from the environment, or are
-        given again to `follow`.
+        A managed table is detached first, so that its files are complete; a follower's belong to others anyway.
         """
-        from .mirror.importer import attach
-
-        if history not in ("full", "latest"):
-            raise ConfigError(f"history is full or latest, not {history!r}")
-        target = parse_table_name(name)
-        attach(
-            self.store,
-            os.fspath(path),
-            namespace=target.namespace,
-            name=target.name,
-            history=history,
-            storage_options=storage_options,
-            properties=as_properties(storage_options),
-            progress=progress,
-            actor=self.actor,
-            origin=self._origin,
-        )
-        return self.table(name, storage_options=storage_options)
-
-    def import_table(
-        self,
-        path: str | os.PathLike[str],
-        name: str,
-        history: Literal["full", "latest"] = "full",
-        storage_options: Mapping[str, str] | None = None,
-        progress: Progress | None = None,
-    ) -> DeltaTable:
-        """Attach a table and promote it: from then on SQL decides, and other writers meet a fence."""
-        self.attach_table(path, name, history, storage_options, progress)
-        return self.promote_table(name, storage_options, progress)
-
-    def promote_table(
-        self, name: str, storage_options: Mapping[str, str] | None = None, progress: Progress | None = None
-    ) -> DeltaTable:
-        """Make a follower, or a table once detached, a managed one; what is managed already stays as it is."""
-        from .mirror.promote import promote
-
         with self.store.read() as conn:
-            row = require_table(conn, parse_table_name(name))
-        options = options_of(row, storage_options)
-        promote(self.store, row, storage_options=options, progress=progress, actor=self.actor, origin=self._origin)
-        return self.table(name, storage_options=storage_options)
+            table = require_table(conn, parse_table_name(name))
+        if table.mode == "managed" and not purge:
+            from .mirror.detach import detach
 
-    def follow(
-        self,
-        name: str | None = None,
-        storage_options: Mapping[str, str] | None = None,
-        progress: Progress | None = None,
-    ) -> list[FollowResult]:
-        """Take in what others committed since, for one follower or all of them; a failure is raised at the end."""
-        from .mirror.follow import follow
-
-        with self.store.read() as conn:
-            rows = registry.list_tables(conn) if name is None else [require_table(conn, parse_table_name(name))]
-        results: list[FollowResult] = []
-        failures: list[DeltaError] = []
-        for row in rows:
-            if row.mode != "follower":
-                if name is not None:
-                    raise DeltaError(f"{row.full_name} is {row.mode}: only a follower takes in commits from its files")
-                continue
-            options = options_of(row, storage_options)
-            try:
-                results.append(
-                    follow(
-                        self.store,
-                        row,
-                        storage_options=options,
-                        progress=progress,
-                        actor=self.actor,
-                        origin=self._origin,
-                    )
-                )
-            except DeltaError as error:
-                failures.append(error)
-        if failures:
-            for other in failures[1:]:
-                failures[0].add_note(str(other))
-            raise failures[0]
-        return results
-
-    def validate(
-        self,
-        name: str,
-        storage_options: Mapping[str, str] | None = None,
-        progress: Progress | None = None,
-    ) -> ValidationReport:
-        """Compare SQL with `_delta_log`, version by version; the report carries the first difference."""
-        from .mirror.validate import validate
-
-        with self.store.read() as conn:
-            row = require_table(conn, parse_table_name(name))
-        return validate(self.store, row, storage_options=options_of(row, storage_options), progress=progress)
+            detach(self.store, table, self.mirror, actor=self.actor, origin=self.origin)
+        with self.begin(tables=[name]) as tx:
+            tx.drop_table(name, purge)
 
     # -- who did what, when
 
@@ -290,26 +266,11 @@ class Catalog:
         return self.store.select(text)
 
     def at(self, instant: Instant) -> CatalogView:
-        """The whole catalog as it was at one instant: a datetime, epoch milliseconds or a transaction id."""
-        with self.store.read() as conn:
-            at_ms, now_ms = resolve_instant(conn, instant), conn.now_ms()
-        if at_ms - now_ms > _LONGEST_WAIT_MS:
-            raise DeltaError(f"{instant} lies in the future: what the catalog will be then is not known yet")
-        if at_ms >= now_ms:
-            # An instant once read never changes, so it must have passed on the database's clock.
-            time.sleep((at_ms - now_ms + 1) / 1000)
-        return CatalogView(self, at_ms)
+        """The whole catalog as it was at one instant: a datetime, epoch milliseconds or a transaction id.
 
-    def _audit(self, conn: Connection, at_ms: int, action: str, table: TableRow, details: Mapping[str, Any]) -> None:
-        registry.write_audit(
-            conn,
-            action=action,
-            at_ms=at_ms,
-            actor=self.actor,
-            origin=self._origin,
-            table=table,
-            details=details,
-        )
+        What it shows never changes: an instant is read only once nothing can be committed at it any more.
+        """
+        return CatalogView(self, settle_instant(self.store, instant))
 
 
 def _os_user() -> str:

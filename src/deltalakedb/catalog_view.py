@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from .exceptions import DeltaError
 from .instants import Instant, to_epoch_ms
 from .registered import within
-from .store import Connection, registry
+from .store import Connection, Store, registry
 
 if TYPE_CHECKING:
     from .catalog import Catalog
     from .table import DeltaTable
+
+LONGEST_WAIT_MS = 1_000
+"""So far ahead an instant may lie, and is waited for: clocks of machines differ."""
 
 
 class CatalogView:
@@ -41,7 +45,20 @@ class CatalogView:
         return DeltaTable.from_view(self._catalog, name, self.at_ms)
 
 
-def resolve_instant(conn: Connection, instant: Instant) -> int:
+def settle_instant(store: Store, instant: Instant) -> int:
+    """The instant in epoch milliseconds, once it has passed and nothing can be committed at or before it any more."""
+    with store.read() as conn:
+        at_ms, now_ms = _resolve(conn, instant), conn.now_ms()
+    if at_ms - now_ms > LONGEST_WAIT_MS:
+        raise DeltaError(f"{instant} lies in the future: what the catalog will be then is not known yet")
+    if at_ms >= now_ms:
+        time.sleep((at_ms - now_ms + 1) / 1000)
+    # Whoever commits reads the clock first and is visible later; those under way may still land on the instant.
+    store.settle()
+    return at_ms
+
+
+def _resolve(conn: Connection, instant: Instant) -> int:
     if isinstance(instant, str):
         committed_ms = registry.transaction_ms(conn, instant)
         if committed_ms is not None:

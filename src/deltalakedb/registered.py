@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .exceptions import TableNotFoundError
@@ -40,9 +41,14 @@ def require_table(conn: Connection, name: TableName, *, at_ms: int | None = None
 
 
 def no_such_table(conn: Connection, name: TableName, *, at_ms: int | None = None) -> TableNotFoundError:
+    return not_among((row.full_name for row in registry.list_tables(conn, at_ms)), name, at_ms=at_ms)
+
+
+def not_among(names: Iterable[str], name: TableName, *, at_ms: int | None = None) -> TableNotFoundError:
+    """The error for a name that is none of these; it names the nearest one."""
     import difflib
 
-    known = {row.full_name.casefold(): row.full_name for row in registry.list_tables(conn, at_ms)}
+    known = {one.casefold(): one for one in names}
     near = difflib.get_close_matches(str(name).casefold(), known, n=1)
     hint = f"did you mean {known[near[0]]}?" if near else "`dl tables` lists those that exist"
     when = "" if at_ms is None else f" at {to_iso(at_ms)}"

@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from . import telemetry
 from .answers import ColumnStats, Metadata, Plan, ProtocolVersions, history_entry, readable
 from .catalog import Catalog, connect
 from .exceptions import CatalogUriError, ConfigError, DeltaError, TableNotFoundError
@@ -18,7 +19,8 @@ from .log import paths
 from .log.types import StructType, parse_schema
 from .names import TableName, parse_table_name
 from .registered import no_such_table, require_table
-from .store import Connection, registry
+from .storage_options import options_of
+from .store import Connection, cuts, registry
 from .store.reader import Difference, LineageEntry, SqlTxnLogReader
 from .store.snapshot import FileTotals, SqlSnapshot
 from .uri import is_catalog_uri, parse_catalog_uri
@@ -27,7 +29,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from .log.atoms import Predicate
+    from .reading import RowFilter
     from .store.aggregates import PartitionCounts
+    from .store.overlay import OverlaySnapshot
+    from .store.planning import PlannedFiles
 
 Schema = StructType
 Filter = tuple[str, str, Any]
@@ -37,6 +42,8 @@ PredicateLike = str | FilterDnf
 
 class DeltaTable:
     """A table at one version; `update_incremental` moves it to the newest, `load_as_version` to any other."""
+
+    _snapshot: SqlSnapshot | OverlaySnapshot
 
     def __init__(
         self,
@@ -87,8 +94,11 @@ class DeltaTable:
         table._catalog, table._storage_options = catalog, None
         with catalog.store.read() as conn:
             table._row = require_table(conn, parse_table_name(name), at_ms=at_ms)
+            version = cuts.version_at(conn, table._row.table_id, at_ms)
         table._reader = SqlTxnLogReader(catalog.store, table._row)
-        table._snapshot = table._reader.snapshot(table._reader.version_at(at_ms))
+        # Nothing that early is kept, or a gap lies there: the reader says what there is.
+        own = version is None or table._row.mode == "follower"
+        table._snapshot = table._reader.snapshot(table._reader.version_at(at_ms) if own else version)
         return table
 
     def _bind(self, catalog: Catalog, name: TableName, storage_options: Mapping[str, str] | None) -> None:
@@ -97,8 +107,10 @@ class DeltaTable:
         self._open(name)
 
     def _open(self, name: TableName) -> None:
+        watch = telemetry.Stopwatch()
         with self._catalog.store.read(single=True) as conn:
             opened = registry.open_table(conn, name.namespace, name.name)
+        telemetry.observe_open(watch.milliseconds)
         if opened is None:
             with self._catalog.store.read() as conn:
                 raise no_such_table(conn, name)
@@ -157,6 +169,7 @@ class DeltaTable:
 
     def transaction_version(self, app_id: str) -> int | None:
         """The newest version an application recorded by a `txn` action."""
+        self._note_application(app_id)
         action = self._snapshot.app_transaction(app_id)
         return None if action is None else action.version
 
@@ -204,6 +217,7 @@ class DeltaTable:
 
     def files(self, columns: Sequence[str] | None = None) -> pa.Table:
         """The active files as Arrow: path, size, partition values, statistics and every other field of their adds."""
+        self._note_read(None)
         return readable(self._snapshot.files_table(columns))
 
     def file_uris(
@@ -242,6 +256,7 @@ class DeltaTable:
         """The active files with their statistics and partition values as typed columns."""
         from .add_actions import FILE_COLUMNS, add_actions_table
 
+        self._note_read(None)
         files = self._snapshot.files_table(FILE_COLUMNS)
         return add_actions_table(files, self._snapshot.metadata, flatten=flatten)
 
@@ -249,7 +264,7 @@ class DeltaTable:
         """How many rows the table has, or match a predicate, if metadata knows it exactly; else a DeltaError."""
         if predicate is not None:
             return self._count_matching(predicate)
-        totals = self._snapshot.totals()
+        totals = self.totals()
         if totals.files_without_records:
             raise DeltaError(
                 f"{self.name} version {self.version()}: {totals.files_without_records} of {totals.num_files} files do "
@@ -259,6 +274,7 @@ class DeltaTable:
 
     def totals(self) -> FileTotals:
         """The number of files, their bytes, and the rows of those that say how many they hold."""
+        self._note_read(None)
         return self._snapshot.totals()
 
     def plan(self, predicate: PredicateLike, *, columns: Sequence[str] | None = None, explain: bool = False) -> Plan:
@@ -266,21 +282,16 @@ class DeltaTable:
 
         `columns` chooses what is fetched of each file; `explain` also counts what each condition keeps by itself.
         """
-        from .store.planning import plan
-
         parsed = self._parsed(predicate)
-        with self._catalog.store.read() as conn:
-            # The head of this very read: a commit since the open may have taken bounds away.
-            head = registry.read_head(conn, self._row.table_id)
-            assert head is not None, "a table with a version has a head"
-            opened = registry.OpenTable(self._row, head, self._snapshot.protocol, self._snapshot.metadata, fenced=False)
-            planned = plan(conn, opened, parsed, version=self._snapshot.version, columns=columns, explain=explain)
+        self._note_read(parsed)
+        planned = self._planned(parsed, columns, explain)
         return Plan(self.name, self._snapshot.version, replace(planned, files=readable(planned.files)))
 
     def stats_of(self, column: str) -> ColumnStats:
         """A column's smallest and largest value, as far as metadata proves them; only at the newest version."""
         from .store.aggregates import maximum, minimum
 
+        self._note_read(None)
         with self._catalog.store.read() as conn:
             opened = self._as_head(conn)
             low, high = (None, None) if opened is None else (f(conn, opened, column) for f in (minimum, maximum))
@@ -290,6 +301,7 @@ class DeltaTable:
         """Files, rows and bytes of every partition, at the newest version."""
         from .store.aggregates import count_partitions
 
+        self._note_read(None)
         with self._catalog.store.read() as conn:
             opened = self._as_head(conn)
             found = [] if opened is None else count_partitions(conn, opened)
@@ -298,15 +310,75 @@ class DeltaTable:
         names = {f.physical_name: f.name for f in self.schema().fields}
         return [replace(one, values={names.get(key, key): text for key, text in one.values.items()}) for one in found]
 
+    # -- rows
+
+    def to_pyarrow_table(
+        self,
+        partitions: FilterDnf | None = None,
+        columns: list[str] | None = None,
+        filesystem: Any = None,
+        filters: RowFilter | None = None,
+    ) -> pa.Table:
+        """The rows, or those for which `filters` (filter lists, SQL, or an expression of pyarrow) is true.
+
+        `partitions` only chooses files, and is deprecated as in `deltalake`. A file system cannot be given: files are
+        opened with the storage options of the table.
+        """
+        if filesystem is not None:
+            raise ValueError("`filesystem` is not supported: give storage_options when the table is opened")
+        if partitions is not None:
+            warnings.warn("`partitions` is deprecated; use `filters` instead", DeprecationWarning, stacklevel=2)
+        return self._read(partitions, columns, filters).read_all()
+
+    def to_pandas(
+        self,
+        partitions: FilterDnf | None = None,
+        columns: list[str] | None = None,
+        filesystem: Any = None,
+        filters: RowFilter | None = None,
+        types_mapper: Any = None,
+    ) -> Any:
+        """The rows as a pandas DataFrame; the arguments are those of `to_pyarrow_table`."""
+        table = self.to_pyarrow_table(partitions, columns, filesystem, filters)
+        return table.to_pandas(types_mapper=types_mapper)
+
+    def _read(
+        self, partitions: FilterDnf | None, columns: list[str] | None, filters: RowFilter | None
+    ) -> pa.RecordBatchReader:
+        from .reading import is_expression, read_rows
+
+        chosen = filters if partitions is None else partitions
+        predicate = None if chosen is None or is_expression(chosen) else self._parsed(chosen)
+        self._note_read(predicate)
+        files = self._snapshot.files_table() if predicate is None else self._planned(predicate, None, False).files
+        options = options_of(self._row, self._storage_options)
+        return read_rows(files, self._snapshot.metadata, self._row.location, options, columns=columns, filters=filters)
+
+    # -- what a transaction wants to know
+
+    def _note_read(self, predicate: Predicate | None) -> None:
+        """Rows that match a predicate, or all of them, are about to be read. Only a transaction cares."""
+
+    def _note_application(self, app_id: str) -> None:
+        """How far an application has come is about to be read."""
+
+    # -- how it is answered
+
+    def _planned(self, predicate: Predicate, columns: Sequence[str] | None, explain: bool) -> PlannedFiles:
+        from .store.overlay import OverlaySnapshot, plan_pinned
+
+        snapshot = self._snapshot
+        if isinstance(snapshot, OverlaySnapshot):
+            return snapshot.plan(predicate, columns=columns, explain=explain)
+        return plan_pinned(self._catalog.store, self._row, snapshot, predicate, columns=columns, explain=explain)
+
     def _count_matching(self, predicate: PredicateLike) -> int:
-        from .store.aggregates import count_records
+        from .store.aggregates import count_planned
 
         parsed = self._parsed(predicate)
-        with self._catalog.store.read() as conn:
-            opened = self._as_head(conn)
-            found = None if opened is None else count_records(conn, opened, parsed)
-        if opened is None:
-            raise self._only_at_the_head("matching rows are counted")
+        self._note_read(parsed)
+        planned = self._planned(parsed, ["partition_values", "num_records"], False)
+        found = count_planned(planned.files, self._snapshot.metadata, parsed)
         if found is None:
             raise DeltaError(
                 f"{self.name} version {self.version()}: metadata does not tell how many rows match {predicate}"
@@ -333,6 +405,7 @@ class DeltaTable:
 
     def _files_matching(self, predicate: PredicateLike | None, columns: list[str]) -> pa.Table:
         if predicate is None:
+            self._note_read(None)
             return readable(self._snapshot.files_table(columns))
         return self.plan(predicate, columns=columns).files
 

@@ -1,0 +1,186 @@
+"""The half of Catalog that deals with `_delta_log`: tables written by others, and the way in and out of the catalog."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Literal
+
+from .config import Config
+from .exceptions import ConfigError, DeltaError
+from .names import parse_table_name
+from .registered import require_table
+from .storage_options import as_properties, options_of
+from .store import Store, registry
+
+if TYPE_CHECKING:
+    from .mirror.engine import MirrorEngine
+    from .mirror.follow import FollowResult
+    from .mirror.validate import ValidationReport
+    from .store.gc import GcReport
+    from .table import DeltaTable
+
+Progress = Callable[[int], None]
+
+
+class CatalogFiles(ABC):
+    """What a catalog does with the logs of tables in files; `Catalog` is the whole."""
+
+    store: Store
+    config: Config
+    origin: str
+
+    @property
+    @abstractmethod
+    def actor(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def mirror(self) -> MirrorEngine: ...
+
+    @abstractmethod
+    def table(
+        self, name: str, version: int | None = None, storage_options: Mapping[str, str] | None = None
+    ) -> DeltaTable: ...
+
+    def attach_table(
+        self,
+        path: str | os.PathLike[str],
+        name: str,
+        history: Literal["full", "latest"] = "full",
+        storage_options: Mapping[str, str] | None = None,
+        progress: Progress | None = None,
+    ) -> DeltaTable:
+        """Keep a read-only copy of a table's log in SQL, which `follow` brings up to date. No file is written.
+
+        Of the storage options only region, endpoint and the like are remembered; keys come from the environment, or are
+        given again to `follow`.
+        """
+        from .mirror.importer import attach
+
+        if history not in ("full", "latest"):
+            raise ConfigError(f"history is full or latest, not {history!r}")
+        target = parse_table_name(name)
+        attach(
+            self.store,
+            os.fspath(path),
+            namespace=target.namespace,
+            name=target.name,
+            history=history,
+            storage_options=storage_options,
+            properties=as_properties(storage_options),
+            progress=progress,
+            actor=self.actor,
+            origin=self.origin,
+        )
+        return self.table(name, storage_options=storage_options)
+
+    def import_table(
+        self,
+        path: str | os.PathLike[str],
+        name: str,
+        history: Literal["full", "latest"] = "full",
+        storage_options: Mapping[str, str] | None = None,
+        progress: Progress | None = None,
+    ) -> DeltaTable:
+        """Attach a table and promote it: from then on SQL decides, and other writers meet a fence."""
+        self.attach_table(path, name, history, storage_options, progress)
+        return self.promote_table(name, storage_options, progress)
+
+    def promote_table(
+        self, name: str, storage_options: Mapping[str, str] | None = None, progress: Progress | None = None
+    ) -> DeltaTable:
+        """Make a follower, or a table once detached, a managed one; what is managed already stays as it is."""
+        from .mirror.promote import promote
+
+        with self.store.read() as conn:
+            row = require_table(conn, parse_table_name(name))
+        options = options_of(row, storage_options)
+        promote(self.store, row, storage_options=options, progress=progress, actor=self.actor, origin=self.origin)
+        return self.table(name, storage_options=storage_options)
+
+    def follow(
+        self,
+        name: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        progress: Progress | None = None,
+    ) -> list[FollowResult]:
+        """Take in what others committed since, for one follower or all of them; a failure is raised at the end."""
+        from .mirror.follow import follow
+
+        with self.store.read() as conn:
+            rows = registry.list_tables(conn) if name is None else [require_table(conn, parse_table_name(name))]
+        results: list[FollowResult] = []
+        failures: list[DeltaError] = []
+        for row in rows:
+            if row.mode != "follower":
+                if name is not None:
+                    raise DeltaError(f"{row.full_name} is {row.mode}: only a follower takes in commits from its files")
+                continue
+            options = options_of(row, storage_options)
+            try:
+                results.append(
+                    follow(
+                        self.store,
+                        row,
+                        storage_options=options,
+                        progress=progress,
+                        actor=self.actor,
+                        origin=self.origin,
+                    )
+                )
+            except DeltaError as error:
+                failures.append(error)
+        if failures:
+            for other in failures[1:]:
+                failures[0].add_note(str(other))
+            raise failures[0]
+        return results
+
+    def validate(
+        self,
+        name: str,
+        storage_options: Mapping[str, str] | None = None,
+        progress: Progress | None = None,
+    ) -> ValidationReport:
+        """Compare SQL with `_delta_log`, version by version; the report carries the first difference."""
+        from .mirror.validate import validate
+
+        with self.store.read() as conn:
+            row = require_table(conn, parse_table_name(name))
+        return validate(self.store, row, storage_options=options_of(row, storage_options), progress=progress)
+
+    def gc(
+        self,
+        name: str | None = None,
+        *,
+        dry_run: bool = False,
+        audit_days: float | None = None,
+        progress: Progress | None = None,
+    ) -> GcReport:
+        """Remove history from SQL that is older than the retention, of one table or of the whole catalog.
+
+        A table's `delta.logRetentionDuration` goes before `retention.log_days`. Every version since then still opens.
+        The audit trail is kept, unless `audit_days` says how long.
+        """
+        from .store.gc import DAY_MS, Retention, collect_garbage
+
+        table = None
+        if name is not None:
+            with self.store.read() as conn:
+                table = require_table(conn, parse_table_name(name))
+        retention = Retention(
+            self.config.retention_log_days * DAY_MS,
+            self.config.retention_deleted_file_days * DAY_MS,
+            None if audit_days is None else int(audit_days * DAY_MS),
+        )
+        return collect_garbage(
+            self.store,
+            retention,
+            table=table,
+            dry_run=dry_run,
+            progress=progress,
+            actor=self.actor,
+            origin=self.origin,
+        )

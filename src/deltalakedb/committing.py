@@ -1,0 +1,115 @@
+"""The end of a transaction: its drafts go to the writer as one proposal, and what was ratified to the mirror."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from . import telemetry
+from .exceptions import CommitFailedError, DeltaError, redact
+from .log.proposal import NOTHING_READ
+from .steps import reached
+from .store.proposals import Outcome, Proposal
+from .table_draft import TableDraft
+from .table_files import delete_everything
+
+if TYPE_CHECKING:
+    from .catalog import Catalog
+
+logger = logging.getLogger(__name__)
+
+
+def commit_drafts(
+    catalog: Catalog, drafts: Iterable[TableDraft], *, txn_id: str, token: str, message: str | None
+) -> Outcome | None:
+    """All changes in one SQL transaction, then mirrored; None when there is nothing to commit.
+
+    A transaction that has only read needs no check: all it saw is one cut, true at the moment it began.
+    """
+    used = list(drafts)
+    changed = [draft for draft in used if draft.is_changed]
+    if not changed:
+        return None
+    read_only = [draft for draft in used if not draft.is_changed and draft.read != NOTHING_READ]
+    ordered = sorted(changed, key=_order)
+    _probe(catalog, ordered)
+    proposal = Proposal(
+        tables=tuple(draft.to_proposal() for draft in [*read_only, *ordered]),
+        txn_id=txn_id,
+        client_token=token,
+        actor=catalog.actor,
+        origin=catalog.origin,
+        message=message,
+    )
+    outcome = _ratify(catalog, proposal)
+    for draft in ordered:
+        catalog.use_options(draft.row, draft.options)
+    catalog.mirror.after_commit(outcome)
+    _purge(draft for draft in ordered if draft.purge)
+    return outcome
+
+
+def _order(draft: TableDraft) -> int:
+    """Names and locations are given up before they are taken anew."""
+    return 2 if draft.is_new else 0 if draft.dropped else 1
+
+
+def _probe(catalog: Catalog, drafts: Sequence[TableDraft]) -> None:
+    """A process's first commit to a table looks whether somebody else has written into its files."""
+    for draft in drafts:
+        if draft.commits and not draft.is_new:
+            catalog.use_options(draft.pinned, draft.options)
+            catalog.mirror.probe(draft.pinned, draft.head)
+
+
+def _ratify(catalog: Catalog, proposal: Proposal) -> Outcome:
+    watch = telemetry.Stopwatch()
+    try:
+        with telemetry.span("deltalakedb.commit", txn_id=proposal.txn_id, tables=len(proposal.tables)):
+            outcome = catalog.writer.commit(proposal)
+    except CommitFailedError as error:
+        telemetry.conflict(type(error).__name__)
+        raise
+    operations = {
+        (table.table.table_uuid, number): commit
+        for table in proposal.tables
+        for number, commit in enumerate(table.commits)
+    }
+    seen: dict[str, int] = {}
+    versions = []
+    for commit in outcome.commits:
+        number = seen.get(commit.table.table_uuid, 0)
+        seen[commit.table.table_uuid] = number + 1
+        proposed = operations.get((commit.table.table_uuid, number))
+        versions.append(
+            telemetry.CommittedVersion(
+                table=commit.table.full_name,
+                version=commit.version,
+                operation=proposed.operation if proposed else "",
+                num_actions=len(proposed.actions) if proposed else 0,
+                num_files=commit.num_files,
+            )
+        )
+    telemetry.observe_commit(
+        txn_id=outcome.txn_id,
+        milliseconds=watch.milliseconds,
+        versions=versions,
+        committed_at_ms=outcome.committed_at_ms,
+        actor=proposal.actor,
+        message=proposal.message,
+    )
+    return outcome
+
+
+def _purge(drafts: Iterable[TableDraft]) -> None:
+    """The tables are dropped already: what cannot be deleted now is said, and is no failure of the transaction."""
+    for draft in drafts:
+        reached("drop.committed")
+        try:
+            delete_everything(draft.row.location, draft.options)
+        except DeltaError as error:
+            logger.warning(
+                "table %s is dropped, its files are not deleted: %s", draft.row.full_name, redact(str(error))
+            )
+        reached("drop.purged")

@@ -1,0 +1,152 @@
+"""The tables of a transaction by name: those of the pinned cut, and what the transaction made of them."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from .definitions import PropertyValue, new_table
+from .exceptions import DeltaError, TableExistsError, redact
+from .files.location import canonical_location
+from .log.actions import Metadata, Protocol
+from .log.types import StructType
+from .names import TableName, parse_table_name
+from .registered import not_among
+from .storage_options import as_properties
+from .store import registry
+from .store.cuts import Pin, pin_all, pin_some
+from .store.proposals import NEW_TABLE
+from .store.registry import TableRow
+from .table_draft import TableDraft
+from .table_files import default_location, refuse_existing_log
+
+if TYPE_CHECKING:
+    from .catalog import Catalog
+
+Key = tuple[str, str]
+
+
+class Drafts:
+    """A cut through the catalog, pinned in one read, and the transaction's own view of it."""
+
+    def __init__(self, catalog: Catalog, only: Sequence[TableName] | None) -> None:
+        self._catalog = catalog
+        self._only = only
+        store = catalog.store
+        found = pin_all(store) if only is None else pin_some(store, [(name.namespace, name.name) for name in only])
+        self._pins: dict[Key, Pin] = {_key_of(pin.table): pin for pin in found}
+        self._named: dict[Key, TableDraft] = {}
+        self.used: list[TableDraft] = []
+        """Every table the transaction has touched, in the order of first use."""
+
+    def names(self) -> list[str]:
+        pinned = {key: pin.table.full_name for key, pin in self._pins.items()}
+        own = {key: draft.row.full_name for key, draft in self._named.items()}
+        return [name for _, name in sorted({**pinned, **own}.items())]
+
+    def find(self, name: TableName) -> TableDraft | None:
+        """The table of this name, as the transaction sees it."""
+        if self._only is not None and all(name.key != one.key for one in self._only):
+            listed = ", ".join(map(str, self._only))
+            raise DeltaError(f"the transaction was begun for {listed} only; begin it without tables= to use {name} too")
+        pin = self._pins.pop(name.key, None)
+        if pin is not None:
+            store, row = self._catalog.store, pin.table
+            options = self._catalog.storage_options_of(row)
+            self.add(TableDraft(store, row, pin.snapshot(store), row, pin.head, options=options))
+        return self._named.get(name.key)
+
+    def get(self, name: str) -> TableDraft:
+        target = parse_table_name(name)
+        draft = self.find(target)
+        if draft is None:
+            raise not_among(self.names(), target)
+        return draft
+
+    def get_writable(self, name: str) -> TableDraft:
+        draft = self.get(name)
+        draft.check_writable()
+        return draft
+
+    def add(self, draft: TableDraft) -> None:
+        self.used.append(draft)
+        self._named[_key_of(draft.row)] = draft
+
+    def rename(self, draft: TableDraft, row: TableRow) -> None:
+        self.hide(draft)
+        draft.row = row
+        self._named[_key_of(row)] = draft
+
+    def hide(self, draft: TableDraft) -> None:
+        """The name is free again."""
+        del self._named[_key_of(draft.row)]
+
+    def new(
+        self,
+        name: TableName,
+        schema: StructType,
+        *,
+        partition_by: Sequence[str] | str,
+        location: str | os.PathLike[str] | None,
+        properties: Mapping[str, PropertyValue],
+        description: str | None,
+        options: Mapping[str, str] | None,
+    ) -> tuple[TableDraft, tuple[Protocol, Metadata]]:
+        """A table that does not exist yet, and what its first version must carry; it is not added yet."""
+        first = new_table(
+            schema,
+            partition_by,
+            properties,
+            table=str(name),
+            name=name.name,
+            description=description,
+            created_ms=time.time_ns() // 1_000_000,
+        )
+        table_uuid = str(uuid.uuid4())
+        at = self._location(name, location, options, table_uuid)
+        refuse_existing_log(at, options, table=str(name))
+        row = TableRow(NEW_TABLE, table_uuid, name.namespace, name.name, at, "managed", "live", as_properties(options))
+        draft = TableDraft(self._catalog.store, row, None, row, options=dict(options) if options else None)
+        return draft, first
+
+    def _location(
+        self,
+        name: TableName,
+        given: str | os.PathLike[str] | None,
+        options: Mapping[str, str] | None,
+        table_uuid: str,
+    ) -> str:
+        if given is not None:
+            at = canonical_location(given, options)
+            self._refuse_taken(name, at)
+            return at
+        at = default_location(self._catalog.config.warehouse, name)
+        # A table that was renamed keeps its folder, so the name's own folder may be another table's.
+        return (
+            at
+            if self._owner(at) is None
+            else default_location(self._catalog.config.warehouse, name, suffix=table_uuid[:8])
+        )
+
+    def _refuse_taken(self, name: TableName, at: str) -> None:
+        owner = self._owner(at)
+        if owner is not None:
+            raise TableExistsError(
+                f"{name} cannot be created at {redact(at)}: {owner} is there; a location has one owner"
+            )
+
+    def _owner(self, location: str) -> str | None:
+        for draft in self.used:
+            if draft.row.location == location and not draft.dropped:
+                return draft.row.full_name
+        with self._catalog.store.read(single=True) as conn:
+            row = registry.table_by_location(conn, location)
+        gone = row is not None and any(d.pinned.table_id == row.table_id and d.dropped for d in self.used)
+        return None if row is None or gone else row.full_name
+
+
+def _key_of(row: TableRow) -> Key:
+    return TableName(row.namespace, row.name).key

@@ -1,0 +1,111 @@
+"""Intent locks: claims on tables that a long rewrite takes, so that others who would spoil it wait, for a while.
+
+A claim is a row in `dl_leases` that expires by itself. It decides nothing: what clashes is still found at commit, so
+a claim that was lost costs work, never correctness.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Sequence
+
+from .exceptions import DeltaError, StoreError, TableLockedError, redact
+from .store import Connection, Store
+from .store.registry import TableRow
+
+logger = logging.getLogger(__name__)
+
+LEASE_SECONDS = 30.0
+"""How long a claim outlives a process that died."""
+
+_FIRST_PAUSE_SECONDS = 0.02
+_LONGEST_PAUSE_SECONDS = 1.0
+
+
+class IntentLocks:
+    """The claims of one transaction. They are renewed by a thread of their own until `release`."""
+
+    def __init__(
+        self, store: Store, tables: Sequence[TableRow], holder: str, *, lease_seconds: float = LEASE_SECONDS
+    ) -> None:
+        self._store = store
+        # In the order of ids, as everyone takes them: two who want the same tables cannot wait for each other.
+        self._tables = sorted(tables, key=lambda table: table.table_id)
+        self._holder = holder
+        self._lease_ms = round(lease_seconds * 1000)
+        self._released = threading.Event()
+        self._renewer: threading.Thread | None = None
+
+    def take(self, wait_seconds: float) -> None:
+        """All of them or none; TableLockedError when another transaction keeps one for longer than that."""
+        deadline = time.monotonic() + wait_seconds
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            taken_by = self._try()
+            if taken_by is None:
+                break
+            if time.monotonic() >= deadline:
+                raise taken_by
+            time.sleep(random.uniform(pause / 2, pause))
+            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+        self._renewer = threading.Thread(target=self._renew, name="deltalakedb-intent-locks", daemon=True)
+        self._renewer.start()
+
+    def release(self) -> None:
+        """Give the claims back; a database that cannot be reached lets them expire."""
+        if self._released.is_set():
+            return
+        self._released.set()
+        if self._renewer is not None and self._renewer is not threading.current_thread():
+            self._renewer.join()
+        try:
+            with self._store.write() as conn:
+                for table in self._tables:
+                    conn.run("release_lease", lease=_lease(table), holder=self._holder)
+        except DeltaError as error:
+            logger.warning("intent locks of transaction %s are left to expire: %s", self._holder, redact(str(error)))
+
+    def _try(self) -> TableLockedError | None:
+        try:
+            with self._store.write() as conn:
+                self._claim(conn)
+        except TableLockedError as error:
+            return error
+        return None
+
+    def _claim(self, conn: Connection) -> None:
+        now_ms = conn.now_ms()
+        for table in self._tables:
+            claim = {"lease": _lease(table), "holder": self._holder, "until_ms": now_ms + self._lease_ms}
+            conn.run("take_lease", **claim, now_ms=now_ms)
+            row = conn.one("select_lease", lease=_lease(table))
+            if row is None or row["holder"] != self._holder:
+                raise _locked(table, row["holder"] if row else "", row["until_ms"] - now_ms if row else 0)
+
+    def _renew(self) -> None:
+        """Again and again at a third of the lease: two renewals may fail before a claim is lost."""
+        while not self._released.wait(self._lease_ms / 3000):
+            try:
+                with self._store.write() as conn:
+                    self._claim(conn)
+            except TableLockedError as error:
+                logger.warning(
+                    "transaction %s has lost an intent lock, its commit may conflict: %s", self._holder, error
+                )
+                return
+            except StoreError as error:
+                logger.warning("an intent lock could not be renewed, it is tried again: %s", redact(str(error)))
+
+
+def _lease(table: TableRow) -> str:
+    return f"intent:{table.table_id}"
+
+
+def _locked(table: TableRow, holder: str, left_ms: int) -> TableLockedError:
+    return TableLockedError(
+        f"table {table.full_name} is locked by transaction {holder}, which rewrites it, for at least "
+        f"{max(left_ms, 0) / 1000:.0f} s more; nothing was done: try again later, or begin without lock="
+    )

@@ -1,0 +1,80 @@
+"""Column mapping on the way in: every column gets an id and a name of its own in the data files."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import count
+
+from .exceptions import ConfigError
+from .log.types import ArrayType, DataType, MapType, StructField, StructType
+
+MODE = "delta.columnMapping.mode"
+_MAX_ID = "delta.columnMapping.maxColumnId"
+_ID = "delta.columnMapping.id"
+_PHYSICAL_NAME = "delta.columnMapping.physicalName"
+
+
+def mapping_mode(configuration: Mapping[str, str | None]) -> str:
+    """`none`, `name` or `id`."""
+    mode = (configuration.get(MODE) or "none").lower()
+    if mode not in ("none", "name", "id"):
+        raise ConfigError(f"{MODE} is none, name or id, not {mode!r}")
+    return mode
+
+
+def map_columns(
+    schema: StructType, configuration: Mapping[str, str | None], *, fresh: bool
+) -> tuple[StructType, dict[str, str | None]]:
+    """Give an id and a physical name to each column, nested ones too, that has none yet.
+
+    `fresh` columns get names that no other column ever had; those of data files that are there keep theirs.
+    """
+    used = [number for item in _fields(schema) if (number := item.id) is not None]
+    highest = max([0, *used, int(configuration.get(_MAX_ID) or 0)])
+    ids = count(highest + 1)
+    mapped = _map_struct(schema, ids, fresh)
+    assigned = [item.id or 0 for item in _fields(mapped)]
+    return mapped, {**configuration, _MAX_ID: str(max(highest, *assigned))}
+
+
+def _map_struct(struct: StructType, ids: Iterator[int], fresh: bool) -> StructType:
+    return StructType(tuple(_map_field(item, ids, fresh) for item in struct.fields))
+
+
+def _map_field(item: StructField, ids: Iterator[int], fresh: bool) -> StructField:
+    metadata = dict(item.metadata)
+    if _ID not in metadata:
+        metadata[_ID] = next(ids)
+    if _PHYSICAL_NAME not in metadata:
+        metadata[_PHYSICAL_NAME] = f"col-{uuid.uuid4()}" if fresh else item.name
+    return replace(item, type=_map_type(item.type, ids, fresh), metadata=metadata)
+
+
+def _map_type(kind: DataType, ids: Iterator[int], fresh: bool) -> DataType:
+    match kind:
+        case StructType():
+            return _map_struct(kind, ids, fresh)
+        case ArrayType():
+            return replace(kind, element_type=_map_type(kind.element_type, ids, fresh))
+        case MapType():
+            key, value = (_map_type(part, ids, fresh) for part in (kind.key_type, kind.value_type))
+            return replace(kind, key_type=key, value_type=value)
+        case _:
+            return kind
+
+
+def _fields(kind: DataType) -> Iterator[StructField]:
+    match kind:
+        case StructType():
+            for item in kind.fields:
+                yield item
+                yield from _fields(item.type)
+        case ArrayType():
+            yield from _fields(kind.element_type)
+        case MapType():
+            yield from _fields(kind.key_type)
+            yield from _fields(kind.value_type)
+        case _:
+            return

@@ -1,0 +1,94 @@
+"""One table within a transaction: what was pinned of it, what was read, and what is proposed so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .exceptions import NotWritableError
+from .log.proposal import NOTHING_READ, ProposedCommit, ReadSet
+from .store import Store
+from .store.overlay import OverlaySnapshot
+from .store.proposals import NEW_TABLE, TableProposal
+from .store.registry import Head, TableRow
+from .store.snapshot import SqlSnapshot
+
+Snapshot = SqlSnapshot | OverlaySnapshot
+
+
+@dataclass(slots=True)
+class TableDraft:
+    """Changes of one table, collected until the commit. `base` is None for a table that the transaction creates."""
+
+    store: Store
+    pinned: TableRow
+    base: SqlSnapshot | None
+    row: TableRow
+    """The registry row as the transaction sees it: renamed, when it renamed it."""
+    head: Head | None = None
+    """What was pinned of the head; None for a table that the transaction creates."""
+    commits: list[ProposedCommit] = field(default_factory=list)
+    read: ReadSet = NOTHING_READ
+    dropped: bool = False
+    purge: bool = False
+    options: dict[str, str] | None = None
+
+    @property
+    def is_new(self) -> bool:
+        return self.pinned.table_id == NEW_TABLE
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the commit has anything to write for this table."""
+        gone_again = self.is_new and self.dropped
+        return not gone_again and bool(self.commits or self.dropped or self.row != self.pinned)
+
+    def snapshot(self) -> Snapshot:
+        """The table with the transaction's own changes; it does not move when more of them come."""
+        if self.base is not None and not self.commits:
+            return self.base
+        return OverlaySnapshot(self.store, self.row, self.base, [commit.actions for commit in self.commits])
+
+    def note_read(self, read: ReadSet) -> None:
+        # Nobody else can change a table that does not exist yet.
+        if not self.is_new:
+            self.read |= read
+
+    def use_options(self, given: Mapping[str, str] | None) -> None:
+        """Storage options given with a statement hold for the rest of the transaction."""
+        if given:
+            self.options = {**(self.options or {}), **given}
+
+    def propose(self, commit: ProposedCommit) -> None:
+        self.commits.append(commit)
+
+    def check_writable(self) -> None:
+        """Say at the statement what the commit would say: only a managed, live table is ours to write."""
+        name, row = self.row.full_name, self.pinned
+        if row.mode == "follower":
+            raise NotWritableError(
+                f"table {name} is a follower: its `_delta_log` is written by others, and read here; "
+                f"`dl promote {name}` makes this catalog its writer"
+            )
+        if row.mode == "detached" or row.state == "detached":
+            raise NotWritableError(
+                f"table {name} is detached: its `_delta_log` decides again; write to it with any Delta writer, "
+                f"or `dl promote {name}` to bring it back"
+            )
+        if row.state != "live":
+            hint = (
+                "`dl mirror resolve` ends that" if row.state == "frozen" else "`dl mirror status` shows how far it is"
+            )
+            raise NotWritableError(f"table {name} is {row.state} and takes no commits; {hint}")
+
+    def to_proposal(self) -> TableProposal:
+        return TableProposal(
+            table=self.row if self.is_new else self.pinned,
+            read_version=-1 if self.base is None else self.base.version,
+            commits=tuple(self.commits),
+            also_read=self.read,
+            protocol=None if self.base is None else self.base.protocol,
+            metadata=None if self.base is None else self.base.metadata,
+            becomes=self.row if not self.is_new and self.row != self.pinned else None,
+            drop=self.dropped,
+        )

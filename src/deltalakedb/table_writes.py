@@ -1,0 +1,137 @@
+"""Writes data into a table of a transaction: new Parquet files, and the commit that names them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from .exceptions import ConfigError, InvalidCommitError, SchemaMismatchError
+from .log.actions import Action, AddFile, AppTransaction, Metadata, Protocol, RemoveFile
+from .log.codec import to_json
+from .log.features import is_enabled
+from .log.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit
+from .log.rows import add_from_row
+from .log.stats import parse_stats
+from .log.types import parse_schema
+from .table_draft import Snapshot, TableDraft
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from .written_files import WrittenFiles
+
+WriteMode = Literal["error", "append", "overwrite", "ignore"]
+WRITE_MODES = ("error", "append", "overwrite", "ignore")
+
+
+def write_data(
+    draft: TableDraft,
+    data: pa.RecordBatchReader,
+    *,
+    first: tuple[Protocol, Metadata] | None,
+    mode: WriteMode,
+    partition_by: Sequence[str] | str | None,
+    app_transactions: Sequence[AppTransaction],
+    target_file_size: int | None,
+    user_info: Mapping[str, Any],
+    written: WrittenFiles,
+) -> ProposedCommit:
+    """Write the files and return the commit; nothing is proposed yet. `first` begins a new table."""
+    from .data import check_schema, write_files
+    from .log.features import data_writable
+    from .storage import open_data_storage
+
+    name = draft.row.full_name
+    snapshot = None if first is not None else draft.snapshot()
+    protocol, metadata = first if first is not None else _in_force(draft)
+    data_writable(protocol, metadata, name)
+    _check_partitioning(metadata, partition_by, name)
+    schema = parse_schema(metadata.schema_string)
+    check_schema(data.schema, schema, table_name=name)
+    overwrites = mode == "overwrite" and snapshot is not None
+    if overwrites and is_enabled(metadata.configuration, "delta.appendOnly"):
+        raise InvalidCommitError(
+            f"table {name} is append-only (delta.appendOnly): its rows cannot be overwritten; append, or set that "
+            "property to false first"
+        )
+    storage = open_data_storage(draft.row.location, draft.options)
+    adds = write_files(
+        data,
+        storage=storage,
+        schema=schema,
+        partition_columns=metadata.partition_columns,
+        configuration=metadata.configuration,
+        target_file_size=target_file_size,
+    )
+    written.remember(storage, adds)
+    removes = _removes(snapshot) if overwrites and snapshot is not None else []
+    actions: list[Action] = [*(first or ()), *app_transactions, *removes, *adds]
+    return ProposedCommit(
+        actions=tuple(actions),
+        operation="WRITE",
+        operation_parameters={
+            "mode": {"error": "ErrorIfExists", "ignore": "Ignore"}.get(mode, mode.capitalize()),
+            "partitionBy": to_json(list(metadata.partition_columns)),
+        },
+        operation_metrics=_metrics(adds, removes),
+        read=WHOLE_TABLE if overwrites else NOTHING_READ,
+        user_info=user_info,
+        fenced=True if first is not None else None,
+    )
+
+
+def _in_force(draft: TableDraft) -> tuple[Protocol, Metadata]:
+    snapshot = draft.snapshot()
+    return snapshot.protocol, snapshot.metadata
+
+
+def check_mode(mode: str) -> None:
+    if mode not in WRITE_MODES:
+        raise ConfigError(f"the mode of a write is one of {', '.join(WRITE_MODES)}, not {mode!r}")
+
+
+def _check_partitioning(metadata: Metadata, partition_by: Sequence[str] | str | None, table: str) -> None:
+    if partition_by is None:
+        return
+    wanted = [partition_by] if isinstance(partition_by, str) else list(partition_by)
+    if [name.casefold() for name in wanted] != [name.casefold() for name in metadata.partition_columns]:
+        now = ", ".join(metadata.partition_columns) or "no column"
+        raise SchemaMismatchError(
+            f"table {table} is partitioned by {now}, not by {', '.join(wanted) or 'no column'}; leave partition_by out"
+        )
+
+
+def _removes(snapshot: Snapshot) -> list[RemoveFile]:
+    """Everything that is live goes, under the very keys it is live under."""
+    now_ms = time.time_ns() // 1_000_000
+    return [_remove(add_from_row(row), now_ms) for row in snapshot.files_table().to_pylist()]
+
+
+def _remove(add: AddFile, now_ms: int) -> RemoveFile:
+    return RemoveFile(
+        path=add.path,
+        data_change=True,
+        deletion_timestamp=now_ms,
+        extended_file_metadata=True,
+        partition_values=add.partition_values,
+        size=add.size,
+        stats=add.stats,
+        tags=add.tags,
+        deletion_vector=add.deletion_vector,
+        base_row_id=add.base_row_id,
+        default_row_commit_version=add.default_row_commit_version,
+    )
+
+
+def _metrics(adds: Sequence[AddFile], removes: Sequence[RemoveFile]) -> dict[str, int]:
+    rows = [stats.num_records for add in adds if (stats := parse_stats(add.stats)) is not None]
+    metrics = {
+        "numFiles": len(adds),
+        "numOutputRows": sum(count or 0 for count in rows),
+        "numOutputBytes": sum(add.size for add in adds),
+    }
+    if removes:
+        metrics["numRemovedFiles"] = len(removes)
+        metrics["numRemovedBytes"] = sum(remove.size or 0 for remove in removes)
+    return metrics

@@ -1,0 +1,64 @@
+"""TransactionTable: a DeltaTable inside a transaction, at its cut and with its own writes; what is read is noted."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from .exceptions import DeltaError, VersionNotFoundError
+from .log.proposal import WHOLE_TABLE, ReadSet
+from .store.reader import SqlTxnLogReader
+from .table import DeltaTable
+
+if TYPE_CHECKING:
+    from .catalog import Catalog
+    from .log.atoms import Predicate
+    from .table_draft import TableDraft
+
+
+class TransactionTable(DeltaTable):
+    """A table as a transaction sees it. `update_incremental` takes in what the transaction has done since."""
+
+    _draft: TableDraft
+    _in_cut: bool
+
+    @classmethod
+    def bind(cls, catalog: Catalog, draft: TableDraft) -> TransactionTable:
+        table = cls.__new__(cls)
+        table._catalog, table._draft = catalog, draft
+        table._reader = SqlTxnLogReader(catalog.store, draft.pinned)
+        table.update_incremental()
+        return table
+
+    def update_incremental(self) -> None:
+        """Move to the transaction's own newest state; what others commit stays out of sight."""
+        if self._draft.dropped:
+            raise DeltaError(f"{self._draft.row.full_name} was dropped by this transaction")
+        self._row, self._storage_options = self._draft.row, self._draft.options
+        self._snapshot = self._draft.snapshot()
+        self._in_cut = True
+
+    def load_as_version(self, version: int | str | datetime) -> None:
+        """Move to an older version, as it was committed; the past does not change, so reading it is not checked."""
+        newest = -1 if self._draft.base is None else self._draft.base.version
+        if isinstance(version, int) and not isinstance(version, bool) and version > newest:
+            raise VersionNotFoundError(
+                f"table {self.name}: this transaction sees versions up to {newest}, and its own changes as the newest "
+                "state; `update_incremental` moves there"
+            )
+        super().load_as_version(version)
+        if self._snapshot.version > newest:
+            assert self._draft.base is not None
+            self._snapshot = self._draft.base
+        self._in_cut = False
+
+    def close(self) -> None:
+        """Nothing to close: the catalog is the transaction's."""
+
+    def _note_read(self, predicate: Predicate | None) -> None:
+        if self._in_cut:
+            self._draft.note_read(WHOLE_TABLE if predicate is None else ReadSet(predicates=(predicate,)))
+
+    def _note_application(self, app_id: str) -> None:
+        if self._in_cut:
+            self._draft.note_read(ReadSet(app_ids=frozenset({app_id})))

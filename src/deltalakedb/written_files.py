@@ -1,0 +1,44 @@
+"""Data files that a transaction has written and not yet committed: remembered, and removed when it does not commit."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .exceptions import DeltaError, redact
+from .log.actions import AddFile
+from .log.paths import decode_path
+
+if TYPE_CHECKING:
+    from .data import DataStorage
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class WrittenFiles:
+    """Files by the storage they lie in."""
+
+    _files: list[tuple[DataStorage, str]] = field(default_factory=list)
+
+    def remember(self, storage: DataStorage, adds: Iterable[AddFile]) -> None:
+        self._files += [(storage, decode_path(add.path)) for add in adds]
+
+    def forget(self) -> None:
+        """They are part of a version now, or may be."""
+        self._files.clear()
+
+    def remove(self) -> None:
+        """Delete them, as far as that can be done: no version names them, so what is left only takes room."""
+        left = 0
+        for storage, path in self._files:
+            try:
+                storage.delete(path)
+            except (DeltaError, OSError) as error:
+                left += 1
+                logger.warning("a file of a transaction that did not commit is left behind: %s", redact(str(error)))
+        if left:
+            logger.warning("%d files are left behind; vacuum removes them", left)
+        self.forget()
