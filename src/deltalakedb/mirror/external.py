@@ -13,8 +13,10 @@ from deltalakedb.log.commit_info import MARK, Mark, parse_mark
 from deltalakedb.log.fence import fence
 from deltalakedb.mirror.compare import first_difference
 from deltalakedb.store import registry
-from deltalakedb.store.connection import Connection
+from deltalakedb.store.connection import Connection, Store
 from deltalakedb.store.loader import BaseState, Loader
+from deltalakedb.store.reader import SqlTxnLogReader
+from deltalakedb.store.registry import OpenTable
 
 MAX_COMMITS_SEARCHED = 1_000
 """How far back the newest commit of a catalog is looked for; behind a fence it is the newest commit of all."""
@@ -98,6 +100,18 @@ def fenced_by_another(table: str, location: str, mark: Mark | None) -> str:
         "(`dl detach`), or attach it here to read it; `dl import --rebuild` into an empty database takes over from a "
         "catalog that is lost"
     )
+
+
+def first_foreign(store: Store, opened: OpenTable, reader: FileTxnLogReader, latest: int) -> int | None:
+    """The first version of the files that SQL does not have, or has otherwise; None when they agree."""
+    head, ours = opened.head, SqlTxnLogReader(store, opened.table)
+    for version in range(max(head.mirrored_version, head.base_version) + 1, min(head.current_version, latest) + 1):
+        if not reader.has_commit(version):
+            continue
+        stored, found = next(ours.commits(version, version)), next(reader.commits(version, version))
+        if difference(stored, found) is not None:
+            return version
+    return head.current_version + 1 if latest > head.current_version else None
 
 
 def difference(stored: Commit, found: Commit) -> str | None:

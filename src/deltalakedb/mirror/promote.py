@@ -11,25 +11,22 @@ from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.files.writer import FileTxnLogWriter
 from deltalakedb.log.actions import Metadata, Protocol
 from deltalakedb.log.commit import Commit
-from deltalakedb.log.commit_info import Mark, Participant, render_commit_info
-from deltalakedb.log.features import check_writable, is_enabled
+from deltalakedb.log.features import check_writable
 from deltalakedb.log.fence import fence, unfence
 from deltalakedb.log.render import render_commit
 from deltalakedb.mirror.external import fenced_by_another, newest_mark
 from deltalakedb.mirror.follow import PromotedError, catch_up, follow, open_loader
+from deltalakedb.mirror.own_commits import own_commit_info
 from deltalakedb.steps import reached
 from deltalakedb.store import registry
 from deltalakedb.store.action_values import to_metadata, to_protocol
 from deltalakedb.store.connection import Connection, Store
 from deltalakedb.store.loader import Progress
-from deltalakedb.store.ratify import ENGINE_INFO
 from deltalakedb.store.registry import TableRow
 
 OPERATION = "PROMOTE"
 ATTEMPTS = 100
 """Times the fence is offered to the files before giving up on a writer that is always faster."""
-
-IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +138,7 @@ def _put_fence(
             return
         check_writable(tip.protocol, table.full_name)
         timestamp_ms = max(at_ms, tip.timestamp_ms + 1)
-        data = _fence_commit(table, tip, timestamp_ms, _mark(table, tip, catalog_id, at_ms, actor))
+        data = _fence_commit(table, tip, catalog_id, at_ms, timestamp_ms, actor)
         if writer.put_commit(tip.version + 1, data, modified_ms=timestamp_ms) == "written":
             return
         # Somebody was faster. What he wrote is read here and taken into SQL later: the next put must come soon.
@@ -165,30 +162,20 @@ def _check_own(table: TableRow, reader: FileTxnLogReader, catalog_id: str) -> No
         raise NotWritableError(fenced_by_another(table.full_name, table.location, mark))
 
 
-def _mark(table: TableRow, tip: _Tip, catalog_id: str, at_ms: int, actor: str | None) -> Mark:
-    return Mark(
+def _fence_commit(
+    table: TableRow, tip: _Tip, catalog_id: str, at_ms: int, timestamp_ms: int, actor: str | None
+) -> bytes:
+    info = own_commit_info(
+        table,
         catalog_id=catalog_id,
-        table_id=table.table_id,
-        table_uuid=table.table_uuid,
-        table=table.full_name,
         txn_id=str(uuid.uuid4()),
         committed_at_ms=at_ms,
-        participants=(Participant(table.table_id, table.table_uuid, tip.version + 1),),
-        actor=actor,
-    )
-
-
-def _fence_commit(table: TableRow, tip: _Tip, timestamp_ms: int, mark: Mark) -> bytes:
-    info = render_commit_info(
-        mark,
         timestamp_ms=timestamp_ms,
+        version=tip.version + 1,
         operation=OPERATION,
-        operation_parameters={"table": table.full_name, "catalogId": mark.catalog_id},
-        operation_metrics={},
-        read_version=tip.version,
-        is_blind_append=False,
-        engine_info=ENGINE_INFO,
-        in_commit_timestamps=is_enabled(tip.metadata.configuration, IN_COMMIT_TIMESTAMPS),
+        parameters={"table": table.full_name, "catalogId": catalog_id},
+        metadata=tip.metadata,
+        actor=actor,
     )
     return render_commit((info, tip.protocol), fenced=True)
 

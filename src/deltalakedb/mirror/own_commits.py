@@ -1,0 +1,53 @@
+"""The commitInfo of commits that a table's life needs and no user proposed: fence, and compensation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from deltalakedb.log.actions import CommitInfo, Metadata
+from deltalakedb.log.commit_info import Mark, Participant, render_commit_info
+from deltalakedb.log.features import is_enabled
+from deltalakedb.store.ratify import ENGINE_INFO
+from deltalakedb.store.registry import TableRow
+
+IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
+
+
+def own_commit_info(
+    table: TableRow,
+    *,
+    catalog_id: str,
+    txn_id: str,
+    committed_at_ms: int,
+    timestamp_ms: int,
+    version: int,
+    operation: str,
+    parameters: Mapping[str, Any],
+    metadata: Metadata,
+    actor: str | None,
+    message: str | None = None,
+) -> CommitInfo:
+    """A commit of this table alone, marked as ours; `metadata` is what holds before it."""
+    mark = Mark(
+        catalog_id=catalog_id,
+        table_id=table.table_id,
+        table_uuid=table.table_uuid,
+        table=table.full_name,
+        txn_id=txn_id,
+        committed_at_ms=committed_at_ms,
+        participants=(Participant(table.table_id, table.table_uuid, version),),
+        actor=actor,
+        message=message,
+    )
+    return render_commit_info(
+        mark,
+        timestamp_ms=timestamp_ms,
+        operation=operation,
+        operation_parameters=parameters,
+        operation_metrics={},
+        read_version=version - 1,
+        is_blind_append=False,
+        engine_info=ENGINE_INFO,
+        in_commit_timestamps=is_enabled(metadata.configuration, IN_COMMIT_TIMESTAMPS),
+    )

@@ -1,0 +1,169 @@
+"""Our commits under other versions: what in them depended on their place is made anew, the rest stays, ids and all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from deltalakedb.log.actions import Action, AddFile, CommitInfo, DomainMetadata, Metadata, Protocol, RemoveFile
+from deltalakedb.log.codec import to_json
+from deltalakedb.log.commit import Commit
+from deltalakedb.log.commit_info import MARK
+from deltalakedb.log.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit
+from deltalakedb.log.render import render_commit
+from deltalakedb.log.row_tracking import DOMAIN
+from deltalakedb.log.stats import count_or_none, load_stats
+from deltalakedb.store.connection import Store
+from deltalakedb.store.reader import SqlTxnLogReader
+from deltalakedb.store.registry import TableRow
+
+ENABLEMENT_VERSION = "delta.inCommitTimestampEnablementVersion"
+ENABLEMENT_TIMESTAMP = "delta.inCommitTimestampEnablementTimestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCommit:
+    """A commit of ours as SQL held it; `fenced` of its protocol action, if it has one."""
+
+    commit: Commit
+    fenced: bool
+
+    @property
+    def txn_id(self) -> str | None:
+        info = self.commit.commit_info
+        return None if info is None else info.txn_id
+
+
+@dataclass(frozen=True, slots=True)
+class Recommitted:
+    """A commit that kept its transaction and got another version."""
+
+    old_version: int
+    new_version: int
+    txn_id: str | None
+
+
+def read_own(store: Store, table: TableRow, first: int) -> tuple[OwnCommit, ...]:
+    """Every commit SQL has from a version on."""
+    reader = SqlTxnLogReader(store, table)
+    latest = reader.latest_version()
+    if latest < first:
+        return ()
+    with store.read(single=True) as conn:
+        rows = conn.all("select_protocol_actions", table_id=table.table_id, first_version=first, last_version=latest)
+    fenced = {row["version"]: bool(row["fenced"]) for row in rows}
+    return tuple(OwnCommit(one, fenced.get(one.version, True)) for one in reader.commits(first, latest))
+
+
+def as_proposed(own: OwnCommit) -> ProposedCommit:
+    """What the conflict check needs. A commit does not say what it read: only a blind append has read nothing for sure,
+    and what changes no row has read none that mattered."""
+    actions = tuple(
+        action
+        for action in own.commit.actions
+        if not isinstance(action, CommitInfo) and not (isinstance(action, DomainMetadata) and action.domain == DOMAIN)
+    )
+    info = own.commit.commit_info
+    value = info.value if info is not None else {}
+    changes_rows = any(isinstance(action, AddFile | RemoveFile) and action.data_change for action in actions)
+    read = NOTHING_READ if value.get("isBlindAppend") is True or not changes_rows else WHOLE_TABLE
+    return ProposedCommit(actions, operation=str(value.get("operation") or "WRITE"), read=read)
+
+
+@dataclass(slots=True)
+class Rebaser:
+    """Gives a table's commits their new versions, one after the other.
+
+    `row_id_mark` is the newest row id where they were made, `mark_now` that where they go: ids handed out above the
+    first may be another's now, so files get new ones; a file met again keeps the one it was given here.
+    """
+
+    table_id: int
+    versions: Mapping[int, int]
+    row_id_mark: int
+    mark_now: int
+    last_ms: int
+    _times: dict[int, int] = field(default_factory=dict)
+    _row_ids: dict[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, table_id: int, commits: Sequence[OwnCommit], first_version: int, *, marks: tuple[int, int], last_ms: int
+    ) -> Rebaser:
+        versions = {own.commit.version: first_version + place for place, own in enumerate(commits)}
+        return cls(table_id, versions, *marks, last_ms)
+
+    def rebase(self, own: OwnCommit) -> Commit:
+        old = own.commit
+        version, self.last_ms = self.versions[old.version], max(old.timestamp_ms, self.last_ms + 1)
+        self._times[old.version] = self.last_ms
+        mark = self.mark_now
+        actions = tuple(self._placed(action, version) for action in old.actions)
+        if self.mark_now != mark and not any(_is_row_id_mark(action) for action in actions):
+            actions = (*actions, self._mark_domain())
+        shows_fence = own.fenced and any(isinstance(action, Protocol) for action in actions)
+        size = None if shows_fence or old.size_bytes is None else len(render_commit(actions, fenced=own.fenced))
+        return Commit(version, self.last_ms, actions, size)
+
+    def _placed(self, action: Action, version: int) -> Action:
+        match action:
+            case CommitInfo():
+                return CommitInfo(to_json(self._info(action.value, version)))
+            case AddFile() if action.base_row_id is not None:
+                return self._with_row_ids(action)
+            case RemoveFile() if action.base_row_id is not None:
+                known = self._row_ids.get(action.base_row_id, action.base_row_id)
+                return replace(action, base_row_id=known, default_row_commit_version=self._version_of(action))
+            case Metadata():
+                return self._with_enablement(action)
+            case DomainMetadata() if action.domain == DOMAIN:
+                return self._mark_domain()
+        return action
+
+    def _info(self, value: dict[str, Any], version: int) -> dict[str, Any]:
+        changed = {**value, "timestamp": self.last_ms}
+        if "inCommitTimestamp" in value:
+            changed["inCommitTimestamp"] = self.last_ms
+        if "readVersion" in value:
+            changed["readVersion"] = version - 1
+        mark = value.get(MARK)
+        if isinstance(mark, dict) and isinstance(mark.get("participants"), list):
+            told = [self._participant(one) for one in mark["participants"]]
+            changed[MARK] = {**mark, "participants": told}
+        return changed
+
+    def _participant(self, one: Any) -> Any:
+        if isinstance(one, dict) and one.get("tableId") == self.table_id and one.get("version") in self.versions:
+            return {**one, "version": self.versions[one["version"]]}
+        return one
+
+    def _with_row_ids(self, add: AddFile) -> AddFile:
+        row_id = add.base_row_id
+        assert row_id is not None, "asked for before"
+        if row_id > self.row_id_mark and row_id not in self._row_ids:
+            self._row_ids[row_id] = self.mark_now + 1
+            stats = load_stats(add.stats) if add.stats else None
+            self.mark_now += count_or_none((stats or {}).get("numRecords")) or 0
+        known = self._row_ids.get(row_id, row_id)
+        return replace(add, base_row_id=known, default_row_commit_version=self._version_of(add))
+
+    def _version_of(self, file: AddFile | RemoveFile) -> int | None:
+        told = file.default_row_commit_version
+        return told if told is None else self.versions.get(told, told)
+
+    def _mark_domain(self) -> DomainMetadata:
+        return DomainMetadata(DOMAIN, to_json({"rowIdHighWaterMark": self.mark_now}), removed=False)
+
+    def _with_enablement(self, metadata: Metadata) -> Metadata:
+        """In-commit timestamps that one of these commits turned on hold from its new version on."""
+        told = metadata.configuration.get(ENABLEMENT_VERSION)
+        if told is None or not told.isdecimal() or int(told) not in self._times:
+            return metadata
+        old = int(told)
+        moved = {ENABLEMENT_VERSION: str(self.versions[old]), ENABLEMENT_TIMESTAMP: str(self._times[old])}
+        return replace(metadata, configuration={**metadata.configuration, **moved})
+
+
+def _is_row_id_mark(action: Action) -> bool:
+    return isinstance(action, DomainMetadata) and action.domain == DOMAIN
