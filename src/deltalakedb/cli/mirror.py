@@ -1,0 +1,159 @@
+"""`dl mirror`: how far `_delta_log` is behind SQL, and bringing it level, once or as a daemon."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from deltalakedb.cli import output
+from deltalakedb.cli.options import CatalogOption, StorageOption, command, open_catalog, storage_options
+from deltalakedb.cli.signals import ended_by_signal
+
+if TYPE_CHECKING:
+    from deltalakedb.catalog import Catalog
+    from deltalakedb.mirror.engine import MirrorResult
+
+WorkersOption = Annotated[
+    int, typer.Option("--workers", metavar="N", min=1, max=64, help="Tables that are worked on at the same time.")
+]
+TablesArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="TABLE", help="The tables; all managed ones without one.")
+]
+
+group = typer.Typer(help="The mirror: `_delta_log` as a copy of what SQL decided.", no_args_is_help=True)
+
+
+def add_to(app: typer.Typer) -> None:
+    command(group, "status", status)
+    command(group, "once", once)
+    command(group, "run", run)
+    app.add_typer(group, name="mirror")
+
+
+def status(tables: TablesArgument = None, catalog: CatalogOption = None) -> None:
+    """Show how far each table's files are behind SQL, what failed, and when it is tried again."""
+    with open_catalog(catalog) as cat:
+        wanted = _table_ids(cat, tables)
+        with cat.store.read() as conn:
+            now_ms = conn.now_ms()
+            rows = [_status_row(row, now_ms) for row in conn.all("select_mirror_lag") if row["mode"] != "follower"]
+    shown = [row for row in rows if wanted is None or row["table_id"] in wanted]
+    columns = ("table", "state", "version", "mirrored", "behind", "lag", "checkpoint", "attempts", "next try", "error")
+    cells = [
+        (
+            row["table"],
+            row["state"],
+            row["version"],
+            row["mirrored_version"],
+            row["versions_behind"],
+            f"{row['lag_seconds']:g} s",
+            row["checkpoint_version"],
+            row["attempts"],
+            output.iso_ms(row["next_try_ms"]),
+            row["error"],
+        )
+        for row in shown
+    ]
+    output.emit(shown, lambda: output.table(columns, cells, right=("version", "mirrored", "behind", "lag")))
+
+
+def once(
+    tables: TablesArgument = None,
+    workers: WorkersOption = 4,
+    storage_option: StorageOption = None,
+    catalog: CatalogOption = None,
+) -> None:
+    """Write what is missing in the files: commits, then checkpoints and clean-up that are due; exit 1 if any failed."""
+    from deltalakedb.mirror.reconciler import Reconciler
+    from deltalakedb.storage_options import options_of
+
+    options = storage_options(storage_option)
+    with open_catalog(catalog) as cat:
+        wanted = _table_ids(cat, tables)
+        with Reconciler(
+            cat.store,
+            config=cat.config,
+            options_of=lambda row: options_of(row, options),
+            workers=workers,
+        ) as reconciler:
+            results = [_result_row(result) for result in reconciler.once(wanted)]
+    columns = ("table", "from_version", "to_version", "written", "error")
+    output.emit(results, lambda: output.table(columns, [tuple(row.values()) for row in results]))
+    if any(row["error"] for row in results):
+        raise typer.Exit(1)
+
+
+def run(
+    interval: Annotated[
+        float, typer.Option("--interval", metavar="SECONDS", min=0.01, help="How long to wait between two looks.")
+    ] = 0.5,
+    workers: WorkersOption = 4,
+    storage_option: StorageOption = None,
+    catalog: CatalogOption = None,
+) -> None:
+    """Keep the files level with SQL until SIGINT or SIGTERM; the file at hand is finished first."""
+    from deltalakedb.mirror.reconciler import Reconciler
+    from deltalakedb.storage_options import options_of
+
+    options = storage_options(storage_option)
+    with open_catalog(catalog) as cat, ended_by_signal() as ended:
+        reconciler = Reconciler(
+            cat.store,
+            config=cat.config,
+            options_of=lambda row: options_of(row, options),
+            workers=workers,
+            stop=ended,
+        )
+        output.say(f"mirroring {cat.uri}; SIGINT or SIGTERM ends it")
+        with reconciler:
+            reconciler.run(interval, _report, output.fail)
+    output.say("stopped")
+
+
+def _report(result: MirrorResult) -> None:
+    row = _result_row(result)
+    if output.settings.json:
+        output.emit_json(row, indent=None)
+    elif result.error is not None:
+        output.warn(f"{row['table']}: {result.error}")
+    else:
+        print(f"{row['table']}: version {row['from_version']} -> {row['to_version']}", flush=True)
+
+
+def _table_ids(cat: Catalog, tables: list[str] | None) -> set[int] | None:
+    from deltalakedb.names import parse_table_name
+    from deltalakedb.registered import require_table
+
+    if not tables:
+        return None
+    with cat.store.read() as conn:
+        return {require_table(conn, parse_table_name(name)).table_id for name in tables}
+
+
+def _status_row(row: dict[str, Any], now_ms: int) -> dict[str, Any]:
+    oldest = row["oldest_unmirrored_ms"]
+    return {
+        "table": f"{row['namespace']}.{row['name']}",
+        "table_id": row["table_id"],
+        "mode": row["mode"],
+        "state": row["state"],
+        "version": row["current_version"],
+        "mirrored_version": row["mirrored_version"],
+        "versions_behind": row["versions_behind"],
+        "lag_seconds": 0.0 if oldest is None else max(0, now_ms - oldest) / 1000,
+        "checkpoint_version": row["checkpoint_version"],
+        "attempts": row["attempts"] or 0,
+        "next_try_ms": row["next_try_ms"],
+        "error": row["error"],
+    }
+
+
+def _result_row(result: MirrorResult) -> dict[str, Any]:
+    return {
+        "table": result.table.full_name,
+        "from_version": result.from_version,
+        "to_version": result.to_version,
+        "written": result.num_written,
+        "error": result.error,
+    }
