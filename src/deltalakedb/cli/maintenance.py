@@ -2,19 +2,98 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from deltalakedb.cli import output
-from deltalakedb.cli.options import CatalogOption, DryRunOption, command, open_catalog
+from deltalakedb.cli.options import (
+    CatalogOption,
+    DryRunOption,
+    StorageOption,
+    command,
+    open_catalog,
+    storage_options,
+)
+from deltalakedb.exceptions import DeltaError
 
 if TYPE_CHECKING:
+    from deltalakedb.catalog import Catalog
     from deltalakedb.store.gc import CollectedTable, GcReport
 
 
 def add_to(app: typer.Typer) -> None:
+    command(app, "validate", validate)
     command(app, "gc", gc)
+
+
+def validate(
+    tables: Annotated[list[str] | None, typer.Argument(metavar="TABLE", help="The tables to compare.")] = None,
+    all_tables: Annotated[
+        bool, typer.Option("--all", envvar="DL_VALIDATE_ALL", help="Every table of the catalog.")
+    ] = False,
+    storage_option: StorageOption = None,
+    catalog: CatalogOption = None,
+) -> None:
+    """Compare SQL with the files, version by version; exit 1 and say what to do if they differ."""
+    if bool(tables) == all_tables:
+        raise typer.BadParameter("give the tables, or --all", param_hint="TABLE")
+    options = storage_options(storage_option)
+    with open_catalog(catalog) as cat:
+        reports = [_validate_one(cat, name, options) for name in tables or cat.tables()]
+    output.emit(reports, lambda: _show_validation(reports))
+    if any(report["drift"] or report["error"] for report in reports):
+        raise typer.Exit(1)
+
+
+def _validate_one(cat: Catalog, name: str, options: dict[str, str] | None) -> dict[str, Any]:
+    try:
+        with output.progress(f"validating {name}", "versions") as advance:
+            report = cat.validate(name, storage_options=options, progress=advance)
+    except DeltaError as error:
+        output.fail(error)
+        return {"table": name, "drift": None, "drifts": [], "error": " ".join(str(error).split())}
+    drifts = [asdict(drift) for drift in report.drifts]
+    return {
+        "table": report.table.full_name,
+        "mode": report.table.mode,
+        "state": report.table.state,
+        "sql_version": report.sql_version,
+        "files_version": report.files_version,
+        "lag": report.lag,
+        "commits_compared": report.num_commits_compared,
+        "states_compared": report.num_states_compared,
+        "checkpoints_compared": report.num_checkpoints_compared,
+        "checksums_compared": report.num_checksums_compared,
+        "drift": drifts[0] if drifts else None,
+        "drifts": drifts,
+        "error": None,
+    }
+
+
+def _show_validation(reports: list[dict[str, Any]]) -> None:
+    """One line a table; then, for each that has drifted, where, both sides, and what to do."""
+    compared = ("commits", "states", "checkpoints", "checksums")
+    columns = ("table", "result", "sql", "files", "lag", *compared)
+    rows = []
+    for report in reports:
+        counts = [report.get(f"{name}_compared") for name in compared]
+        values = (report.get("sql_version"), report.get("files_version"), report.get("lag"))
+        rows.append((report["table"], _result(report), *values, *counts))
+    output.table(columns, rows, right=columns[2:])
+    for report in reports:
+        for drift in report["drifts"]:
+            print(f"{report['table']}: DRIFT at version {drift['version']}: {drift['difference']}")
+            print(f"  what to do: {drift['remedy']}")
+
+
+def _result(report: dict[str, Any]) -> str:
+    if report["error"]:
+        return "failed"
+    if report["drift"]:
+        return f"DRIFT at version {report['drift']['version']}"
+    return f"agree up to version {min(report['sql_version'], report['files_version'])}"
 
 
 def gc(

@@ -1,4 +1,4 @@
-"""`dl attach`, `dl import`, `dl follow`, `dl validate`: logs written by others, into SQL."""
+"""`dl attach`, `dl import`, `dl follow`: logs written by others, into SQL."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from deltalakedb.exceptions import DeltaError
 if TYPE_CHECKING:
     from deltalakedb.catalog import Catalog
     from deltalakedb.mirror.follow import FollowResult
-    from deltalakedb.mirror.validate import ValidationReport
 
 
 class History(StrEnum):
@@ -48,7 +47,6 @@ def add_to(app: typer.Typer) -> None:
     command(app, "attach", attach)
     command(app, "import", import_)
     command(app, "follow", follow)
-    command(app, "validate", validate)
 
 
 def attach(
@@ -97,25 +95,6 @@ def follow(
             _follow_on(cat, tables, options, interval)
         elif not _follow_once(cat, tables, options):
             raise typer.Exit(1)
-
-
-def validate(
-    tables: Annotated[list[str] | None, typer.Argument(metavar="TABLE", help="The tables to compare.")] = None,
-    all_tables: Annotated[
-        bool, typer.Option("--all", envvar="DL_VALIDATE_ALL", help="Every table of the catalog.")
-    ] = False,
-    storage_option: StorageOption = None,
-    catalog: CatalogOption = None,
-) -> None:
-    """Compare SQL with the files, version by version; exit 1 and print the first difference if there is one."""
-    if bool(tables) == all_tables:
-        raise typer.BadParameter("give the tables, or --all", param_hint="TABLE")
-    options = storage_options(storage_option)
-    with open_catalog(catalog) as cat:
-        reports = [_validate_one(cat, name, options) for name in tables or cat.tables()]
-    output.emit(reports, lambda: None)
-    if any(report["drift"] or report["error"] for report in reports):
-        raise typer.Exit(1)
 
 
 # -- attach and import
@@ -260,37 +239,3 @@ def _follow_row(result: FollowResult) -> dict[str, Any]:
 
 def _gap_text(row: dict[str, Any]) -> str:
     return f" (versions {row['gap'][0]} to {row['gap'][1]} were cleaned up before they were read)" if row["gap"] else ""
-
-
-# -- validate
-
-
-def _validate_one(cat: Catalog, name: str, options: dict[str, str] | None) -> dict[str, Any]:
-    try:
-        with output.progress(f"validating {name}", "versions") as advance:
-            report = cat.validate(name, storage_options=options, progress=advance)
-    except DeltaError as error:
-        output.fail(error)
-        return {"table": name, "drift": None, "error": " ".join(str(error).split())}
-    if not output.settings.json:
-        print(_report_text(report))
-    drift = report.drift
-    return {
-        "table": report.table.full_name,
-        "sql_version": report.sql_version,
-        "files_version": report.files_version,
-        "commits_compared": report.num_commits_compared,
-        "states_compared": report.num_states_compared,
-        "lag": report.lag,
-        "drift": {"version": drift.version, "difference": drift.difference} if drift else None,
-        "error": None,
-    }
-
-
-def _report_text(report: ValidationReport) -> str:
-    name = report.table.full_name
-    if report.drift is not None:
-        return f"{name}: DRIFT at version {report.drift.version}: {report.drift.difference}"
-    lag = f"; {report.lag} versions behind the files (`dl follow {name}`)" if report.lag else ""
-    compared = f"{report.num_commits_compared} commits and {report.num_states_compared} states compared"
-    return f"{name}: SQL and files agree up to version {report.sql_version}, {compared}{lag}"

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any, TypeAlias
 
@@ -19,29 +19,53 @@ Kept: TypeAlias = AppTransaction | DomainMetadata | Metadata | Protocol
 FileState: TypeAlias = tuple[str, int, str | None, str | None, str]
 
 
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that SQL and the files say differently of a version."""
+
+    place: str
+    in_sql: str
+    in_files: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: SQL has {self.in_sql}, the files have {self.in_files}"
+
+
 def first_difference(ours: Commit, theirs: Commit) -> str | None:
     """The first action in which two readings of one commit differ, as a sentence; None when they say the same."""
+    found = compare_commits(ours, theirs)
+    return None if found is None else str(found)
+
+
+def compare_commits(ours: Commit, theirs: Commit) -> Difference | None:
+    """The first action in which two readings of one commit differ; None when they say the same."""
     for number, (left, right) in enumerate(zip_longest(ours.actions, theirs.actions), start=1):
         if left == right:
             continue
         mine, other = (None if action is None else render_action(action) for action in (left, right))
         if mine is None or other is None or json.loads(mine) != json.loads(other):
-            return f"action {number}: SQL has {_shortened(mine)}, the files have {_shortened(other)}"
+            return Difference(f"action {number}", _shortened(mine), _shortened(other))
     return None
 
 
-def first_state_difference(ours: LogSnapshot, theirs: LogSnapshot) -> str | None:
-    """The first part of two snapshots that differs."""
+def compare_states(ours: LogSnapshot, theirs: LogSnapshot, *, protocol: Protocol) -> Difference | None:
+    """The first part of two snapshots that differs; `protocol` is the one SQL expects the files to show."""
     parts = {
-        "protocol": (_known(ours.protocol), _known(theirs.protocol)),
+        "protocol": (_known(protocol), _known(theirs.protocol)),
         "metaData": (_known(ours.metadata), _known(theirs.metadata)),
         "app transactions": (_all_known(ours.app_transactions()), _all_known(theirs.app_transactions())),
         "domain metadata": (_all_known(ours.domain_metadata()), _all_known(theirs.domain_metadata())),
     }
     for name, (left, right) in parts.items():
         if left != right:
-            return f"{name}: SQL has {_shortened(_text(left))}, the files have {_shortened(_text(right))}"
-    return _file_difference(ours, theirs)
+            return Difference(name, _shortened(_text(left)), _shortened(_text(right)))
+    return _compare_files(ours, theirs)
+
+
+def compare_action(place: str, ours: Metadata | Protocol, theirs: Metadata | Protocol) -> Difference | None:
+    """Two metadata or protocol actions, by what a checkpoint keeps of them."""
+    left, right = _known(ours), _known(theirs)
+    return None if left == right else Difference(place, _shortened(_text(left)), _shortened(_text(right)))
 
 
 def _known(action: Kept) -> Any:
@@ -63,16 +87,18 @@ def _text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _file_difference(ours: LogSnapshot, theirs: LogSnapshot) -> str | None:
+def _compare_files(ours: LogSnapshot, theirs: LogSnapshot) -> Difference | None:
     mine, other = _file_keys(ours.files()), _file_keys(theirs.files())
     if mine == other:
         return None
-    only_mine, only_other = sorted(mine - other), sorted(other - mine)
-    key, where, lacking = (only_mine[0], "SQL", "the files") if only_mine else (only_other[0], "the files", "SQL")
-    return (
-        f"active files: {len(only_mine)} only in SQL, {len(only_other)} only in the files; "
-        f"the first is {_shortened(key[0])} (size {key[1]}), live in {where} and not, or otherwise, in {lacking}"
-    )
+    return Difference("active files", _only_here(mine - other), _only_here(other - mine))
+
+
+def _only_here(keys: set[FileState]) -> str:
+    if not keys:
+        return "nothing that the other lacks"
+    path, size, *_ = min(keys)
+    return f"{len(keys)} that the other lacks or has otherwise, the first {_shortened(path)} (size {size})"
 
 
 def _file_keys(files: pa.RecordBatchReader) -> set[FileState]:

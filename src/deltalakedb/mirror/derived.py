@@ -1,0 +1,121 @@
+"""Compares what is derived from commits: counters of the head in SQL; checkpoints, pointer, checksums in files."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from deltalakedb.exceptions import DeltaProtocolError
+from deltalakedb.files.checkpoint import read_checkpoint
+from deltalakedb.files.last_checkpoint import CHECKSUM, json_checksum
+from deltalakedb.files.listing import LAST_CHECKPOINT, LOG_FOLDER, CheckpointEntry, LogListing, Segment
+from deltalakedb.files.reader import FileTxnLogReader
+from deltalakedb.files.snapshot import FileSnapshot
+from deltalakedb.files.tail import Tail
+from deltalakedb.log.actions import Metadata, Protocol
+from deltalakedb.log.commit import parse_action
+from deltalakedb.log.fence import fence
+from deltalakedb.mirror.checksums import Totals, totals_at
+from deltalakedb.mirror.compare import Difference, compare_action, compare_states
+from deltalakedb.store import registry
+from deltalakedb.store.connection import Connection, Store
+from deltalakedb.store.reader import SqlTxnLogReader
+from deltalakedb.store.registry import Head
+from deltalakedb.store.snapshot import SqlSnapshot
+
+_CHECKSUM_NAME = re.compile(r"([0-9]{20})\.crc")
+_COUNTERS = ("num_files", "size_bytes", "num_records", "files_without_records")
+
+
+def shown_protocol(snapshot: SqlSnapshot) -> Protocol:
+    """The protocol as the files must show it."""
+    return fence(snapshot.protocol) if snapshot.fenced else snapshot.protocol
+
+
+def compare_counters(conn: Connection, head: Head) -> Difference | None:
+    """What the head remembers, against a recount of the live files in the same snapshot of the database."""
+    row = conn.one("count_live_files", table_id=head.table_id) or {}
+    for name in _COUNTERS:
+        kept, counted = getattr(head, name), int(row.get(name) or 0)
+        if kept != counted:
+            return Difference(name, str(kept), str(counted))
+    return None
+
+
+def compare_checkpoint(ours: SqlTxnLogReader, theirs: FileTxnLogReader, entry: CheckpointEntry) -> Difference | None:
+    """A checkpoint by itself, without the commits around it, against the state of its version."""
+    try:
+        content = read_checkpoint(theirs.storage, entry, table=theirs.table)
+        alone = FileSnapshot.of(theirs.storage, theirs.table, Segment(entry.version, entry, ()), content, Tail(), set())
+        snapshot = ours.snapshot(entry.version)
+        return compare_states(snapshot, alone, protocol=shown_protocol(snapshot))
+    except DeltaProtocolError as error:
+        return Difference(entry.names[0], "a readable state", f"a checkpoint that cannot be read: {error}")
+
+
+def compare_pointer(theirs: FileTxnLogReader, listing: LogListing) -> tuple[int, Difference] | None:
+    """Whether `_last_checkpoint` is what it says it is, and names a checkpoint that is there."""
+    text = _read(theirs, LAST_CHECKPOINT)
+    if text is None:
+        return None
+    newest = listing.checkpoints[0].version if listing.checkpoints else -1
+    try:
+        value = json.loads(text)
+        version, written = int(value["version"]), value.get(CHECKSUM)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return max(newest, 0), Difference(LAST_CHECKPOINT, "JSON with a version", "something else")
+    if written is not None and written != json_checksum(value):
+        return version, Difference(LAST_CHECKPOINT, f"the checksum {json_checksum(value)}", str(written))
+    if all(entry.version != version for entry in listing.checkpoints):
+        there = f"{newest} as the newest checkpoint" if newest >= 0 else "no checkpoint at all"
+        return version, Difference(f"{LAST_CHECKPOINT} names the checkpoint of version {version}", "that one", there)
+    return None
+
+
+def checksum_versions(theirs: FileTxnLogReader) -> list[int]:
+    """The versions that have a checksum, newest first."""
+    found = map(_CHECKSUM_NAME.fullmatch, theirs.storage.names(LOG_FOLDER))
+    return sorted((int(match[1]) for match in found if match), reverse=True)
+
+
+def compare_checksums(
+    store: Store, ours: SqlTxnLogReader, theirs: FileTxnLogReader, versions: list[int]
+) -> Iterator[tuple[int, Difference | None]]:
+    """Each checksum against what SQL counts for its version, oldest first."""
+    with store.read() as conn:
+        head = registry.read_head(conn, ours.table.table_id)
+        totals = totals_at(conn, head, versions) if head else {}
+    for version in sorted(totals):
+        text = _read(theirs, f"{version:020d}.crc")
+        if text is not None:
+            yield version, _compare_checksum(ours.snapshot(version), totals[version], text)
+
+
+def _compare_checksum(snapshot: SqlSnapshot, totals: Totals, text: bytes) -> Difference | None:
+    try:
+        value: Mapping[str, Any] = json.loads(text)
+        metadata, protocol = _action(value, "metadata", "metaData"), _action(value, "protocol", "protocol")
+        counted = {"numFiles": totals.num_files, "tableSizeBytes": totals.size_bytes}
+        for name, expected in counted.items():
+            if value[name] != expected:
+                return Difference(f"checksum, {name}", str(expected), str(value[name]))
+    except (ValueError, KeyError, TypeError, RecursionError, DeltaProtocolError) as error:
+        return Difference("checksum", "a checksum", f"a file that cannot be read as one ({type(error).__name__})")
+    assert isinstance(metadata, Metadata)
+    assert isinstance(protocol, Protocol)
+    return compare_action("checksum, metadata", snapshot.metadata, metadata) or compare_action(
+        "checksum, protocol", shown_protocol(snapshot), protocol
+    )
+
+
+def _action(value: Mapping[str, Any], name: str, kind: str) -> Any:
+    return parse_action(json.dumps({kind: value[name]}), where="a checksum")
+
+
+def _read(theirs: FileTxnLogReader, name: str) -> bytes | None:
+    try:
+        return b"".join(theirs.storage.open(f"{LOG_FOLDER}/{name}").chunks)
+    except FileNotFoundError:
+        return None
