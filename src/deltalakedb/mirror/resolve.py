@@ -39,14 +39,11 @@ from deltalakedb.store import registry
 from deltalakedb.store.connection import LIVE, Connection, Store
 from deltalakedb.store.loader import Loader
 from deltalakedb.store.registry import Head, OpenTable, TableRow
-from deltalakedb.store.rewind import rewind
+from deltalakedb.store.rewind import RESOLUTIONS, rewind
 from deltalakedb.store.winners import read_winners
 
 Decision: TypeAlias = Literal["adopt", "overrule"]
 OPERATION = "RESOLVE"
-RESOLUTIONS = "resolutions"
-"""The property of a table that counts how often its commits got other versions: who read it before must read again."""
-
 ATTEMPTS = 10
 
 

@@ -15,6 +15,9 @@ from deltalakedb.store.bounds_index import BoundsIndex
 from deltalakedb.store.connection import Connection
 from deltalakedb.store.registry import Head, TableRow
 
+RESOLUTIONS = "resolutions"
+"""The property of a table that counts how often its commits got other versions: who read it before must read again."""
+
 _ROWS_OF_COMMITS = (
     "rewind_remove_files",
     "rewind_cdc_files",

@@ -11,7 +11,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from deltalakedb.exceptions import CommitFailedError, OutcomeUnknownError, StoreError, TableLockedError
+from deltalakedb.exceptions import (
+    CommitFailedError,
+    ExternalWriterError,
+    OutcomeUnknownError,
+    StoreError,
+    TableLockedError,
+)
 from deltalakedb.log import conflicts
 from deltalakedb.log.actions import Metadata, Protocol
 from deltalakedb.log.commit import CommitChecker
@@ -24,6 +30,7 @@ from deltalakedb.store.connection import Connection, ConnectionLostError, LostRa
 from deltalakedb.store.proposals import Outcome, Proposal, RatifiedCommit, TableProposal
 from deltalakedb.store.ratify import Ratifier
 from deltalakedb.store.registry import TableRow
+from deltalakedb.store.rewind import RESOLUTIONS
 from deltalakedb.store.winners import read_winners
 
 logger = logging.getLogger(__name__)
@@ -131,6 +138,14 @@ def _check_conflicts(conn: Connection, locked: LockedTable, proposal: TablePropo
             f"a proposal for {proposal.table.full_name} must carry the protocol and metadata it was made from"
         )
     head, since = locked.head, proposal.read_version
+    if proposal.table.properties.get(RESOLUTIONS) != locked.row.properties.get(RESOLUTIONS):
+        raise ExternalWriterError(
+            f"table {proposal.table.full_name}: its versions changed since this transaction began, because a commit of "
+            "another writer was taken in (`dl mirror resolve`). Nothing was committed. Open the table again and repeat "
+            "the statement.",
+            table=proposal.table.full_name,
+            version=since,
+        )
     if head.current_version == since:
         return proposal.protocol, proposal.metadata
     needs = conflicts.needs(proposal.commits, proposal.also_read)
