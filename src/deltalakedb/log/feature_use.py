@@ -48,7 +48,7 @@ def features_in_use(schema: StructType, configuration: Mapping[str, str | None])
         feature = _by_property(key, (value or "").strip().lower())
         if feature is not None:
             used.setdefault(feature, f"the property {key}={value}")
-    for path, data_type in _types(schema, ()):
+    for path, data_type in every_type(schema):
         feature = "variantType" if isinstance(data_type, VariantType) else None
         feature = "timestampNtz" if str(data_type) == "timestamp_ntz" else feature
         if feature is not None:
@@ -84,14 +84,15 @@ def every_field(data_type: DataType, above: str = "") -> Iterator[tuple[str, Str
             yield from every_field(data_type.value_type, f"{above}value.")
 
 
-def _types(data_type: DataType, path: tuple[str, ...]) -> Iterator[tuple[str, DataType]]:
+def every_type(data_type: DataType, path: tuple[str, ...] = ()) -> Iterator[tuple[str, DataType]]:
+    """Each type with the dotted path that leads to it; the schema itself comes first, under an empty path."""
     yield ".".join(path), data_type
     match data_type:
         case StructType():
             for item in data_type.fields:
-                yield from _types(item.type, (*path, item.name))
+                yield from every_type(item.type, (*path, item.name))
         case ArrayType():
-            yield from _types(data_type.element_type, (*path, "element"))
+            yield from every_type(data_type.element_type, (*path, "element"))
         case MapType():
-            yield from _types(data_type.key_type, (*path, "key"))
-            yield from _types(data_type.value_type, (*path, "value"))
+            yield from every_type(data_type.key_type, (*path, "key"))
+            yield from every_type(data_type.value_type, (*path, "value"))
