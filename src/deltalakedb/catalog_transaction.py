@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from .committing import commit_drafts
 from .definitions import PropertyValue, SchemaLike, to_schema, to_texts, with_columns, with_properties
 from .drafts import Drafts
-from .exceptions import ConfigError, DeltaError, StoreError, TableExistsError
+from .exceptions import ConfigError, DeltaError, OutcomeUnknownError, StoreError, TableExistsError
 from .intent_locks import IntentLocks
 from .log.actions import Action, AppTransaction, Metadata
 from .log.codec import to_json
@@ -244,7 +244,9 @@ class CatalogTransaction:
             if existing is not None:
                 if mode == "ignore":
                     return
-                raise TableExistsError(f"the table {existing.row.full_name} exists already; drop it, or mode ignore")
+                raise TableExistsError(
+                    f"the table {existing.row.full_name} exists already; drop or rename it, or choose another name"
+                )
             draft, first = self._drafts.new(
                 target,
                 to_schema(schema),
@@ -276,7 +278,9 @@ class CatalogTransaction:
                     f"{draft.row.full_name} is a {draft.row.mode} table: its files belong to others and are not "
                     "deleted; drop it without purge"
                 )
-            if draft.row.mode == "managed" and not purge and not draft.is_new:
+            if purge:
+                self._drafts.refuse_tables_inside(draft)
+            elif draft.row.mode == "managed" and not draft.is_new:
                 draft.check_writable()
                 last = fence_off(draft.snapshot().protocol)
                 draft.propose(replace(last, operation="DROP TABLE", operation_parameters={"name": draft.row.full_name}))
@@ -343,8 +347,10 @@ class CatalogTransaction:
             )
             self.result = {} if outcome is None else outcome.versions
             self._state = "committed"
+            # What was created and dropped again is no part of any version.
+            self._written.remove({draft.row.location for draft in self._drafts.used if draft.is_new and draft.dropped})
             self._written.forget()
-        except StoreError:
+        except (StoreError, OutcomeUnknownError):
             raise
         except DeltaError:
             self._state = "failed"

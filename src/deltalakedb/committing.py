@@ -46,7 +46,9 @@ def commit_drafts(
     for draft in ordered:
         catalog.use_options(draft.row, draft.options)
     catalog.mirror.after_commit(outcome)
-    _purge(draft for draft in ordered if draft.purge)
+    for draft in ordered:
+        if draft.purge:
+            _purge(catalog, draft)
     return outcome
 
 
@@ -102,14 +104,17 @@ def _ratify(catalog: Catalog, proposal: Proposal) -> Outcome:
     return outcome
 
 
-def _purge(drafts: Iterable[TableDraft]) -> None:
-    """The tables are dropped already: what cannot be deleted now is said, and is no failure of the transaction."""
-    for draft in drafts:
-        reached("drop.committed")
-        try:
-            delete_everything(draft.row.location, draft.options)
-        except DeltaError as error:
-            logger.warning(
-                "table %s is dropped, its files are not deleted: %s", draft.row.full_name, redact(str(error))
-            )
-        reached("drop.purged")
+def _purge(catalog: Catalog, draft: TableDraft) -> None:
+    """The table is dropped already: what cannot be deleted now is said, and is no failure of the transaction."""
+    reached("drop.committed")
+    try:
+        if draft.base is not None:
+            # Nothing is left to be mirrored: it would come back, file by file, into a folder that is gone.
+            with catalog.store.write() as conn:
+                conn.run("mark_mirrored", table_id=draft.pinned.table_id, version=draft.base.version)
+            catalog.mirror.flush()
+        delete_everything(draft.row.location, draft.options)
+    except DeltaError as error:
+        name = draft.row.full_name
+        logger.warning("table %s is dropped, but not all of its files are deleted: %s", name, redact(str(error)))
+    reached("drop.purged")

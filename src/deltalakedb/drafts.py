@@ -112,6 +112,17 @@ class Drafts:
         draft = TableDraft(self._catalog.store, row, None, row, options=dict(options) if options else None)
         return draft, first
 
+    def refuse_tables_inside(self, draft: TableDraft) -> None:
+        """Deleting a folder must not take another table with it."""
+        with self._catalog.store.read(single=True) as conn:
+            rows = registry.list_tables(conn)
+        inside = [row.full_name for row in rows if row.location.startswith(draft.row.location.rstrip("/") + "/")]
+        if inside:
+            raise DeltaError(
+                f"{draft.row.full_name} cannot be purged: {', '.join(inside)} lies in its folder "
+                f"{redact(draft.row.location)}; drop it without purge"
+            )
+
     def _location(
         self,
         name: TableName,

@@ -8,9 +8,9 @@ from dataclasses import replace
 from itertools import count
 
 from .exceptions import ConfigError
+from .log.feature_use import COLUMN_MAPPING_MODE, every_field
 from .log.types import ArrayType, DataType, MapType, StructField, StructType
 
-MODE = "delta.columnMapping.mode"
 _MAX_ID = "delta.columnMapping.maxColumnId"
 _ID = "delta.columnMapping.id"
 _PHYSICAL_NAME = "delta.columnMapping.physicalName"
@@ -18,9 +18,9 @@ _PHYSICAL_NAME = "delta.columnMapping.physicalName"
 
 def mapping_mode(configuration: Mapping[str, str | None]) -> str:
     """`none`, `name` or `id`."""
-    mode = (configuration.get(MODE) or "none").lower()
+    mode = (configuration.get(COLUMN_MAPPING_MODE) or "none").lower()
     if mode not in ("none", "name", "id"):
-        raise ConfigError(f"{MODE} is none, name or id, not {mode!r}")
+        raise ConfigError(f"{COLUMN_MAPPING_MODE} is none, name or id, not {mode!r}")
     return mode
 
 
@@ -31,11 +31,11 @@ def map_columns(
 
     `fresh` columns get names that no other column ever had; those of data files that are there keep theirs.
     """
-    used = [number for item in _fields(schema) if (number := item.id) is not None]
+    used = [number for _, item in every_field(schema) if (number := item.id) is not None]
     highest = max([0, *used, int(configuration.get(_MAX_ID) or 0)])
     ids = count(highest + 1)
     mapped = _map_struct(schema, ids, fresh)
-    assigned = [item.id or 0 for item in _fields(mapped)]
+    assigned = [item.id or 0 for _, item in every_field(mapped)]
     return mapped, {**configuration, _MAX_ID: str(max(highest, *assigned))}
 
 
@@ -63,18 +63,3 @@ def _map_type(kind: DataType, ids: Iterator[int], fresh: bool) -> DataType:
             return replace(kind, key_type=key, value_type=value)
         case _:
             return kind
-
-
-def _fields(kind: DataType) -> Iterator[StructField]:
-    match kind:
-        case StructType():
-            for item in kind.fields:
-                yield item
-                yield from _fields(item.type)
-        case ArrayType():
-            yield from _fields(kind.element_type)
-        case MapType():
-            yield from _fields(kind.key_type)
-            yield from _fields(kind.value_type)
-        case _:
-            return

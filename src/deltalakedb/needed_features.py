@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
 from .exceptions import ConfigError
 from .log.actions import Protocol
+from .log.feature_use import PREVIEWS, features_in_use
 from .log.features import (
     MAX_READER_VERSION,
     MAX_WRITER_VERSION,
@@ -17,27 +18,8 @@ from .log.features import (
     reader_features,
     writer_features,
 )
-from .log.types import ArrayType, DataType, MapType, StructField, StructType, VariantType
+from .log.types import StructType
 
-# A property that is on, and the feature that it is part of.
-_BY_PROPERTY: Final = {
-    "delta.appendOnly": "appendOnly",
-    "delta.enableDeletionVectors": "deletionVectors",
-    "delta.enableChangeDataFeed": "changeDataFeed",
-    "delta.enableInCommitTimestamps": "inCommitTimestamp",
-    "delta.enableRowTracking": "rowTracking",
-    "delta.enableTypeWidening": "typeWidening",
-    "delta.enableIcebergCompatV1": "icebergCompatV1",
-    "delta.enableIcebergCompatV2": "icebergCompatV2",
-    "delta.enableVariantShredding": "variantShredding",
-}
-_BY_COLUMN: Final = {
-    "delta.invariants": "invariants",
-    "delta.generationExpression": "generatedColumns",
-    "delta.identity.start": "identityColumns",
-    "delta.typeChanges": "typeWidening",
-    "CURRENT_DEFAULT": "allowColumnDefaults",
-}
 # A feature that cannot be without another.
 _NEEDS: Final = {
     "rowTracking": ("domainMetadata",),
@@ -52,21 +34,7 @@ _LEGACY_MAPPING_READER: Final = 2
 
 def needed_features(schema: StructType, configuration: Mapping[str, str | None]) -> set[str]:
     """What a table with these columns and properties needs."""
-    found = {name for key, name in _BY_PROPERTY.items() if (configuration.get(key) or "").lower() == "true"}
-    if (configuration.get("delta.columnMapping.mode") or "none").lower() != "none":
-        found.add("columnMapping")
-    if (configuration.get("delta.checkpointPolicy") or "").lower() == "v2":
-        found.add("v2Checkpoint")
-    if any(key.startswith("delta.constraints.") for key in configuration):
-        found.add("checkConstraints")
-    for item in _every_field(schema):
-        found |= {name for key, name in _BY_COLUMN.items() if key in item.metadata}
-    for kind in _every_type(schema):
-        if isinstance(kind, VariantType):
-            found.add("variantType")
-        elif str(kind) == "timestamp_ntz":
-            found.add("timestampNtz")
-    return found
+    return set(features_in_use(schema, configuration))
 
 
 def split_feature_properties(properties: Mapping[str, str]) -> tuple[dict[str, str], set[str]]:
@@ -93,7 +61,9 @@ def with_features(protocol: Protocol, features: Iterable[str]) -> Protocol:
     """The protocol with these features too; the same object when it has them. The reader version rises last."""
     wanted = set(features)
     wanted |= {other for name in wanted for other in _NEEDS.get(name, ())}
-    missing = wanted - writer_features(protocol) | (wanted & READER_FEATURES) - reader_features(protocol)
+    listed_before = writer_features(protocol)
+    wanted -= {name for name, preview in PREVIEWS.items() if preview in listed_before}
+    missing = wanted - listed_before | (wanted & READER_FEATURES) - reader_features(protocol)
     if not missing:
         return protocol
     if protocol.min_writer_version < MAX_WRITER_VERSION:
@@ -114,33 +84,3 @@ def with_features(protocol: Protocol, features: Iterable[str]) -> Protocol:
         return replace(raised, min_reader_version=MAX_READER_VERSION, reader_features=tuple(sorted(for_readers)))
     known = tuple(protocol.reader_features or ())
     return replace(raised, reader_features=(*known, *sorted(for_readers.difference(known))))
-
-
-def _every_field(kind: DataType) -> Iterator[StructField]:
-    match kind:
-        case StructType():
-            for item in kind.fields:
-                yield item
-                yield from _every_field(item.type)
-        case ArrayType():
-            yield from _every_field(kind.element_type)
-        case MapType():
-            yield from _every_field(kind.key_type)
-            yield from _every_field(kind.value_type)
-        case _:
-            return
-
-
-def _every_type(kind: DataType) -> Iterator[DataType]:
-    yield kind
-    match kind:
-        case StructType():
-            for item in kind.fields:
-                yield from _every_type(item.type)
-        case ArrayType():
-            yield from _every_type(kind.element_type)
-        case MapType():
-            yield from _every_type(kind.key_type)
-            yield from _every_type(kind.value_type)
-        case _:
-            return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -30,10 +30,11 @@ class WrittenFiles:
         """They are part of a version now, or may be."""
         self._files.clear()
 
-    def remove(self) -> None:
-        """Delete them, as far as that can be done: no version names them, so what is left only takes room."""
+    def remove(self, locations: Collection[str] | None = None) -> None:
+        """Delete those of some tables, or all, as far as that can be done. What is left only takes room."""
         left = 0
-        for storage, path in self._files:
+        unwanted = [one for one in self._files if locations is None or one[0].location in locations]
+        for storage, path in unwanted:
             try:
                 storage.delete(path)
             except (DeltaError, OSError) as error:
@@ -41,4 +42,4 @@ class WrittenFiles:
                 logger.warning("a file of a transaction that did not commit is left behind: %s", redact(str(error)))
         if left:
             logger.warning("%d files are left behind; vacuum removes them", left)
-        self.forget()
+        self._files = [] if locations is None else [one for one in self._files if one[0].location not in locations]

@@ -86,13 +86,16 @@ def instant(text: str | None, option: str) -> int | None:
 
 
 def storage_options(pairs: list[str] | None) -> dict[str, str] | None:
-    """`KEY=VALUE` texts as a mapping; None when there are none. A value is never repeated in an error."""
-    if not pairs:
-        return None
-    options: dict[str, str] = {}
-    for number, pair in enumerate(pairs, start=1):
+    """`KEY=VALUE` texts as a mapping; None when there are none."""
+    return key_values(pairs, "--storage-option") or None
+
+
+def key_values(pairs: list[str] | None, option: str) -> dict[str, str]:
+    """The `KEY=VALUE` texts of a repeatable option. A value is never repeated in an error: it may be a secret."""
+    found: dict[str, str] = {}
+    for number, pair in enumerate(pairs or (), start=1):
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            raise typer.BadParameter(f"number {number} is not of the form KEY=VALUE", param_hint="--storage-option")
-        options[key] = value
-    return options
+            raise typer.BadParameter(f"number {number} is not of the form KEY=VALUE", param_hint=option)
+        found[key] = value
+    return found

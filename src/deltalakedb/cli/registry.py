@@ -1,26 +1,121 @@
-"""`dl tables`, `dl show`, `dl rename`, `dl drop`: the registry."""
+"""`dl create`, `dl tables`, `dl show`, `dl rename`, `dl drop`: the registry."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from deltalakedb.cli import output
-from deltalakedb.cli.options import CatalogOption, DryRunOption, TableArgument, command, open_catalog
+from deltalakedb.cli.options import (
+    CatalogOption,
+    DryRunOption,
+    StorageOption,
+    TableArgument,
+    command,
+    key_values,
+    open_catalog,
+    storage_options,
+)
+from deltalakedb.exceptions import DeltaError
+from deltalakedb.names import parse_table_name
 
 if TYPE_CHECKING:
+    from deltalakedb.catalog import Catalog
     from deltalakedb.log.types import StructType
     from deltalakedb.table import DeltaTable
 
 
 def add_to(app: typer.Typer) -> None:
+    command(app, "create", create, reads=False)
     command(app, "tables", tables)
     command(app, "show", show)
     command(app, "rename", rename, reads=False)
     command(app, "drop", drop, reads=False)
+
+
+def create(
+    table: TableArgument,
+    schema: Annotated[
+        str,
+        typer.Option(
+            "--schema",
+            metavar="SCHEMA",
+            help="The columns: text such as 'id long not null, day date', or a JSON file with a Delta schema.",
+        ),
+    ],
+    partition_by: Annotated[
+        list[str] | None,
+        typer.Option("--partition-by", metavar="COLUMN", help="A partition column, repeatable, or several by commas."),
+    ] = None,
+    location: Annotated[
+        str | None,
+        typer.Option("--location", metavar="PATH", help="Where its files go; else below the warehouse."),
+    ] = None,
+    warehouse: Annotated[
+        str | None,
+        typer.Option("--warehouse", envvar="DL_WAREHOUSE", metavar="PATH", help="The folder of all tables' folders."),
+    ] = None,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option("--property", metavar="KEY=VALUE", help="A table property, repeatable."),
+    ] = None,
+    description: Annotated[
+        str | None, typer.Option("--description", metavar="TEXT", help="What the table is for.")
+    ] = None,
+    if_missing: Annotated[
+        bool, typer.Option("--if-missing", help="Do nothing when there is a table of this name.")
+    ] = False,
+    storage_option: StorageOption = None,
+    dry_run: DryRunOption = False,
+    catalog: CatalogOption = None,
+) -> None:
+    """Create an empty table that this catalog manages: SQL decides, `_delta_log` mirrors it."""
+    wanted = _schema_of(schema)
+    columns = [part.strip() for one in partition_by or () for part in one.split(",") if part.strip()]
+    options = storage_options(storage_option)
+    with open_catalog(catalog, warehouse=warehouse) as cat:
+        existed = if_missing and _exists(cat, table)
+        with cat.begin(tables=[table]) as tx:
+            tx.create_table(
+                table,
+                wanted,
+                columns,
+                location=location,
+                properties=key_values(properties, "--property"),
+                description=description,
+                storage_options=options,
+                mode="ignore" if if_missing else "error",
+            )
+            made = tx.table(table)
+            if dry_run:
+                tx.rollback()
+    if existed:
+        output.say(f"{made.name} exists already ({made.mode}, version {made.version()}); nothing was done")
+    else:
+        output.say(f"{'would create' if dry_run else 'created'} {made.name} at {made.table_uri}")
+
+
+def _exists(catalog: Catalog, table: str) -> bool:
+    name = parse_table_name(table)
+    return any(parse_table_name(one).key == name.key for one in catalog.tables(name.namespace))
+
+
+def _schema_of(text: str) -> StructType:
+    """The schema that is spelled out, or lies in the file that is named."""
+    from deltalakedb.definitions import to_schema
+
+    path = Path(text)
+    try:
+        is_file = path.suffix.lower() == ".json" or path.is_file()
+        return to_schema(path.read_text(encoding="utf-8") if is_file else text)
+    except OSError as error:
+        raise typer.BadParameter(f"{text} cannot be read: {error.strerror}", param_hint="--schema") from None
+    except (DeltaError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(str(error), param_hint="--schema") from None
 
 
 def tables(
@@ -73,16 +168,25 @@ def rename(
 
 def drop(
     table: TableArgument,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Delete the table's files too. Only of a table that this catalog manages.")
+    ] = False,
     dry_run: DryRunOption = False,
     catalog: CatalogOption = None,
 ) -> None:
-    """Take a table out of the catalog. Its files are not touched."""
+    """Take a table out of the catalog. A managed one is detached first, so that any writer can have its files."""
     with open_catalog(catalog) as cat:
         found = cat.table(table)
-        if not dry_run:
-            cat.drop_table(table)
-    would = "would unregister" if dry_run else "unregistered"
-    output.say(f"{would} {found.name} ({found.mode}, version {found.version()}); the files at {found.table_uri} stay")
+        if dry_run:
+            with cat.begin(tables=[table]) as tx:
+                tx.drop_table(table, purge)
+                tx.rollback()
+        else:
+            cat.drop_table(table, purge)
+    what = "drop" if found.mode == "managed" else "unregister"
+    done = f"would {what}" if dry_run else "dropped" if what == "drop" else "unregistered"
+    files = ("would be deleted" if dry_run else "are deleted") if purge else "stay"
+    output.say(f"{done} {found.name} ({found.mode}, version {found.version()}); the files at {found.table_uri} {files}")
 
 
 def _description(table: DeltaTable) -> dict[str, Any]:
