@@ -11,7 +11,7 @@ from typing import Any
 
 from deltalakedb.config import Config
 from deltalakedb.log.actions import Action, AddFile, Format, Metadata, Protocol, RemoveFile
-from deltalakedb.log.proposal import WHOLE_TABLE, ProposedCommit
+from deltalakedb.log.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit
 from deltalakedb.mirror.engine import MirrorEngine
 from deltalakedb.store import Store
 from deltalakedb.store import registry as reg
@@ -25,9 +25,11 @@ SCHEMA = json.dumps(
 PROTOCOL = Protocol(1, 2)
 
 
-def adds(*paths: str, size: int = 100, num_records: int = 10) -> tuple[AddFile, ...]:
+def adds(*paths: str, size: int = 100, num_records: int | None = 10) -> tuple[AddFile, ...]:
+    """Files, without statistics when `num_records` is None."""
     stats = {"numRecords": num_records, "minValues": {"id": 0}, "maxValues": {"id": 9}, "nullCount": {"id": 0}}
-    return tuple(AddFile(path, {}, size, 1_700_000_000_000, True, stats=json.dumps(stats)) for path in paths)
+    text = None if num_records is None else json.dumps(stats)
+    return tuple(AddFile(path, {}, size, 1_700_000_000_000, True, stats=text) for path in paths)
 
 
 def removes(*paths: str) -> tuple[RemoveFile, ...]:
@@ -41,6 +43,7 @@ class Managed:
     store: Store
     row: TableRow
     metadata: Metadata
+    protocol: Protocol = PROTOCOL
     options: Mapping[str, str] | None = None
 
     @classmethod
@@ -51,22 +54,23 @@ class Managed:
         name: str = "orders",
         *,
         configuration: Mapping[str, str] | None = None,
+        features: Sequence[str] = (),
         options: Mapping[str, str] | None = None,
     ) -> tuple[Managed, Outcome]:
         metadata = Metadata(str(uuid.uuid4()), Format(), SCHEMA, (), dict(configuration or {}), None, None, 5)
         row = TableRow(NEW_TABLE, str(uuid.uuid4()), "sales", name, _uri(location), "managed", "live", {})
-        commit = ProposedCommit((PROTOCOL, metadata), "CREATE TABLE", fenced=True)
+        protocol = Protocol(1, 7, writer_features=tuple(features)) if features else PROTOCOL
+        commit = ProposedCommit((protocol, metadata), "CREATE TABLE", fenced=True)
         outcome = _commit(store, TableProposal(row, -1, (commit,)))
-        return cls(store, outcome.tables[row.full_name], metadata, options), outcome
+        return cls(store, outcome.tables[row.full_name], metadata, protocol, options), outcome
 
-    def commit(self, *statements: Sequence[Action]) -> Outcome:
-        """One transaction, a version for each list of actions."""
-        proposed = tuple(ProposedCommit(tuple(actions), "WRITE") for actions in statements)
-        head = self.head
-        return _commit(
-            self.store,
-            TableProposal(self.row, head.current_version, proposed, protocol=PROTOCOL, metadata=self.metadata),
-        )
+    def commit(self, *statements: Sequence[Action], reads: bool = False) -> Outcome:
+        """One transaction, a version for each list of actions; made of the whole table, or blindly."""
+        read = WHOLE_TABLE if reads else NOTHING_READ
+        proposed = tuple(ProposedCommit(tuple(actions), "WRITE", read=read) for actions in statements)
+        version = self.head.current_version
+        proposal = TableProposal(self.row, version, proposed, protocol=self.protocol, metadata=self.metadata)
+        return _commit(self.store, proposal)
 
     def append(self, number: int = 1, first: int = 0) -> list[Outcome]:
         """So many transactions with a file each."""
@@ -74,11 +78,7 @@ class Managed:
         return [self.commit(adds(f"f-{first}-{start + 1 + n}.parquet")) for n in range(number)]
 
     def delete(self, *paths: str) -> Outcome:
-        commit = ProposedCommit(removes(*paths), "DELETE", read=WHOLE_TABLE)
-        proposal = TableProposal(
-            self.row, self.head.current_version, (commit,), protocol=PROTOCOL, metadata=self.metadata
-        )
-        return _commit(self.store, proposal)
+        return self.commit(removes(*paths), reads=True)
 
     @property
     def head(self) -> Head:

@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from deltalakedb import telemetry
 from deltalakedb.config import Config
 from deltalakedb.exceptions import DeltaError, MirrorError, NotWritableError, StoreError, redact
 from deltalakedb.mirror import bookkeeping, detach
@@ -54,7 +55,7 @@ class Reconciler:
         self._engine = MirrorEngine(store, config=config, options_of=options_of, mode="off", stop=self.stop)
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="deltalakedb-reconciler")
         self._busy: dict[int, Future[None]] = {}
-        self._late: set[str] = set()
+        self._late: dict[str, float] = {}
 
     def __enter__(self) -> Reconciler:
         return self
@@ -137,14 +138,20 @@ class Reconciler:
             return _Pending(conn.now_ms(), bookkeeping.unmirrored_tables(conn))
 
     def _watch(self, pending: _Pending) -> None:
-        """Say how late each table is, and that those are well which were late before."""
-        late: set[str] = set()
+        """Say how late each table is, and that those are well which were late before.
+
+        A reconciler that has just started finds tables late whose turn has not come yet: no reason for an alert.
+        """
+        now = time.monotonic()
+        late: dict[str, float] = {}
         for one in pending.tables:
             name = one.table.full_name
-            late.add(name)
+            late[name] = self._late.get(name, now)
             waited_ms = 0 if one.oldest_unmirrored_ms is None else max(1, pending.now_ms - one.oldest_unmirrored_ms)
-            self._engine.alerts.lag(name, waited_ms / 1000, version=one.mirrored_version + 1, error=one.error)
-        for name in self._late - late:
+            telemetry.mirror_lag(name, waited_ms / 1000)
+            if one.error is not None or now - late[name] >= self._config.mirror_alert_after:
+                self._engine.alerts.lag(name, waited_ms / 1000, version=one.mirrored_version + 1, error=one.error)
+        for name in self._late.keys() - late.keys():
             self._engine.alerts.lag(name, 0.0, version=0)
         self._late = late
 
