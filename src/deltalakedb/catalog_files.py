@@ -17,6 +17,7 @@ from .store import Store, registry
 if TYPE_CHECKING:
     from .mirror.engine import MirrorEngine
     from .mirror.follow import FollowResult
+    from .mirror.repair import Repaired
     from .mirror.validate import ValidationReport
     from .store.gc import GcReport
     from .table import DeltaTable
@@ -144,12 +145,28 @@ class CatalogFiles(ABC):
         storage_options: Mapping[str, str] | None = None,
         progress: Progress | None = None,
     ) -> ValidationReport:
-        """Compare SQL with `_delta_log`, version by version; the report carries the first difference."""
+        """Compare SQL with `_delta_log`, version by version; the report says where they differ and what to do."""
         from .mirror.validate import validate
 
         with self.store.read() as conn:
             row = require_table(conn, parse_table_name(name))
         return validate(self.store, row, storage_options=options_of(row, storage_options), progress=progress)
+
+    def repair(self, name: str, storage_options: Mapping[str, str] | None = None) -> Repaired:
+        """Put back what the files of a managed table have lost since they were mirrored; nothing is overwritten."""
+        from .mirror.repair import repair
+        from .store.gc import DAY_MS
+
+        with self.store.read() as conn:
+            row = require_table(conn, parse_table_name(name))
+        return repair(
+            self.store,
+            row,
+            deleted_file_ms=self.config.retention_deleted_file_days * DAY_MS,
+            storage_options=options_of(row, storage_options),
+            actor=self.actor,
+            origin=self.origin,
+        )
 
     def gc(
         self,

@@ -33,6 +33,9 @@ def validate(
     all_tables: Annotated[
         bool, typer.Option("--all", envvar="DL_VALIDATE_ALL", help="Every table of the catalog.")
     ] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="First put back what the files of managed tables have lost.")
+    ] = False,
     storage_option: StorageOption = None,
     catalog: CatalogOption = None,
 ) -> None:
@@ -41,10 +44,21 @@ def validate(
         raise typer.BadParameter("give the tables, or --all", param_hint="TABLE")
     options = storage_options(storage_option)
     with open_catalog(catalog) as cat:
+        if repair:
+            _repair(cat, tables, options)
         reports = [_validate_one(cat, name, options) for name in tables or cat.tables()]
     output.emit(reports, lambda: _show_validation(reports))
     if any(report["drift"] or report["error"] for report in reports):
         raise typer.Exit(1)
+
+
+def _repair(cat: Catalog, tables: list[str] | None, options: dict[str, str] | None) -> None:
+    for name in tables or [info.full_name for info in cat.table_infos() if info.mode == "managed"]:
+        done = cat.repair(name, storage_options=options)
+        if done.versions:
+            output.say(f"{name}: {len(done.versions)} commits were put back, the first is version {done.versions[0]}")
+        if done.checkpoint is not None:
+            output.say(f"{name}: a checkpoint of version {done.checkpoint} was written")
 
 
 def _validate_one(cat: Catalog, name: str, options: dict[str, str] | None) -> dict[str, Any]:
@@ -74,6 +88,8 @@ def _validate_one(cat: Catalog, name: str, options: dict[str, str] | None) -> di
 
 def _show_validation(reports: list[dict[str, Any]]) -> None:
     """One line a table; then, for each that has drifted, where, both sides, and what to do."""
+    if all(report["error"] for report in reports):
+        return  # said already
     compared = ("commits", "states", "checkpoints", "checksums")
     columns = ("table", "result", "sql", "files", "lag", *compared)
     rows = []

@@ -34,21 +34,21 @@ def duration_ms(text: str) -> int:
     return total // 1_000
 
 
-def log_retention_ms(configuration: Mapping[str, str], default_ms: int) -> int:
+def log_retention_ms(configuration: Mapping[str, str | None], default_ms: int) -> int:
     """How long commits are kept; ValueError when the table's own value cannot be read."""
     return _setting(configuration, LOG_RETENTION, default_ms)
 
 
-def deleted_file_retention_ms(configuration: Mapping[str, str], default_ms: int) -> int:
+def deleted_file_retention_ms(configuration: Mapping[str, str | None], default_ms: int) -> int:
     """How long the tombstone of a removed file is kept; ValueError when the table's own value cannot be read."""
     return _setting(configuration, DELETED_FILE_RETENTION, default_ms)
 
 
-def cleans_up(configuration: Mapping[str, str]) -> bool:
+def cleans_up(configuration: Mapping[str, str | None]) -> bool:
     """Whether the table lets old commits go at all; it does unless it says no."""
-    return configuration.get(LOG_CLEANUP, "true").strip().lower() != "false"
+    return (configuration.get(LOG_CLEANUP) or "true").strip().lower() != "false"
 
 
-def _setting(configuration: Mapping[str, str], key: str, default_ms: int) -> int:
+def _setting(configuration: Mapping[str, str | None], key: str, default_ms: int) -> int:
     text = configuration.get(key)
     return default_ms if text is None else duration_ms(text)

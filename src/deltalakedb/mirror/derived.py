@@ -55,9 +55,13 @@ def compare_checkpoint(ours: SqlTxnLogReader, theirs: FileTxnLogReader, entry: C
         return Difference(entry.names[0], "a readable state", f"a checkpoint that cannot be read: {error}")
 
 
-def compare_pointer(theirs: FileTxnLogReader, listing: LogListing) -> tuple[int, Difference] | None:
+def read_pointer(theirs: FileTxnLogReader) -> bytes | None:
+    """`_last_checkpoint`; read before the log is listed, as it is written after the checkpoint it names."""
+    return _read(theirs, LAST_CHECKPOINT)
+
+
+def compare_pointer(text: bytes | None, listing: LogListing) -> tuple[int, Difference] | None:
     """Whether `_last_checkpoint` is what it says it is, and names a checkpoint that is there."""
-    text = _read(theirs, LAST_CHECKPOINT)
     if text is None:
         return None
     newest = listing.checkpoints[0].version if listing.checkpoints else -1

@@ -21,7 +21,7 @@ def remedy(part: str, version: int, table: TableRow, *, mirrored_version: int) -
     if part in ("commit", "versions", "state"):
         return (
             "SQL is the authority and has the right commits: what was mirrored is missing or was changed afterwards. "
-            f"Move a changed file out of `_delta_log`, then `dl mirror repair {name}` puts back what is missing"
+            f"Move a changed file out of `_delta_log`, then `dl validate {name} --repair` puts back what is missing"
         )
     if part == "pointer":
         return (
@@ -31,7 +31,7 @@ def remedy(part: str, version: int, table: TableRow, *, mirrored_version: int) -
     if part == "checkpoint":
         return (
             "readers that start from it see another table than SQL: delete that file and `_last_checkpoint`, then "
-            f"`dl mirror repair {name}` writes a checkpoint of the newest version"
+            f"`dl validate {name} --repair` writes a checkpoint of the newest version"
         )
     return "readers that trust it may refuse the version: delete that `.crc` file, they do without"
 

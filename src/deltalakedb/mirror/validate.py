@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from deltalakedb.exceptions import DeltaProtocolError, TableNotFoundError
+from deltalakedb.exceptions import DeltaProtocolError, LogGapError, TableNotFoundError
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.log.commit import Commit, iter_actions
 from deltalakedb.mirror import derived, remedies
@@ -93,6 +93,7 @@ class _Check:
         # has after it bounds what they may have.
         with store.read(single=True) as conn:
             self._before = self._read_head(conn)
+        self._pointer = derived.read_pointer(theirs)
         self._listing = theirs.listing()
         self._files_version = -1 if self._listing.latest_version is None else self._listing.latest_version
         with store.read() as conn:
@@ -141,9 +142,18 @@ class _Check:
             elif files < mirrored:
                 told = f"{mirrored} as the newest that was mirrored"
                 self._found("versions", files + 1, Difference("versions", told, str(files)))
+            elif (missing := self._missing_commit()) is not None:
+                self._found("versions", missing, Difference(f"version {missing}", "its commit", "a gap in its place"))
         elif self._before.current_version > files:
             told = f"{self._before.current_version} as the newest that was read"
             self._found("versions", files + 1, Difference("versions", told, str(files)))
+
+    def _missing_commit(self) -> int | None:
+        """A version whose commit is gone from between others. Clean-up takes the oldest ones, and leaves no gap."""
+        commits = self._listing.commits
+        missing = self._listing.missing_commit(min(commits), max(commits)) if commits else None
+        # A listing is not atomic: a commit made meanwhile may show up before the one below it.
+        return None if missing is None or self._theirs.has_commit(missing) else missing
 
     def _check_commits(self) -> bool:
         """Compare the commits both sides have; whether a difference was found."""
@@ -155,6 +165,8 @@ class _Check:
                 expected = _parsed(self._table.full_name, version, mirrored.data)
                 try:
                     difference = compare_commits(expected, next(theirs))
+                except LogGapError:
+                    break  # cleaned up since it was listed
                 except DeltaProtocolError as error:
                     difference = Difference("the file", "a commit", f"what cannot be read: {error}")
                 self._num_commits += 1
@@ -201,7 +213,7 @@ class _Check:
 
     def _check_checkpoints(self) -> None:
         """The newest checkpoint that both sides can speak about, and the pointer to it."""
-        pointer = derived.compare_pointer(self._theirs, self._listing)
+        pointer = derived.compare_pointer(self._pointer, self._listing)
         if pointer is not None:
             self._found("pointer", *pointer)
         for entry in self._listing.checkpoints:
