@@ -17,9 +17,12 @@ from .store import Store, registry
 if TYPE_CHECKING:
     from .mirror.engine import MirrorEngine
     from .mirror.follow import FollowResult
+    from .mirror.rebuild import Rebuilt
     from .mirror.repair import Repaired
+    from .mirror.resolve import Decision, Resolution
     from .mirror.validate import ValidationReport
     from .store.gc import GcReport
+    from .store.registry import TableRow
     from .table import DeltaTable
 
 Progress = Callable[[int], None]
@@ -39,6 +42,9 @@ class CatalogFiles(ABC):
     @property
     @abstractmethod
     def mirror(self) -> MirrorEngine: ...
+
+    @abstractmethod
+    def use_options(self, table: TableRow, options: Mapping[str, str] | None) -> None: ...
 
     @abstractmethod
     def table(
@@ -95,11 +101,78 @@ class CatalogFiles(ABC):
         """Make a follower, or a table once detached, a managed one; what is managed already stays as it is."""
         from .mirror.promote import promote
 
-        with self.store.read() as conn:
-            row = require_table(conn, parse_table_name(name))
+        row = self._row(name, storage_options)
         options = options_of(row, storage_options)
         promote(self.store, row, storage_options=options, progress=progress, actor=self.actor, origin=self.origin)
         return self.table(name, storage_options=storage_options)
+
+    def detach_table(self, name: str, storage_options: Mapping[str, str] | None = None) -> DeltaTable:
+        """Give a managed table back to its files: everything is mirrored, and the fence is off for any writer."""
+        from .mirror.detach import detach
+
+        row = self._row(name, storage_options)
+        detach(
+            self.store,
+            row,
+            self.mirror,
+            actor=self.actor,
+            origin=self.origin,
+            retries=self.config.concurrency_retries,
+        )
+        return self.table(name, storage_options=storage_options)
+
+    def resolve_table(
+        self,
+        name: str,
+        decision: Decision,
+        storage_options: Mapping[str, str] | None = None,
+        dry_run: bool = False,
+    ) -> Resolution:
+        """Make SQL and the files one again after another writer, or a restored backup, made them two.
+
+        `adopt` takes in what the files hold and commits ours again after it; `overrule` undoes it, by a commit.
+        """
+        from .mirror.resolve import resolve
+
+        row = self._row(name, storage_options)
+        options = options_of(row, storage_options)
+        resolution = resolve(
+            self.store, row, decision, storage_options=options, actor=self.actor, origin=self.origin, dry_run=dry_run
+        )
+        if not dry_run:
+            self.mirror.mirror_table(resolution.table)
+        return resolution
+
+    def rebuild(
+        self,
+        prefix: str | os.PathLike[str],
+        take_over: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        progress: Progress | None = None,
+    ) -> Rebuilt:
+        """Fill this empty catalog from the mirrors below `prefix`: names, ids, versions and transactions.
+
+        It becomes the one catalog that managed them; where there were several, `take_over` says which.
+        """
+        from .mirror.rebuild import rebuild
+
+        return rebuild(
+            self.store,
+            prefix,
+            take_over=take_over,
+            storage_options=storage_options,
+            properties=as_properties(storage_options),
+            progress=progress,
+            actor=self.actor,
+            origin=self.origin,
+        )
+
+    def _row(self, name: str, storage_options: Mapping[str, str] | None) -> TableRow:
+        """A table's registry row; options given for it hold from now on, for its mirror too."""
+        with self.store.read() as conn:
+            row = require_table(conn, parse_table_name(name))
+        self.use_options(row, storage_options)
+        return row
 
     def follow(
         self,

@@ -46,10 +46,13 @@ class Importer:
             restore_transaction(self.conn, mark)
 
     def take_base(self, base: BaseState) -> None:
-        self.loader.load_base(base)
         mark = self._own_mark(base.commit_info)
-        if mark is not None:
-            restore_transaction(self.conn, mark)
+        if mark is None:
+            self.loader.load_base(base)
+            return
+        stated = base.commit_info.timestamp if base.commit_info is not None else None
+        self.loader.load_base(replace(base, timestamp_ms=stated or base.timestamp_ms))
+        restore_transaction(self.conn, mark)
 
     def _own_mark(self, info: CommitInfo | None) -> Mark | None:
         if info is None or MARK not in info.text:  # most commits of others: not parsed here

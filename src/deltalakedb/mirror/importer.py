@@ -1,7 +1,7 @@
 """Attach: a table's `_delta_log` is copied into SQL in one transaction; an interrupted copy leaves nothing behind."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from deltalakedb.files.reader import FileTxnLogReader
@@ -40,7 +40,7 @@ def attach(
     """Register the table at `location` as a follower and copy its log into SQL.
 
     `full` keeps every version the files still have, `latest` starts at the newest checkpoint. Attaching the same
-    location under the same name again changes nothing.
+    location under the same name again changes nothing; a table that was detached is followed again from there.
     """
     label = f"{namespace}.{name}"
     reader = FileTxnLogReader(location, storage_options, table=label)
@@ -50,7 +50,7 @@ def attach(
     with store.write() as conn:
         existing = _existing(conn, namespace, name, reader.location)
         if existing is not None:
-            return existing
+            return _attach_again(conn, existing, actor=actor, origin=origin)
         now_ms = conn.now_ms()
         table = registry.register_table(
             conn,
@@ -118,3 +118,17 @@ def _existing(conn: Connection, namespace: str, name: str, location: str) -> Att
         return None
     head = registry.read_head(conn, table.table_id)
     return None if head is None else AttachResult(table, head, already_attached=True)
+
+
+def _attach_again(conn: Connection, existing: AttachResult, *, actor: str | None, origin: str | None) -> AttachResult:
+    """A detached table becomes a follower: `follow` takes in what others have committed since."""
+    if existing.table.mode != "detached":
+        return existing
+    now_ms = conn.now_ms()
+    follower = replace(existing.table, mode="follower")
+    registry.change_table(conn, follower, at_ms=now_ms)
+    details = {"location": follower.location, "version": existing.head.current_version, "from": "detached"}
+    registry.write_audit(
+        conn, action="attach", at_ms=now_ms, actor=actor, origin=origin, table=follower, details=details
+    )
+    return replace(existing, table=follower)

@@ -183,6 +183,13 @@ def unregister_table(conn: Connection, table_id: int, *, at_ms: int) -> bool:
     return True
 
 
+def record_table(conn: Connection, table: TableRow, *, from_ms: int, until_ms: int) -> None:
+    """What a table was, or is, called from one instant to another, told by its own log and not by us now."""
+    ensure_namespace(conn, table.namespace, at_ms=from_ms)
+    values = asdict(table) | {"properties": _to_text(table.properties), "from_ms": from_ms, "until_ms": until_ms}
+    conn.run("record_table", **values, namespace_key=name_key(table.namespace), name_key=name_key(table.name))
+
+
 def _insert_table(conn: Connection, table: TableRow, from_ms: int) -> None:
     _check_free(conn, table)
     values = asdict(table) | {"properties": _to_text(table.properties), "from_ms": from_ms}

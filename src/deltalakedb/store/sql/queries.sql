@@ -294,18 +294,59 @@ select path, size from dl_add_files
 where table_id = :table_id and removed_version = 9223372036854775807 and partition_values = :partition_values
 order by path;
 
--- name: select_tombstones
--- Files removed up to a version and not live at it, each key once with its newest removal.
-with live as (
-    select path, dv_id from dl_add_files where table_id = :table_id and version <= :version and removed_version > :version
-), newest as (
-    select r.*, row_number() over (partition by r.path, r.dv_id order by r.version desc) as position
-    from dl_remove_files r where r.table_id = :table_id and r.version <= :version
+-- name: select_page_end
+-- The last id of the next page of a version's files: an index tells. Ids of later files may count, pages are no longer for it.
+select max(p.file_id) as last_file_id from (
+    select u.file_id from (
+        select l.file_id from (
+            select file_id from dl_add_files
+            where table_id = :table_id and removed_version = 9223372036854775807 and file_id > :after_file_id
+            order by file_id limit :max_files) l
+        union all
+        select r.file_id from dl_add_files r
+        where r.table_id = :table_id and r.removed_version > :version and r.removed_version < 9223372036854775807
+          and r.file_id > :after_file_id
+    ) u order by u.file_id limit :max_files
+) p;
+
+-- name: select_files_between
+-- A page of a version's files, whatever was committed since: those still live, and those removed later.
+select path, partition_values, size, modification_time, data_change, stats, tags, deletion_vector, base_row_id,
+       default_row_commit_version, clustering_provider, extra
+from dl_add_files where table_id = :table_id and removed_version = 9223372036854775807
+  and file_id between :first_file_id and :last_file_id and version + 0 <= :version
+union all
+select path, partition_values, size, modification_time, data_change, stats, tags, deletion_vector, base_row_id,
+       default_row_commit_version, clustering_provider, extra
+from dl_add_files where table_id = :table_id and removed_version > :version and removed_version < 9223372036854775807
+  and file_id between :first_file_id and :last_file_id and version + 0 <= :version;
+
+-- name: select_first_version_after
+-- Where to begin when only what happened after an instant matters.
+select min(version) as version from dl_table_versions where table_id = :table_id and committed_at_ms > :at_ms;
+
+-- name: select_tombstone_places
+-- Where the newest removals of files not live at a version stand. A file can be live again only by an add that came after.
+with newest as (
+    select r.path, r.dv_id, r.version, r.ordinal, r.deletion_timestamp,
+           row_number() over (partition by r.path, r.dv_id order by r.version desc) as position
+    from dl_remove_files r where r.table_id = :table_id and r.version >= :since_version and r.version <= :version
+), again as (
+    select path, dv_id from dl_add_files
+    where table_id = :table_id and version > :since_version and version <= :version and removed_version > :version
 )
-select n.path, n.data_change, n.deletion_timestamp, n.extended_file_metadata, n.partition_values, n.size, n.stats, n.tags,
-       n.deletion_vector, n.base_row_id, n.default_row_commit_version, n.extra
-from newest n left join live on live.path = n.path and live.dv_id = n.dv_id
-where n.position = 1 and live.path is null;
+select n.version, n.ordinal from newest n left join again a on a.path = n.path and a.dv_id = n.dv_id
+where n.position = 1 and a.path is null and coalesce(n.deletion_timestamp, 0) > :deleted_after_ms
+order by n.version, n.ordinal;
+
+-- name: select_removes_from
+-- A page of the removals up to a version, in order.
+select version, ordinal, path, data_change, deletion_timestamp, extended_file_metadata, partition_values, size, stats, tags,
+       deletion_vector, base_row_id, default_row_commit_version, extra
+from dl_remove_files
+where table_id = :table_id and version >= :first_version and version <= :version
+  and (version, ordinal) >= (:first_version, :first_ordinal)
+order by version, ordinal limit :max_rows;
 
 -- name: close_all_files
 -- A new base replaces the state: every live file ends at that version.
@@ -507,6 +548,19 @@ select lease, holder, until_ms from dl_leases where lease = :lease;
 delete from dl_leases where lease = :lease and holder = :holder;
 
 -- ---------------------------------------------------------------------------------------------------------------- a table's life
+
+-- name: count_registered
+-- Whether anything was ever registered or committed here.
+select (select count(*) from dl_tables) as num_tables, (select count(*) from dl_transactions) as num_transactions;
+
+-- name: take_over_catalog
+-- A rebuilt database is the catalog that the files tell of.
+update dl_catalog set catalog_id = :catalog_id, next_table_id = :next_table_id;
+
+-- name: record_table
+-- A name that a table had, or has, as its log tells.
+insert into dl_tables (table_id, table_uuid, namespace, namespace_key, name, name_key, location, mode, state, properties, from_ms, until_ms)
+values (:table_id, :table_uuid, :namespace, :namespace_key, :name, :name_key, :location, :mode, :state, :properties, :from_ms, :until_ms);
 
 -- name: select_newest_transaction
 -- The newest T; null before the first transaction.
