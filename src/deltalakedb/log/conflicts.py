@@ -186,7 +186,6 @@ class _Check:
         self._stake = stake
         self._matcher = matcher
         self._metadata = metadata
-        self._protocol = protocol
         self._read_paths = [{path for path, _ in reading.read.files} for reading in stake.readings]
         self._binding = _binding(stake, metadata, protocol)
 
@@ -203,18 +202,16 @@ class _Check:
         self._follow_rearranged(adds, removes)
 
     def _check_protocol(self, winner: Winner) -> None:
-        for protocol in _of(Protocol, winner.actions):
-            if protocol != self._protocol or self._stake.protocol is not None:
-                what = f"version {winner.version} changed the protocol"
-                self._raise(ProtocolChangedError, winner, what)
+        if _of(Protocol, winner.actions):
+            self._raise(ProtocolChangedError, winner, f"version {winner.version} changed the protocol")
 
     def _check_metadata(self, winner: Winner) -> None:
+        """Only identity columns moving on are no change to those who generate no values of them."""
         for metadata in _of(Metadata, winner.actions):
+            what = f"version {winner.version} changed the metadata (schema, partitioning or properties)"
             if self._stake.metadata is not None:
-                what = f"version {winner.version} changed the metadata, and so does this transaction"
-                self._raise(MetadataChangedError, winner, what)
+                self._raise(MetadataChangedError, winner, f"{what}, as this transaction does")
             if not moves_identity_only(self._metadata, metadata):
-                what = f"version {winner.version} changed the metadata (schema, partitioning or properties)"
                 self._raise(MetadataChangedError, winner, what)
             self._metadata = metadata
 

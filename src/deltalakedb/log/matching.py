@@ -28,13 +28,15 @@ class FileMatcher:
         if not files or not predicates:
             return None
         columns = self._columns(predicates)
+        partitions = [column for column in columns if column.is_partition]
         for start in range(0, len(files), _BATCH):
             batch = files[start : start + _BATCH]
-            bounds = _bounds_of_files(columns, batch)
-            for file, bounds_of in zip(batch, bounds, strict=True):
-                for predicate in predicates:
-                    if may_match(predicate, bounds_of):
-                        return file, predicate
+            if partitions and len(partitions) < len(columns):
+                # Most files of other partitions go without a look at their statistics, which cost most to read.
+                batch = [file for file, _ in _matches(batch, predicates, partitions, with_stats=False)]
+            found = next(_matches(batch, predicates, columns), None)
+            if found is not None:
+                return found
         return None
 
     def _columns(self, predicates: Sequence[Predicate]) -> list[BoundsColumn]:
@@ -43,8 +45,20 @@ class FileMatcher:
         return [column for column in known if column.physical_path in named]
 
 
-def _bounds_of_files(columns: Sequence[BoundsColumn], files: Sequence[AddFile | RemoveFile]) -> Iterator[BoundsOf]:
-    found = compute_bounds(columns, ((file.stats, file.partition_values or {}) for file in files))
+def _matches(
+    files: Sequence[_File], predicates: Sequence[Predicate], columns: Sequence[BoundsColumn], *, with_stats: bool = True
+) -> Iterator[tuple[_File, Predicate]]:
+    for file, bounds_of in zip(files, _bounds_of_files(columns, files, with_stats=with_stats), strict=True):
+        predicate = next((one for one in predicates if may_match(one, bounds_of)), None)
+        if predicate is not None:
+            yield file, predicate
+
+
+def _bounds_of_files(
+    columns: Sequence[BoundsColumn], files: Sequence[AddFile] | Sequence[RemoveFile], *, with_stats: bool
+) -> Iterator[BoundsOf]:
+    told = ((file.stats if with_stats else None, file.partition_values or {}) for file in files)
+    found = compute_bounds(columns, told)
     # Column by column into Python at once: a value at a time costs ten times as much.
     parts = [zip(*(part.to_pylist() for part in column.columns), strict=True) for column in found.columns]
     paths = [(column.physical_path, column.kind) for column in columns]

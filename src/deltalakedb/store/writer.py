@@ -20,7 +20,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.log import conflicts
 from deltalakedb.log.actions import Metadata, Protocol
-from deltalakedb.log.commit import CommitChecker
+from deltalakedb.log.checks import check_commit
 from deltalakedb.log.types import parse_schema
 from deltalakedb.steps import reached
 from deltalakedb.store import registry
@@ -112,9 +112,14 @@ def _check_actions(proposal: TableProposal) -> None:
     """What can be known to be wrong before any lock is taken."""
     protocol, metadata = proposal.protocol, proposal.metadata
     for number, commit in enumerate(proposal.commits):
-        checker = CommitChecker(proposal.table.full_name, proposal.read_version + 1 + number)
-        for action in commit.actions:
-            checker.see(action)
+        check_commit(
+            commit.actions,
+            protocol=protocol,
+            metadata=metadata,
+            table=proposal.table.full_name,
+            version=proposal.read_version + 1 + number,
+            location=proposal.table.location,
+        )
         protocol = next((a for a in commit.actions if isinstance(a, Protocol)), protocol)
         metadata = next((a for a in commit.actions if isinstance(a, Metadata)), metadata)
 
