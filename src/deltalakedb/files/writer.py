@@ -81,9 +81,13 @@ class FileTxnLogWriter:
             snapshot.version, checkpoint.num_actions, checkpoint.num_add_files, size_bytes, f"{self.location}/{name}"
         )
 
+    def last_checkpoint(self) -> int | None:
+        """The version of the checkpoint that readers are pointed to, where there is one."""
+        return hinted_version(self._folder.read(LAST_CHECKPOINT))
+
     def write_last_checkpoint(self, written: CheckpointWritten) -> bool:
         """Point readers to a checkpoint, unless they are pointed to a newer one; whether it was done."""
-        hinted = hinted_version(self._folder.read(LAST_CHECKPOINT))
+        hinted = self.last_checkpoint()
         if hinted is not None and hinted > written.version and self._has_checkpoint(hinted):
             return False
         self._folder.replace(LAST_CHECKPOINT, render_last_checkpoint(written))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from deltalakedb.config import Config
 from deltalakedb.exceptions import DeltaError, redact
+from deltalakedb.files.cleanup import protected_before
 from deltalakedb.log.actions import Metadata
 from deltalakedb.log.fence import fence
 from deltalakedb.log.retention import cleans_up, deleted_file_retention_ms, log_retention_ms
@@ -159,22 +160,25 @@ class Maintenance:
         """The checkpoint, the pointer to it, then clean-up; the first commit left in the files."""
         snapshot = SqlTxnLogReader(self._store, mirror.table).snapshot(version)
         metadata = snapshot.metadata
-        keep_ms = _retention(deleted_file_retention_ms, metadata, self._config.retention_deleted_file_days)
-        written = mirror.files.write_checkpoint(
-            snapshot,
-            protocol=fence(snapshot.protocol) if snapshot.fenced else snapshot.protocol,
-            tombstone_cutoff_ms=now_ms - keep_ms,
-        )
-        reached("mirror.checkpoint_written")
-        mirror.files.write_last_checkpoint(written)
-        reached("mirror.last_checkpoint_written")
+        if (mirror.files.last_checkpoint() or 0) < version:
+            # Else one is there: of before the table was promoted, or of a process that died before it could say so.
+            keep_ms = _retention(deleted_file_retention_ms, metadata, self._config.retention_deleted_file_days)
+            written = mirror.files.write_checkpoint(
+                snapshot,
+                protocol=fence(snapshot.protocol) if snapshot.fenced else snapshot.protocol,
+                tombstone_cutoff_ms=now_ms - keep_ms,
+            )
+            reached("mirror.checkpoint_written")
+            mirror.files.write_last_checkpoint(written)
+            reached("mirror.last_checkpoint_written")
         if not cleans_up({k: v for k, v in metadata.configuration.items() if v is not None}):
             return state.cleaned_before
         keep_ms = _retention(log_retention_ms, metadata, self._config.retention_log_days)
         cutoff_ms = (now_ms - keep_ms) // DAY_MS * DAY_MS  # midnight UTC, as the protocol says
         if not self._is_older(mirror, state.cleaned_before, cutoff_ms):
             return state.cleaned_before
-        cleaned = mirror.files.clean_up(cutoff_ms=cutoff_ms)
+        protection = protected_before(snapshot.protocol, metadata)
+        cleaned = mirror.files.clean_up(cutoff_ms=cutoff_ms, protected_before=protection)
         reached("mirror.cleaned")
         return cleaned.first_version
 

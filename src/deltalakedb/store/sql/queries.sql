@@ -729,13 +729,6 @@ where table_id = :table_id and version between :first_version and :last_version 
 select removed_version as version, count(*) as num_files, sum(size) as size_bytes from dl_add_files
 where table_id = :table_id and removed_version between :first_version and :last_version group by removed_version;
 
--- name: select_files_page
--- A page of the files that are live and were already there at a version: the bulk of a checkpoint.
-select path, partition_values, size, modification_time, data_change, stats, tags, deletion_vector, base_row_id,
-       default_row_commit_version, clustering_provider, extra
-from dl_add_files where table_id = :table_id and removed_version = 9223372036854775807
-  and file_id between :first_file_id and :last_file_id and version <= :version;
-
 -- name: select_mirror_lag
 -- The lag of every table, for people.
 select namespace, name, table_id, mode, state, current_version, mirrored_version, versions_behind, oldest_unmirrored_ms, attempts,
