@@ -1,0 +1,37 @@
+"""A catalog of each engine that many processes share, and a lake for its tables."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from deltalakedb.store import ENGINES
+
+FULL = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+"""`make soak` runs the counts of the promise, `make test` a seeded part of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a catalog and its tables are."""
+
+    engine: str
+    catalog: str
+    warehouse: Path
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def place(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Place:
+    warehouse = tmp_path / "lake"
+    if engine != "postgres":
+        return Place(engine, f"deltasql://{engine}/{tmp_path}/catalog.{engine}", warehouse)
+    address = conninfo_to_dict(str(request.getfixturevalue("postgres_dsn")))
+    asked = "&".join(f"{key}={address[key]}" for key in ("host", "port", "user"))
+    return Place(engine, f"deltasql://postgres/{address['dbname']}?{asked}", warehouse)
