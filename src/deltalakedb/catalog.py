@@ -106,7 +106,11 @@ class Catalog(CatalogFiles):
         """What decides over commits."""
         from .store.writer import SqlTxnLogWriter
 
-        return SqlTxnLogWriter(self.store, retries=self.config.concurrency_retries)
+        return SqlTxnLogWriter(
+            self.store,
+            retries=self.config.concurrency_retries,
+            lock_wait_seconds=self.config.concurrency_lock_timeout,
+        )
 
     @cached_property
     def mirror(self) -> MirrorEngine:

@@ -71,6 +71,7 @@ class Config:
     sql_max_connections: int = 4
     sql_busy_timeout: float = 30.0
     concurrency_retries: int = 10
+    concurrency_lock_timeout: float = 60.0
     retention_log_days: int = 30
     retention_deleted_file_days: int = 7
 
@@ -93,6 +94,7 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
     "sql.max_connections": _integer(1),
     "sql.busy_timeout": _seconds,
     "concurrency.retries": _integer(0),
+    "concurrency.lock_timeout": _seconds,
     "retention.log_days": _integer(0),
     "retention.deleted_file_days": _integer(0),
 }

@@ -19,8 +19,9 @@ from deltalakedb.exceptions import (
     TableLockedError,
 )
 from deltalakedb.log import conflicts
-from deltalakedb.log.actions import Metadata, Protocol
+from deltalakedb.log.actions import AddFile, Metadata, Protocol
 from deltalakedb.log.checks import check_commit
+from deltalakedb.log.table_checks import check_rewritten
 from deltalakedb.log.types import parse_schema
 from deltalakedb.steps import reached
 from deltalakedb.store import registry
@@ -87,6 +88,9 @@ class SqlTxnLogWriter:
                 for table in proposal.tables
                 if not table.is_new
             }
+            for table in proposal.tables:
+                if not table.is_new:
+                    _check_kept_files(locks.tables[table.table.table_id], table)
             reached("commit.checked")
             outcome = _write(conn, locks, proposal, in_force)
             reached("commit.written")
@@ -173,6 +177,20 @@ def _check_conflicts(conn: Connection, locked: LockedTable, proposal: TablePropo
             protocol=proposal.protocol,
         )
     return _at_head(conn, locked) if moved else (proposal.protocol, proposal.metadata)
+
+
+def _check_kept_files(locked: LockedTable, proposal: TableProposal) -> None:
+    """A commit that changes how rows lie in files replaces them all; only the lock tells how many there are."""
+    protocol, metadata, kept = proposal.protocol, proposal.metadata, locked.head.num_files
+    for number, commit in enumerate(proposal.commits):
+        new_protocol = next((a for a in commit.actions if isinstance(a, Protocol)), protocol)
+        new_metadata = next((a for a in commit.actions if isinstance(a, Metadata)), metadata)
+        removed = len(commit.removed)
+        if new_metadata is not metadata and new_metadata is not None and metadata is not None and new_protocol:
+            where = f"table {proposal.table.full_name}, version {locked.head.current_version + 1 + number}"
+            check_rewritten(new_metadata, metadata, new_protocol, protocol, kept - removed, where)
+        kept += sum(isinstance(a, AddFile) for a in commit.actions) - removed
+        protocol, metadata = new_protocol, new_metadata
 
 
 def _at_head(conn: Connection, locked: LockedTable) -> tuple[Protocol, Metadata]:
