@@ -69,7 +69,7 @@ class CatalogFiles(ABC):
         if history not in ("full", "latest"):
             raise ConfigError(f"history is full or latest, not {history!r}")
         target = parse_table_name(name)
-        attach(
+        result = attach(
             self.store,
             os.fspath(path),
             namespace=target.namespace,
@@ -81,6 +81,8 @@ class CatalogFiles(ABC):
             actor=self.actor,
             origin=self.origin,
         )
+        if result.was_detached:
+            self.follow(name, storage_options, progress)
         return self.table(name, storage_options=storage_options)
 
     def import_table(

@@ -21,6 +21,8 @@ class AttachResult:
     table: TableRow
     head: Head
     already_attached: bool = False
+    was_detached: bool = False
+    """It is followed again; what others committed since is not taken in yet."""
 
 
 def attach(
@@ -131,4 +133,4 @@ def _attach_again(conn: Connection, existing: AttachResult, *, actor: str | None
     registry.write_audit(
         conn, action="attach", at_ms=now_ms, actor=actor, origin=origin, table=follower, details=details
     )
-    return replace(existing, table=follower)
+    return replace(existing, table=follower, was_detached=True)
