@@ -195,14 +195,13 @@ class _Check:
         """A base has no actions of its own, so its state is compared; and so is the newest common version."""
         if self._files_version < 0:
             return
-        earliest = self._listing.earliest_version(self._table.full_name)
         wanted = [v for v, is_base in self._is_base.items() if is_base and v < self._common] + [self._common]
         for version in wanted:
-            if version < earliest or version not in self._is_base:
-                continue
-            self._num_states += 1
-            snapshot = self._ours.snapshot(version)
             try:
+                if version not in self._is_base or version < self._listing.earliest_version(self._table.full_name):
+                    continue
+                self._num_states += 1
+                snapshot = self._ours.snapshot(version)
                 theirs = self._theirs.snapshot(version)
                 difference = compare_states(snapshot, theirs, protocol=derived.shown_protocol(snapshot))
             except DeltaProtocolError as error:
