@@ -59,7 +59,7 @@ def read_files(
         by_id=(configuration or {}).get("delta.columnMapping.mode") == "id",
         vectors=DeletionVectors(storage),
     )
-    result = pa.schema([pa.field(item.name, to_arrow_type(item.type), item.nullable) for item in fields])
+    result = StructType(tuple(fields)).to_arrow()
     batches = _read_all(task, prepare_data(files))
     return pa.RecordBatchReader.from_batches(result, _finish(batches, row_filter, result))
 
@@ -77,7 +77,7 @@ def _finish(
     for batch in batches:
         kept = batch if row_filter is None else row_filter(batch)
         if kept.num_rows:
-            yield pa.RecordBatch.from_arrays([kept.column(name) for name in result.names], schema=result)
+            yield kept.select(result.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class _Task:
 
     @property
     def schema(self) -> pa.Schema:
-        return pa.schema([pa.field(item.name, to_arrow_type(item.type)) for item in self.fields])
+        return StructType(self.fields).to_arrow()
 
 
 @dataclass(frozen=True, slots=True)
