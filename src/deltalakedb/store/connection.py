@@ -81,6 +81,19 @@ class Connection(Protocol):
         """Columns of all active files of a large table whose head, in this transaction, is `version`."""
         ...
 
+    def file_page(
+        self,
+        columns: Sequence[str],
+        *,
+        table_id: int,
+        version: int,
+        first_file_id: int,
+        last_file_id: int,
+        at_head: bool,
+    ) -> pa.Table:
+        """Columns of a version's files whose ids lie in a range; `at_head` when the version is the newest here."""
+        ...
+
     def script(self, statements: Sequence[str]) -> None:
         """Run statements of a migration, already in the engine's spelling."""
         ...
@@ -205,6 +218,21 @@ class Session(ABC):
         # The version is pinned because the engine may read the rows outside of this transaction.
         text = select_columns(columns, "select_files_removed_after")
         return self.sql_large(text, table_id=table_id, version=version)
+
+    def file_page(
+        self,
+        columns: Sequence[str],
+        *,
+        table_id: int,
+        version: int,
+        first_file_id: int,
+        last_file_id: int,
+        at_head: bool,
+    ) -> pa.Table:
+        del at_head  # the engine may read the rows outside of this transaction
+        ids = {"table_id": table_id, "version": version}
+        text = select_columns(columns, "select_files_between")
+        return self.sql_large(text, **ids, first_file_id=first_file_id, last_file_id=last_file_id)
 
     def script(self, statements: Sequence[str]) -> None:
         for statement in statements:

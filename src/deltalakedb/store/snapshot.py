@@ -9,9 +9,10 @@ import pyarrow as pa
 from deltalakedb.exceptions import StoreError
 from deltalakedb.log.actions import AppTransaction, DomainMetadata, Metadata, Protocol
 from deltalakedb.log.text import to_sql_text
-from deltalakedb.log.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA, deleted_after
+from deltalakedb.log.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA
 from deltalakedb.store.action_values import to_app_transaction, to_domain_metadata, to_metadata, to_protocol
 from deltalakedb.store.connection import Connection, Row, Store, select_columns
+from deltalakedb.store.pages import iter_file_pages, iter_tombstone_pages
 from deltalakedb.store.registry import Head, OpenTable, TableRow, read_head
 
 LARGE_RESULT = 20_000
@@ -76,11 +77,18 @@ class SqlSnapshot:
         return {action.domain: action for action in actions}
 
     def files(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
-        """The live files; only some columns when `columns` names them."""
-        return self.files_table(columns).to_reader()
+        """The live files, in pages when they are many; only some columns when `columns` names them."""
+        schema = _files_schema(columns)
+        with self._store.read() as conn:
+            _, num_rows = self._files_query(conn)
+        if num_rows < LARGE_RESULT:
+            return self.files_table(columns).to_reader()
+        pages = iter_file_pages(self._store, self._table, self.version, schema)
+        return pa.RecordBatchReader.from_batches(schema, pages)
 
     def files_table(self, columns: Sequence[str] | None = None) -> pa.Table:
-        schema = FILES_SCHEMA if columns is None else pa.schema([FILES_SCHEMA.field(name) for name in columns])
+        """The same at once."""
+        schema = _files_schema(columns)
         with self._store.read() as conn:
             query, num_rows = self._files_query(conn)
             text = select_columns(schema.names, query)
@@ -97,10 +105,9 @@ class SqlSnapshot:
         return table.cast(schema)
 
     def tombstones(self, deleted_after_ms: int | None = None) -> pa.RecordBatchReader:
-        with self._store.read(single=True) as conn:
-            table = conn.arrow("select_tombstones", table_id=self._table.table_id, version=self.version)
-        table = table.cast(TOMBSTONES_SCHEMA)
-        return (table if deleted_after_ms is None else deleted_after(table, deleted_after_ms)).to_reader()
+        """The removed files that are remembered, or those removed after an instant, in pages."""
+        pages = iter_tombstone_pages(self._store, self._table, self.version, deleted_after_ms)
+        return pa.RecordBatchReader.from_batches(TOMBSTONES_SCHEMA, pages)
 
     def totals(self) -> FileTotals:
         """Counts of the files: remembered at the head, counted at an older version."""
@@ -143,3 +150,7 @@ class SqlSnapshot:
         if not rows:
             raise StoreError(f"table {self._table.full_name}: {query} finds nothing at version {self.version}")
         return rows[0]
+
+
+def _files_schema(columns: Sequence[str] | None) -> pa.Schema:
+    return FILES_SCHEMA if columns is None else pa.schema([FILES_SCHEMA.field(name) for name in columns])

@@ -94,19 +94,53 @@ class SqliteSession(Session):
 
     def live_files(self, columns: Sequence[str], *, table_id: int, version: int) -> pa.Table:
         reach = self.one("select_live_file_ids", table_id=table_id)
-        statement = spelled(select_columns(columns, "select_live_files_between"), self.dialect).text
         if reach is not None and reach["first_file_id"] is not None:
-            pages = [
-                {"table_id": table_id, "first_file_id": first, "last_file_id": first + PAGE_FILE_IDS - 1}
-                for first in range(reach["first_file_id"], reach["last_file_id"] + 1, PAGE_FILE_IDS)
-            ]
-            try:
-                table = fetch_pages(self._connection, statement, pages, columns)
-            except sqlite3.Error as error:
-                _raise(error, self._where)
+            ids = range(reach["first_file_id"], reach["last_file_id"] + 1)
+            table = self._in_pages(columns, "select_live_files_between", ids, PAGE_FILE_IDS, table_id=table_id)
             if table is not None:
                 return table
         return super().live_files(columns, table_id=table_id, version=version)
+
+    def file_page(
+        self,
+        columns: Sequence[str],
+        *,
+        table_id: int,
+        version: int,
+        first_file_id: int,
+        last_file_id: int,
+        at_head: bool,
+    ) -> pa.Table:
+        ids = range(first_file_id, last_file_id + 1)
+        # Where most ids are gone, pages of a fixed width would be many empty ones.
+        width = max(PAGE_FILE_IDS, len(ids) // 16)
+        if at_head:
+            table = self._in_pages(columns, "select_live_files_between", ids, width, table_id=table_id)
+        else:
+            table = self._in_pages(columns, "select_files_between", ids, width, table_id=table_id, version=version)
+        if table is not None:
+            return table
+        return super().file_page(
+            columns,
+            table_id=table_id,
+            version=version,
+            first_file_id=first_file_id,
+            last_file_id=last_file_id,
+            at_head=at_head,
+        )
+
+    def _in_pages(
+        self, columns: Sequence[str], query: str, ids: range, width: int, **parameters: int
+    ) -> pa.Table | None:
+        statement = spelled(select_columns(columns, query), self.dialect).text
+        pages = [
+            {**parameters, "first_file_id": first, "last_file_id": min(first + width, ids.stop) - 1}
+            for first in ids[::width]
+        ]
+        try:
+            return fetch_pages(self._connection, statement, pages, columns)
+        except sqlite3.Error as error:
+            _raise(error, self._where)
 
     def execute(self, statement: str, parameters: Mapping[str, Any]) -> int:
         try:
