@@ -55,6 +55,7 @@ def test_attach_talks_to_stderr_and_prints_json_to_stdout(dl: Dl, lake: Path) ->
     assert again.stderr == ""
     assert json.loads(again.stdout)[0] | {"size_bytes": 0} == {
         "table": "sales.orders",
+        "mode": "follower",
         "location": f"{lake.as_uri()}/",
         "version": 2,
         "num_files": 9,

@@ -1,4 +1,4 @@
-"""`dl attach`, `dl import`, `dl follow`: logs written by others, into SQL."""
+"""`dl attach`, `dl import`, `dl follow`: logs in files, into SQL."""
 
 from __future__ import annotations
 
@@ -69,12 +69,31 @@ def import_(
     history: HistoryOption = History.full,
     recursive: RecursiveOption = None,
     into: IntoOption = None,
+    rebuild: Annotated[
+        str | None,
+        typer.Option(
+            "--rebuild",
+            metavar="PREFIX",
+            help="Fill an empty catalog from its own mirrors below PREFIX: names, ids, versions, transactions.",
+        ),
+    ] = None,
+    take_over: Annotated[
+        str | None,
+        typer.Option("--take-over", metavar="ID", help="With --rebuild: of several catalogs, the one to be."),
+    ] = None,
     storage_option: StorageOption = None,
     catalog: CatalogOption = None,
 ) -> None:
-    """Bring a table's log into SQL. Without a write path this is `dl attach`: the files stay the authority."""
-    targets = _targets(path, name, recursive, into, storage_options(storage_option))
-    _attach_all(catalog, targets, history, storage_options(storage_option))
+    """Bring tables into the catalog: their log is copied into SQL, which decides from then on (attach and promote)."""
+    options = storage_options(storage_option)
+    if rebuild is not None:
+        if path is not None or name is not None or recursive is not None or into is not None:
+            raise typer.BadParameter("--rebuild finds and names the tables itself; give it alone")
+        _rebuild(catalog, rebuild, take_over, options)
+        return
+    if take_over is not None:
+        raise typer.BadParameter("--take-over goes with --rebuild")
+    _attach_all(catalog, _targets(path, name, recursive, into, options), history, options, promote=True)
 
 
 def follow(
@@ -141,14 +160,19 @@ def _as_name_part(folder: str) -> str:
 
 
 def _attach_all(
-    catalog: str | None, targets: Iterator[tuple[str, str]], history: History, options: dict[str, str] | None
+    catalog: str | None,
+    targets: Iterator[tuple[str, str]],
+    history: History,
+    options: dict[str, str] | None,
+    *,
+    promote: bool = False,
 ) -> None:
     done: list[dict[str, Any]] = []
     failed = False
     with open_catalog(catalog) as cat:
         for location, name in targets:
             try:
-                done.append(_attach_one(cat, location, name, history, options))
+                done.append(_attach_one(cat, location, name, history, options, promote=promote))
             except DeltaError as error:
                 # One table among many: the others are still wanted.
                 failed = True
@@ -161,19 +185,42 @@ def _attach_all(
 
 
 def _attach_one(
-    cat: Catalog, location: str, name: str, history: History, options: dict[str, str] | None
+    cat: Catalog, location: str, name: str, history: History, options: dict[str, str] | None, *, promote: bool
 ) -> dict[str, Any]:
-    with output.progress(f"attaching {name}", "file actions") as advance:
-        table = cat.attach_table(location, name, history=history.value, storage_options=options, progress=advance)
+    take, verb = (cat.import_table, "imported") if promote else (cat.attach_table, "attached")
+    with output.progress(f"{verb[:-2]}ing {name}", "file actions") as advance:
+        table = take(location, name, history=history.value, storage_options=options, progress=advance)
     totals = table.totals()
-    output.say(f"{table.name} is attached at version {table.version()}: {totals.num_files} files at {table.table_uri}")
+    output.say(f"{table.name} is {verb} at version {table.version()}: {totals.num_files} files at {table.table_uri}")
     return {
         "table": table.name,
+        "mode": table.mode,
         "location": table.table_uri,
         "version": table.version(),
         "num_files": totals.num_files,
         "size_bytes": totals.size_bytes,
     }
+
+
+def _rebuild(catalog: str | None, prefix: str, take_over: str | None, options: dict[str, str] | None) -> None:
+    with open_catalog(catalog) as cat, output.progress(f"rebuilding from {prefix}", "file actions") as advance:
+        rebuilt = cat.rebuild(prefix, take_over=take_over, storage_options=options, progress=advance)
+    for one in rebuilt.tables:
+        renamed = f" (its files say {one.was_named}, which is another table now)" if one.was_named else ""
+        output.say(f"{one.table.full_name} is back at version {one.version}: {one.table.location}{renamed}")
+    for left in rebuilt.left_out:
+        output.warn(f"{left.location} is left out: {left.reason}")
+    output.say(f"this is the catalog {rebuilt.catalog_id} again, with {rebuilt.num_transactions} transactions")
+    value = {
+        "catalog_id": rebuilt.catalog_id,
+        "num_transactions": rebuilt.num_transactions,
+        "tables": [
+            {"table": one.table.full_name, "version": one.version, "location": one.table.location}
+            for one in rebuilt.tables
+        ],
+        "left_out": [{"location": left.location, "reason": left.reason} for left in rebuilt.left_out],
+    }
+    output.emit(value, lambda: None)
 
 
 # -- follow
