@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from deltalakedb.exceptions import VersionNotFoundError
+from deltalakedb.exceptions import StoreError, VersionNotFoundError
 from deltalakedb.log.actions import Action
 from deltalakedb.log.commit import Commit
 from deltalakedb.log.predicate import parse_predicate
 from deltalakedb.log.types import parse_schema
 from deltalakedb.store import Store, gc
 from deltalakedb.store import registry as reg
+from deltalakedb.store import snapshot as snapshot_module
 from deltalakedb.store.action_values import to_metadata
 from deltalakedb.store.gc import GcReport, Retention, collect_garbage
 from deltalakedb.store.loader import Loader
@@ -240,6 +241,37 @@ def test_tombstones_stay_as_long_as_checkpoints_list_them(store: Store, old_tabl
     collect_garbage(store, Retention(0, deleted_file_ms=now_ms(store)))  # older than the deletions of `remove`
     after = {row["path"] for row in SqlTxnLogReader(store, old_table).snapshot().tombstones().read_all().to_pylist()}
     assert after == before == {f"f{number}" for number in range(9)}
+
+
+def test_checkpoints_still_list_removals_that_are_older_than_the_history(store: Store) -> None:
+    table, start = register(store), now_ms(store) - 11 * DAY
+    commits: list[list[Action]] = [[PROTOCOL, METADATA, *(add(f"f{number}") for number in range(9))]]
+    commits += [[replace(remove(f"f{number}"), deletion_timestamp=start + (number + 1) * DAY)] for number in range(9)]
+    append(store, table, commits, start, DAY)
+    snapshot = SqlTxnLogReader(store, table).snapshot()
+
+    def listed() -> list[str]:
+        since_ms = now_ms(store) - int(6.5 * DAY)
+        return sorted(snapshot.tombstones(since_ms).read_all()["path"].to_pylist())
+
+    before = listed()
+    collect_garbage(store, keep_days(2.5, deleted_file_ms=7 * DAY))
+    assert SqlTxnLogReader(store, table).earliest_version() == 8
+    assert listed() == before == ["f4", "f5", "f6", "f7", "f8"]
+
+
+def test_a_version_that_goes_while_its_files_are_read_is_not_read_half(
+    store: Store, old_table: reg.TableRow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot_module, "LARGE_RESULT", 1)
+    old = SqlTxnLogReader(store, old_table).snapshot(2)
+    assert old.files_table()["path"].to_pylist() == ["f2"]
+    batches = old.files()
+    collect_garbage(store, EVERYTHING)
+    with pytest.raises(StoreError, match="version 2 (is no longer in|was removed by)"):
+        batches.read_all()
+    with pytest.raises(StoreError, match="version 2 is no longer in the database"):
+        old.files_table()
 
 
 # -- beside others

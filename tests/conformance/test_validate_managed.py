@@ -21,6 +21,8 @@ from deltalakedb.store.gc import DAY_MS, Retention, collect_garbage
 from tests.conformance.transacting import ids_in, numbers, open_catalog
 
 NAME = "sales.orders"
+on_one_engine = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+"""For what happens in the files alone."""
 
 
 @pytest.fixture
@@ -102,6 +104,7 @@ def test_after_garbage_collection_and_clean_up_the_states_are_compared(catalog: 
     assert (report.num_commits_compared, report.num_states_compared) == (1, 2)
 
 
+@on_one_engine
 def test_files_from_which_no_state_can_be_rebuilt_are_drift(catalog: Catalog, log: Path) -> None:
     for version in range(5):
         commit_file(log, version).unlink()
@@ -149,6 +152,7 @@ def test_a_mirrored_file_that_was_changed_is_found_and_mended(catalog: Catalog, 
     assert catalog.validate(NAME).drifts == ()
 
 
+@on_one_engine
 def test_a_fence_that_somebody_took_off_is_drift(catalog: Catalog, log: Path) -> None:
     text = commit_file(log, 0).read_text()
     commit_file(log, 0).write_text(text.replace(',"deltalakedb"]', "]"))
@@ -156,6 +160,7 @@ def test_a_fence_that_somebody_took_off_is_drift(catalog: Catalog, log: Path) ->
     assert (drift.version, "deltalakedb" in drift.in_sql, "deltalakedb" in drift.in_files) == (0, True, False)
 
 
+@on_one_engine
 def test_a_file_that_is_no_commit_is_drift(catalog: Catalog, log: Path) -> None:
     commit_file(log, 2).write_text("not json\n")
     drift = the_drift(catalog)
@@ -192,6 +197,7 @@ def test_a_log_that_is_gone_altogether_is_made_anew(catalog: Catalog, log: Path)
     assert sorted(rows["id"].to_pylist()) == ids_in(catalog, NAME)
 
 
+@on_one_engine
 def test_where_nothing_is_lost_a_repair_does_nothing(catalog: Catalog, log: Path) -> None:
     before = {file.name: file.read_bytes() for file in log.iterdir()}
     done = catalog.repair(NAME)
@@ -225,6 +231,7 @@ def rewrite(file: Path, change: Callable[[list[dict[str, Any]]], list[dict[str, 
     pq.write_table(pa.Table.from_pylist(change(table.to_pylist()), schema=table.schema), file)
 
 
+@on_one_engine
 def test_a_checkpoint_with_another_state_is_drift(catalog: Catalog, log: Path) -> None:
     rewrite(log / f"{4:020}.checkpoint.parquet", lambda rows: [row for row in rows if row["add"] is None])
     parts = {drift.part: drift for drift in catalog.validate(NAME).drifts}
@@ -232,6 +239,7 @@ def test_a_checkpoint_with_another_state_is_drift(catalog: Catalog, log: Path) -
     assert "active files: SQL has 4 that the other lacks" in parts["checkpoint"].difference
 
 
+@on_one_engine
 def test_a_broken_checkpoint_is_drift_and_is_replaced(catalog: Catalog, log: Path) -> None:
     checkpoint = log / f"{4:020}.checkpoint.parquet"
     checkpoint.write_bytes(checkpoint.read_bytes()[:100])
@@ -244,6 +252,7 @@ def test_a_broken_checkpoint_is_drift_and_is_replaced(catalog: Catalog, log: Pat
     assert catalog.validate(NAME).drifts == ()
 
 
+@on_one_engine
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -260,6 +269,7 @@ def test_a_wrong_pointer_to_the_newest_checkpoint_is_drift(catalog: Catalog, log
     assert "delete `_last_checkpoint`" in drift.remedy
 
 
+@on_one_engine
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -21,7 +21,7 @@ MOST_PAGE_ROWS = 65_536
 LARGE_PAGE = 20_000
 """From so many rows on, an engine's bulk path is worth its set-up."""
 
-PAGE_BYTES = 32 * 1024 * 1024
+PAGE_BYTES = 16 * 1024 * 1024
 DAY_MS = 86_400_000
 _BEFORE_ALL = -1
 
@@ -42,9 +42,9 @@ def iter_file_pages(store: Store, table: TableRow, version: int, schema: pa.Sche
             reach = {"first_file_id": after + 1, "last_file_id": end["last_file_id"]}
             page = conn.file_page(schema.names, **ids, **reach, at_head=at_head)
         after = end["last_file_id"]
-        yield from _one_batch(page, schema)
+        yield from _batches(page, schema)
         rows = _next_rows(page)
-    _check_kept(store, table, version)
+    check_kept(store, table, version)
 
 
 def iter_tombstone_pages(
@@ -78,9 +78,9 @@ def iter_tombstone_pages(
         stop = start + int(np.searchsorted(places[start:], read[-1], side="right"))
         if len(read) != stop - start:
             page = page.filter(pa.array(np.isin(read, places[start:stop])))
-        yield from _one_batch(page.select(TOMBSTONES_SCHEMA.names), TOMBSTONES_SCHEMA)
+        yield from _batches(page.select(TOMBSTONES_SCHEMA.names), TOMBSTONES_SCHEMA)
         start, rows = stop, _next_rows(page)
-    _check_kept(store, table, version)
+    check_kept(store, table, version)
 
 
 def _places(rows: pa.Table) -> npt.NDArray[np.void]:
@@ -91,8 +91,8 @@ def _places(rows: pa.Table) -> npt.NDArray[np.void]:
     return places
 
 
-def _one_batch(page: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    yield from page.cast(schema).combine_chunks().to_batches()
+def _batches(page: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    yield from (page if page.schema.equals(schema) else page.cast(schema)).to_batches()
 
 
 def _next_rows(page: pa.Table) -> int:
@@ -102,7 +102,8 @@ def _next_rows(page: pa.Table) -> int:
     return int(min(max(PAGE_BYTES * page.num_rows // max(page.nbytes, 1), 256), MOST_PAGE_ROWS))
 
 
-def _check_kept(store: Store, table: TableRow, version: int) -> None:
+def check_kept(store: Store, table: TableRow, version: int) -> None:
+    """Raise if the version was taken away; what was read of it before this returns is whole."""
     with store.read(single=True) as conn:
         if conn.one("select_version", table_id=table.table_id, version=version) is None:
             raise StoreError(

@@ -12,7 +12,7 @@ from deltalakedb.log.text import to_sql_text
 from deltalakedb.log.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA
 from deltalakedb.store.action_values import to_app_transaction, to_domain_metadata, to_metadata, to_protocol
 from deltalakedb.store.connection import Connection, Row, Store, select_columns
-from deltalakedb.store.pages import iter_file_pages, iter_tombstone_pages
+from deltalakedb.store.pages import check_kept, iter_file_pages, iter_tombstone_pages
 from deltalakedb.store.registry import Head, OpenTable, TableRow, read_head
 
 LARGE_RESULT = 20_000
@@ -102,6 +102,8 @@ class SqlSnapshot:
                 table = conn.sql_arrow(text, **ids, version=self.version)
             else:
                 table = conn.sql_large(text, **ids, version=self.version)
+        if num_rows >= LARGE_RESULT:  # perhaps read outside of the transaction
+            check_kept(self._store, self._table, self.version)
         return table.cast(schema)
 
     def tombstones(self, deleted_after_ms: int | None = None) -> pa.RecordBatchReader:

@@ -322,8 +322,10 @@ from dl_add_files where table_id = :table_id and removed_version > :version and 
   and file_id between :first_file_id and :last_file_id and version + 0 <= :version;
 
 -- name: select_first_version_after
--- Where to begin when only what happened after an instant matters.
-select min(version) as version from dl_table_versions where table_id = :table_id and committed_at_ms > :at_ms;
+-- Where to begin when only what happened after an instant matters. None when the history starts later: of what was before it, the
+-- removals that checkpoints list are still there.
+select min(version) as version from dl_table_versions where table_id = :table_id and committed_at_ms > :at_ms
+  and exists (select 1 from dl_table_versions o where o.table_id = :table_id and o.committed_at_ms <= :at_ms);
 
 -- name: select_tombstone_places
 -- Where the newest removals of files not live at a version stand. A file can be live again only by an add that came after.
