@@ -115,11 +115,12 @@ def refuse_twins(names: Iterable[str], above: tuple[str, ...] = ()) -> None:
     """Delta's column names are unique without regard to case."""
     seen: dict[str, str] = {}
     for name in names:
-        twin = seen.setdefault(name.casefold(), name)
-        if twin is not name:
+        folded = name.casefold()
+        if folded in seen:
             where = f" in {'.'.join(above)!r}" if above else ""
-            same = "is there twice" if twin == name else f"differs from {twin!r} only in case"
+            same = "is there twice" if seen[folded] == name else f"differs from {seen[folded]!r} only in case"
             raise SchemaMismatchError(f"column {name!r} {same}{where}; column names are unique without regard to case")
+        seen[folded] = name
 
 
 def file_schema(schema: StructType, partition_columns: Iterable[str]) -> pa.Schema:

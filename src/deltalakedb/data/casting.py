@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -24,6 +25,7 @@ Path: TypeAlias = tuple[str, ...]
 _INTEGERS: Final = frozenset({"byte", "short", "integer", "long"})
 _FLOATS: Final = frozenset({"float", "double"})
 _MOMENTS: Final = frozenset({"timestamp", "timestamp_ntz", "date"})
+_ALL_INTEGERS: Final = pa.decimal128(20, 0)
 
 
 def make_cast(source: pa.DataType, target: DataType, path: Path) -> Cast | None:
@@ -112,17 +114,24 @@ def _struct_cast(source: pa.DataType, target: StructType, path: Path) -> Cast:
 
 def _list_cast(source: pa.DataType, target: ArrayType, arrow: pa.DataType, path: Path) -> Cast:
     element = make_cast(source.value_type, target.element_type, (*path, "element"))
-    plain = pa.list_(source.value_type)
 
     def cast(array: pa.Array) -> pa.Array:
         if not pt.is_list(source):
-            array = array.cast(plain)
+            array = _plain_lists(array)
         values = array.values if element is None else element(array.values)
         return pa.Array.from_buffers(
             arrow, len(array), array.buffers()[:2], array.null_count, array.offset, children=[values]
         )
 
     return cast
+
+
+def _plain_lists(array: pa.Array) -> pa.Array:
+    """Lists of any layout as plain ones; by hand, as pyarrow's own cast of list views gives wrong offsets (26.0)."""
+    lengths = pc.list_value_length(array).fill_null(0).to_numpy()
+    offsets = np.concatenate(([0], np.cumsum(lengths)))
+    mask = array.is_null() if array.null_count else None
+    return pa.ListArray.from_arrays(pa.array(offsets).cast(pa.int32()), pc.list_flatten(array), mask=mask)
 
 
 def _map_cast(source: pa.DataType, target: MapType, arrow: pa.DataType, path: Path) -> Cast:
@@ -143,11 +152,8 @@ def _map_cast(source: pa.DataType, target: MapType, arrow: pa.DataType, path: Pa
 
 def _leaf_cast(source: pa.DataType, target: PrimitiveType | DecimalType, arrow: pa.DataType, path: Path) -> Cast:
     if not _may_cast(source, target):
-        raise mismatch(path, target, source)
-    if target == PrimitiveType("timestamp") and _is_text(source):
-        convert = partial(_text_to_instants, arrow=arrow)
-    else:
-        convert = partial(_convert, options=_options(source, target, arrow))
+        raise mismatch(path, target, source, _hint(source, target))
+    convert = _conversion(source, target, arrow)
 
     def cast(array: pa.Array) -> pa.Array:
         try:
@@ -158,8 +164,35 @@ def _leaf_cast(source: pa.DataType, target: PrimitiveType | DecimalType, arrow: 
     return cast
 
 
-def _convert(array: pa.Array, options: pc.CastOptions) -> pa.Array:
-    return pc.cast(array, options=options)
+def _conversion(source: pa.DataType, target: PrimitiveType | DecimalType, arrow: pa.DataType) -> Cast:
+    if _is_text(source) and str(target) in _MOMENTS:
+        return partial(_text_to_moments, arrow=arrow)
+    if isinstance(target, DecimalType) and pt.is_integer(source):
+        # Arrow asks for room for every integer of the type; here it is the values that must fit.
+        return lambda array: array.cast(_ALL_INTEGERS).cast(arrow)
+    if str(target) == "string":
+        if pt.is_floating(source):
+            return lambda array: pc.replace_substring_regex(array.cast(arrow), r"^(-?[0-9]+)$", r"\1.0")
+        if pt.is_timestamp(source):
+            utc = pa.timestamp(source.unit, source.tz and "UTC")
+            return lambda array: pc.replace_substring(array.cast(utc).cast(arrow), " ", "T")
+    options = pc.CastOptions(
+        target_type=arrow,
+        allow_time_truncate=True,
+        allow_float_truncate=str(target) in _FLOATS,
+        allow_decimal_truncate=pt.is_floating(source),
+    )
+    return lambda array: pc.cast(array, options=options)
+
+
+def _text_to_moments(array: pa.Array, arrow: pa.DataType) -> pa.Array:
+    """Text with a zone, or without one: then it is UTC, as `deltalake` takes it; a date may have a time behind it."""
+    for way in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
+        try:
+            return array.cast(way).cast(arrow)
+        except pa.ArrowInvalid:
+            continue
+    return array.cast(arrow)
 
 
 def _may_cast(source: pa.DataType, target: PrimitiveType | DecimalType) -> bool:
@@ -201,19 +234,7 @@ def _is_bytes(source: pa.DataType) -> bool:
     )
 
 
-def _options(source: pa.DataType, target: PrimitiveType | DecimalType, arrow: pa.DataType) -> pc.CastOptions:
-    to_float = isinstance(target, PrimitiveType) and target.name in _FLOATS
-    return pc.CastOptions(
-        target_type=arrow,
-        allow_time_truncate=True,
-        allow_float_truncate=to_float,
-        allow_decimal_truncate=pt.is_floating(source),
-    )
-
-
-def _text_to_instants(array: pa.Array, arrow: pa.DataType) -> pa.Array:
-    """Text with a zone, or without one: then it is UTC, as `deltalake` takes it."""
-    try:
-        return array.cast(pa.timestamp("us")).cast(arrow)
-    except pa.ArrowInvalid:
-        return array.cast(arrow)
+def _hint(source: pa.DataType, target: PrimitiveType | DecimalType) -> str:
+    if pt.is_timestamp(source) and str(target) == "timestamp":
+        return "give it a zone first, e.g. with pyarrow.compute.assume_timezone or pandas' tz_localize"
+    return ""
