@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from deltalakedb.exceptions import StoreError, VersionNotFoundError
+from deltalakedb.exceptions import CommitFailedError, StoreError, VersionNotFoundError
 from deltalakedb.log.actions import Action
 from deltalakedb.log.commit import Commit
 from deltalakedb.log.predicate import parse_predicate
@@ -24,6 +25,7 @@ from deltalakedb.store.planning import plan
 from deltalakedb.store.reader import SqlTxnLogReader
 from tests.conformance.conftest import OpenStore
 from tests.conformance.histories import METADATA, PROTOCOL, add, info, load, register, remove
+from tests.conformance.transacting import ids_in, numbers, open_catalog
 from tests.fixtures.random_log import RandomLog, seeds
 
 DAY = 86_400_000
@@ -343,6 +345,25 @@ def test_writers_go_on_meanwhile(
         ["new7"],
     ]
     assert (head_of(store, old_table).current_version, head_of(store, old_table).base_version) == (17, 5)
+
+
+def test_a_transaction_whose_winners_are_gone_is_refused_and_a_blind_append_is_not(target: str, tmp_path: Path) -> None:
+    with open_catalog(target, tmp_path) as catalog:
+        catalog.create_table("s.t", "id long")
+        reads, appends = catalog.begin(), catalog.begin()
+        assert reads.table("s.t").to_pyarrow_table().num_rows == 0
+        reads.write("s.t", numbers(1), mode="append")
+        appends.write("s.t", numbers(2), mode="append")
+        for number in (3, 4, 5):
+            with catalog.begin() as tx:
+                tx.write("s.t", numbers(number), mode="append")
+        catalog.mirror.flush()
+        (done,) = collect_garbage(catalog.store, EVERYTHING).tables
+        assert done.base_version == 2
+        with pytest.raises(CommitFailedError, match="read version 0, and `dl gc` has removed the commits up to 2"):
+            reads.commit()
+        appends.commit()
+        assert ids_in(catalog, "s.t") == [2, 3, 4, 5]
 
 
 # -- dropped tables, transactions, leases, audit
