@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from deltalakedb.files.render import may_contain
 from deltalakedb.log.text import from_sql_text
 
+_PIECE = 1 << 18
 STRING_MAP = pa.map_(pa.string(), pa.field("value", pa.string()))
 
 
@@ -117,7 +117,7 @@ def struct_of(columns: Mapping[str, pa.Array], fields: Sequence[pa.Field]) -> pa
 
 def plain_text(column: pa.Array) -> pa.Array:
     """`log.text.from_sql_text` for a column; ValueError for what Parquet has no form for: lone surrogates."""
-    if not may_contain(column, b"\\"):
+    if not _has_backslash(column):
         return column
     escaped = pc.match_substring(column, "\\").fill_null(False)
     texts = [_encodable(from_sql_text(text)) for text in column.filter(escaped).to_pylist()]
@@ -126,7 +126,7 @@ def plain_text(column: pa.Array) -> pa.Array:
 
 def plain_json(column: pa.Array) -> pa.Array:
     """The same for JSON text, in which what Parquet has no form for can be spelled \\uXXXX, as SQL text does."""
-    return pc.replace_substring(column, "\\\\", "\\") if may_contain(column, b"\\\\") else column
+    return pc.replace_substring(column, "\\\\", "\\") if _has_backslash(column) else column
 
 
 def string_maps(column: pa.Array) -> pa.Array:
@@ -168,6 +168,15 @@ def _members(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"{text!r} is not a JSON object")
     return value
+
+
+def _has_backslash(column: pa.StringArray) -> bool:
+    data = column.buffers()[2]
+    if data is None:
+        return False
+    octets = np.frombuffer(data, np.uint8)
+    # In pieces that stay in the processor's cache.
+    return any((octets[start : start + _PIECE] == ord("\\")).any() for start in range(0, len(octets), _PIECE))
 
 
 def _encodable(text: str) -> str:

@@ -19,13 +19,15 @@ from deltalakedb.files.checkpoint_columns import (
     remove_columns,
     struct_of,
 )
+from deltalakedb.files.read_ahead import read_ahead
 from deltalakedb.log.actions import AppTransaction, DomainMetadata, Metadata, Protocol
 from deltalakedb.log.txnlog import LogSnapshot
 
 STATS_AS_JSON = "delta.checkpoint.writeStatsAsJson"
 STATS_AS_STRUCT = "delta.checkpoint.writeStatsAsStruct"
-GROUP_ROWS = 65_536
-"""Rows of a row group: what is in memory at once, and what a reader can take in by itself."""
+GROUP_ROWS = 32_768
+GROUP_BYTES = 16 * 1024 * 1024
+"""A row group ends at so many rows or bytes: that much is in memory at once, and a reader can take it in by itself."""
 
 _STRINGS = pa.list_(pa.field("element", pa.string(), nullable=False))
 
@@ -120,6 +122,7 @@ class CheckpointFile:
         self._layout = layout
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
+        self._pending_bytes = 0
         self._writer = pq.ParquetWriter(file, layout.schema, **_write_options(layout.schema))
 
     def write(self, snapshot: LogSnapshot, protocol: Protocol, tombstone_cutoff_ms: int) -> None:
@@ -138,18 +141,19 @@ class CheckpointFile:
         self.num_actions += rows.num_rows
         self._pending.append(rows)
         self._pending_rows += rows.num_rows
-        if self._pending_rows >= GROUP_ROWS:
+        self._pending_bytes += rows.nbytes
+        if self._pending_rows >= GROUP_ROWS or self._pending_bytes >= GROUP_BYTES:
             self._flush()
 
     def _flush(self) -> None:
         if self._pending:
-            self._writer.write_table(pa.Table.from_batches(self._pending), row_group_size=2 * GROUP_ROWS)
-            self._pending, self._pending_rows = [], 0
+            self._writer.write_table(pa.Table.from_batches(self._pending), row_group_size=self._pending_rows)
+            self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
 
 
 def _in_batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    """Batches of at most GROUP_ROWS rows."""
-    for batch in reader:
+    """Batches of at most GROUP_ROWS rows. Reading takes as long as writing, and both are done outside of Python."""
+    for batch in read_ahead(reader):
         for start in range(0, batch.num_rows, GROUP_ROWS):
             yield batch.slice(start, GROUP_ROWS)
 

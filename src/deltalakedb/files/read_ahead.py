@@ -1,0 +1,56 @@
+"""Reads the next batch of a stream while the present one is being worked on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+def read_ahead(batches: Iterable[T]) -> Iterator[T]:
+    """The batches in order; one is fetched ahead in a thread, so two are in memory."""
+    iterator = iter(batches)
+    pending = _Fetch(iterator)
+    try:
+        while pending.wait():
+            fetched = pending
+            pending = _Fetch(iterator)
+            yield from fetched.batch
+    finally:
+        pending.join()
+
+
+class _Fetch(Generic[T]):
+    """One batch on its way. A thread each is simple, and nothing beside the time a batch of thousands of rows takes."""
+
+    def __init__(self, iterator: Iterator[T]) -> None:
+        self.batch: tuple[T, ...] = ()
+        self._error: BaseException | None = None
+        self._iterator = iterator
+        self._thread: threading.Thread | None = threading.Thread(target=self._run, name="deltalakedb-read-ahead")
+        try:
+            self._thread.start()
+        except RuntimeError:  # the process is ending, and no thread can be started any more
+            self._thread = None
+            self._run()
+
+    def wait(self) -> bool:
+        """Wait for the batch; False when there is none left. What went wrong on the way is raised here."""
+        self.join()
+        if self._error is not None:
+            raise self._error
+        return bool(self.batch)
+
+    def join(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self.batch = (next(self._iterator),)
+        except StopIteration:
+            pass
+        except BaseException as error:
+            self._error = error
