@@ -85,7 +85,7 @@ def _carry_out(files: Files, made: Sequence[Statement], *, describe: bool) -> tu
     return files, commits
 
 
-@settings(max_examples=400)
+@settings(max_examples=200 if settings().max_examples < 100 else 3000)
 @given(data=st.data(), before=tables(), describe=st.booleans())
 def test_what_is_let_through_is_what_one_after_another_would_give(
     data: st.DataObject, before: Files, describe: bool
