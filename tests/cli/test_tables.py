@@ -1,0 +1,116 @@
+"""`dl create`, `dl rename` and `dl drop` on tables that the catalog manages."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pytest
+
+from tests.cli.conftest import Dl
+
+
+@pytest.fixture(autouse=True)
+def _warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DL_WAREHOUSE", str(tmp_path / "lake"))
+
+
+def shown(dl: Dl, name: str) -> dict[str, Any]:
+    result = dl("show", name, "--json")
+    assert result.exit_code == 0, result.stderr
+    value: dict[str, Any] = json.loads(result.stdout)
+    return value
+
+
+def test_a_table_is_created_from_text(dl: Dl, tmp_path: Path) -> None:
+    result = dl(
+        "create", "sales.orders", "--schema", "id long not null, day date, region string",
+        "--partition-by", "day,region",
+        "--property", "delta.appendOnly=true", "--description", "what was ordered",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr == f"created sales.orders at {(tmp_path / 'lake/sales/orders').as_uri()}/\n"
+    value = shown(dl, "sales.orders")
+    assert (value["mode"], value["version"], value["partition_columns"]) == ("managed", 0, ["day", "region"])
+    assert (value["properties"], value["description"]) == ({"delta.appendOnly": "true"}, "what was ordered")
+    assert deltalake.DeltaTable(tmp_path / "lake/sales/orders").version() == 0
+
+
+def test_a_table_is_created_from_a_json_schema(dl: Dl, tmp_path: Path) -> None:
+    file = tmp_path / "schema.json"
+    file.write_text('{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}')
+    place = tmp_path / "elsewhere"
+    assert dl("create", "t", "--schema", str(file), "--location", str(place)).exit_code == 0
+    assert [field.name for field in deltalake.DeltaTable(place).schema().fields] == ["id"]
+
+
+def test_a_dry_run_creates_nothing(dl: Dl, tmp_path: Path) -> None:
+    result = dl("create", "t", "--schema", "id long", "--dry-run")
+    assert (result.exit_code, result.stderr.startswith("would create default.t at ")) == (0, True)
+    assert json.loads(dl("tables", "--json").stdout) == []
+    assert not (tmp_path / "lake").exists()
+
+
+def test_what_exists_is_not_created_again(dl: Dl) -> None:
+    assert dl("create", "t", "--schema", "id long").exit_code == 0
+    again = dl("create", "t", "--schema", "id long")
+    assert (again.exit_code, "exists already" in again.stderr) == (1, True)
+    calm = dl("create", "t", "--schema", "id long", "--if-missing")
+    assert (calm.exit_code, "nothing was done" in calm.stderr) == (0, True)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--schema", "id lonk"),
+        ("--schema", "missing.json"),
+        ("--schema", "id long", "--property", "no-value"),
+        (),
+    ],
+)
+def test_misuse_is_told_apart_from_failure(dl: Dl, arguments: tuple[str, ...]) -> None:
+    result = dl("create", "t", *arguments)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
+
+
+def test_without_a_warehouse_it_says_what_to_give(dl: Dl, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DL_WAREHOUSE")
+    result = dl("create", "t", "--schema", "id long")
+    assert (result.exit_code, "DL_WAREHOUSE" in result.stderr) == (2, True)
+
+
+def test_a_table_of_others_is_not_created_over(dl: Dl, lake: Path) -> None:
+    result = dl("create", "t", "--schema", "id long", "--location", str(lake))
+    assert (result.exit_code, "dl import" in result.stderr) == (1, True)
+
+
+def test_rename_and_drop_of_a_managed_table(dl: Dl, tmp_path: Path) -> None:
+    dl("create", "sales.orders", "--schema", "id long")
+    assert dl("rename", "sales.orders", "sales.o").exit_code == 0
+    assert shown(dl, "sales.o")["version"] == 1
+    trial = dl("drop", "sales.o", "--dry-run")
+    assert (trial.exit_code, trial.stderr.startswith("would drop sales.o (managed, version 1)")) == (0, True)
+    result = dl("drop", "sales.o")
+    assert (result.exit_code, result.stderr.startswith("dropped sales.o")) == (0, True), result.stderr
+    left = deltalake.DeltaTable(tmp_path / "lake/sales/orders")
+    assert left.protocol().writer_features is None
+    assert [entry["action"] for entry in json.loads(dl("audit", "--json").stdout)][:2] == ["drop", "detach"]
+
+
+def test_a_purge_deletes_the_files_and_its_dry_run_does_not(dl: Dl, tmp_path: Path) -> None:
+    dl("create", "sales.orders", "--schema", "id long")
+    trial = dl("drop", "sales.orders", "--purge", "--dry-run")
+    assert "would be deleted" in trial.stderr
+    assert (tmp_path / "lake/sales/orders/_delta_log").exists()
+    assert "are deleted" in dl("drop", "sales.orders", "--purge").stderr
+    assert not (tmp_path / "lake/sales/orders").exists()
+
+
+def test_a_purge_of_a_follower_is_refused(dl: Dl, attached: Path) -> None:
+    for options in (("--purge",), ("--purge", "--dry-run")):
+        result = dl("drop", "sales.orders", *options)
+        assert (result.exit_code, "belong to others" in result.stderr) == (1, True)
+    assert attached.exists()
