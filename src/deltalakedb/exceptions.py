@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
 __all__ = [
     "CatalogUriError",
@@ -92,6 +93,16 @@ def redact(text: str) -> str:
 
 class DeltaError(Exception):
     """Any error of this package."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Errors travel between processes; the default would call a subclass with its message alone.
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(kind: type[DeltaError], args: tuple[object, ...], fields: dict[str, object]) -> DeltaError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(fields)
+    return error
 
 
 class TableNotFoundError(DeltaError):

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 
 import pytest
 
 from deltalakedb import exceptions
-from deltalakedb.exceptions import DeltaError, LogGapError, MissingExtraError, UnsupportedFeatureError, redact
+from deltalakedb.exceptions import (
+    CommitFailedError,
+    ConcurrentAppendError,
+    DeltaError,
+    LogGapError,
+    MissingExtraError,
+    UnsupportedFeatureError,
+    redact,
+)
 
 
 @pytest.mark.parametrize(
@@ -71,6 +80,30 @@ def test_a_gap_names_the_missing_version() -> None:
 
 def test_a_missing_extra_says_what_to_install() -> None:
     assert "pip install 'deltalakedb[postgres]'" in str(MissingExtraError("Postgres", "postgres"))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnsupportedFeatureError("t", ["a"], purpose="written", hint="wait"),
+        LogGapError("t", 7),
+        MissingExtraError("Postgres", "postgres"),
+        ConcurrentAppendError("clash", table="t", version=3, path="f"),
+        DeltaError("plain"),
+    ],
+)
+def test_an_error_is_the_same_in_another_process(error: DeltaError) -> None:
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert str(copy) == str(error)
+    assert copy.__dict__ == error.__dict__
+
+
+def test_a_failed_commit_tells_table_version_and_file_where_they_are_known() -> None:
+    error = CommitFailedError("clash", table="s3://u:hunter2@h/t", version=3)
+    assert (error.version, error.path) == (3, None)
+    assert "hunter2" not in str(error.table)
+    assert CommitFailedError("plain").table is None
 
 
 def test_the_tree_at_the_top_of_the_file_is_the_tree() -> None:
