@@ -9,6 +9,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -252,3 +253,42 @@ def test_the_same_values_reach_opentelemetry_meters() -> None:
         "deltalakedb_mirror_lag_seconds {'table': 's.a'} 3",
         "deltalakedb_mirror_latency_ms {} 12",
     ]
+
+
+def test_a_commit_opens_spans_around_its_transaction_and_each_file_it_writes(tmp_path: Path) -> None:
+    out = python(f"""
+        import deltalakedb as dl, logging, pyarrow as pa
+        from deltalakedb import telemetry
+        from opentelemetry import trace
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+        from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+        logging.basicConfig(level=logging.INFO, format="%(message)s", stream=__import__("sys").stdout)
+        with dl.connect({str(tmp_path / "c.db")!r}, warehouse={str(tmp_path / "lake")!r}) as cat:
+            cat.create_table("s.t", "id long")
+            spans = InMemorySpanExporter()
+            provider = TracerProvider()
+            provider.add_span_processor(SimpleSpanProcessor(spans))
+            trace.set_tracer_provider(provider)
+            with cat.begin(message="one") as tx:
+                tx.write("s.t", pa.table({{"id": [1]}}), mode="append")
+            cat.table("s.t")
+            cat.mirror.flush()
+        for span in spans.get_finished_spans():
+            print(span.name, str(span.attributes.get("file", ""))[-8:])
+        print(telemetry.exposition().decode())
+    """)
+    lines = out.splitlines()
+    assert {
+        "deltalakedb.put .parquet",
+        "deltalakedb.commit ",
+        "deltalakedb.put 001.json",
+        "deltalakedb.mirror ",
+        "deltalakedb.put 0001.crc",
+    } <= set(lines)
+    assert any(line.startswith('commit {"event": "commit"') and '"message": "one"' in line for line in lines)
+    assert 'deltalakedb_versions_committed_total{table="s.t"} 2.0' in lines
+    assert 'deltalakedb_files_active_gauge{table="s.t"} 1.0' in lines
+    assert "deltalakedb_commit_latency_ms_count 2.0" in lines
+    assert "deltalakedb_mirror_latency_ms_count 2.0" in lines
+    assert not [line for line in lines if line == "deltalakedb_metadata_open_latency_ms_count 0.0"]

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from deltalakedb import telemetry
 from deltalakedb.data.arrow_types import file_schema
 from deltalakedb.data.conform import Conformer
 from deltalakedb.data.parquet import DataFile, ParquetOptions
@@ -217,7 +218,8 @@ class _Writer:
         if file is None:
             return
         values = dict(zip(self._plan.partition_names, partition.key, strict=True))
-        self._adds.append(file.finish(values, data_change=self._data_change))
+        with telemetry.span("deltalakedb.put", file=f"{self._storage.location}/{file.path}"):
+            self._adds.append(file.finish(values, data_change=self._data_change))
         partition.file = None
         del self._open[partition.key]
 

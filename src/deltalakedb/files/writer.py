@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 
 import pyarrow as pa
 
-from deltalakedb.exceptions import MirrorError, redact
+from deltalakedb import telemetry
+from deltalakedb.exceptions import DeltaError, MirrorError, redact
+from deltalakedb.files.checkpoint import sidecar_names
 from deltalakedb.files.checkpoint_writer import CheckpointFile, CheckpointLayout
 from deltalakedb.files.checksum import Checksum, checksum_name
-from deltalakedb.files.cleanup import CleanedUp, find_expired
+from deltalakedb.files.cleanup import DAY_MS, CleanedUp, find_expired
 from deltalakedb.files.last_checkpoint import CheckpointWritten, hinted_version, render_last_checkpoint
 from deltalakedb.files.listing import LAST_CHECKPOINT, LogListing, checkpoint_name, commit_name
 from deltalakedb.files.put import PUT_TIMEOUT_SECONDS, PutResult, open_log_folder
+from deltalakedb.files.storage import open_storage
 from deltalakedb.log.actions import Protocol
 from deltalakedb.log.txnlog import LogSnapshot
 
+_log = logging.getLogger(__name__)
+
+SIDECARS = "_sidecars"
 TEMPORARY_FILE_AGE_MS = 3_600_000
 """From this age on, a temporary file belongs to a process that is no more."""
 
@@ -29,6 +37,7 @@ class FileTxnLogWriter:
         self, location: str | os.PathLike[str], options: Mapping[str, str] | None = None, *, table: str
     ) -> None:
         self.table = table
+        self._place, self._options = location, options
         self._folder = open_log_folder(location, options, table=table)
 
     def __repr__(self) -> str:
@@ -47,9 +56,11 @@ class FileTxnLogWriter:
         It is whole and durable when this returns. On local disk its file carries the time of the commit, by which
         readers travel; in an object store the time is when it was put. MirrorError when it cannot be written.
         """
-        return self._folder.put(
-            commit_name(version), data, modified_ms=modified_ms, timeout_seconds=timeout_seconds, step="mirror.json"
-        )
+        name = commit_name(version)
+        with self._put_span(name):
+            return self._folder.put(
+                name, data, modified_ms=modified_ms, timeout_seconds=timeout_seconds, step="mirror.json"
+            )
 
     def read_commit(self, version: int) -> bytes | None:
         """The bytes of a commit; None when it is not there."""
@@ -68,7 +79,7 @@ class FileTxnLogWriter:
         name = checkpoint_name(snapshot.version)
         layout = CheckpointLayout(snapshot.metadata)
         try:
-            with self._folder.upload(name) as file:
+            with self._put_span(name), self._folder.upload(name) as file:
                 checkpoint = CheckpointFile(file, layout)
                 checkpoint.write(snapshot, protocol, tombstone_cutoff_ms)
                 size_bytes = file.tell()
@@ -90,12 +101,15 @@ class FileTxnLogWriter:
         hinted = self.last_checkpoint()
         if hinted is not None and hinted > written.version and self._has_checkpoint(hinted):
             return False
-        self._folder.replace(LAST_CHECKPOINT, render_last_checkpoint(written))
+        with self._put_span(LAST_CHECKPOINT):
+            self._folder.replace(LAST_CHECKPOINT, render_last_checkpoint(written))
         return True
 
     def put_checksum(self, version: int, checksum: Checksum) -> PutResult:
         """Write a commit's checksum unless there is one. The commit itself must be there already."""
-        return self._folder.put(checksum_name(version), checksum.render())
+        name = checksum_name(version)
+        with self._put_span(name):
+            return self._folder.put(name, checksum.render())
 
     def clean_up(self, *, cutoff_ms: int, keep_from_version: int | None = None, protected_before: int = 0) -> CleanedUp:
         """Delete what the newest checkpoint of before the cut-off (taken at midnight UTC) makes unnecessary.
@@ -108,8 +122,30 @@ class FileTxnLogWriter:
             files, cutoff_ms=cutoff_ms, keep_from_version=keep_from_version, protected_before=protected_before
         )
         self._folder.delete(expired.names)
-        swept = self._folder.sweep(time.time_ns() // 1_000_000 - TEMPORARY_FILE_AGE_MS)
-        return CleanedUp((*expired.names, *swept), expired.first_version)
+        now_ms = time.time_ns() // 1_000_000
+        removed = [*expired.names, *self._folder.sweep(now_ms - TEMPORARY_FILE_AGE_MS)]
+        if expired.names:
+            removed += self._clean_up_sidecars(before_ms=now_ms // DAY_MS * DAY_MS - DAY_MS)
+        return CleanedUp(tuple(removed), expired.first_version)
+
+    def _clean_up_sidecars(self, before_ms: int) -> list[str]:
+        """Delete the parts of V2 checkpoints, which others wrote, that no checkpoint needs any more."""
+        old = [file.name for file in self._folder.list(SIDECARS) if file.modified_ms < before_ms]
+        if not old:
+            return []
+        storage = open_storage(self._place, self._options)
+        checkpoints = LogListing.of(file.name for file in self._folder.list()).checkpoints
+        try:
+            needed = set().union(*(sidecar_names(storage, entry, table=self.table) for entry in checkpoints))
+        except DeltaError as error:
+            _log.warning("table %s: no sidecar is deleted: %s", redact(self.table), redact(str(error)))
+            return []
+        unused = sorted(name for name in old if name.removeprefix(f"{SIDECARS}/") not in needed)
+        self._folder.delete(unused)
+        return unused
+
+    def _put_span(self, name: str) -> AbstractContextManager[None]:
+        return telemetry.span("deltalakedb.put", table=self.table, file=f"{self.location}/{name}")
 
     def _has_checkpoint(self, version: int) -> bool:
         names = (file.name for file in self._folder.list())
