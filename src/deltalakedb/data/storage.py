@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
-from obstore import open_reader, open_writer
+from obstore import open_writer
 from obstore.exceptions import BaseError
 
 from deltalakedb.exceptions import DeltaError
@@ -194,7 +194,16 @@ class ObjectDataStorage:
         try:
             if size is not None and size <= _SMALL_BYTES:
                 return pa.BufferReader(self._store.get(self._key(path)).bytes())
-            return pa.PythonFile(open_reader(self._store, self._key(path), size=size), mode="r")
+            whole: int = self._store.head(self._key(path))["size"] if size is None else size
+        except FileNotFoundError:
+            raise
+        except BaseError as error:
+            raise self.failure("read", path, error) from None
+        return pa.PythonFile(_Ranges(lambda start, end: self._range(path, start, end), whole), mode="r")
+
+    def _range(self, path: str, start: int, end: int) -> bytes:
+        try:
+            return bytes(self._store.get_range(self._key(path), start=start, end=end))
         except FileNotFoundError:
             raise
         except BaseError as error:
@@ -208,6 +217,36 @@ class ObjectDataStorage:
 
     def _key(self, path: str) -> str:
         return f"{self._prefix}/{path}" if self._prefix else path
+
+
+class _Ranges:
+    """An object as a file: each read is a request for just those bytes; Parquet asks for whole column chunks."""
+
+    closed = False
+
+    def __init__(self, fetch: Callable[[int, int], bytes], size: int) -> None:
+        self._fetch = fetch
+        self._size = size
+        self._position = 0
+
+    def read(self, count: int = -1) -> bytes:
+        end = self._size if count < 0 else min(self._position + count, self._size)
+        if end <= self._position:
+            return b""
+        data = self._fetch(self._position, end)
+        self._position = end
+        return data
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
+        self._position = base + offset
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def close(self) -> None:
+        self.closed = True
 
 
 class _ObjectFile:
