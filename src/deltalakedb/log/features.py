@@ -65,6 +65,8 @@ _NOT_WRITABLE: Final = {
     "redirectWriterOnly-preview": "Writers are sent to another table: write there.",
     # Our log clean-up would have to keep what this feature protects.
     "checkpointProtection": "Drop the feature with the engine that added it.",
+    # The mirror shows our fence; SQL, and so every proposal, holds the protocol without it.
+    "deltalakedb": "Take that one out: the fence is not part of a table's own protocol.",
 }
 """What no commit of ours may touch, and what to do instead. All other WRITER_FEATURES are kept true: by the checks of a
 commit (appendOnly, deletionVectors, columnMapping, domainMetadata, ...), by the writer (row ids, in-commit timestamps,

@@ -98,12 +98,14 @@ def check_metadata(new: Metadata, old: Metadata | None, protocol: Protocol, wher
     _check_columns(schema, where)
     _check_partition_columns(schema, new.partition_columns, where)
     _check_properties(new.configuration, where)
-    listed = writer_features(protocol)
+    for_readers, for_writers = reader_features(protocol), writer_features(protocol)
     for feature, why in sorted(features_in_use(schema, new.configuration).items()):
-        if listed.isdisjoint({feature, PREVIEWS.get(feature, feature)}):
+        names = {feature, PREVIEWS.get(feature, feature)}
+        untold = feature in READER_FEATURES and for_readers.isdisjoint(names)
+        if untold or for_writers.isdisjoint(names):
             _refuse(
                 where,
-                f"uses the feature {feature} ({why}), which the protocol does not list",
+                f"uses the feature {feature} ({why}), which the protocol does not list{' for readers' * untold}",
                 "add a protocol action that lists it to the same commit",
             )
     _check_mapping(schema, new, old, where)
