@@ -97,6 +97,21 @@ def read_checkpoint(storage: Storage, entry: CheckpointEntry, *, table: str) -> 
     )
 
 
+def sidecar_names(storage: Storage, entry: CheckpointEntry, *, table: str) -> set[str]:
+    """The files in `_sidecars` that a checkpoint needs; MalformedLogError when it cannot be read."""
+    names: set[str] = set()
+    for name in entry.names:
+        source = _source(storage, f"{LOG_FOLDER}/{name}", keep=False)
+        with malformed_as(table, source.path):
+            names.update(_sidecar_name(action) for action in source.table_actions() if isinstance(action, Sidecar))
+    return names
+
+
+def _sidecar_name(sidecar: Sidecar) -> str:
+    # They always lie in `_sidecars`, even when a writer spelled out the whole URI (PROTOCOL.md, "Sidecar Files").
+    return unquote(sidecar.path).rpartition("/")[2]
+
+
 def _source(storage: Storage, path: str, *, keep: bool) -> FileSource:
     return JsonSource(storage, path) if path.endswith(".json") else ParquetSource(storage, path, keep=keep)
 
@@ -107,8 +122,7 @@ def _sidecars(storage: Storage, sidecars: list[Sidecar], entry: CheckpointEntry,
     there = set(storage.names(SIDECAR_FOLDER))
     sources: list[FileSource] = []
     for sidecar in sidecars:
-        # They always lie in `_sidecars`, even when a writer spelled out the whole URI (PROTOCOL.md, "Sidecar Files").
-        name = unquote(sidecar.path).rpartition("/")[2]
+        name = _sidecar_name(sidecar)
         if name not in there:
             raise MalformedLogError(
                 f"table {redact(table)}: checkpoint {entry.names[0]} needs the sidecar {name}, which is missing"

@@ -19,6 +19,7 @@ from deltalakedb.files.checkpoint_columns import (
     remove_columns,
     struct_of,
 )
+from deltalakedb.files.parsed_stats import ParsedPartitionValues, ParsedStats
 from deltalakedb.files.read_ahead import read_ahead
 from deltalakedb.log.actions import AppTransaction, DomainMetadata, Metadata, Protocol
 from deltalakedb.log.txnlog import LogSnapshot
@@ -73,6 +74,14 @@ class CheckpointLayout:
         self._has_json = _is_true(configuration.get(STATS_AS_JSON), default=True)
         if self._has_json:
             fields.append(STATS_FIELD)
+        self._stats: ParsedStats | None = None
+        self._partitions: ParsedPartitionValues | None = None
+        if _is_true(configuration.get(STATS_AS_STRUCT), default=False):
+            if metadata.partition_columns:
+                self._partitions = ParsedPartitionValues(metadata)
+                fields.append(pa.field("partitionValues_parsed", self._partitions.type))
+            self._stats = ParsedStats(metadata)
+            fields.append(pa.field("stats_parsed", self._stats.type))
         self._add_fields = fields
         self.schema = pa.schema(
             [
@@ -87,8 +96,13 @@ class CheckpointLayout:
 
     def adds(self, files: pa.RecordBatch) -> pa.RecordBatch:
         columns = add_columns(files)
+        stats = plain_json(files.column("stats"))
         if self._has_json:
-            columns["stats"] = plain_json(files.column("stats"))
+            columns["stats"] = stats
+        if self._stats is not None:
+            columns["stats_parsed"] = self._stats.parse(stats)
+        if self._partitions is not None:
+            columns["partitionValues_parsed"] = self._partitions.parse(files.column("partition_values"))
         return self._rows("add", struct_of(columns, self._add_fields))
 
     def removes(self, tombstones: pa.RecordBatch) -> pa.RecordBatch:
@@ -160,7 +174,8 @@ def _in_batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
 
 def _write_options(schema: pa.Schema) -> dict[str, Any]:
     # Snappy is what Spark writes and every reader reads. Paths and statistics are all different: no dictionary.
-    repeated = [leaf for leaf in _leaves(schema) if leaf.rpartition(".")[2] not in ("path", "stats", "pathOrInlineDv")]
+    unique = {"add.path", "add.stats", "add.deletionVector.pathOrInlineDv", "remove.path"}
+    repeated = [leaf for leaf in _leaves(schema) if leaf not in unique]
     return {"compression": "snappy", "use_dictionary": repeated, "store_schema": False}
 
 

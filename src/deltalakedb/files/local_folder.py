@@ -116,18 +116,19 @@ class LocalFolder:
         except OSError as error:
             raise self._failure("read", name, error) from error
 
-    def list(self) -> Iterator[LogFile]:
+    def list(self, subfolder: str = "") -> Iterator[LogFile]:
+        prefix = f"{subfolder}/" if subfolder else ""
         try:
-            with os.scandir(self._folder) as entries:
+            with os.scandir(self._at(subfolder)) as entries:
                 for entry in entries:
                     with suppress(FileNotFoundError):
                         stat = entry.stat()
                         if entry.is_file():
-                            yield LogFile(entry.name, stat.st_mtime_ns // 1_000_000, stat.st_size)
+                            yield LogFile(prefix + entry.name, stat.st_mtime_ns // 1_000_000, stat.st_size)
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
-            raise self._failure("list", "", error) from error
+            raise self._failure("list", subfolder, error) from error
 
     def delete(self, names: Sequence[str]) -> None:
         for name in names:
@@ -155,8 +156,9 @@ class LocalFolder:
 
     def _drop_hadoop_checksum(self, name: str) -> None:
         """Spark keeps `.name.crc` beside what it writes on local disk, and refuses a file that does not fit it."""
+        folder, slash, file = name.rpartition("/")
         with suppress(FileNotFoundError):
-            os.unlink(self._at(f".{name}.crc"))
+            os.unlink(self._at(f"{folder}{slash}.{file}.crc"))
 
     def _exists(self) -> PutResult:
         # Whoever linked it may not have made the name durable yet; the caller relies on it from now on.

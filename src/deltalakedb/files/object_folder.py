@@ -121,16 +121,16 @@ class ObjectFolder:
         except BaseError as error:
             raise self._failure("read", name, error) from None
 
-    def list(self) -> Iterator[LogFile]:
-        prefix = f"{self._prefix}/"
+    def list(self, subfolder: str = "") -> Iterator[LogFile]:
+        prefix = f"{self._prefix}/{subfolder}/" if subfolder else f"{self._prefix}/"
         try:
             for page in self._store.list(prefix, chunk_size=1000):
                 for meta in page:
-                    name: str = meta["path"].removeprefix(prefix)
-                    if "/" not in name:
+                    name: str = meta["path"].removeprefix(f"{self._prefix}/")
+                    if "/" not in meta["path"].removeprefix(prefix):
                         yield LogFile(name, epoch_ms(meta), int(meta["size"]))
         except BaseError as error:
-            raise self._failure("list", "", error) from None
+            raise self._failure("list", subfolder, error) from None
 
     def delete(self, names: Sequence[str]) -> None:
         for start in range(0, len(names), _DELETE_BATCH):

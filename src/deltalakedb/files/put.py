@@ -64,8 +64,8 @@ class LogFolder(Protocol):
         """When the file was last modified; None when there is none."""
         ...
 
-    def list(self) -> Iterator[LogFile]:
-        """The files directly in the folder, in no order."""
+    def list(self, subfolder: str = "") -> Iterator[LogFile]:
+        """The files directly in the folder, or in a folder below it (names then say so), in no order."""
         ...
 
     def delete(self, names: Sequence[str]) -> None:
