@@ -45,6 +45,8 @@ def commit_drafts(
     outcome = _ratify(catalog, proposal)
     for draft in ordered:
         catalog.use_options(draft.row, draft.options)
+        if draft.dropped or draft.row.full_name != draft.pinned.full_name:
+            telemetry.forget_table(draft.pinned.full_name)
     catalog.mirror.after_commit(outcome)
     for draft in ordered:
         if draft.purge:

@@ -19,7 +19,6 @@ from .log import paths
 from .log.types import StructType, parse_schema
 from .names import TableName, parse_table_name
 from .registered import no_such_table, require_table
-from .storage_options import options_of
 from .store import Connection, cuts, registry
 from .store.reader import Difference, LineageEntry, SqlTxnLogReader
 from .store.snapshot import FileTotals, SqlSnapshot
@@ -351,7 +350,7 @@ class DeltaTable:
         predicate = None if chosen is None or is_expression(chosen) else self._parsed(chosen)
         self._note_read(predicate)
         files = self._snapshot.files_table() if predicate is None else self._planned(predicate, None, False).files
-        options = options_of(self._row, self._storage_options)
+        options = {**(self._catalog.storage_options_of(self._row) or {}), **(self._storage_options or {})}
         return read_rows(files, self._snapshot.metadata, self._row.location, options, columns=columns, filters=filters)
 
     # -- what a transaction wants to know

@@ -15,6 +15,9 @@ from .store.snapshot import SqlSnapshot
 
 Snapshot = SqlSnapshot | OverlaySnapshot
 
+_LIVE = frozenset({"live"})
+_ANY_STATE = frozenset({"live", "frozen", "detaching"})
+
 
 @dataclass(slots=True)
 class TableDraft:
@@ -91,4 +94,6 @@ class TableDraft:
             metadata=None if self.base is None else self.base.metadata,
             becomes=self.row if not self.is_new and self.row != self.pinned else None,
             drop=self.dropped,
+            # To end a table nothing needs to be committed to it: a frozen one can go too.
+            allowed_states=_ANY_STATE if self.dropped and not self.commits else _LIVE,
         )
