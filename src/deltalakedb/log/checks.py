@@ -75,7 +75,7 @@ def check_commit(
     if new_protocol is not protocol:
         check_protocol(new_protocol, protocol, where)
     if new_protocol is not protocol or new_metadata is not metadata:
-        check_metadata(new_metadata, metadata, new_protocol, where)
+        check_metadata(new_metadata, metadata, new_protocol, protocol, where)
         if metadata is not None and live_files is not None:
             remaining = live_files - len(found.removes)
             check_rewritten(new_metadata, metadata, new_protocol, protocol, remaining, where)

@@ -85,8 +85,13 @@ def check_protocol(new: Protocol, old: Protocol | None, where: str) -> None:
         _refuse(where, f"drops the feature {name}, which readers were told of", advice)
 
 
-def check_metadata(new: Metadata, old: Metadata | None, protocol: Protocol, where: str) -> None:
-    """A metaData action as such, under the protocol that comes with it, and against the one before."""
+def check_metadata(
+    new: Metadata, old: Metadata | None, protocol: Protocol, before: Protocol | None, where: str
+) -> None:
+    """A metaData action as such, under the protocol that comes with it, and against the ones before.
+
+    A table of others may break a rule already; that must not stop a commit which leaves it as it was.
+    """
     if old is not None and new.id != old.id:
         _refuse(where, f"changes metaData.id from {old.id} to {new.id}", "keep it: it says that this is the same table")
     if new.format.provider != "parquet":
@@ -95,20 +100,37 @@ def check_metadata(new: Metadata, old: Metadata | None, protocol: Protocol, wher
         schema = parse_schema(new.schema_string)
     except MalformedLogError as error:
         _refuse(where, f"has no readable schema ({error})", "give a schemaString as PROTOCOL.md describes it")
-    _check_columns(schema, where)
-    _check_partition_columns(schema, new.partition_columns, where)
-    _check_properties(new.configuration, where)
-    for_readers, for_writers = reader_features(protocol), writer_features(protocol)
-    for feature, why in sorted(features_in_use(schema, new.configuration).items()):
-        names = {feature, PREVIEWS.get(feature, feature)}
-        untold = feature in READER_FEATURES and for_readers.isdisjoint(names)
-        if untold or for_writers.isdisjoint(names):
-            _refuse(
-                where,
-                f"uses the feature {feature} ({why}), which the protocol does not list{' for readers' * untold}",
-                "add a protocol action that lists it to the same commit",
-            )
-    _check_mapping(schema, new, old, where)
+    same_schema = old is not None and old.schema_string == new.schema_string
+    if not same_schema:
+        _check_columns(schema, where)
+    if not same_schema or (old is not None and old.partition_columns != new.partition_columns):
+        _check_partition_columns(schema, new.partition_columns, where)
+    _check_properties(new.configuration, {} if old is None else old.configuration, where)
+    _check_features(schema, new, old, protocol, before, where)
+    if not same_schema or (old is not None and _mode(old.configuration) != _mode(new.configuration)):
+        _check_mapping(schema, new, old, where)
+
+
+def _check_features(
+    schema: StructType, new: Metadata, old: Metadata | None, protocol: Protocol, before: Protocol | None, where: str
+) -> None:
+    used = features_in_use(schema, new.configuration)
+    unlisted = [feature for feature in sorted(used) if not _is_listed(feature, protocol)]
+    if unlisted and old is not None and before is not None:
+        broken = features_in_use(parse_schema(old.schema_string), old.configuration)
+        unlisted = [feature for feature in unlisted if feature not in broken or _is_listed(feature, before)]
+    for feature in unlisted:
+        _refuse(
+            where,
+            f"uses the feature {feature} ({used[feature]}), which the protocol does not list",
+            "add a protocol action that lists it, for readers too where they need it, to the same commit",
+        )
+
+
+def _is_listed(feature: str, protocol: Protocol) -> bool:
+    names = {feature, PREVIEWS.get(feature, feature)}
+    told = feature not in READER_FEATURES or not reader_features(protocol).isdisjoint(names)
+    return told and not writer_features(protocol).isdisjoint(names)
 
 
 def check_rewritten(
@@ -117,7 +139,7 @@ def check_rewritten(
     """Files that stay must fit the new metadata; `remaining` of them do."""
     if remaining <= 0:
         return
-    if new.partition_columns != old.partition_columns:
+    if _partition_names(new) != _partition_names(old):
         _refuse(where, f"changes the partition columns and keeps {remaining} files", "replace them all, or none")
     if is_enabled(new.configuration, "delta.enableRowTracking"):
         known = before is not None and "rowTracking" in writer_features(before)
@@ -128,6 +150,12 @@ def check_rewritten(
     if changed:
         message = f"{where}: the commit changes {changed} and keeps {remaining} files; nothing was committed"
         raise SchemaMismatchError(redact(f"{message}: add a column of the new type, or overwrite the table"))
+
+
+def _partition_names(metadata: Metadata) -> list[str]:
+    """As the files know them: under column mapping a renamed column is still the same one."""
+    names = {item.name: item.physical_name for item in parse_schema(metadata.schema_string).fields}
+    return [names.get(column, column) for column in metadata.partition_columns]
 
 
 def _check_columns(schema: StructType, where: str) -> None:
@@ -163,9 +191,10 @@ def _check_partition_columns(schema: StructType, columns: tuple[str, ...], where
             _refuse(where, f"is partitioned by {column} of type {item.type}", "choose a column with plain values")
 
 
-def _check_properties(configuration: Mapping[str, str | None], where: str) -> None:
-    for name in BY_PROPERTY.keys() & configuration.keys():
-        if (configuration[name] or "").strip().lower() not in ("true", "false"):
+def _check_properties(configuration: Mapping[str, str | None], before: Mapping[str, str | None], where: str) -> None:
+    for name in sorted(BY_PROPERTY.keys() & configuration.keys()):
+        changed = configuration[name] != before.get(name)
+        if changed and (configuration[name] or "").strip().lower() not in ("true", "false"):
             _refuse(where, f"sets {name} to {configuration[name]!r}", "it is either true or false")
     if _mode(configuration) not in _MODES:
         _refuse(where, f"sets {COLUMN_MAPPING_MODE} to {configuration[COLUMN_MAPPING_MODE]}", "it is none, name or id")

@@ -182,7 +182,7 @@ def _listing(feature: str) -> Protocol:
 
 def test_columns_are_not_mapped_behind_the_backs_of_readers() -> None:
     metadata = table(mapped("a", 1, "x"), delta_columnMapping_mode="name", delta_columnMapping_maxColumnId="1")
-    refused("does not list for readers", with_features("columnMapping"), metadata)
+    refused("does not list.*for readers too", with_features("columnMapping"), metadata)
 
 
 def test_a_preview_of_a_feature_is_that_feature() -> None:
@@ -201,6 +201,16 @@ def test_a_protocol_without_what_the_metadata_uses_is_refused_too() -> None:
     metadata = table(field("a"), delta_enableRowTracking="true")
     rich = with_features("rowTracking", "domainMetadata")
     refused("uses the feature rowTracking", with_features("domainMetadata"), protocol=rich, metadata=metadata)
+
+
+def test_a_table_that_broke_a_rule_before_can_still_be_changed() -> None:
+    odd = table(
+        field("a"), field("A", PrimitiveType("interval")), delta_appendOnly="perhaps", delta_constraints_c="a > 0"
+    )
+    check(replace(odd, description="better"), protocol=Protocol(1, 1), metadata=odd)
+    refused("more than once", replace(odd, schema_string=table(field("a"), field("A")).schema_string), metadata=odd)
+    more = replace(odd, configuration={**odd.configuration, "delta.enableChangeDataFeed": "true"})
+    refused("changeDataFeed", more, protocol=Protocol(1, 1), metadata=odd)
 
 
 # ---- column mapping
