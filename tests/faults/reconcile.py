@@ -1,19 +1,14 @@
-"""Brings `_delta_log` level the way an operator does: `dl mirror once`, as a process of its own."""
+"""Brings `_delta_log` level as `dl mirror once` does, in a process of its own."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
+from dataclasses import asdict
+from typing import Any
 
 from tests.faults.conftest import Place
+from tests.faults.processes import Ended, run
 
-DL = Path(sys.executable).with_name("dl")
 
-
-def bring_level(place: Place, environment: dict[str, str] | None = None) -> str:
-    """Run the reconciler once; it must end well."""
-    line = [str(DL), "mirror", "once", "--catalog", place.catalog]
-    settings = {**os.environ, **(environment or {})}
-    ended = subprocess.run(line, env=settings, capture_output=True, text=True, timeout=120, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return ended.stdout
+def bring_level(place: Place, **config: Any) -> Ended:
+    """Run the reconciler once; it must end well, and no table may be left behind."""
+    ended = run("mirror", place={**asdict(place), "warehouse": str(place.warehouse), "config": config})
+    assert [line for line in ended.said if line.get("error")] == []
+    return ended

@@ -18,6 +18,7 @@ from deltalakedb import steps
 from deltalakedb.exceptions import CommitFailedError, TableExistsError
 from deltalakedb.log.actions import AddFile, RemoveFile
 from deltalakedb.log.rows import adds_from_batch
+from deltalakedb.mirror.reconciler import Reconciler
 
 ACCOUNTS = ("bank.left", "bank.right")
 
@@ -150,6 +151,16 @@ def _total(table: Any) -> int:
     return int(sum(table.to_pyarrow_table()["amount"].to_pylist()))
 
 
+def mirror(place: dict[str, Any]) -> None:
+    """What `dl mirror once` does."""
+    with (
+        connect(place) as catalog,
+        Reconciler(catalog.store, config=catalog.config, options_of=catalog.storage_options_of) as reconciler,
+    ):
+        for result in reconciler.once():
+            say(table=result.table.full_name, to_version=result.to_version, error=result.error and str(result.error))
+
+
 def promote(place: dict[str, Any], table: str) -> None:
     with connect(place) as catalog:
         catalog.promote_table(table)
@@ -163,5 +174,5 @@ def detach(place: dict[str, Any], table: str) -> None:
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
-    function.__name__: function for function in (create, append, mix, transfer, watch, promote, detach)
+    function.__name__: function for function in (create, append, mix, transfer, watch, mirror, promote, detach)
 }

@@ -72,7 +72,16 @@ _CLOSED = pa.schema(
     [("key_hash", pa.binary()), ("file_id", pa.int64()), ("size", pa.int64()), ("num_records", pa.int64())]
 )
 
-_DEFAULTS = {"connect_timeout": 10, "fallback_application_name": "deltalakedb", "client_encoding": "UTF8"}
+_DEFAULTS = {
+    "connect_timeout": 10,
+    "fallback_application_name": "deltalakedb",
+    "client_encoding": "UTF8",
+    # A server that vanished without a word is noticed within a minute, not after the two hours of the kernel's default.
+    "keepalives_idle": 20,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 50_000,
+}
 
 # A plan with many probes looks expensive to Postgres and is not: compiling it would cost more than running it.
 _BEGIN_READ = "begin isolation level repeatable read read only; set local jit = off"
