@@ -77,6 +77,7 @@ class DataFile:
             self._writer.close()
             written = self._file.finish()
         except OSError as error:
+            self._writer.is_open = False
             raise self._failure(error) from error
         return AddFile(
             path=encode_path(self.path),
@@ -88,6 +89,7 @@ class DataFile:
         )
 
     def abandon(self) -> None:
+        self._writer.is_open = False  # or it would want to write its footer when it is collected
         self._file.abandon()
 
     def _failure(self, error: OSError) -> DeltaError:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 from obstore import open_writer
 from obstore.exceptions import BaseError
 
+from deltalakedb.data.syncing import sync_all
 from deltalakedb.exceptions import DeltaError
 from deltalakedb.log.paths import check_path, decode_path, is_absolute
 
@@ -39,7 +40,7 @@ class NewFile(Protocol):
     def sink(self) -> pa.NativeFile: ...
 
     def finish(self) -> Written:
-        """Close it; its bytes are durable now, its name once the storage's `sync_folders` returned."""
+        """Close it; it is durable once the storage's `sync` returned."""
         ...
 
     def abandon(self) -> None:
@@ -55,10 +56,15 @@ class DataStorage(Protocol):
         """The table's canonical location; carries no credentials."""
         ...
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether finishing a file means waiting for an answer, so that several are better finished at a time."""
+        ...
+
     def create(self, path: str) -> NewFile: ...
 
-    def sync_folders(self, paths: Iterable[str]) -> None:
-        """Make the names of finished files durable."""
+    def sync(self, paths: Sequence[str]) -> None:
+        """Make finished files durable, their names too."""
         ...
 
     def delete(self, path: str) -> None:
@@ -85,6 +91,8 @@ def open_logged(storage: DataStorage, path: str, size: int | None = None) -> pa.
 class LocalDataStorage:
     """A table's folder on a local or mounted disk."""
 
+    is_remote = False
+
     def __init__(self, root: str, location: str, elsewhere: Elsewhere) -> None:
         self.location = location
         self._root = root
@@ -104,7 +112,7 @@ class LocalDataStorage:
         except OSError as error:
             raise DeltaError(f"cannot write {self.location}/{path}: {error.strerror or error}") from error
 
-    def sync_folders(self, paths: Iterable[str]) -> None:
+    def sync(self, paths: Sequence[str]) -> None:
         # Each folder on the way may be new, and its name is kept by the one above it.
         folders = {""}
         for path in paths:
@@ -112,8 +120,11 @@ class LocalDataStorage:
             while folder not in folders:
                 folders.add(folder)
                 folder = folder.rpartition("/")[0]
-        for folder in sorted(folders, key=len, reverse=True):
-            _sync_folder(f"{self._root}/{folder}")
+        try:
+            sync_all([f"{self._root}/{path}" for path in (*folders, *paths)])
+        except OSError as error:
+            named = error.filename or self.location
+            raise DeltaError(f"cannot write {named} of {self.location}: {error.strerror or error}") from error
 
     def delete(self, path: str) -> None:
         try:
@@ -137,13 +148,8 @@ class _LocalFile:
         self.sink: pa.NativeFile = pa.OSFile(path, "wb")
 
     def finish(self) -> Written:
-        try:
-            self.sink.flush()
-            descriptor = self.sink.fileno()
-            os.fsync(descriptor)
-            stat = os.fstat(descriptor)
-        finally:
-            self.sink.close()
+        self.sink.close()
+        stat = os.stat(self._path)
         return Written(stat.st_size, stat.st_mtime_ns // 1_000_000)
 
     def abandon(self) -> None:
@@ -153,16 +159,10 @@ class _LocalFile:
             os.unlink(self._path)
 
 
-def _sync_folder(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 class ObjectDataStorage:
     """A table's prefix in S3, GCS, Azure or memory; `store` is an obstore store, `explain` words its errors."""
+
+    is_remote = True
 
     def __init__(
         self, store: Any, prefix: str, location: str, elsewhere: Elsewhere, explain: Callable[[BaseException], str]
@@ -179,7 +179,7 @@ class ObjectDataStorage:
     def create(self, path: str) -> NewFile:
         return _ObjectFile(self, path, self._store, self._key(path))
 
-    def sync_folders(self, paths: Iterable[str]) -> None:
+    def sync(self, paths: Sequence[str]) -> None:
         """An object is durable, name and all, once its put returned."""
 
     def delete(self, path: str) -> None:

