@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from deltalakedb.catalog_view import CatalogView
     from deltalakedb.log.types import StructType as Schema
     from deltalakedb.table import DeltaTable
+    from deltalakedb.transaction import Transaction
 
 __version__ = "0.1.0"
 
@@ -37,6 +38,7 @@ __all__ = [
     "Schema",
     "SchemaMismatchError",
     "TableNotFoundError",
+    "Transaction",
     "VersionNotFoundError",
     "__version__",
     "begin",
@@ -57,5 +59,6 @@ __getattr__ = lazy_names(
         "Plan": "deltalakedb.answers",
         "ProtocolVersions": "deltalakedb.answers",
         "Schema": "deltalakedb.table",
+        "Transaction": "deltalakedb.transaction",
     },
 )

@@ -212,6 +212,11 @@ class Catalog(CatalogFiles):
         with self.begin(tables=[name]) as tx:
             tx.set_properties(name, properties)
 
+    def add_columns(self, name: str, columns: SchemaLike) -> None:
+        """Add nullable columns at the end of the schema: a schema, fields, or text such as "note string, at date"."""
+        with self.begin(tables=[name]) as tx:
+            tx.add_columns(name, columns)
+
     def drop_table(self, name: str, purge: bool = False) -> None:
         """Take a table out of the catalog. Its files stay, free for any writer; with `purge` they are deleted.
 

@@ -378,7 +378,7 @@ class CatalogTransaction:
         with self._catalog.store.read() as conn:
             rows = [require_table(conn, name) for name in names]
         locks = IntentLocks(self._catalog.store, list({row.table_id: row for row in rows}.values()), self.txn_id)
-        locks.take(self._catalog.config.sql_busy_timeout)
+        locks.take(self._catalog.config.concurrency_lock_timeout)
         # A transaction that is forgotten, neither committed nor rolled back, must not keep its claims for ever.
         weakref.finalize(self, locks.release)
         return locks

@@ -20,7 +20,7 @@ from tests.conformance.transacting import ids_in, ids_of, numbers, open_catalog
 
 @pytest.fixture
 def catalog(target: str, tmp_path: Path) -> Iterator[Catalog]:
-    with open_catalog(target, tmp_path, mirror_mode="off", sql_busy_timeout=2.0) as opened:
+    with open_catalog(target, tmp_path, mirror_mode="off", concurrency_lock_timeout=2.0) as opened:
         with opened.begin() as tx:
             tx.write("t", numbers(1))
             tx.write("u", numbers(1))

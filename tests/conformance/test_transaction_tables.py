@@ -258,8 +258,9 @@ def test_columns_are_added_at_the_end_and_must_be_nullable(catalog: Catalog) -> 
             tx.add_columns("t", "must long not null")
         with pytest.raises(SchemaMismatchError, match="same column name"):
             tx.add_columns("t", "NOTE long")
-    assert catalog.table("t").schema().names == ("id", "note", "at", "x")
-    assert [column.name for column in mirrored(catalog, "t").schema().fields] == ["id", "note", "at", "x"]
+    catalog.add_columns("t", "y long")
+    assert catalog.table("t").schema().names == ("id", "note", "at", "x", "y")
+    assert [column.name for column in mirrored(catalog, "t").schema().fields] == ["id", "note", "at", "x", "y"]
 
 
 # -- drop

@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from deltalakedb import Catalog, CatalogTransaction
+from deltalakedb import Catalog, CatalogTransaction, Transaction
 from deltalakedb.exceptions import (
     ConfigError,
     DeltaError,
@@ -112,7 +112,7 @@ def test_partitioned_data_is_read_back_and_planned_by_its_partitions(catalog: Ca
 
 def test_exactly_once_across_processes_by_application_transactions(catalog: Catalog) -> None:
     with catalog.begin() as tx:
-        tx.write("t", numbers(1), app_transactions=[AppTransaction("loader", 5)])
+        tx.write("t", numbers(1), app_transactions=[Transaction("loader", 5)])
     assert catalog.table("t").transaction_version("loader") == 5
     with pytest.raises(DeltaError, match="loader is at version 5 already"):
         write(catalog, "t", numbers(1), mode="append", app_transactions=[AppTransaction("loader", 5)])
@@ -157,6 +157,21 @@ def test_data_that_does_not_fit_is_refused_and_leaves_no_file(catalog: Catalog, 
     before, files = row_counts(catalog), data_files(tmp_path)
     with pytest.raises(SchemaMismatchError):
         write(catalog, "t", data, mode="append")
+    assert (row_counts(catalog), data_files(tmp_path)) == (before, files)
+
+
+def test_an_interrupt_in_the_middle_of_the_data_leaves_no_file(catalog: Catalog, tmp_path: Path) -> None:
+    write(catalog, "t", days((1, "mon")), partition_by="day")
+    before, files = row_counts(catalog), data_files(tmp_path)
+    schema = pa.schema([("id", pa.int64()), ("day", pa.string())])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for number in range(3):
+            yield pa.record_batch([[number], [f"day {number}"]], schema=schema)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write(catalog, "t", pa.RecordBatchReader.from_batches(schema, batches()), mode="append", target_file_size=1)
     assert (row_counts(catalog), data_files(tmp_path)) == (before, files)
 
 
