@@ -42,7 +42,7 @@ class CuttingProxy:
                         break
                     continue  # `_answers` hangs up when the server has spoken
                 server.sendall(data)
-        client.close()
+        _hang_up(client)
         if not cut.is_set():
             server.close()
 
@@ -52,7 +52,7 @@ class CuttingProxy:
                 if cut.is_set():
                     break
                 client.sendall(data)
-        client.close()
+        _hang_up(client)
 
     def _take_cut(self) -> bool:
         with self._lock:
@@ -60,6 +60,13 @@ class CuttingProxy:
                 return False
             self.num_cut += 1
             return True
+
+
+def _hang_up(client: socket.socket) -> None:
+    """Closing alone would wait for the other thread, which still listens."""
+    with contextlib.suppress(OSError):
+        client.shutdown(socket.SHUT_RDWR)
+    client.close()
 
 
 @contextlib.contextmanager
