@@ -1,4 +1,4 @@
-"""A Delta table that `deltalake` writes, kept in SQLite and asked from there: what `make demo` shows."""
+"""Two tables written in one transaction, read by others, planned, travelled and given back: what `make demo` shows."""
 
 import argparse
 import datetime as dt
@@ -9,8 +9,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
 from rich.console import Console
 from rich.table import Table
 
@@ -32,6 +32,11 @@ def orders(day: int, start: int, count: int = 500) -> pa.Table:
     )
 
 
+def totals(day: int, start: int, count: int = 500) -> pa.Table:
+    """What the orders of a day add up to."""
+    return pa.table({"day": [dt.date(2026, 1, day)], "orders": [count], "first_id": [start]})
+
+
 def show(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     console.print(f"[bold]{title}")
     table = Table(*columns)
@@ -44,35 +49,36 @@ def step(text: str) -> None:
     console.rule(f"[bold cyan]{text}", align="left")
 
 
-def write_table(path: Path) -> None:
-    step("1. Someone writes an ordinary Delta table, with deltalake")
+def write(catalog: dl.Catalog) -> None:
+    step("1. Ten days into two tables: each day is one transaction")
     for day in range(1, 11):
-        write_deltalake(path, orders(day, start=day * 500), mode="append", partition_by="day")
-    DeltaTable(path).delete("id % 10 = 3")
-    DeltaTable(path).create_checkpoint()
-    console.print(f"11 commits and a checkpoint in {path / '_delta_log'}")
+        with catalog.begin(message=f"load of January {day}") as tx:
+            tx.write("sales.orders", orders(day, day * 500), mode="append", partition_by="day")
+            tx.write("sales.totals", totals(day, day * 500), mode="append")
+    try:
+        with catalog.begin() as tx:
+            tx.write("sales.orders", orders(11, 5_500), mode="append")
+            raise RuntimeError("the loader fails half way")
+    except RuntimeError as error:
+        console.print(f"{error}: nothing of it is there, and its data file is gone")
+    rows = [(info.full_name, info.version, info.num_files, info.num_records) for info in catalog.table_infos()]
+    show("dl tables", ("table", "version", "files", "rows"), rows)
 
 
-def attach(catalog: dl.Catalog, path: Path) -> None:
-    step("2. Its log is copied into SQL: every version, every action, nothing lost")
-    started = time.perf_counter()
-    catalog.attach_table(path, "sales.orders")
-    console.print(f"attached in {(time.perf_counter() - started) * 1000:.0f} ms")
-    columns = ("table", "mode", "version", "files", "rows", "bytes")
-    rows = [
-        (info.full_name, info.mode, info.version, info.num_files, info.num_records, info.size_bytes)
-        for info in catalog.table_infos()
-    ]
-    show("dl tables", columns, rows)
+def read_elsewhere(root: Path) -> None:
+    step("2. The files are Delta tables: readers read, writers meet a fence")
+    path = root / "lake" / "sales" / "orders"
+    table = deltalake.DeltaTable(path)
+    console.print(f"deltalake: version {table.version()}, {table.to_pyarrow_table().num_rows:,} rows")
+    try:
+        deltalake.write_deltalake(path, orders(11, 5_500), mode="append")
+    except deltalake.exceptions.DeltaError as error:
+        console.print(f"deltalake may not write: {error}")
 
 
 def history(catalog: dl.Catalog) -> None:
-    step("3. History and any question in SQL, without opening a file")
-    entries = catalog.history("sales.orders", limit=4)
-    show(
-        "dl history sales.orders --limit 4", ("version", "operation"), [(e["version"], e["operation"]) for e in entries]
-    )
-    query = "select version, num_added_files, num_removed_files from dl_table_versions order by version desc limit 3"
+    step("3. Who did what: one SQL query over all tables")
+    query = "select name, version, operation, message from vw_table_history order by committed_at_ms desc, name limit 4"
     answer = catalog.sql(query)
     show(f'dl sql "{query}"', answer.column_names, ([*row.values()] for row in answer.to_pylist()))
 
@@ -82,31 +88,53 @@ def plan(catalog: dl.Catalog) -> None:
     console.print(catalog.table("sales.orders").plan("day >= '2026-01-04' and amount > 3600").explain())
 
 
-def follow(catalog: dl.Catalog, path: Path) -> None:
-    step("5. The table is written to again; the catalog follows, commit by commit")
-    write_deltalake(path, orders(11, start=5_500), mode="append")
-    before = catalog.table("sales.orders").version()
-    catalog.follow("sales.orders")
-    table = catalog.table("sales.orders")
-    console.print(f"version {before} -> {table.version()}, now {table.count():,} rows")
-    report = catalog.validate("sales.orders")
-    assert report.drift is None, report.drift
-    console.print(f"validated against the files: {report.num_commits_compared} commits compared, no drift")
+def conflict(catalog: dl.Catalog) -> None:
+    step("5. Two at once: appends pass each other, a real clash is named")
+    rewrite, append = catalog.begin(message="keep large orders"), catalog.begin(message="late orders")
+    large = rewrite.table("sales.orders").to_pyarrow_table(filters=[("amount", ">=", Decimal(1000))])
+    rewrite.write("sales.orders", large, mode="overwrite")
+    append.write("sales.orders", orders(12, 6_000), mode="append")
+    console.print(f"committed: {append.commit()}")
+    try:
+        rewrite.commit()
+    except dl.CommitFailedError as error:
+        console.print(f"{type(error).__name__}: {error}")
 
 
 def time_travel(catalog: dl.Catalog) -> None:
-    step("6. Time travel is a where clause")
-    table = catalog.table("sales.orders")
+    step("6. The whole catalog at one instant: transactions whole or not at all")
     rows = []
-    for version in (0, 4, 9, 10, table.version()):
-        table.load_as_version(version)
-        totals = table.totals()
-        rows.append((version, totals.num_files, f"{totals.num_records:,}"))
-    show("the same table at some of its versions", ("version", "files", "rows"), rows)
-    difference = table.diff(9, 10)
-    console.print(
-        f"9 -> 10 (the delete): {difference.added.num_rows} files in, {difference.removed.num_rows} files out"
-    )
+    for entry in catalog.history("sales.totals")[::3]:
+        then = catalog.at(entry["txnId"])
+        counts = [then.table(name).count() for name in ("sales.orders", "sales.totals")]
+        rows.append((entry["deltalakedb"]["message"], f"{counts[0]:,}", counts[1]))
+    show("catalog.at(transaction)", ("as it was after", "orders", "totals"), rows)
+
+
+def follow(catalog: dl.Catalog, root: Path) -> None:
+    step("7. A table that others write is followed, then taken over")
+    path = root / "others"
+    for day in range(1, 4):
+        deltalake.write_deltalake(path, orders(day, day * 500), mode="append")
+    started = time.perf_counter()
+    table = catalog.attach_table(path, "others.orders")
+    console.print(f"attached in {(time.perf_counter() - started) * 1000:.0f} ms, at version {table.version()}")
+    deltalake.write_deltalake(path, orders(4, 2_000), mode="append")
+    catalog.follow("others.orders")
+    console.print(f"followed to version {catalog.table('others.orders').version()}")
+    table = catalog.promote_table("others.orders")
+    console.print(f"promoted: version {table.version()} is the fence, from now on SQL decides")
+
+
+def give_back(catalog: dl.Catalog, root: Path) -> None:
+    step("8. SQL held against the files, and a table given back")
+    for name in catalog.tables():
+        report = catalog.validate(name)
+        assert report.drift is None, report.drift
+        console.print(f"{name}: {report.num_commits_compared} commits and a state compared, no drift")
+    catalog.detach_table("sales.totals")
+    deltalake.write_deltalake(root / "lake" / "sales" / "totals", totals(13, 6_500), mode="append")
+    console.print("sales.totals is detached: the fence is off, and deltalake has appended to it")
 
 
 def main() -> None:
@@ -115,18 +143,20 @@ def main() -> None:
     folder = parser.parse_args().keep
     with tempfile.TemporaryDirectory(prefix="deltalakedb-demo-") as scratch:
         root = folder or Path(scratch)
-        write_table(root / "orders")
-        with dl.connect(root / "catalog.db") as catalog:
-            attach(catalog, root / "orders")
+        with dl.connect(root / "catalog.db", warehouse=str(root / "lake")) as catalog:
+            write(catalog)
+            read_elsewhere(root)
             history(catalog)
             plan(catalog)
-            follow(catalog, root / "orders")
+            conflict(catalog)
             time_travel(catalog)
+            follow(catalog, root)
+            give_back(catalog, root)
         console.rule(align="left")
         if folder:
             console.print(f"left in {folder}: try `DL_CATALOG={folder / 'catalog.db'} .venv/bin/dl tables`")
         else:
-            console.print("`python examples/demo.py --keep DIR` leaves table and catalog behind, for `dl` to try on")
+            console.print("`python examples/demo.py --keep DIR` leaves tables and catalog behind, for `dl` to try on")
 
 
 if __name__ == "__main__":
