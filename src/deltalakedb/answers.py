@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,6 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from .log import actions
+    from .log.types import StructField
     from .store.planning import PlannedFiles
     from .store.reader import HistoryEntry
 
@@ -90,6 +93,16 @@ def history_entry(entry: HistoryEntry) -> dict[str, Any]:
     """A commit as `deltalake` shows it: the fields of its commitInfo, and its version."""
     info = entry.commit_info.value if entry.commit_info is not None else {}
     return {"timestamp": entry.timestamp_ms, **info, "version": entry.version}
+
+
+def distinct_partitions(texts: Iterable[str], fields: Sequence[StructField]) -> list[dict[str, str | None]]:
+    """The different partition values among those of many files, by the columns' names."""
+    distinct: dict[tuple[str | None, ...], dict[str, str | None]] = {}
+    for text in texts:
+        values = json.loads(text)
+        row = {item.name: values.get(item.physical_name) for item in fields}
+        distinct.setdefault(tuple(row.values()), row)
+    return list(distinct.values())
 
 
 def readable(files: pa.Table) -> pa.Table:

@@ -1,7 +1,8 @@
-"""Reads the rows of a table: files found by a predicate inside the database, rows filtered exactly."""
+"""Reads the rows of a table, filtered exactly, and the forms in which predicates are given."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+Filter = tuple[str, str, Any]
+FilterDnf = Sequence[Filter] | Sequence[Sequence[Filter]]
+PredicateLike = str | FilterDnf
 RowFilter = Any
 """SQL text, the filter lists of `deltalake`, or an expression of pyarrow."""
 
@@ -76,3 +80,17 @@ def _cast(value: Any, arrow: pa.DataType) -> Any:
     if not isinstance(value, str) or pa.types.is_string(arrow):
         return value
     return pa.scalar(value).cast(arrow)
+
+
+def one_predicate(filters: FilterDnf | None, predicate: PredicateLike | None) -> PredicateLike | None:
+    """What chooses files: the argument of today, or the one that `deltalake` has deprecated."""
+    if filters is None:
+        return predicate
+    if predicate is not None:
+        raise ValueError("`partition_filters` is deprecated; pass only `file_pruning_predicate`")
+    warnings.warn(
+        "`partition_filters` is deprecated; pass the filters to `file_pruning_predicate` instead",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+    return filters

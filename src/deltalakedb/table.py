@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -11,32 +10,29 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from . import telemetry
-from .answers import ColumnStats, Metadata, Plan, ProtocolVersions, history_entry, readable
-from .catalog import Catalog, connect
-from .exceptions import CatalogUriError, ConfigError, DeltaError, TableNotFoundError
+from .addresses import locate
+from .answers import ColumnStats, Metadata, Plan, ProtocolVersions, distinct_partitions, history_entry, readable
+from .catalog import Catalog
+from .exceptions import DeltaError, TableNotFoundError
 from .instants import Instant, to_epoch_ms
 from .log import paths
 from .log.types import StructType, parse_schema
 from .names import TableName, parse_table_name
+from .reading import FilterDnf, PredicateLike, RowFilter, is_expression, one_predicate, read_rows
 from .registered import no_such_table, require_table
 from .store import Connection, cuts, registry
 from .store.reader import Difference, LineageEntry, SqlTxnLogReader
 from .store.snapshot import FileTotals, SqlSnapshot
-from .uri import is_catalog_uri, parse_catalog_uri
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from .log.atoms import Predicate
-    from .reading import RowFilter
     from .store.aggregates import PartitionCounts
     from .store.overlay import OverlaySnapshot
     from .store.planning import PlannedFiles
 
 Schema = StructType
-Filter = tuple[str, str, Any]
-FilterDnf = Sequence[Filter] | Sequence[Sequence[Filter]]
-PredicateLike = str | FilterDnf
 
 
 class DeltaTable:
@@ -61,7 +57,7 @@ class DeltaTable:
         for option, given in ignored.items():
             if given:
                 warnings.warn(f"'{option}' is deprecated and ignored", DeprecationWarning, stacklevel=2)
-        catalog, name = _locate(os.fspath(table_uri))
+        catalog, name = locate(os.fspath(table_uri))
         try:
             self._bind(catalog, name, storage_options)
             if version is not None:
@@ -226,7 +222,7 @@ class DeltaTable:
         file_pruning_predicate: PredicateLike | None = None,
     ) -> list[str]:
         """Where the active files are, or those that may hold a matching row; local ones as plain paths."""
-        predicate = _one_predicate(partition_filters, file_pruning_predicate)
+        predicate = one_predicate(partition_filters, file_pruning_predicate)
         found = self._files_matching(predicate, ["path"]).column("path").to_pylist()
         location = self._row.location
         uris = (paths.resolve(location, path) for path in found)
@@ -239,17 +235,12 @@ class DeltaTable:
         file_pruning_predicate: PredicateLike | None = None,
     ) -> list[dict[str, str | None]]:
         """The distinct partition values of the active files, as the log spells them."""
-        predicate = _one_predicate(partition_filters, file_pruning_predicate)
+        predicate = one_predicate(partition_filters, file_pruning_predicate)
         if not self._snapshot.metadata.partition_columns:
             return []
         texts = self._files_matching(predicate, ["partition_values"]).column("partition_values").unique().to_pylist()
         fields = [self.schema().field(name) for name in self._snapshot.metadata.partition_columns]
-        distinct: dict[tuple[str | None, ...], dict[str, str | None]] = {}
-        for text in texts:
-            values = json.loads(text)
-            row = {f.name: values.get(f.physical_name) for f in fields if f is not None}
-            distinct.setdefault(tuple(row.values()), row)
-        return list(distinct.values())
+        return distinct_partitions(texts, [item for item in fields if item is not None])
 
     def get_add_actions(self, flatten: bool = False) -> pa.Table:
         """The active files with their statistics and partition values as typed columns."""
@@ -344,8 +335,6 @@ class DeltaTable:
     def _read(
         self, partitions: FilterDnf | None, columns: list[str] | None, filters: RowFilter | None
     ) -> pa.RecordBatchReader:
-        from .reading import is_expression, read_rows
-
         chosen = filters if partitions is None else partitions
         predicate = None if chosen is None or is_expression(chosen) else self._parsed(chosen)
         self._note_read(predicate)
@@ -407,53 +396,3 @@ class DeltaTable:
             self._note_read(None)
             return readable(self._snapshot.files_table(columns))
         return self.plan(predicate, columns=columns).files
-
-
-def _locate(text: str) -> tuple[Catalog, TableName]:
-    """The catalog and the name that a table's address means."""
-    if is_catalog_uri(text):
-        address = parse_catalog_uri(text)
-        if address.table is None:
-            raise CatalogUriError(f"{address} names a catalog but no table; add ?table=namespace.name")
-        return connect(text), address.table
-    try:
-        catalog = connect()
-    except ConfigError as error:
-        raise ConfigError(
-            f"cannot open {text!r} as a table: {error}; or give deltasql://...?table=namespace.name"
-        ) from error
-    try:
-        return catalog, _registered(catalog, text)
-    except BaseException:
-        catalog.close()
-        raise
-
-
-def _registered(catalog: Catalog, text: str) -> TableName:
-    """A table by its name, else by its location."""
-    looks_like_path = "/" in text or os.path.isdir(os.path.join(text, "_delta_log"))
-    with catalog.store.read() as conn:
-        if not looks_like_path:
-            return parse_table_name(text)
-        from .files.location import canonical_location
-
-        location = canonical_location(text)
-        row = registry.table_by_location(conn, location)
-    if row is None:
-        raise TableNotFoundError(
-            f"the catalog {catalog.uri} has no table at {location}; `dl attach {location} --as namespace.name` adds it"
-        )
-    return TableName(row.namespace, row.name)
-
-
-def _one_predicate(filters: FilterDnf | None, predicate: PredicateLike | None) -> PredicateLike | None:
-    if filters is None:
-        return predicate
-    if predicate is not None:
-        raise ValueError("`partition_filters` is deprecated; pass only `file_pruning_predicate`")
-    warnings.warn(
-        "`partition_filters` is deprecated; pass the filters to `file_pruning_predicate` instead",
-        DeprecationWarning,
-        stacklevel=3,
-    )
-    return filters

@@ -26,6 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "transaction",
         "schema",
         "add_actions",
+        "addresses",
         "answers",
         "catalog",
         "catalog_files",
