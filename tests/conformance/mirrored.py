@@ -64,6 +64,16 @@ class Managed:
         outcome = _commit(store, TableProposal(row, -1, (commit,)))
         return cls(store, outcome.tables[row.full_name], metadata, protocol, options), outcome
 
+    @classmethod
+    def open(cls, store: Store, table_id: int) -> Managed:
+        """One that another process has made."""
+        with store.read() as conn:
+            row = reg.table_by_id(conn, table_id)
+            assert row is not None
+            opened = reg.open_table(conn, row.namespace, row.name)
+        assert opened is not None
+        return cls(store, row, opened.metadata, opened.protocol)
+
     def commit(self, *statements: Sequence[Action], reads: bool = False) -> Outcome:
         """One transaction, a version for each list of actions; made of the whole table, or blindly."""
         read = WHOLE_TABLE if reads else NOTHING_READ

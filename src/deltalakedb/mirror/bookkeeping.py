@@ -165,7 +165,9 @@ def renewed(store: Store, lease: str, holder: str) -> Iterator[None]:
         while not done.wait(LEASE_SECONDS / 3):
             try:
                 with store.write() as conn:
-                    take_lease(conn, lease, holder)
+                    until_ms = conn.now_ms() + int(LEASE_SECONDS * 1000)
+                    # Only what is still ours: one that was given back meanwhile must not come to life again.
+                    conn.run("renew_lease", lease=lease, holder=holder, until_ms=until_ms)
             except StoreError:  # tried again in a moment; at worst somebody else does the work too
                 continue
 

@@ -72,6 +72,7 @@ class Maintenance:
         self._holder = bookkeeping.new_holder()
         self._seen: dict[int, CheckpointState] = {}
         self._not_before: dict[int, float] = {}
+        self._abandoned = False
 
     def has_work(self, mirror: TableMirror, version: int) -> bool:
         """Whether a table whose files are at `version` wants anything, as far as this process can tell."""
@@ -102,7 +103,8 @@ class Maintenance:
                 raise
         except DeltaError as error:
             self._not_before[table_id] = time.monotonic() + PAUSE_SECONDS
-            logger.warning("table %s: no checkpoint: %s", mirror.table.full_name, redact(str(error)))
+            level = logging.DEBUG if self._abandoned else logging.WARNING
+            logger.log(level, "table %s: no checkpoint: %s", mirror.table.full_name, redact(str(error)))
             return None
 
     def _look(self, table_id: int) -> CheckpointState | None:
@@ -130,6 +132,15 @@ class Maintenance:
         with self._store.write() as conn:
             bookkeeping.release_lease(conn, self._lease(table_id), self._holder)
 
+    def abandon(self) -> None:
+        """Give back what is claimed: this process ends in the middle of it, and the next one need not wait."""
+        self._abandoned = True
+        try:
+            with self._store.write() as conn:
+                conn.run("release_leases_of", holder=self._holder)
+        except DeltaError as error:
+            logger.debug("claims could not be given back, they run out by themselves: %s", redact(str(error)))
+
     # -- the work
 
     def _write_due(self, mirror: TableMirror) -> int | None:
@@ -141,7 +152,7 @@ class Maintenance:
                 with self._store.write() as conn:
                     state = self._remember(table_id, conn.one("select_checkpoint_state", table_id=table_id))
                     now_ms = conn.now_ms()
-                    if state is None or state.due is None:
+                    if state is None or state.due is None or self._abandoned:
                         # Whoever found the claim taken has left; what became due meanwhile has been seen here.
                         bookkeeping.release_lease(conn, self._lease(table_id), self._holder)
                         return written

@@ -246,8 +246,13 @@ class MirrorEngine:
     def _failed(self, mirror: TableMirror, error: DeltaError) -> None:
         """A row in SQL, a warning, a metric, and another try when the row says so."""
         table = mirror.table
-        version = mirror.known + 1
         text = redact(str(error))
+        if mirror.known == UNKNOWN:
+            try:
+                mirror.known = self._mirrored_version(table)
+            except DeltaError as trouble:
+                logger.warning("table %s: its head could not be read: %s", table.full_name, redact(str(trouble)))
+        version = max(mirror.known + 1, 0)
         telemetry.mirror_failed(table.full_name, version, text)
         logger.warning("table %s: version %d is not mirrored yet: %s", table.full_name, version, text)
         wait = 0.0 if isinstance(error, OutOfTimeError) else self._config.mirror_retry_backoff
@@ -303,7 +308,8 @@ class MirrorEngine:
         if self._closed:
             return
         self._closed = True
-        self.flush()
+        if not self.flush():
+            self.maintenance.abandon()
         worker.mirroring.drop(self._id)
         worker.maintaining.drop(self._id)
         self.alerts.close()

@@ -545,6 +545,14 @@ where dl_leases.holder = excluded.holder or dl_leases.until_ms < :now_ms;
 -- Who holds a claim, and until when.
 select lease, holder, until_ms from dl_leases where lease = :lease;
 
+-- name: renew_lease
+-- Keep a claim for longer, if it is still ours.
+update dl_leases set until_ms = :until_ms where lease = :lease and holder = :holder;
+
+-- name: release_leases_of
+-- Give back all that a holder who ends has claimed.
+delete from dl_leases where holder = :holder;
+
 -- name: release_lease
 -- Give a claim back, if it is still ours.
 delete from dl_leases where lease = :lease and holder = :holder;
@@ -572,6 +580,10 @@ select max(committed_at_ms) as committed_at_ms from dl_transactions;
 -- A transaction of ours, found in the commits of `_delta_log`; the database lost it, or was rebuilt. One that is known stays as it is.
 insert into dl_transactions (txn_id, client_token, committed_at_ms, actor, message)
 values (:txn_id, :client_token, :committed_at_ms, :actor, :message) on conflict (txn_id) do nothing;
+
+-- name: select_purges
+-- Dropped tables whose files are still to be deleted.
+select lease, holder from dl_leases where lease like 'purge:%' order by lease;
 
 -- name: select_live_adds_since
 -- The files at the head that came after a version: what a commit that goes back to it takes out.
