@@ -383,3 +383,28 @@ def test_an_interrupt_before_the_decision_leaves_nothing(catalog: Catalog) -> No
         tx.commit()
     assert row_counts(catalog) == before
     assert tx.commit() == {"sales.a": 1}, "it may be committed after all"
+
+
+def test_each_commit_is_one_event_and_each_conflict_is_counted(
+    catalog: Catalog, other: Catalog, caplog: pytest.LogCaptureFixture
+) -> None:
+    from deltalakedb import telemetry
+
+    with caplog.at_level("INFO", "deltalakedb.events"), catalog.begin(message="told") as tx:
+        tx.write("sales.a", numbers(3), mode="append")
+        tx.write("sales.b", numbers(4), mode="append")
+    (event,) = [record.event for record in caplog.records if hasattr(record, "event")]
+    assert (event["event"], event["txn_id"], event["message"]) == ("commit", tx.txn_id, "told")
+    assert [(v["table"], v["version"], v["operation"]) for v in event["versions"]] == [
+        ("sales.a", 1, "WRITE"),
+        ("sales.b", 1, "WRITE"),
+    ]
+    slow = catalog.begin()
+    slow.write("sales.a", numbers(9), mode="overwrite")
+    with other.begin() as faster:
+        faster.write("sales.a", numbers(5), mode="append")
+    with pytest.raises(deltalakedb.CommitFailedError):
+        slow.commit()
+    told = telemetry.exposition().decode()
+    assert 'deltalakedb_commit_conflicts_total{reason="ConcurrentAppendError"}' in told
+    assert 'deltalakedb_versions_committed_total{table="sales.a"}' in told
