@@ -7,12 +7,11 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from . import telemetry
-from .exceptions import CommitFailedError, DeltaError, redact
+from .exceptions import CommitFailedError
 from .log.proposal import NOTHING_READ
 from .steps import reached
 from .store.proposals import Outcome, Proposal
 from .table_draft import TableDraft
-from .table_files import delete_everything
 
 if TYPE_CHECKING:
     from .catalog import Catalog
@@ -107,16 +106,9 @@ def _ratify(catalog: Catalog, proposal: Proposal) -> Outcome:
 
 
 def _purge(catalog: Catalog, draft: TableDraft) -> None:
-    """The table is dropped already: what cannot be deleted now is said, and is no failure of the transaction."""
+    """The table is dropped already: what cannot be deleted now is noted, and no failure of the transaction."""
+    from .mirror.purge import finish_purges
+
     reached("drop.committed")
-    try:
-        if draft.base is not None:
-            # Nothing is left to be mirrored: it would come back, file by file, into a folder that is gone.
-            with catalog.store.write() as conn:
-                conn.run("mark_mirrored", table_id=draft.pinned.table_id, version=draft.base.version)
-            catalog.mirror.flush()
-        delete_everything(draft.row.location, draft.options)
-    except DeltaError as error:
-        name = draft.row.full_name
-        logger.warning("table %s is dropped, but not all of its files are deleted: %s", name, redact(str(error)))
-    reached("drop.purged")
+    catalog.mirror.flush()  # nobody puts files into a folder that is being deleted
+    finish_purges(catalog.store, catalog.storage_options_of, table_id=draft.pinned.table_id)

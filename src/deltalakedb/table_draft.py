@@ -94,6 +94,7 @@ class TableDraft:
             metadata=None if self.base is None else self.base.metadata,
             becomes=self.row if not self.is_new and self.row != self.pinned else None,
             drop=self.dropped,
+            purge=self.purge,
             # To end a table nothing needs to be committed to it: a frozen one can go too.
             allowed_states=_ANY_STATE if self.dropped and not self.commits else _LIVE,
         )

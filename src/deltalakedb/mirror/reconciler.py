@@ -17,6 +17,7 @@ from deltalakedb.mirror import bookkeeping, detach
 from deltalakedb.mirror.bookkeeping import Unmirrored
 from deltalakedb.mirror.checkpoints import CheckpointState
 from deltalakedb.mirror.engine import MirrorEngine, MirrorResult, OptionsOf
+from deltalakedb.mirror.purge import finish_purges
 from deltalakedb.store import registry
 from deltalakedb.store.connection import Store
 from deltalakedb.store.registry import TableRow
@@ -52,6 +53,7 @@ class Reconciler:
         self.stop = stop or threading.Event()
         self._store = store
         self._config = config
+        self._options_of = options_of
         self._engine = MirrorEngine(store, config=config, options_of=options_of, mode="off", stop=self.stop)
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="deltalakedb-reconciler")
         self._busy: dict[int, Future[None]] = {}
@@ -156,13 +158,16 @@ class Reconciler:
         self._late = late
 
     def _maintain(self, tables: Collection[int] | None, *, wait: bool) -> None:
-        """What nobody finished: checkpoints that are due, and tables on their way out whose files have everything."""
+        """What nobody finished: checkpoints that are due, tables on their way out whose files have everything, and
+        files of dropped tables that were to be deleted."""
         with self._store.read() as conn:
             rows = conn.all("select_checkpoint_states")
             detaching = [table for table in registry.list_tables(conn) if table.state == "detaching"]
         started: list[Future[Any]] = [
             self._pool.submit(self._mirror, table) for table in detaching if tables is None or table.table_id in tables
         ]
+        if tables is None:
+            started.append(self._pool.submit(finish_purges, self._store, self._options_of))
         for row in rows:
             if tables is not None and row["table_id"] not in tables:
                 continue

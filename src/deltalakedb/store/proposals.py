@@ -26,6 +26,8 @@ class TableProposal:
     becomes: TableRow | None = None
     """The registry row from then on: another name, state, mode or other properties."""
     drop: bool = False
+    purge: bool = False
+    """With `drop`: a note is left that the files are to be deleted."""
     allowed_states: frozenset[str] = frozenset({"live"})
 
     @property

@@ -5,6 +5,7 @@ Heads are locked in the order of their table ids. Whatever moved since the propo
 the commit under its client token, which tells the true outcome.
 """
 
+import json
 import logging
 import random
 import time
@@ -27,7 +28,7 @@ from deltalakedb.steps import reached
 from deltalakedb.store import registry
 from deltalakedb.store.action_values import to_metadata, to_protocol
 from deltalakedb.store.commit_locks import LockedTable, Locks, lock_tables
-from deltalakedb.store.connection import Connection, ConnectionLostError, LostRaceError, Store
+from deltalakedb.store.connection import LIVE, Connection, ConnectionLostError, LostRaceError, Store
 from deltalakedb.store.proposals import Outcome, Proposal, RatifiedCommit, TableProposal
 from deltalakedb.store.ratify import Ratifier
 from deltalakedb.store.registry import TableRow
@@ -250,8 +251,18 @@ def _change(conn: Connection, proposal: Proposal, table: TableProposal, row: Tab
         row = changed
     if table.drop:
         registry.unregister_table(conn, row.table_id, at_ms=at_ms)
-        _audit(conn, proposal, "drop", row, at_ms, {"location": row.location, "mode": row.mode})
+        if table.purge:
+            _note_purge(conn, table, row)
+        details = {"location": row.location, "mode": row.mode, "purge": table.purge}
+        _audit(conn, proposal, "drop", row, at_ms, details)
     return row
+
+
+def _note_purge(conn: Connection, table: TableProposal, row: TableRow) -> None:
+    """Files are deleted after the commit; whoever comes after a crash finds this, and whose files they were."""
+    told = {"location": row.location, "metadata_id": table.metadata.id if table.metadata else ""}
+    lease, holder = f"purge:{row.table_id}", json.dumps(told, sort_keys=True)
+    conn.run("take_lease", lease=lease, holder=holder, until_ms=LIVE, now_ms=0)
 
 
 def _audit(
