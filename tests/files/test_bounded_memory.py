@@ -18,7 +18,7 @@ def peak_megabytes(script: str, *arguments: str) -> int:
     """How far a fresh process's memory rises while it runs `work`, after its imports."""
     prelude = """
         import resource, sys
-        from deltalakedb.files import FileTxnLogReader
+        from deltalakedb.files import FileTxnLogReader, FileTxnLogWriter
         reader = FileTxnLogReader(sys.argv[1])
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     """
@@ -71,4 +71,17 @@ def test_a_large_checkpoint_is_streamed_in_batches(tmp_path: Path) -> None:
     write_large_checkpoint(small, 1)
     write_large_checkpoint(large, 8)
     script = "assert sum(batch.num_rows for batch in reader.snapshot().files()) % 40_000 == 0"
+    assert peak_megabytes(script, str(large.path)) < peak_megabytes(script, str(small.path)) + 60
+
+
+def test_a_large_checkpoint_is_written_in_batches(tmp_path: Path) -> None:
+    small, large = HandmadeTable(tmp_path / "small"), HandmadeTable(tmp_path / "large")
+    write_large_checkpoint(small, 2)
+    write_large_checkpoint(large, 10)
+    script = """
+        snapshot = reader.snapshot()
+        writer = FileTxnLogWriter(sys.argv[1] + "-copy", table="t")
+        written = writer.write_checkpoint(snapshot, protocol=snapshot.protocol, tombstone_cutoff_ms=0)
+        assert written.num_add_files % 40_000 == 0
+    """
     assert peak_megabytes(script, str(large.path)) < peak_megabytes(script, str(small.path)) + 60

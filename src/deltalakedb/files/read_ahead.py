@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 
-def read_ahead(batches: Iterable[T]) -> Iterator[T]:
+def read_ahead(batches: Iterable[T]) -> Generator[T, None, None]:
     """The batches in order; one is fetched ahead in a thread, so two are in memory."""
     iterator = iter(batches)
     pending = _Fetch(iterator)
