@@ -189,10 +189,42 @@ def test_files_and_all_new_folders_are_forced_to_disk_before_the_adds_are_given(
 
 
 def test_every_column_a_partition_column_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SchemaMismatchError, match="at least one other"):
+    with pytest.raises(SchemaMismatchError, match="needs a column that is no partition column"):
         new_table(tmp_path / "t", pa.table({"p": [1]}), ["p"])
     with pytest.raises(SchemaMismatchError, match="'q' is no column"):
         new_table(tmp_path / "u", pa.table({"p": [1]}), ["q"])
+
+
+def test_columns_may_have_any_name(tmp_path: Path) -> None:
+    names = ["a", "a.b", "a b", "ä", "a/b", ".", "a.b.c", "list", "list.element", "`", '"', "key_value"]
+    data = pa.table([pa.array([{"b": 7}] if name == "a" else [place]) for place, name in enumerate(names)], names=names)
+    table = new_table(tmp_path / "t", data)
+    assert table.read().to_pylist() == data.to_pylist()
+    for name in names:
+        assert table.read(columns=[name]).to_pylist() == data.select([name]).to_pylist()
+
+
+def test_a_stream_larger_than_memory_passes_through(tmp_path: Path) -> None:
+    at_once: list[int] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for _ in range(50):
+            at_once.append(pa.total_allocated_bytes())
+            yield pa.record_batch({"noise": pa.array([os.urandom(2_000_000)], pa.large_binary())})
+
+    table = WrittenTable(tmp_path / "t", arrow_to_schema(pa.schema([("noise", pa.binary())])))
+    before = pa.total_allocated_bytes()
+    table.append(batches(), options=ParquetOptions(row_group_bytes=10_000_000))
+    assert sum(records(table)) == 50
+    assert max(at_once) - before < 50_000_000, "of 100 MB"
+
+
+def test_many_small_files_are_filtered_and_keep_their_order(tmp_path: Path) -> None:
+    table = new_table(tmp_path / "t", SMALL)
+    for start in range(10, 100, 10):
+        table.append(pa.table({"id": [start, start + 1], "p": ["x", "y"]}))
+    assert table.read(columns=["id"], predicate="p = 'x' and id >= 3")["id"].to_pylist() == [3, *range(10, 100, 10)]
+    assert table.read(predicate=[("id", ">", 1000)]).num_rows == 0
 
 
 def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:

@@ -74,10 +74,24 @@ def _field(schema: StructType, name: str) -> StructField:
 def _finish(
     batches: Iterable[pa.RecordBatch], row_filter: RowFilter | None, result: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
+    for batch in batches if row_filter is None else _gathered(batches):
         kept = batch if row_filter is None else row_filter(batch)
         if kept.num_rows:
             yield kept.select(result.names)
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Small batches put together: judging rows costs some milliseconds a time, however few they are."""
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += batch.num_rows
+        if rows >= BATCH_ROWS:
+            yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
+            waiting, rows = [], 0
+    if rows:
+        yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +157,6 @@ def _read_file(task: _Task, file: _File) -> Iterator[pa.RecordBatch]:
     try:
         with open_logged(task.storage, file.path, file.size) as opened:
             yield from _rows(task, file, pq.ParquetFile(opened, **_READ_OPTIONS))
-    except FileNotFoundError:
-        raise DeltaError(
-            f"the data file {file.path} of {task.storage.location} is gone, though the log names it: "
-            "it was deleted or vacuumed; a newer version of the table may not need it"
-        ) from None
     except (pa.ArrowException, OSError) as error:
         detail = str(error).partition("\n")[0]
         raise DeltaError(f"cannot read the data file {file.path} of {task.storage.location}: {detail}") from error

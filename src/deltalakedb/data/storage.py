@@ -16,7 +16,7 @@ from obstore import open_writer
 from obstore.exceptions import BaseError
 
 from deltalakedb.data.syncing import sync_all
-from deltalakedb.exceptions import DeltaError
+from deltalakedb.exceptions import DeltaError, redact
 from deltalakedb.log.paths import check_path, decode_path, is_absolute
 
 Elsewhere: TypeAlias = Callable[[str, int | None], pa.NativeFile]
@@ -82,10 +82,18 @@ class DataStorage(Protocol):
 
 def open_logged(storage: DataStorage, path: str, size: int | None = None) -> pa.NativeFile:
     """A file by its path in an action: encoded, relative to the table or absolute."""
-    if is_absolute(path):
-        return storage.open_elsewhere(path, size)
-    check_path(path, where=storage.location)
-    return storage.open(decode_path(path), size)
+    try:
+        if is_absolute(path):
+            return storage.open_elsewhere(path, size)
+        check_path(path, where=storage.location)
+        return storage.open(decode_path(path), size)
+    except FileNotFoundError:
+        raise DeltaError(
+            f"the data file {redact(path)} of {storage.location} is gone, though the log names it: it was deleted or "
+            "vacuumed; a newer version of the table may not need it"
+        ) from None
+    except OSError as error:
+        raise DeltaError(f"cannot read {redact(path)} of {storage.location}: {error.strerror or error}") from error
 
 
 class LocalDataStorage:

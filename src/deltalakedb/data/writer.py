@@ -101,7 +101,9 @@ class _Plan:
         self.partition_names = [item.physical_name for item in self.partition_fields]
         self.places = [place for name, place in names.items() if name not in partition_columns]
         if not self.places:
-            raise SchemaMismatchError("every column is a partition column; a data file needs at least one other")
+            raise SchemaMismatchError(
+                "there is nothing to store: a data file needs a column that is no partition column, and not void"
+            )
         self.file_schema = file_schema(schema, partition_columns)
         self.stats = StatsPlan(schema, partition_columns, configuration, self.file_schema)
 
