@@ -9,6 +9,7 @@ pytest_plugins = [
     "tests.fixtures.golden",
     "tests.fixtures.handmade",
     "tests.fixtures.postgres",
+    "tests.fixtures.readers",
     "tests.fixtures.s3",
     "tests.fixtures.spark",
 ]
