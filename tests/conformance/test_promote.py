@@ -10,6 +10,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
+import deltalakedb as dl
 from deltalakedb.exceptions import DeltaError, NotWritableError, UnsupportedFeatureError
 from deltalakedb.log.fence import FEATURE
 from deltalakedb.mirror.follow import follow
@@ -21,7 +22,19 @@ from deltalakedb.store.connection import Store
 from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.registry import TableRow
 from tests.conformance.conftest import OpenStore
-from tests.conformance.lives import audited, head_of, kill_at, log_bytes, read_ids, row_of, write_rows
+from tests.conformance.lives import (
+    append,
+    audited,
+    dump,
+    head_of,
+    kill_at,
+    log_bytes,
+    mirror,
+    put_back,
+    read_ids,
+    row_of,
+    write_rows,
+)
 from tests.conformance.test_attach import expected_paths, live_paths
 from tests.fixtures.handmade import SCHEMA, HandmadeTable, add
 from tests.fixtures.s3 import S3
@@ -191,6 +204,26 @@ def test_a_table_of_another_catalog_can_be_followed_but_not_promoted(store: Stor
     with store.read() as conn:
         rows = conn.sql("select count(*) as n from dl_transactions")
     assert rows[0]["n"] == 0, "the other catalog's transactions are not ours"
+
+
+def test_a_table_that_a_restored_database_has_forgotten_is_imported_again(
+    store: Store, target: str, lake: Path
+) -> None:
+    """The backup is from before the table came; its files are ours all the same, fence and transactions included."""
+    backup = dump(store)
+    managed = promote(store, attached(store, lake)).table
+    ours = append(store, managed, lake, 10, message="kept in the files")
+    mirror(store, managed)
+    put_back(store, backup)
+    store.close()
+    with dl.connect(target) as cat:
+        again = cat.import_table(lake, "t")
+        assert (again.mode, again.version()) == ("managed", 4)
+        with cat.begin() as tx:
+            tx.write("t", pa.table({"id": [11]}), mode="append")
+        assert cat.sql(f"select message from dl_transactions where txn_id = '{ours.txn_id}'").num_rows == 1
+        assert cat.validate("t").drift is None
+    assert read_ids(lake) == [0, 1, 2, 10, 11]
 
 
 def test_a_managed_table_is_not_followed(store: Store, lake: Path) -> None:
