@@ -11,7 +11,7 @@ from deltalakedb.log.actions import AddFile
 from deltalakedb.store import Store
 from tests.conformance.histories import METADATA, PROTOCOL, load, register
 
-STATS = '{"numRecords":10,"minValues":{"id":%d,"name":"' + "x" * 300 + '"},"maxValues":{"id":%d},"nullCount":{"id":0}}'
+STATS = '{"numRecords":10,"minValues":{"id":%d,"name":"' + "x" * 2_000 + '"},"maxValues":{"id":%d},"nullCount":{"id":0}}'
 SCRIPT = """
     import sys
     from pathlib import Path
@@ -50,5 +50,5 @@ def test_four_times_the_files_need_no_more_memory(engine: str, store: Store, tar
     answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     files_small, peak_small, files_large, peak_large = map(int, answer)
     assert (files_small, files_large) == (20_000, 80_000)
-    assert peak_large < peak_small + 80
-    assert peak_large < 500
+    assert peak_large < peak_small + 120
+    assert peak_large < 500, (peak_small, peak_large)
