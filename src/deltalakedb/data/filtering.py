@@ -7,13 +7,11 @@ from functools import reduce
 from operator import and_, eq, ge, gt, le, lt, ne, or_
 from typing import Any, Final, TypeAlias
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltalakedb.exceptions import PredicateError
 from deltalakedb.log.predicate import Filters
-from deltalakedb.log.predicate_sql import to_duckdb
 from deltalakedb.log.types import StructType, to_arrow_type
 
 RowPredicate: TypeAlias = str | Filters | pc.Expression
@@ -35,6 +33,9 @@ class RowFilter:
         self._expression: pc.Expression | None = None
         self._connection: Any = None
         if isinstance(predicate, str):
+            # What parses and judges SQL takes long to load, and most reads have no predicate.
+            from deltalakedb.log.predicate_sql import to_duckdb
+
             condition, names = to_duckdb(predicate)
             self._sql = f"select coalesce(({condition})::boolean, false) from batch"
         elif isinstance(predicate, pc.Expression):
@@ -48,17 +49,18 @@ class RowFilter:
         """The rows for which the predicate is true."""
         if not batch.num_rows:
             return batch
-        try:
-            if self._expression is not None:
-                kept = pa.Table.from_batches([batch]).filter(self._expression).combine_chunks().to_batches()
-                return kept[0] if kept else batch.slice(0, 0)
+        if self._expression is None:
             return batch.filter(self._mask(batch))
-        except (duckdb.Error, pa.ArrowException) as error:
-            detail = str(error).partition("\n")[0]
-            raise PredicateError(f"the predicate cannot judge the rows: {detail}") from error
+        try:
+            kept = pa.Table.from_batches([batch]).filter(self._expression).combine_chunks().to_batches()
+        except pa.ArrowException as error:
+            raise _cannot_judge(error) from error
+        return kept[0] if kept else batch.slice(0, 0)
 
     def _mask(self, batch: pa.RecordBatch) -> pa.Array:
         # The rows stay Arrow's: DuckDB says which, so no type takes a way through its types and back.
+        import duckdb
+
         if self._connection is None:
             self._connection = duckdb.connect()
             self._connection.execute(_SETTINGS)
@@ -66,9 +68,15 @@ class RowFilter:
         self._connection.register("batch", pa.Table.from_batches([batch.select(names)]))
         try:
             mask = self._connection.execute(self._sql).to_arrow_table().column(0)
+        except duckdb.Error as error:
+            raise _cannot_judge(error) from error
         finally:
             self._connection.unregister("batch")
         return mask.combine_chunks()
+
+
+def _cannot_judge(error: Exception) -> PredicateError:
+    return PredicateError(f"the predicate cannot judge the rows: {str(error).partition(chr(10))[0]}")
 
 
 def _from_filters(filters: Filters, schema: StructType) -> tuple[pc.Expression, set[str]]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from obstore import open_writer
 from obstore.exceptions import BaseError
 
-from deltalakedb.data.syncing import sync_all
+from deltalakedb.data.syncing import make_folders, sync_all
 from deltalakedb.exceptions import DeltaError, redact
 from deltalakedb.log.paths import check_path, decode_path, is_absolute
 
@@ -115,13 +115,13 @@ class LocalDataStorage:
             try:
                 return _LocalFile(at)
             except FileNotFoundError:
-                os.makedirs(os.path.dirname(at), exist_ok=True)
+                make_folders(os.path.dirname(at))
                 return _LocalFile(at)
         except OSError as error:
             raise DeltaError(f"cannot write {self.location}/{path}: {error.strerror or error}") from error
 
     def sync(self, paths: Sequence[str]) -> None:
-        # Each folder on the way may be new, and its name is kept by the one above it.
+        # A folder's name is kept by the one above it, and whoever made it a moment ago may not have forced it to disk.
         folders = {""}
         for path in paths:
             folder = path.rpartition("/")[0]

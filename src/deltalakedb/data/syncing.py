@@ -27,6 +27,17 @@ def sync_all(paths: Sequence[str]) -> None:
         raise errors[0]
 
 
+def make_folders(path: str) -> None:
+    """Make a folder and those above it that are missing, and return when their names are on disk."""
+    missing = []
+    here = path
+    while not os.path.isdir(here):
+        missing.append(here)
+        here = os.path.dirname(here)
+    os.makedirs(path, exist_ok=True)
+    sync_all([os.path.dirname(folder) for folder in missing])
+
+
 @cache
 def _pool(process: int) -> ThreadPoolExecutor:
     """Of this process: a fork takes no threads along."""
