@@ -815,8 +815,8 @@ delete from dl_table_versions where table_id = :table_id and version < :version;
 
 -- name: delete_dead_files
 -- Some of the files that no kept version has.
-delete from dl_add_files where table_id = :table_id and removed_version <= :base and file_id in (
-    select file_id from dl_add_files where table_id = :table_id and removed_version <= :base
+delete from dl_add_files where table_id = :table_id and (removed_version, file_id) in (
+    select removed_version, file_id from dl_add_files where table_id = :table_id and removed_version <= :base
     order by removed_version, file_id limit :max_rows);
 
 -- name: delete_old_tombstones
@@ -865,8 +865,8 @@ delete from dl_domain_metadata where table_id = :table_id and (version, ordinal)
 
 -- name: delete_dropped_bounds
 -- Some of the bounds of a table that was dropped.
-delete from dl_file_bounds where table_id = :table_id and file_id in (
-    select distinct file_id from dl_file_bounds where table_id = :table_id order by file_id limit :max_rows);
+delete from dl_file_bounds where table_id = :table_id and (epoch, file_id, column_id) in (
+    select epoch, file_id, column_id from dl_file_bounds where table_id = :table_id order by epoch, file_id, column_id limit :max_rows);
 
 -- name: delete_head
 -- A dropped table has no versions any more.
