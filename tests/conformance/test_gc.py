@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from deltalakedb.store.planning import plan
 from deltalakedb.store.reader import SqlTxnLogReader
 from tests.conformance.conftest import OpenStore
 from tests.conformance.histories import METADATA, PROTOCOL, add, info, load, register, remove
-from tests.conformance.transacting import ids_in, numbers, open_catalog
+from tests.conformance.transacting import ids_in, ids_of, numbers, open_catalog
 from tests.fixtures.random_log import RandomLog, seeds
 
 DAY = 86_400_000
@@ -364,6 +365,34 @@ def test_a_transaction_whose_winners_are_gone_is_refused_and_a_blind_append_is_n
             reads.commit()
         appends.commit()
         assert ids_in(catalog, "s.t") == [2, 3, 4, 5]
+
+
+def test_the_catalog_at_every_instant_of_the_retention_is_as_it_was(target: str, tmp_path: Path) -> None:
+    with open_catalog(target, tmp_path) as catalog:
+        for name in ("s.a", "s.b"):
+            catalog.create_table(name, "id long")
+        instants: list[int | str] = []
+        for number in range(4):
+            with catalog.begin() as tx:
+                tx.write("s.a", numbers(number), mode="append")
+                if number % 2:
+                    tx.write("s.b", numbers(number), mode="append")
+            instants.append(tx.txn_id)
+            time.sleep(0.4)
+            instants.append(now_ms(catalog.store) - 200)
+        catalog.mirror.flush()
+
+        def shown(instant: int | str) -> list[list[int]]:
+            return [ids_of(catalog.at(instant).table(name)) for name in ("s.a", "s.b")]
+
+        before = {instant: shown(instant) for instant in instants[3:]}
+        cutoff_ms = instants[3]
+        assert isinstance(cutoff_ms, int)
+        collect_garbage(catalog.store, Retention(now_ms(catalog.store) - cutoff_ms, 0))
+        assert SqlTxnLogReader(catalog.store, catalog.table("s.a")._row).earliest_version() == 2
+        assert {instant: shown(instant) for instant in instants[3:]} == before
+        with pytest.raises(VersionNotFoundError, match="because `dl gc` removed"):
+            shown(instants[1])
 
 
 # -- dropped tables, transactions, leases, audit
