@@ -21,6 +21,7 @@ from deltalakedb.log.paths import check_path, decode_path, is_absolute
 
 Elsewhere: TypeAlias = Callable[[str, int | None], pa.NativeFile]
 
+_BUFFER_BYTES = 256 * 1024
 _PART_BYTES = 8 * 1024 * 1024
 # An object up to this size is fetched with one request.
 _SMALL_BYTES = 16 * 1024 * 1024
@@ -153,7 +154,8 @@ class LocalDataStorage:
 class _LocalFile:
     def __init__(self, path: str) -> None:
         self._path = path
-        self.sink: pa.NativeFile = pa.OSFile(path, "wb")
+        # Parquet writes in many small pieces; a small file is then one call of the system, not twenty
+        self.sink: pa.NativeFile = pa.BufferedOutputStream(pa.OSFile(path, "wb"), _BUFFER_BYTES)
 
     def finish(self) -> Written:
         self.sink.close()
