@@ -17,7 +17,8 @@ from .names import TableName, parse_table_name
 from .registered import not_among
 from .storage_options import as_properties
 from .store import registry
-from .store.cuts import Pin, pin_all, pin_some
+from .store.connection import Row
+from .store.cuts import pin_all, pin_some, to_pin
 from .store.proposals import NEW_TABLE
 from .store.registry import TableRow
 from .table_draft import TableDraft
@@ -37,13 +38,13 @@ class Drafts:
         self._only = only
         store = catalog.store
         found = pin_all(store) if only is None else pin_some(store, [(name.namespace, name.name) for name in only])
-        self._pins: dict[Key, Pin] = {_key_of(pin.table): pin for pin in found}
+        self._pins: dict[Key, Row] = {TableName(row["namespace"], row["name"]).key: row for row in found}
         self._named: dict[Key, TableDraft] = {}
         self.used: list[TableDraft] = []
         """Every table the transaction has touched, in the order of first use."""
 
     def names(self) -> list[str]:
-        pinned = {key: pin.table.full_name for key, pin in self._pins.items()}
+        pinned = {key: f"{row['namespace']}.{row['name']}" for key, row in self._pins.items()}
         own = {key: draft.row.full_name for key, draft in self._named.items()}
         return [name for _, name in sorted({**pinned, **own}.items())]
 
@@ -52,8 +53,9 @@ class Drafts:
         if self._only is not None and all(name.key != one.key for one in self._only):
             listed = ", ".join(map(str, self._only))
             raise DeltaError(f"the transaction was begun for {listed} only; begin it without tables= to use {name} too")
-        pin = self._pins.pop(name.key, None)
-        if pin is not None:
+        found = self._pins.pop(name.key, None)
+        if found is not None:
+            pin = to_pin(found)
             store, row = self._catalog.store, pin.table
             options = self._catalog.storage_options_of(row)
             self.add(TableDraft(store, row, pin.snapshot(store), row, pin.head, options=options))

@@ -34,18 +34,27 @@ class Pin:
         return snapshot
 
 
-def pin_all(store: Store) -> list[Pin]:
-    """Every registered table with its head, in one read; no lock and no connection is held afterwards."""
+def pin_all(store: Store) -> list[Row]:
+    """Every registered table with its head, in one read; no lock and no connection is held afterwards.
+
+    Rows, for `to_pin`: of thousands of tables a transaction uses a few.
+    """
     with store.read(single=True) as conn:
-        return [_pin(row) for row in conn.all("select_pinned_tables", most=FEW_TABLES)]
+        rows = conn.all("select_pinned_tables", max_rows=FEW_TABLES + 1)
+    if len(rows) <= FEW_TABLES:
+        return rows
+    with store.read(single=True) as conn:  # a cut of its own: what the first read saw is forgotten
+        return conn.all("select_pinned_heads")
 
 
-def pin_some(store: Store, names: Iterable[tuple[str, str]]) -> list[Pin]:
+def pin_some(store: Store, names: Iterable[tuple[str, str]]) -> list[Row]:
     """The tables of these (namespace, name) that exist, in one snapshot."""
-    wanted = list(names)
-    with store.read(single=len(wanted) == 1) as conn:
-        opened = [registry.open_table(conn, namespace, name) for namespace, name in wanted]
-    return [Pin(one.table, one.head, one.metadata, one.protocol) for one in opened if one is not None]
+    keys = [
+        {"namespace_key": registry.name_key(namespace), "name_key": registry.name_key(name)}
+        for namespace, name in names
+    ]
+    with store.read(single=len(keys) == 1) as conn:
+        return [row for key in keys for row in conn.all("open_table", **key)]
 
 
 def version_at(conn: Connection, table_id: int, at_ms: int) -> int | None:
@@ -65,9 +74,10 @@ def version_at(conn: Connection, table_id: int, at_ms: int) -> int | None:
             return version
 
 
-def _pin(row: Row) -> Pin:
+def to_pin(row: Row) -> Pin:
+    """A table of the cut, from the row it was read as."""
     table, head = registry.to_table_row(row), registry.to_head(row)
-    if row["metadata_id"] is None:
+    if "metadata_id" not in row:
         return Pin(table, head)
     opened = registry.to_open_table(row)
     return Pin(table, head, opened.metadata, opened.protocol)

@@ -514,7 +514,7 @@ delete from dl_file_bounds where table_id = :table_id and epoch < :epoch;
 -- ---------------------------------------------------------------------------------------------------------------- consistent cuts
 
 -- name: select_pinned_tables
--- A cut through all tables: one statement, so nobody commits in between. Metadata and protocol come along while the tables are few.
+-- A cut through all tables, if they are few: one statement, so nobody commits in between.
 select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties,
        h.current_version, h.metadata_version, h.protocol_version, h.mirrored_version, h.base_version, h.last_commit_ms, h.num_files,
        h.num_records, h.files_without_records, h.size_bytes, h.next_file_id, h.bounds_epoch,
@@ -523,9 +523,17 @@ select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.stat
        p.min_reader_version, p.min_writer_version, p.reader_features, p.writer_features, p.fenced, p.extra as protocol_extra
 from dl_tables t
 join dl_table_heads h on h.table_id = t.table_id
-cross join (select count(*) as num_tables from dl_tables where until_ms = 9223372036854775807) c
-left join dl_metadata_updates m on m.table_id = t.table_id and m.version = h.metadata_version and c.num_tables <= :most
-left join dl_protocol_updates p on p.table_id = t.table_id and p.version = h.protocol_version and c.num_tables <= :most
+join dl_metadata_updates m on m.table_id = t.table_id and m.version = h.metadata_version
+join dl_protocol_updates p on p.table_id = t.table_id and p.version = h.protocol_version
+where t.until_ms = 9223372036854775807 limit :max_rows;
+
+-- name: select_pinned_heads
+-- A cut through a large catalog: metadata and protocol of a table are read when it is used.
+select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties,
+       h.current_version, h.metadata_version, h.protocol_version, h.mirrored_version, h.base_version, h.last_commit_ms, h.num_files,
+       h.num_records, h.files_without_records, h.size_bytes, h.next_file_id, h.bounds_epoch
+from dl_tables t
+join dl_table_heads h on h.table_id = t.table_id
 where t.until_ms = 9223372036854775807;
 
 -- name: select_transactions_of_versions
