@@ -15,10 +15,10 @@ from deltalakedb.log.actions import Metadata
 from deltalakedb.log.fence import fence
 from deltalakedb.log.retention import cleans_up, deleted_file_retention_ms, log_retention_ms
 from deltalakedb.mirror import bookkeeping
-from deltalakedb.mirror.checksums import put_checksums
+from deltalakedb.mirror.checksums import prepare_checksums, put_checksums
 from deltalakedb.mirror.table_mirror import TableMirror
 from deltalakedb.steps import reached
-from deltalakedb.store.connection import Row, Store
+from deltalakedb.store.connection import Connection, Row, Store
 from deltalakedb.store.reader import SqlTxnLogReader
 
 logger = logging.getLogger(__name__)
@@ -28,6 +28,11 @@ DAY_MS = 86_400_000
 FOR_EVER_MS = 100 * 366 * DAY_MS
 PAUSE_SECONDS = 30.0
 """After a checkpoint that failed, the next one of that table is tried no sooner."""
+
+SHARE = 0.02
+"""How much of the time the files of one table may be maintained: under many commits a second, not after every tenth."""
+
+LONGEST_WAIT_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +77,45 @@ class Maintenance:
         self._holder = bookkeeping.new_holder()
         self._seen: dict[int, CheckpointState] = {}
         self._not_before: dict[int, float] = {}
+        self._next_turn: dict[int, float] = {}
         self._abandoned = False
 
     def has_work(self, mirror: TableMirror, version: int) -> bool:
         """Whether a table whose files are at `version` wants anything, as far as this process can tell."""
         seen = self._seen.get(mirror.table.table_id)
-        return mirror.has_written or seen is None or version // seen.interval * seen.interval > seen.checkpoint_version
+        return bool(mirror.checksums) or seen is None or self._wants(seen, version)
+
+    @staticmethod
+    def _wants(seen: CheckpointState, version: int) -> bool:
+        """A guess without SQL. Another interval, set since, is seen at the next checkpoint."""
+        return version // seen.interval * seen.interval > seen.checkpoint_version
+
+    def prepare(self, conn: Connection, mirror: TableMirror) -> None:
+        """Read what is needed, in a transaction that is open anyway: on DuckDB each costs more than what it does."""
+        table_id = mirror.table.table_id
+        if table_id not in self._seen:  # a process that died may have left something to do
+            self._remember(table_id, conn.one("select_checkpoint_state", table_id=table_id))
+        prepare_checksums(conn, mirror)
+
+    def wait_seconds(self, table_id: int) -> float:
+        """How long until it is the table's turn again."""
+        return max(0.0, self._next_turn.get(table_id, 0.0) - time.monotonic())
 
     def maintain(self, mirror: TableMirror) -> None:
         """Checksums of what was put, and a checkpoint and clean-up if one is due."""
+        started = time.monotonic()
+        self._maintain(mirror)
+        ended = time.monotonic()
+        self._next_turn[mirror.table.table_id] = ended + min((ended - started) / SHARE, LONGEST_WAIT_SECONDS)
+
+    def _maintain(self, mirror: TableMirror) -> None:
         try:
-            put_checksums(self._store, mirror)
+            put_checksums(mirror)
         except DeltaError as error:
             logger.warning("table %s: no checksum: %s", mirror.table.full_name, redact(str(error)))
-        self.checkpoint(mirror)
+        seen = self._seen.get(mirror.table.table_id)
+        if seen is None or self._wants(seen, mirror.known):
+            self.checkpoint(mirror)
 
     def checkpoint(self, mirror: TableMirror) -> int | None:
         """Write the checkpoint that is due, if any and if nobody else is at it; its version."""

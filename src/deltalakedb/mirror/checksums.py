@@ -7,19 +7,17 @@ from dataclasses import dataclass
 
 from deltalakedb.exceptions import StoreError
 from deltalakedb.files.checksum import Checksum
-from deltalakedb.log.actions import CommitInfo, Metadata, Protocol
+from deltalakedb.log.actions import CommitInfo
 from deltalakedb.log.features import is_enabled
 from deltalakedb.log.fence import fence
-from deltalakedb.mirror.table_mirror import TableMirror
+from deltalakedb.mirror.table_mirror import MAX_CHECKSUMS, InForce, TableMirror
 from deltalakedb.steps import reached
 from deltalakedb.store import registry
 from deltalakedb.store.action_values import to_metadata, to_protocol
-from deltalakedb.store.connection import Connection, Store
+from deltalakedb.store.connection import Connection
 from deltalakedb.store.registry import Head
 
 IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
-MAX_AT_ONCE = 500
-"""After a long pass only the newest versions get a checksum: readers do without, and the older it is the fewer ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,49 +28,34 @@ class Totals:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class _InForce:
-    """Metadata and protocol, as the files show them, and from which version on they hold."""
-
-    since: int
-    metadata: Metadata
-    protocol: Protocol
-
-
-def put_checksums(store: Store, mirror: TableMirror) -> int:
-    """Write the checksum of every version this process has put since the last time; how many."""
-    put = dict(mirror.take_written()[-MAX_AT_ONCE:])
-    if not put:
-        return 0
-    for version, checksum in _checksums(store, mirror, put):
-        mirror.files.put_checksum(version, checksum)
-        reached("mirror.crc_written")
-    return len(put)
-
-
-def _checksums(store: Store, mirror: TableMirror, put: dict[int, tuple[int, int] | None]) -> list[tuple[int, Checksum]]:
+def prepare_checksums(conn: Connection, mirror: TableMirror) -> None:
+    """Work out the checksums of the versions this process has put since the last time, to be written later."""
+    put = dict(mirror.take_written()[-MAX_CHECKSUMS:])
     table_id = mirror.table.table_id
-    with store.read() as conn:
-        head = registry.read_head(conn, table_id)
-        if head is None:
-            return []
-        missing = [version for version, totals in put.items() if totals is None]
-        counted = totals_at(conn, head, missing)
-        found = []
-        in_force: _InForce | None = None
-        for version in sorted(put, reverse=True):
-            if in_force is None or in_force.since > version:
-                in_force = _at(conn, table_id, version)
-            told = put[version]
-            totals = counted[version] if told is None else Totals(*told)
-            timestamp = None
-            if is_enabled(in_force.metadata.configuration, IN_COMMIT_TIMESTAMPS):
-                timestamp = _in_commit_timestamp(conn, table_id, version)
-                if timestamp is None:
-                    continue  # such a checksum must carry it
-            checksum = Checksum(totals.size_bytes, totals.num_files, in_force.metadata, in_force.protocol, timestamp)
-            found.append((version, checksum))
-    return found[::-1]
+    head = registry.read_head(conn, table_id) if put else None
+    if head is None:
+        return
+    counted = totals_at(conn, head, [version for version, totals in put.items() if totals is None])
+    found: list[tuple[int, Checksum]] = []
+    for version in sorted(put, reverse=True):
+        in_force = _in_force(conn, mirror, head, version)
+        told = put[version]
+        totals = counted[version] if told is None else Totals(*told)
+        timestamp = None
+        if is_enabled(in_force.metadata.configuration, IN_COMMIT_TIMESTAMPS):
+            timestamp = _in_commit_timestamp(conn, table_id, version)
+            if timestamp is None:
+                continue  # such a checksum must carry it
+        checksum = Checksum(totals.size_bytes, totals.num_files, in_force.metadata, in_force.protocol, timestamp)
+        found.append((version, checksum))
+    mirror.checksums.extend(reversed(found))
+
+
+def put_checksums(mirror: TableMirror) -> None:
+    """Write the checksums that are worked out."""
+    while mirror.checksums:
+        mirror.files.put_checksum(*mirror.checksums.popleft())
+        reached("mirror.crc_written")
 
 
 def totals_at(conn: Connection, head: Head, versions: Iterable[int]) -> dict[int, Totals]:
@@ -102,13 +85,19 @@ def totals_at(conn: Connection, head: Head, versions: Iterable[int]) -> dict[int
     return found
 
 
-def _at(conn: Connection, table_id: int, version: int) -> _InForce:
-    metadata = conn.one("select_metadata", table_id=table_id, version=version)
-    protocol = conn.one("select_protocol", table_id=table_id, version=version)
+def _in_force(conn: Connection, mirror: TableMirror, head: Head, version: int) -> InForce:
+    """What holds at a version; that of the head, which almost always is it, is remembered."""
+    since = max(head.metadata_version, head.protocol_version)
+    known = mirror.in_force
+    if known is not None and known.since == since and since <= version:
+        return known
+    metadata = conn.one("select_metadata", table_id=head.table_id, version=version)
+    protocol = conn.one("select_protocol", table_id=head.table_id, version=version)
     if metadata is None or protocol is None:
-        raise StoreError(f"table {table_id} has no metadata or no protocol at version {version}")
+        raise StoreError(f"table {mirror.table.full_name} has no metadata or no protocol at version {version}")
     shown = fence(to_protocol(protocol)) if protocol["fenced"] else to_protocol(protocol)
-    return _InForce(max(metadata["version"], protocol["version"]), to_metadata(metadata), shown)
+    mirror.in_force = InForce(max(metadata["version"], protocol["version"]), to_metadata(metadata), shown)
+    return mirror.in_force
 
 
 def _in_commit_timestamp(conn: Connection, table_id: int, version: int) -> int | None:

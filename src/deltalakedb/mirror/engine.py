@@ -31,7 +31,10 @@ from deltalakedb.store.registry import Head, TableRow
 logger = logging.getLogger(__name__)
 
 MARK_SECONDS = 0.15
-"""Marks are gathered this long: a commit must not pay for a second transaction."""
+"""Marks are gathered this long at least: a commit must not pay for a second transaction."""
+
+MARK_SHARE = 0.05
+"""Where a transaction takes long, marks are gathered for longer: they take no more than this part of the time."""
 
 MAX_HELD_BYTES = 16 * 1024 * 1024
 """Commits that wait for the background keep their bytes up to here; others are read back from SQL."""
@@ -72,6 +75,7 @@ class MirrorEngine:
         self._lock = threading.Lock()
         self._tables: dict[int, TableMirror] = {}
         self._marks: dict[int, int] = {}
+        self._mark_seconds = MARK_SECONDS
         self._held: dict[int, list[RatifiedCommit]] = {}
         self._held_bytes = 0
         self._retry_at: dict[int, float] = {}
@@ -164,6 +168,7 @@ class MirrorEngine:
 
     def maintain_table(self, table: TableRow) -> None:
         """Checksums, a checkpoint and clean-up of a table, if they are due and nobody else is at it."""
+        self._write_marks()
         self.maintenance.maintain(self._mirror_of(table))
 
     # -- in line
@@ -218,7 +223,7 @@ class MirrorEngine:
         table_id = mirror.table.table_id
         with self._lock:
             self._marks[table_id] = max(mirror.known, self._marks.get(table_id, -1))
-        worker.mirroring.schedule((self._id, "marks"), self._write_marks, MARK_SECONDS)
+        worker.mirroring.schedule((self._id, "marks"), self._write_marks, self._mark_seconds)
 
     def _write_marks(self) -> None:
         """What the files have, into SQL. A mark that is lost is harmless: the next pass finds equal bytes."""
@@ -226,8 +231,12 @@ class MirrorEngine:
             marks, self._marks = self._marks, {}
         if not marks:
             return
+        started = time.monotonic()
         try:
-            with self._store.write() as conn:
+            with self._store.write(durable=False) as conn:
+                for table_id in marks:
+                    self.maintenance.prepare(conn, self._tables[table_id])
+                conn.defer()
                 bookkeeping.mark(conn, marks)
         except DeltaError as error:
             logger.debug("the mirror's marks could not be written: %s", redact(str(error)))
@@ -236,12 +245,15 @@ class MirrorEngine:
             if not self._closed:
                 worker.mirroring.schedule((self._id, "marks"), self._write_marks, 1.0)
             return
+        self._mark_seconds = max(MARK_SECONDS, (time.monotonic() - started) / MARK_SHARE)
         reached("mirror.marked")
         for table_id, version in marks.items():
             mirror = self._tables[table_id]
             if self.maintenance.has_work(mirror, version):
-                key = (self._id, "maintain", table_id)
-                worker.maintaining.schedule(key, partial(self.maintenance.maintain, mirror))
+                run = partial(self.maintenance.maintain, mirror)
+                worker.maintaining.schedule(
+                    (self._id, "maintain", table_id), run, self.maintenance.wait_seconds(table_id)
+                )
 
     def _failed(self, mirror: TableMirror, error: DeltaError) -> None:
         """A row in SQL, a warning, a metric, and another try when the row says so."""
@@ -301,7 +313,8 @@ class MirrorEngine:
         deadline = time.monotonic() + timeout_seconds
         done = worker.mirroring.finish(self._id, timeout_seconds)
         self._write_marks()
-        return worker.maintaining.finish(self._id, max(0.0, deadline - time.monotonic())) and done
+        left = max(0.0, deadline - time.monotonic())
+        return worker.maintaining.finish(self._id, left, within_seconds=math.inf) and done
 
     def close(self) -> None:
         """Flush, at most five seconds long; the rest is left to the next process or the reconciler."""

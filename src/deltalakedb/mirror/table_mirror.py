@@ -7,13 +7,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from deltalakedb import telemetry
 from deltalakedb.exceptions import LogGapError, MalformedLogError, MirrorError
+from deltalakedb.files.checksum import Checksum
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.files.writer import FileTxnLogWriter
-from deltalakedb.log.actions import CommitInfo
-from deltalakedb.log.commit import Commit, iter_actions
+from deltalakedb.log.actions import CommitInfo, Metadata, Protocol
+from deltalakedb.log.commit import Commit, iter_actions, parse_action
+from deltalakedb.log.commit_info import Mark, parse_mark
 from deltalakedb.mirror.compare import first_difference
 from deltalakedb.mirror.external import mark_of
 from deltalakedb.steps import reached
@@ -28,6 +31,9 @@ UNKNOWN = -2
 
 PREDECESSOR_SECONDS = 0.1
 """How long the commit of another writer may take into the files before it is put there for him, from SQL."""
+
+MAX_CHECKSUMS = 200
+"""Of more versions than this only the newest get a checksum: readers do without, and the older it is the fewer ask."""
 
 _FIRST_LOOK_SECONDS = 0.0005
 _LAST_LOOK_SECONDS = 0.02
@@ -46,6 +52,15 @@ class OutOfTimeError(MirrorError):
     """The time a caller gave is over; what is left goes on later."""
 
 
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """Metadata and protocol, as the files show them, and from which version on they hold."""
+
+    since: int
+    metadata: Metadata
+    protocol: Protocol
+
+
 class TableMirror:
     """The files of one table and how far they are. Whoever calls holds `lock`."""
 
@@ -62,11 +77,14 @@ class TableMirror:
         """Every version up to this one is in the files."""
         self.probed = False
         self._written: deque[tuple[int, tuple[int, int] | None]] = deque()
+        self.checksums: deque[tuple[int, Checksum]] = deque(maxlen=MAX_CHECKSUMS)
+        """Of versions put by us, to be written when there is time."""
+        self.in_force: InForce | None = None
+        """What the newest of them was made from."""
         self._stop = stop
         self._store = store
         self._options = options
         self._reader: FileTxnLogReader | None = None
-        self._catalog_id: str | None = None
         self.files = FileTxnLogWriter(table.location, options, table=table.full_name)
 
     # -- what the commit's own process knows
@@ -76,12 +94,12 @@ class TableMirror:
         for commit in commits:
             if commit.version <= self.known:
                 continue
-            if commit.data is None or not self._has_predecessor(commit.version, deadline):
+            if commit.data is None or not self._has_predecessor(commit.version, commit.data, deadline):
                 return False
             self._put(commit.version, commit.data, commit.timestamp_ms, deadline, _totals(commit))
         return True
 
-    def _has_predecessor(self, version: int, deadline: float) -> bool:
+    def _has_predecessor(self, version: int, data: bytes, deadline: float) -> bool:
         """Whether the version before is in the files; another writer who is about to put it is waited for."""
         if version == 0 or self.known >= version - 1:
             return True
@@ -94,20 +112,20 @@ class TableMirror:
                 return False
             time.sleep(pause)
             pause = min(2 * pause, _LAST_LOOK_SECONDS)
-        return self._is_ours(version - 1)
+        return self._is_like(version - 1, data)
 
-    def _is_ours(self, version: int) -> bool:
-        """Whether this catalog made a commit in the files, by its mark: nothing is put on top of somebody else's."""
-        if self._catalog_id is None:
-            with self._store.read(single=True) as conn:
-                self._catalog_id = registry.catalog_id(conn)
+    def _is_like(self, version: int, data: bytes) -> bool:
+        """Whether the catalog that made `data` made a version in the files: nothing is put on top of another's."""
+        ours = _mark_of(self.table.full_name, data)
         if self._reader is None:
             self._reader = FileTxnLogReader(self.table.location, self._options, table=self.table.full_name)
         try:
             mark = mark_of(self._reader, version)
         except (LogGapError, MalformedLogError):
             return False
-        return mark is not None and (mark.catalog_id, mark.table_id) == (self._catalog_id, self.table.table_id)
+        if mark is None or ours is None:
+            return False
+        return (mark.catalog_id, mark.table_id) == (ours.catalog_id, ours.table_id)
 
     # -- from SQL
 
@@ -159,10 +177,6 @@ class TableMirror:
             self._written.append((version, totals))
         return is_new
 
-    @property
-    def has_written(self) -> bool:
-        return bool(self._written)
-
     def take_written(self) -> list[tuple[int, tuple[int, int] | None]]:
         """The versions put by us since the last time, with their files and bytes where the commit told them."""
         taken = []
@@ -203,6 +217,12 @@ class TableMirror:
 
 
 _MAX_ROUNDS = 100
+
+
+def _mark_of(table: str, data: bytes) -> Mark | None:
+    """The mark of a commit of ours, which stands in its first line."""
+    action = parse_action(data.partition(b"\n")[0], where=f"table {table}")
+    return parse_mark(action) if isinstance(action, CommitInfo) else None
 
 
 def _totals(commit: RatifiedCommit) -> tuple[int, int] | None:

@@ -137,8 +137,11 @@ class Store(Protocol):
         """One consistent snapshot. `single` promises one query at most, and saves the round trips of a transaction."""
         ...
 
-    def write(self) -> AbstractContextManager[Connection]:
-        """One transaction: committed when the block is left normally, rolled back when by an exception."""
+    def write(self, *, durable: bool = True) -> AbstractContextManager[Connection]:
+        """One transaction: committed when the block is left normally, rolled back when by an exception.
+
+        Without `durable` it may be lost, whole, in a crash of the machine, where the engine is faster that way.
+        """
         ...
 
     def select(self, text: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:

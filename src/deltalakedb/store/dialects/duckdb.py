@@ -154,7 +154,8 @@ class DuckdbStore:
             yield session
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
+    def write(self, *, durable: bool = True) -> Iterator[Connection]:
+        del durable  # it knows only one way
         file = self._usable()
         with _translated(self._where), file.exclusive(self._busy_timeout_seconds) as handle:
             session = DuckdbSession(handle, self._where)

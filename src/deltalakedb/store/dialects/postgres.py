@@ -256,8 +256,9 @@ class PostgresStore:
             yield session
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
-        with self._session(self._begin_write) as session:
+    def write(self, *, durable: bool = True) -> Iterator[Connection]:
+        begin = self._begin_write if durable else f"{self._begin_write}; set local synchronous_commit = off"
+        with self._session(begin) as session:
             yield session
 
     @contextmanager

@@ -254,16 +254,19 @@ class SqliteStore:
             yield session
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
-        with self._session("begin immediate") as session:
+    def write(self, *, durable: bool = True) -> Iterator[Connection]:
+        with self._session("begin immediate", durable=durable) as session:
             yield session
 
     @contextmanager
-    def _session(self, begin: str) -> Iterator[SqliteSession]:
+    def _session(self, begin: str, *, durable: bool = True) -> Iterator[SqliteSession]:
         connection, _ = self._pool.take()
         broken = False
         try:
             session = SqliteSession(connection, self._where)
+            if not durable:
+                # The WAL is not forced to disk now; the next durable commit, of whoever, forces all before it too.
+                session.execute("pragma synchronous = normal", {})
             if begin:
                 session.execute(begin, {})
             yield session
@@ -273,6 +276,11 @@ class SqliteStore:
             if connection.in_transaction:
                 try:
                     connection.rollback()
+                except sqlite3.Error:
+                    broken = True
+            if not durable and not broken:
+                try:
+                    connection.execute("pragma synchronous = full")
                 except sqlite3.Error:
                     broken = True
             self._pool.give(connection, broken=broken)
