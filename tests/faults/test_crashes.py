@@ -62,8 +62,10 @@ def acknowledged_by(ended: Ended, writer: str) -> dict[tuple[str, int], int]:
 @pytest.mark.parametrize("step", [*COMMIT_STEPS, *MIRROR_STEPS])
 def test_a_process_that_dies_at_a_step_loses_nothing_it_acknowledged(place: Place, step: str) -> None:
     run("create", place=arguments(place), table=TABLE)
+    # Marks are written for several commits at once, at the latest when the catalog is closed.
+    times = 1 if step == "mirror.marked" else 2
     ended = start(
-        "append", kill_at=f"{step}#2", place=arguments(place), table=TABLE, writer="victim", count=COMMITS
+        "append", kill_at=f"{step}#{times}", place=arguments(place), table=TABLE, writer="victim", count=COMMITS
     ).wait()
     assert (ended.code, ended.all_of("killed_at")) == (-9, [step])
     acknowledged = acknowledged_by(ended, "victim")
