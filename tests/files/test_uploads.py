@@ -82,6 +82,24 @@ def test_an_upload_that_the_store_refuses_is_a_clear_error(s3: S3) -> None:
     assert s3.list_keys() == []
 
 
+def test_a_full_temporary_folder_is_a_clear_error(s3: S3) -> None:
+    def fill_the_disk() -> None:
+        with folder_on(s3).upload("x"):
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(MirrorError, match=r"cannot write s3://.*/x: .*No space left on device; .*set TMPDIR"):
+        fill_the_disk()
+
+
+def test_a_large_commit_is_put_in_one_request_with_time_enough(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_folder, "_SMALL_BYTES", 10)
+    folder = folder_on(s3)
+    content = os.urandom(6 * 1024 * 1024)
+    assert folder.put("0.json", content) == "written"
+    assert folder.put("0.json", content) == "exists"
+    assert folder.read("0.json") == content
+
+
 def test_checkpoints_in_an_object_store_are_read_by_deltalake(handmade: HandmadeTable, s3: S3) -> None:
     handmade.create().commit(*(add(f"{n}", partitionValues={}) for n in range(500)))
     location = s3.upload(handmade.path, "t")
@@ -117,9 +135,14 @@ def test_a_process_killed_while_it_writes_a_checkpoint_leaves_none(handmade: Han
     assert FileTxnLogReader(handmade.path).snapshot().version == 1
 
 
+def always(_: object) -> bool:
+    return True
+
+
 def test_reading_ahead_keeps_the_order_and_ends() -> None:
-    assert list(read_ahead([])) == []
-    assert list(read_ahead(range(100))) == list(range(100))
+    for limit in (0, 1, 50, 99, 100):
+        assert list(read_ahead(range(100), is_large=limit.__le__)) == list(range(100))
+    assert list(read_ahead([], is_large=always)) == []
 
 
 def test_what_fails_while_reading_ahead_is_raised_where_it_belongs() -> None:
@@ -128,7 +151,7 @@ def test_what_fails_while_reading_ahead_is_raised_where_it_belongs() -> None:
         yield 2
         raise ZeroDivisionError
 
-    reader = read_ahead(failing())
+    reader = read_ahead(failing(), is_large=always)
     assert (next(reader), next(reader)) == (1, 2)
     with pytest.raises(ZeroDivisionError):
         next(reader)
@@ -145,7 +168,7 @@ def test_reading_ahead_can_be_left_in_the_middle() -> None:
             closed.append(True)
 
     source = endless()
-    reader = read_ahead(source)
+    reader = read_ahead(source, is_large=always)
     assert next(reader) == 1
     reader.close()
     source.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -94,11 +93,6 @@ def remove_columns(tombstones: pa.RecordBatch) -> dict[str, pa.Array]:
 
 def nulls(kind: pa.DataType, rows: int) -> pa.Array:
     """Nulls. A struct's required members hold something all the same, for Arrow looks at them and not above them."""
-    return _many_nulls(kind, 1 << rows.bit_length()).slice(0, rows)
-
-
-@lru_cache(maxsize=64)
-def _many_nulls(kind: pa.DataType, rows: int) -> pa.Array:
     if not pa.types.is_struct(kind):
         return pa.nulls(rows, kind)
     members = [nulls(field.type, rows) if field.nullable else _filler(field.type, rows) for field in kind]

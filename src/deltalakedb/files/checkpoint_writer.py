@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from deltalakedb.files.checkpoint_columns import (
 )
 from deltalakedb.files.parsed_stats import ParsedPartitionValues, ParsedStats
 from deltalakedb.files.read_ahead import read_ahead
-from deltalakedb.log.actions import AppTransaction, DomainMetadata, Metadata, Protocol
+from deltalakedb.log.actions import AppTransaction, DomainMetadata, Format, Metadata, Protocol
 from deltalakedb.log.txnlog import LogSnapshot
 
 STATS_AS_JSON = "delta.checkpoint.writeStatsAsJson"
@@ -29,6 +30,10 @@ STATS_AS_STRUCT = "delta.checkpoint.writeStatsAsStruct"
 GROUP_ROWS = 32_768
 GROUP_BYTES = 16 * 1024 * 1024
 """A row group ends at so many rows or bytes: that much is in memory at once, and a reader can take it in by itself."""
+
+FEW_ROWS = 256
+LARGE_BATCH = 4_096
+"""Rows from which on it is worth a thread to read the next ones meanwhile."""
 
 _STRINGS = pa.list_(pa.field("element", pa.string(), nullable=False))
 
@@ -65,6 +70,19 @@ DOMAIN_METADATA = pa.struct(
 )
 
 
+def layout_of(metadata: Metadata) -> CheckpointLayout:
+    """The layout of a table's checkpoints; most tables share one."""
+    if _is_true(metadata.configuration.get(STATS_AS_STRUCT), default=False):
+        return CheckpointLayout(metadata)
+    return _common_layout(_is_true(metadata.configuration.get(STATS_AS_JSON), default=True))
+
+
+@lru_cache
+def _common_layout(has_json: bool) -> CheckpointLayout:
+    configuration: dict[str, str | None] = {STATS_AS_JSON: "true" if has_json else "false"}
+    return CheckpointLayout(Metadata("", Format(), "", (), configuration))
+
+
 class CheckpointLayout:
     """The schema of a table's checkpoints, and how its files become rows of them."""
 
@@ -93,8 +111,10 @@ class CheckpointLayout:
                 pa.field("domainMetadata", DOMAIN_METADATA),
             ]
         )
+        self.write_options = _write_options(self.schema)
+        self.few_nulls = {field.name: nulls(field.type, FEW_ROWS) for field in self.schema}
 
-    def adds(self, files: pa.RecordBatch) -> pa.RecordBatch:
+    def adds(self, files: pa.RecordBatch) -> pa.StructArray:
         columns = add_columns(files)
         stats = plain_json(files.column("stats"))
         if self._has_json:
@@ -103,12 +123,12 @@ class CheckpointLayout:
             columns["stats_parsed"] = self._stats.parse(stats)
         if self._partitions is not None:
             columns["partitionValues_parsed"] = self._partitions.parse(files.column("partition_values"))
-        return self._rows("add", struct_of(columns, self._add_fields))
+        return struct_of(columns, self._add_fields)
 
-    def removes(self, tombstones: pa.RecordBatch) -> pa.RecordBatch:
-        return self._rows("remove", struct_of(remove_columns(tombstones), REMOVE_FIELDS))
+    def removes(self, tombstones: pa.RecordBatch) -> pa.StructArray:
+        return struct_of(remove_columns(tombstones), REMOVE_FIELDS)
 
-    def table_actions(self, protocol: Protocol, snapshot: LogSnapshot) -> Iterator[pa.RecordBatch]:
+    def table_actions(self, protocol: Protocol, snapshot: LogSnapshot) -> Iterator[tuple[str, pa.StructArray]]:
         """Everything but files; in the order of names, so that the same state always gives the same rows."""
         transactions, domains = snapshot.app_transactions(), snapshot.domain_metadata()
         actions = {
@@ -119,12 +139,7 @@ class CheckpointLayout:
         }
         for kind, values in actions.items():
             if values:
-                yield self._rows(kind, pa.array(values, self.schema.field(kind).type))
-
-    def _rows(self, kind: str, actions: pa.StructArray) -> pa.RecordBatch:
-        rows = len(actions)
-        columns = [actions if field.name == kind else nulls(field.type, rows) for field in self.schema]
-        return pa.record_batch(columns, schema=self.schema)
+                yield kind, pa.array(values, self.schema.field(kind).type)
 
 
 class CheckpointFile:
@@ -137,27 +152,38 @@ class CheckpointFile:
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
         self._pending_bytes = 0
-        self._writer = pq.ParquetWriter(file, layout.schema, **_write_options(layout.schema))
+        self._nulls, self._num_nulls = layout.few_nulls, FEW_ROWS
+        self._writer = pq.ParquetWriter(file, layout.schema, **layout.write_options)
 
     def write(self, snapshot: LogSnapshot, protocol: Protocol, tombstone_cutoff_ms: int) -> None:
         # Closed in any case: a writer that is forgotten would write its footer later, into a file that is closed.
         with self._writer:
-            for actions in self._layout.table_actions(protocol, snapshot):
-                self._add(actions)
+            for kind, actions in self._layout.table_actions(protocol, snapshot):
+                self._add(kind, actions)
             for files in _in_batches(snapshot.files()):
                 self.num_add_files += files.num_rows
-                self._add(self._layout.adds(files))
+                self._add("add", self._layout.adds(files))
             for tombstones in _in_batches(snapshot.tombstones(tombstone_cutoff_ms)):
-                self._add(self._layout.removes(tombstones))
+                self._add("remove", self._layout.removes(tombstones))
             self._flush()
 
-    def _add(self, rows: pa.RecordBatch) -> None:
+    def _add(self, kind: str, actions: pa.StructArray) -> None:
+        rows = self._rows(kind, actions)
         self.num_actions += rows.num_rows
         self._pending.append(rows)
         self._pending_rows += rows.num_rows
-        self._pending_bytes += rows.nbytes
+        self._pending_bytes += actions.nbytes
         if self._pending_rows >= GROUP_ROWS or self._pending_bytes >= GROUP_BYTES:
             self._flush()
+
+    def _rows(self, kind: str, actions: pa.StructArray) -> pa.RecordBatch:
+        """Actions of one kind as rows, in which everything else is null: these nulls are made once and used again."""
+        rows, schema = len(actions), self._layout.schema
+        if rows > self._num_nulls:
+            self._num_nulls = max(rows, GROUP_ROWS)
+            self._nulls = {field.name: nulls(field.type, self._num_nulls) for field in schema}
+        columns = [actions if name == kind else self._nulls[name].slice(0, rows) for name in schema.names]
+        return pa.record_batch(columns, schema=schema)
 
     def _flush(self) -> None:
         if self._pending:
@@ -167,7 +193,7 @@ class CheckpointFile:
 
 def _in_batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
     """Batches of at most GROUP_ROWS rows. Reading takes as long as writing, and both are done outside of Python."""
-    for batch in read_ahead(reader):
+    for batch in read_ahead(reader, is_large=lambda batch: batch.num_rows >= LARGE_BATCH):
         for start in range(0, batch.num_rows, GROUP_ROWS):
             yield batch.slice(start, GROUP_ROWS)
 

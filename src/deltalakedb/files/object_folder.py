@@ -34,6 +34,8 @@ _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 4.0
 # For one request about a small file; a user's own option `timeout` comes first.
 _REQUEST_SECONDS = 10.0
+_SMALL_BYTES = 4 * 1024 * 1024
+_LARGE_REQUEST_SECONDS = 300.0
 # Asking again would bring the same answer.
 _FINAL = (PermissionDeniedError, UnauthenticatedError, NotFoundError, InvalidPathError, NotSupportedError)
 _PART_BYTES = 8 * 1024 * 1024
@@ -48,15 +50,19 @@ class ObjectFolder:
         self.location = f"{location.uri}/{LOG_FOLDER}"
         self._prefix = f"{location.path}/{LOG_FOLDER}".strip("/")
         self._credentials = Credentials.of(options)
+        self._place, self._options = location, options
         # obstore's own retries would hide whether an earlier attempt may have succeeded.
-        self._single: Any = open_object_store(
-            location, options, self._credentials, retry=False, timeout_seconds=_REQUEST_SECONDS
-        )
+        self._single: Any = self._open_single(_REQUEST_SECONDS)
         self._store: Any = open_object_store(location, options, self._credentials)
         self._failures = Failures(table, self.location)
 
     def __repr__(self) -> str:
         return f"ObjectFolder({self.location!r})"
+
+    def _open_single(self, timeout_seconds: float) -> Any:
+        return open_object_store(
+            self._place, self._options, self._credentials, retry=False, timeout_seconds=timeout_seconds
+        )
 
     def put(
         self,
@@ -67,12 +73,13 @@ class ObjectFolder:
         timeout_seconds: float = PUT_TIMEOUT_SECONDS,
         step: str = "",
     ) -> PutResult:
+        store = self._single if len(data) <= _SMALL_BYTES else self._open_single(_LARGE_REQUEST_SECONDS)
         uncertain = False  # whether an attempt that failed may have written the object after all
 
         def attempt() -> PutResult | None:
             nonlocal uncertain
             try:
-                self._single.put(self._key(name), data, mode="create", use_multipart=False)
+                store.put(self._key(name), data, mode="create", use_multipart=False)
             except (AlreadyExistsError, PreconditionError):
                 # 412 and 409 arrive as the same error. S3's 409 says only that another put was under way.
                 there = self._get(name)
@@ -101,13 +108,16 @@ class ObjectFolder:
     @contextmanager
     def upload(self, name: str) -> Iterator[BinaryIO]:
         # Spooled to disk first: bounded memory, parts that can be sent again, nothing to see when it fails half-way.
-        with tempfile.TemporaryFile(prefix="deltalakedb-") as spool:
-            yield spool
-            spool.seek(0)
-            try:
+        try:
+            with tempfile.TemporaryFile(prefix="deltalakedb-") as spool:
+                yield spool
+                spool.seek(0)
                 self._store.put(self._key(name), spool, chunk_size=_PART_BYTES, max_concurrency=_PARTS_IN_FLIGHT)
-            except BaseError as error:
-                raise self._failure("write", name, error) from None
+        except BaseError as error:
+            raise self._failure("write", name, error) from None
+        except OSError as error:
+            where = f"while it was kept in {tempfile.gettempdir()}: {error.strerror or error}"
+            raise self._failures.error("write", name, where, "make room there, or set TMPDIR") from error
 
     def read(self, name: str) -> bytes | None:
         # One of a pair, as None means "again" to the loop of attempts.

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 
-def read_ahead(batches: Iterable[T]) -> Generator[T, None, None]:
-    """The batches in order; one is fetched ahead in a thread, so two are in memory."""
+def read_ahead(batches: Iterable[T], *, is_large: Callable[[T], bool]) -> Generator[T, None, None]:
+    """The batches in order. After a large one the next is fetched in a thread meanwhile, so two are in memory."""
     iterator = iter(batches)
-    pending = _Fetch(iterator)
+    for batch in iterator:
+        if is_large(batch):
+            pending = _Fetch(iterator)
+            break
+        yield batch
+    else:
+        return
+    yield from _ahead(iterator, batch, pending)
+
+
+def _ahead(iterator: Iterator[T], first: T, pending: _Fetch[T]) -> Generator[T, None, None]:
     try:
+        yield first
         while pending.wait():
             fetched = pending
             pending = _Fetch(iterator)

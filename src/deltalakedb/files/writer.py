@@ -13,7 +13,7 @@ import pyarrow as pa
 from deltalakedb import telemetry
 from deltalakedb.exceptions import DeltaError, MirrorError, redact
 from deltalakedb.files.checkpoint import sidecar_names
-from deltalakedb.files.checkpoint_writer import CheckpointFile, CheckpointLayout
+from deltalakedb.files.checkpoint_writer import CheckpointFile, layout_of
 from deltalakedb.files.checksum import Checksum, checksum_name
 from deltalakedb.files.cleanup import DAY_MS, CleanedUp, find_expired
 from deltalakedb.files.last_checkpoint import CheckpointWritten, hinted_version, render_last_checkpoint
@@ -77,7 +77,7 @@ class FileTxnLogWriter:
         `protocol` is the one that the files show. Readers see the whole checkpoint or none.
         """
         name = checkpoint_name(snapshot.version)
-        layout = CheckpointLayout(snapshot.metadata)
+        layout = layout_of(snapshot.metadata)
         try:
             with self._put_span(name), self._folder.upload(name) as file:
                 checkpoint = CheckpointFile(file, layout)
