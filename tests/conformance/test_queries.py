@@ -11,6 +11,7 @@ import pytest
 from deltalakedb.exceptions import StoreError
 from deltalakedb.store import Store, queries
 from deltalakedb.store import registry as reg
+from deltalakedb.store.connection import DuplicateRowError
 from deltalakedb.store.queries import SQL_FOLDER, arrow_types, named, named_queries, spell
 from tests.conformance.histories import METADATA, PROTOCOL, add, info, load, register, remove
 
@@ -47,6 +48,8 @@ def test_every_query_runs_on_every_engine(store: Store) -> None:
             with store.write() as conn:
                 ask = conn.all if named_queries()[query].startswith(("select", "with")) else conn.run
                 ask(query, **{parameter: some_value(parameter) for parameter in parameters})
+        except DuplicateRowError:
+            pass  # it ran: a query before it has put the same row there
         except StoreError as error:
             failed[query] = error
     assert failed == {}
