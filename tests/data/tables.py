@@ -12,7 +12,7 @@ from deltalakedb.data import DataStorage, arrow_to_schema, read_files, write_fil
 from deltalakedb.log.actions import Action, AddFile, Format, Metadata, Protocol
 from deltalakedb.log.render import render_commit
 from deltalakedb.log.rows import adds_to_batch
-from deltalakedb.log.types import PrimitiveType, StructType, leaf_columns
+from deltalakedb.log.types import StructType
 from deltalakedb.storage import open_data_storage
 
 
@@ -73,7 +73,7 @@ class WrittenTable:
 
 
 def _protocol(schema: StructType, configuration: Mapping[str, str | None]) -> Protocol:
-    if any(leaf.type == PrimitiveType("timestamp_ntz") for leaf in leaf_columns(schema)):
+    if '"timestamp_ntz"' in schema.to_json():  # at any depth
         return Protocol(3, 7, ("timestampNtz",), ("timestampNtz",))
     return Protocol(2, 5) if configuration.get("delta.columnMapping.mode") else Protocol(1, 2)
 
