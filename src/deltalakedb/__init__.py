@@ -15,11 +15,11 @@ from deltalakedb.lazy import lazy_names
 if TYPE_CHECKING:
     from deltalakedb.answers import ColumnStats, Metadata, Plan, ProtocolVersions
     from deltalakedb.catalog import Catalog, begin, connect
-    from deltalakedb.catalog_transaction import CatalogTransaction
     from deltalakedb.catalog_view import CatalogView
     from deltalakedb.log.types import StructType as Schema
     from deltalakedb.table import DeltaTable
     from deltalakedb.transaction import Transaction
+    from deltalakedb.transactions.transaction import CatalogTransaction
 
 __version__ = "0.1.0"
 
@@ -50,7 +50,7 @@ __getattr__ = lazy_names(
     {
         "Catalog": "deltalakedb.catalog",
         "CatalogView": "deltalakedb.catalog_view",
-        "CatalogTransaction": "deltalakedb.catalog_transaction",
+        "CatalogTransaction": "deltalakedb.transactions.transaction",
         "begin": "deltalakedb.catalog",
         "connect": "deltalakedb.catalog",
         "DeltaTable": "deltalakedb.table",

@@ -23,11 +23,11 @@ from .uri import CatalogUri, parse_catalog_uri
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .catalog_transaction import CatalogTransaction
-    from .definitions import PropertyValue, SchemaLike
+    from .definitions.table import PropertyValue, SchemaLike
     from .mirror.engine import MirrorEngine
     from .store.writer import SqlTxnLogWriter
     from .table import DeltaTable
+    from .transactions.transaction import CatalogTransaction
 
 Progress = Callable[[int], None]
 
@@ -46,7 +46,7 @@ def begin(
     **config: Any,
 ) -> CatalogTransaction:
     """A transaction on a catalog that is opened for it, and closed when the transaction ends."""
-    from .catalog_transaction import CatalogTransaction
+    from .transactions.transaction import CatalogTransaction
 
     catalog = connect(uri, **config)
     try:
@@ -138,7 +138,7 @@ class Catalog(CatalogFiles):
         `lock` names tables that will be rewritten for long: others who would change their rows wait, for a while.
         `tables` says that no others will be used, which makes the beginning cheaper in a catalog of thousands.
         """
-        from .catalog_transaction import CatalogTransaction
+        from .transactions.transaction import CatalogTransaction
 
         return CatalogTransaction(self, message=message, lock=lock, tables=tables)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltalakedb.ddl import parse_ddl
+from deltalakedb.definitions.ddl import parse_ddl
 from deltalakedb.exceptions import SchemaMismatchError
 from deltalakedb.log.types import (
     ArrayType,

@@ -106,7 +106,7 @@ def _exists(catalog: Catalog, table: str) -> bool:
 
 def _schema_of(text: str) -> StructType:
     """The schema that is spelled out, or lies in the file that is named."""
-    from deltalakedb.definitions import to_schema
+    from deltalakedb.definitions.table import to_schema
 
     path = Path(text)
     try:

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .ddl import parse_ddl
-from .exceptions import ConfigError, InvalidCommitError, SchemaMismatchError
-from .log.actions import Action, Format, Metadata, Protocol
-from .log.features import is_enabled
-from .log.types import DecimalType, PrimitiveType, StructField, StructType, parse_schema
-from .mapped_columns import map_columns, mapping_mode
-from .needed_features import needed_features, split_feature_properties, with_features
+from deltalakedb.definitions.column_mapping import map_columns, mapping_mode
+from deltalakedb.definitions.ddl import parse_ddl
+from deltalakedb.definitions.features import needed_features, split_feature_properties, with_features
+from deltalakedb.exceptions import ConfigError, InvalidCommitError, SchemaMismatchError
+from deltalakedb.log.actions import Action, Format, Metadata, Protocol
+from deltalakedb.log.features import is_enabled
+from deltalakedb.log.types import DecimalType, PrimitiveType, StructField, StructType, parse_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -183,7 +183,7 @@ def _as_arrow(schema: Any) -> pa.Schema:
 
 
 def _from_arrow(schema: pa.Schema) -> StructType:
-    from .data import arrow_to_schema
+    from deltalakedb.data import arrow_to_schema
 
     return arrow_to_schema(schema)
 

@@ -6,15 +6,15 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from . import telemetry
-from .exceptions import CommitFailedError
-from .log.proposal import NOTHING_READ
-from .steps import reached
-from .store.proposals import Outcome, Proposal
-from .table_draft import TableDraft
+from deltalakedb import telemetry
+from deltalakedb.exceptions import CommitFailedError
+from deltalakedb.log.proposal import NOTHING_READ
+from deltalakedb.steps import reached
+from deltalakedb.store.proposals import Outcome, Proposal
+from deltalakedb.transactions.draft import TableDraft
 
 if TYPE_CHECKING:
-    from .catalog import Catalog
+    from deltalakedb.catalog import Catalog
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ def _ratify(catalog: Catalog, proposal: Proposal) -> Outcome:
 
 def _purge(catalog: Catalog, draft: TableDraft) -> None:
     """The table is dropped already: what cannot be deleted now is noted, and no failure of the transaction."""
-    from .mirror.purge import finish_purges
+    from deltalakedb.mirror.purge import finish_purges
 
     reached("drop.committed")
     catalog.mirror.flush()  # nobody puts files into a folder that is being deleted

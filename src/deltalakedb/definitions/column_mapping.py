@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import count
 
-from .exceptions import ConfigError
-from .log.feature_use import COLUMN_MAPPING_MODE, every_field
-from .log.types import ArrayType, DataType, MapType, StructField, StructType
+from deltalakedb.exceptions import ConfigError
+from deltalakedb.log.feature_use import COLUMN_MAPPING_MODE, every_field
+from deltalakedb.log.types import ArrayType, DataType, MapType, StructField, StructType
 
 _MAX_ID = "delta.columnMapping.maxColumnId"
 _ID = "delta.columnMapping.id"

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .exceptions import InvalidCommitError
-from .log.actions import FileKey
-from .log.atoms import Predicate
-from .log.codec import deletion_vector_from_json
-from .log.features import reader_features
-from .log.predicate import parse_predicate
-from .log.proposal import NOTHING_READ, WHOLE_TABLE, ReadSet
-from .log.text import from_sql_text
-from .log.types import parse_schema
-from .table_draft import Snapshot
+from deltalakedb.exceptions import InvalidCommitError
+from deltalakedb.log.actions import FileKey
+from deltalakedb.log.atoms import Predicate
+from deltalakedb.log.codec import deletion_vector_from_json
+from deltalakedb.log.features import reader_features
+from deltalakedb.log.predicate import parse_predicate
+from deltalakedb.log.proposal import NOTHING_READ, WHOLE_TABLE, ReadSet
+from deltalakedb.log.text import from_sql_text
+from deltalakedb.log.types import parse_schema
+from deltalakedb.transactions.draft import Snapshot
 
 ReadLike = ReadSet | str | Sequence[Any] | None
 """None: nothing; "table": all of it; SQL text or filter lists: the rows they match; a list of paths: these files."""

@@ -8,24 +8,24 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from .definitions import PropertyValue, new_table
-from .exceptions import DeltaError, TableExistsError, redact
-from .files.location import canonical_location
-from .log.actions import Metadata, Protocol
-from .log.types import StructType
-from .names import TableName, parse_table_name
-from .registered import not_among
-from .storage_options import as_properties
-from .store import registry
-from .store.connection import Row
-from .store.cuts import pin_all, pin_some, to_pin
-from .store.proposals import NEW_TABLE
-from .store.registry import TableRow
-from .table_draft import TableDraft
-from .table_files import default_location, refuse_existing_log
+from deltalakedb.definitions.folder import default_location, refuse_existing_log
+from deltalakedb.definitions.table import PropertyValue, new_table
+from deltalakedb.exceptions import DeltaError, TableExistsError, redact
+from deltalakedb.files.location import canonical_location
+from deltalakedb.log.actions import Metadata, Protocol
+from deltalakedb.log.types import StructType
+from deltalakedb.names import TableName, parse_table_name
+from deltalakedb.registered import not_among
+from deltalakedb.storage_options import as_properties
+from deltalakedb.store import registry
+from deltalakedb.store.connection import Row
+from deltalakedb.store.cuts import pin_all, pin_some, to_pin
+from deltalakedb.store.proposals import NEW_TABLE
+from deltalakedb.store.registry import TableRow
+from deltalakedb.transactions.draft import TableDraft
 
 if TYPE_CHECKING:
-    from .catalog import Catalog
+    from deltalakedb.catalog import Catalog
 
 Key = tuple[str, str]
 

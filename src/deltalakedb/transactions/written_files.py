@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .exceptions import DeltaError, redact
-from .log.actions import AddFile
-from .log.paths import decode_path
+from deltalakedb.exceptions import DeltaError, redact
+from deltalakedb.log.actions import AddFile
+from deltalakedb.log.paths import decode_path
 
 if TYPE_CHECKING:
-    from .data import DataStorage
+    from deltalakedb.data import DataStorage
 
 logger = logging.getLogger(__name__)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .exceptions import NotWritableError
-from .log.proposal import NOTHING_READ, ProposedCommit, ReadSet
-from .store import Store
-from .store.overlay import OverlaySnapshot
-from .store.proposals import NEW_TABLE, TableProposal
-from .store.registry import Head, TableRow
-from .store.snapshot import SqlSnapshot
+from deltalakedb.exceptions import NotWritableError
+from deltalakedb.log.proposal import NOTHING_READ, ProposedCommit, ReadSet
+from deltalakedb.store import Store
+from deltalakedb.store.overlay import OverlaySnapshot
+from deltalakedb.store.proposals import NEW_TABLE, TableProposal
+from deltalakedb.store.registry import Head, TableRow
+from deltalakedb.store.snapshot import SqlSnapshot
 
 Snapshot = SqlSnapshot | OverlaySnapshot
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from .exceptions import ConfigError
-from .log.actions import Protocol
-from .log.feature_use import PREVIEWS, features_in_use
-from .log.features import (
+from deltalakedb.exceptions import ConfigError
+from deltalakedb.log.actions import Protocol
+from deltalakedb.log.feature_use import PREVIEWS, features_in_use
+from deltalakedb.log.features import (
     MAX_READER_VERSION,
     MAX_WRITER_VERSION,
     READER_FEATURES,
@@ -18,7 +18,7 @@ from .log.features import (
     reader_features,
     writer_features,
 )
-from .log.types import StructType
+from deltalakedb.log.types import StructType
 
 # A feature that cannot be without another.
 _NEEDS: Final = {

@@ -5,15 +5,15 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from .exceptions import DeltaError, VersionNotFoundError
-from .log.proposal import WHOLE_TABLE, ReadSet
-from .store.reader import SqlTxnLogReader
-from .table import DeltaTable
+from deltalakedb.exceptions import DeltaError, VersionNotFoundError
+from deltalakedb.log.proposal import WHOLE_TABLE, ReadSet
+from deltalakedb.store.reader import SqlTxnLogReader
+from deltalakedb.table import DeltaTable
 
 if TYPE_CHECKING:
-    from .catalog import Catalog
-    from .log.atoms import Predicate
-    from .table_draft import TableDraft
+    from deltalakedb.catalog import Catalog
+    from deltalakedb.log.atoms import Predicate
+    from deltalakedb.transactions.draft import TableDraft
 
 
 class TransactionTable(DeltaTable):

@@ -6,20 +6,20 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from .exceptions import ConfigError, InvalidCommitError, SchemaMismatchError
-from .log.actions import Action, AddFile, AppTransaction, Metadata, Protocol, RemoveFile
-from .log.codec import to_json
-from .log.features import is_enabled
-from .log.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit
-from .log.rows import add_from_row
-from .log.stats import parse_stats
-from .log.types import parse_schema
-from .table_draft import Snapshot, TableDraft
+from deltalakedb.exceptions import ConfigError, InvalidCommitError, SchemaMismatchError
+from deltalakedb.log.actions import Action, AddFile, AppTransaction, Metadata, Protocol, RemoveFile
+from deltalakedb.log.codec import to_json
+from deltalakedb.log.features import is_enabled
+from deltalakedb.log.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit
+from deltalakedb.log.rows import add_from_row
+from deltalakedb.log.stats import parse_stats
+from deltalakedb.log.types import parse_schema
+from deltalakedb.transactions.draft import Snapshot, TableDraft
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .written_files import WrittenFiles
+    from deltalakedb.transactions.written_files import WrittenFiles
 
 WriteMode = Literal["error", "append", "overwrite", "ignore"]
 WRITE_MODES = ("error", "append", "overwrite", "ignore")
@@ -38,9 +38,9 @@ def write_data(
     written: WrittenFiles,
 ) -> ProposedCommit:
     """Write the files and return the commit; nothing is proposed yet. `first` begins a new table."""
-    from .data import check_schema, write_files
-    from .log.features import data_writable
-    from .storage import open_data_storage
+    from deltalakedb.data import check_schema, write_files
+    from deltalakedb.log.features import data_writable
+    from deltalakedb.storage import open_data_storage
 
     name = draft.row.full_name
     snapshot = None if first is not None else draft.snapshot()

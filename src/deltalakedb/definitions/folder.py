@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from .exceptions import ConfigError, TableExistsError, redact
-from .files.listing import LOG_FOLDER, is_log_name
-from .files.location import parse_location
-from .names import TableName
+from deltalakedb.exceptions import ConfigError, TableExistsError, redact
+from deltalakedb.files.listing import LOG_FOLDER, is_log_name
+from deltalakedb.files.location import parse_location
+from deltalakedb.names import TableName
 
 
 def default_location(warehouse: str | None, name: TableName, *, suffix: str = "") -> str:
@@ -27,7 +27,7 @@ def default_location(warehouse: str | None, name: TableName, *, suffix: str = ""
 
 def refuse_existing_log(location: str, options: Mapping[str, str] | None, *, table: str) -> None:
     """A new table is not made over one that is there: its commits would be somebody else's history."""
-    from .files.storage import open_storage
+    from deltalakedb.files.storage import open_storage
 
     storage = open_storage(location, options)
     if any(map(is_log_name, storage.names(LOG_FOLDER))):

@@ -12,24 +12,24 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
-from .committing import commit_drafts
-from .definitions import PropertyValue, SchemaLike, to_schema, to_texts, with_columns, with_properties
-from .drafts import Drafts
-from .exceptions import ConfigError, DeltaError, OutcomeUnknownError, StoreError, TableExistsError
-from .intent_locks import IntentLocks
-from .log.actions import Action, AppTransaction, Metadata
-from .log.codec import to_json
-from .log.proposal import ProposedCommit
-from .mirror.detach import fence_off
-from .names import TableName, parse_table_name
-from .read_sets import ReadLike, to_read_set
-from .registered import require_table
-from .table_writes import WriteMode, check_mode, write_data
-from .written_files import WrittenFiles
+from deltalakedb.definitions.table import PropertyValue, SchemaLike, to_schema, to_texts, with_columns, with_properties
+from deltalakedb.exceptions import ConfigError, DeltaError, OutcomeUnknownError, StoreError, TableExistsError
+from deltalakedb.log.actions import Action, AppTransaction, Metadata
+from deltalakedb.log.codec import to_json
+from deltalakedb.log.proposal import ProposedCommit
+from deltalakedb.mirror.detach import fence_off
+from deltalakedb.names import TableName, parse_table_name
+from deltalakedb.registered import require_table
+from deltalakedb.transactions.commit import commit_drafts
+from deltalakedb.transactions.drafts import Drafts
+from deltalakedb.transactions.intent_locks import IntentLocks
+from deltalakedb.transactions.read_sets import ReadLike, to_read_set
+from deltalakedb.transactions.writes import WriteMode, check_mode, write_data
+from deltalakedb.transactions.written_files import WrittenFiles
 
 if TYPE_CHECKING:
-    from .catalog import Catalog
-    from .table import DeltaTable
+    from deltalakedb.catalog import Catalog
+    from deltalakedb.table import DeltaTable
 
 State = Literal["open", "unknown", "committed", "failed", "rolled back"]
 
@@ -121,7 +121,7 @@ class CatalogTransaction:
 
         The table's metadata is pinned too, but only rows count as read: who looks at a schema alone blocks nobody.
         """
-        from .transaction_table import TransactionTable
+        from deltalakedb.transactions.table import TransactionTable
 
         with self._statement():
             return TransactionTable.bind(self._catalog, self._drafts.get(name))
@@ -148,7 +148,7 @@ class CatalogTransaction:
         Data is anything that exports Arrow, pandas or polars. `mode` is that of `write_deltalake`: `error` and `ignore`
         write only if there is no such table, `append` adds rows, `overwrite` replaces all rows the transaction sees.
         """
-        from .data import arrow_to_schema, prepare_data
+        from deltalakedb.data import arrow_to_schema, prepare_data
 
         check_mode(mode)
         with self._statement():

@@ -12,9 +12,9 @@ import threading
 import time
 from collections.abc import Sequence
 
-from .exceptions import DeltaError, StoreError, TableLockedError, redact
-from .store import Connection, Store
-from .store.registry import TableRow
+from deltalakedb.exceptions import DeltaError, StoreError, TableLockedError, redact
+from deltalakedb.store import Connection, Store
+from deltalakedb.store.registry import TableRow
 
 logger = logging.getLogger(__name__)
 

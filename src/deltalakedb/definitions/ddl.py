@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import re
 
-from .exceptions import SchemaMismatchError
-from .log.types import ArrayType, DataType, DecimalType, MapType, PrimitiveType, StructField, StructType, VariantType
+from deltalakedb.exceptions import SchemaMismatchError
+from deltalakedb.log.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    VariantType,
+)
 
 _TOKEN = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^\s`<>(),:]+)|([<>(),:]))")
 _MAX_PRECISION = 38
