@@ -76,6 +76,23 @@ class RemoveFile:
     def key(self) -> FileKey:
         return (self.path, self.dv_id)
 
+    @classmethod
+    def of(cls, add: AddFile, *, at_ms: int, data_change: bool = True) -> RemoveFile:
+        """The end of a file, under the very key it is live under."""
+        return cls(
+            path=add.path,
+            data_change=data_change,
+            deletion_timestamp=at_ms,
+            extended_file_metadata=True,
+            partition_values=add.partition_values,
+            size=add.size,
+            stats=add.stats,
+            tags=add.tags,
+            deletion_vector=add.deletion_vector,
+            base_row_id=add.base_row_id,
+            default_row_commit_version=add.default_row_commit_version,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class AddCDCFile:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deltalakedb.exceptions import ExternalWriterError
 from deltalakedb.log.actions import Action, AddFile, AppTransaction, DomainMetadata, Metadata, Protocol, RemoveFile
@@ -65,39 +65,12 @@ def _files(conn: Connection, table: TableRow, version: int, deleted_ms: int, app
             f"table {table.full_name} is append-only (delta.appendOnly), so what the other writer appended cannot be "
             f"taken out; nothing was changed. `dl mirror resolve {table.full_name} --adopt` keeps both"
         )
-    return [*(_removed(add, deleted_ms) for add in added), *(_restored(add) for add in restored)]
-
-
-def _removed(add: AddFile, deleted_ms: int) -> RemoveFile:
-    return RemoveFile(
-        add.path,
-        data_change=True,
-        deletion_timestamp=deleted_ms,
-        extended_file_metadata=True,
-        partition_values=add.partition_values,
-        size=add.size,
-        tags=add.tags,
-        deletion_vector=add.deletion_vector,
-        base_row_id=add.base_row_id,
-        default_row_commit_version=add.default_row_commit_version,
-    )
+    return [*(RemoveFile.of(add, at_ms=deleted_ms) for add in added), *(_restored(add) for add in restored)]
 
 
 def _restored(add: AddFile) -> AddFile:
     # The rows come back, so this changes data, whatever the commit did that added the file first.
-    return AddFile(
-        add.path,
-        add.partition_values,
-        add.size,
-        add.modification_time,
-        data_change=True,
-        stats=add.stats,
-        tags=add.tags,
-        deletion_vector=add.deletion_vector,
-        base_row_id=add.base_row_id,
-        default_row_commit_version=add.default_row_commit_version,
-        clustering_provider=add.clustering_provider,
-    )
+    return replace(add, data_change=True, extra="")
 
 
 def _domains(now: StateBesideFiles, wanted: StateBesideFiles) -> list[Action]:

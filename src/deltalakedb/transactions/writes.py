@@ -105,23 +105,7 @@ def _check_partitioning(metadata: Metadata, partition_by: Sequence[str] | str | 
 def _removes(snapshot: Snapshot) -> list[RemoveFile]:
     """Everything that is live goes, under the very keys it is live under."""
     now_ms = time.time_ns() // 1_000_000
-    return [_remove(add_from_row(row), now_ms) for row in snapshot.files_table().to_pylist()]
-
-
-def _remove(add: AddFile, now_ms: int) -> RemoveFile:
-    return RemoveFile(
-        path=add.path,
-        data_change=True,
-        deletion_timestamp=now_ms,
-        extended_file_metadata=True,
-        partition_values=add.partition_values,
-        size=add.size,
-        stats=add.stats,
-        tags=add.tags,
-        deletion_vector=add.deletion_vector,
-        base_row_id=add.base_row_id,
-        default_row_commit_version=add.default_row_commit_version,
-    )
+    return [RemoveFile.of(add_from_row(row), at_ms=now_ms) for row in snapshot.files_table().to_pylist()]
 
 
 def _metrics(adds: Sequence[AddFile], removes: Sequence[RemoveFile]) -> dict[str, int]:
