@@ -10,23 +10,40 @@ import time
 import warnings
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import fields
 from pathlib import Path
 
-from bench import report
+from bench import bulk, commits, report
 from bench.lab import Lab, Sizes
 from bench.ours import ENGINES
 from bench.postgres import running_postgres
-from bench.rows import DEFAULT_ROWS, ROWS
+from bench.rows import ROWS
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
+
+WRITING: dict[str, Callable[[Lab], list[report.Row]]] = {
+    "crowd": commits.crowd_rows,
+    "one-table": commits.one_table_rows,
+    "alone": commits.alone_rows,
+    "lag": commits.lag_rows,
+    "large-commit": bulk.large_commit_rows,
+    "checkpoint": bulk.checkpoint_rows,
+}
+GROUPS = {
+    "reads": ("Reading", {name: row for name, row in ROWS.items() if name != "huge"}),
+    "commits": ("Writing", WRITING),
+    "huge": ("Ten million files", {"huge": ROWS["huge"]}),
+}
+"""Each group is a section of the report, which a run of all its rows replaces."""
 
 
 def main() -> int:
     options = _options()
+    title, known = GROUPS[options.group]
+    chosen = options.rows or tuple(known)
     sizes = Sizes(
-        files=options.files, large_files=options.large_files, huge_files=options.huge_files, commits=options.commits,
-        rewrite_files=options.rewrite_files, rounds=options.rounds,
-    )  # fmt: skip
+        **{field.name: getattr(options, field.name) for field in fields(Sizes) if hasattr(options, field.name)}
+    )
     started, load = time.perf_counter(), os.getloadavg()[0]
     rows: list[report.Row] = []
     with (
@@ -34,43 +51,60 @@ def main() -> int:
         running_postgres(Path(folder) / "postgres") as postgres,
         closing(Lab(Path(folder), postgres, sizes, options.engines)) as lab,
     ):
-        for name in options.rows:
+        for name in chosen:
             print(f"{name}:", file=sys.stderr, flush=True)
-            rows += ROWS[name](lab)
+            rows += known[name](lab)
             print(report.table(rows), file=sys.stderr, flush=True)
     elapsed = time.perf_counter() - started
-    text = report.render(rows, sizes=_describe(sizes), elapsed_seconds=elapsed, postgres=postgres.version, load=load)
+    described = _describe(options.group, sizes)
+    text = report.render(title, rows, sizes=described, elapsed_seconds=elapsed, postgres=postgres.version, load=load)
     print(text)
-    output = options.output or (RESULTS if set(DEFAULT_ROWS) <= set(options.rows) else None)
+    output = options.output or (RESULTS if set(known) <= set(chosen) else None)
     if output and not options.no_output:
-        report.write(output, text)
+        report.write(output, title, text)
     return 0
 
 
-def _describe(sizes: Sizes) -> str:
+def _describe(group: str, sizes: Sizes) -> str:
+    columns = "6 columns with statistics (long, int, double, string, date, timestamp)"
+    if group == "commits":
+        return (
+            f"{sizes.writers} writers for {sizes.seconds:.0f} s; {sizes.single_commits} single commits; a commit of "
+            f"{sizes.adds:,} adds; a checkpoint of {sizes.large_files:,} files; {columns}"
+        )
     return (
-        f"tables of {sizes.files:,} and {sizes.large_files:,} files, 6 columns with statistics (long, int, double, "
-        f"string, date, timestamp); {sizes.commits:,} commits; {sizes.rewrites} rewrites of {sizes.rewrite_files:,}"
+        f"tables of {sizes.files:,} and {sizes.large_files:,} files, {columns}; {sizes.commits:,} commits; "
+        f"{sizes.rewrites} rewrites of {sizes.rewrite_files:,}"
     )
 
 
 def _options() -> argparse.Namespace:
     defaults = Sizes()
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--rows", type=_names(tuple(ROWS)), default=DEFAULT_ROWS, help=f"of {', '.join(ROWS)}")
+    parser.add_argument("group", nargs="?", choices=GROUPS, default="reads", help="which section of the report")
+    names = {name: row for _, known in GROUPS.values() for name, row in known.items()}
+    parser.add_argument("--rows", type=_names(tuple(names)), help=f"some of a group's: {', '.join(names)}")
     parser.add_argument("--engines", type=_names(ENGINES), default=ENGINES, help=f"of {', '.join(ENGINES)}")
     parser.add_argument("--files", type=int, default=defaults.files, help="files of the table most rows use")
     parser.add_argument(
-        "--large-files", type=int, default=defaults.large_files, help="files of the rows scale and memory"
+        "--large-files", type=int, default=defaults.large_files, help="files of the rows scale, memory and checkpoint"
     )
     parser.add_argument("--huge-files", type=int, default=defaults.huge_files, help="files of the row huge (Postgres)")
     parser.add_argument("--commits", type=int, default=defaults.commits, help="commits of the log without a checkpoint")
     parser.add_argument("--rewrite-files", type=int, default=defaults.rewrite_files, help="files rewritten ten times")
-    parser.add_argument("--rounds", type=int, default=defaults.rounds, help="rounds behind a median")
+    parser.add_argument("--rounds", type=int, default=defaults.rounds, help="rounds behind a median of reading")
+    parser.add_argument("--writers", type=int, default=defaults.writers, help="processes of the rows crowd, one-table")
+    parser.add_argument("--seconds", type=float, default=defaults.seconds, help="how long they write, each system")
+    parser.add_argument("--single-commits", type=int, default=defaults.single_commits, help="commits of the row alone")
+    parser.add_argument("--adds", type=int, default=defaults.adds, help="files of the row large-commit")
     parser.add_argument("--folder", type=Path, help="where to generate (default: the system's temporary folder)")
-    parser.add_argument("--output", type=Path, help=f"the report (default: {RESULTS.name}, when all rows are run)")
+    parser.add_argument("--output", type=Path, help=f"the report (default: {RESULTS.name}, when a whole group is run)")
     parser.add_argument("--no-output", action="store_true", help="print only")
-    return parser.parse_args()
+    options = parser.parse_args()
+    unknown = [name for name in options.rows or () if name not in GROUPS[options.group][1]]
+    if unknown:
+        parser.error(f"{', '.join(unknown)}: not a row of the group {options.group}")
+    return options
 
 
 def _names(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:

@@ -26,6 +26,10 @@ class Sizes:
     rewrite_files: int = 20_000
     rewrites: int = 10
     rounds: int = 9
+    writers: int = 16
+    seconds: float = 20
+    single_commits: int = 100
+    adds: int = 100_000
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,6 +90,11 @@ class DuckLakeSession:
             (row,) = self.connection.execute(f"explain analyze select * from lake.t where {predicate}").fetchall()
         return int(str(row[1]).split("Total Files Read: ", 1)[1].split()[0])
 
+    def insert(self, table: str) -> None:
+        """Attach, insert what is registered as `data`, detach: what a process does that comes for one commit."""
+        with self._attached():
+            self.connection.execute(f"insert into lake.{table} select * from data")
+
     def close(self) -> None:
         self.connection.close()
 
@@ -108,6 +113,26 @@ def ducklake_plan_from_nothing(lake: DuckLake, predicate: str) -> int:
         return session.plan(predicate)
 
 
+def new_lake(
+    engine: str, folder: Path, postgres: Postgres | None, tables: Sequence[str], *, inlined: bool = False
+) -> DuckLake:
+    """A lake with empty tables; unless `inlined`, every insert writes a Parquet file, as Delta does."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    lake = _new_lake(engine, folder, postgres)
+    with closing(duckdb_with("ducklake", *_EXTENSIONS[engine])) as connection:
+        connection.execute(lake.attach_statement)
+        if not inlined:
+            connection.execute("call lake.set_option('data_inlining_row_limit', 0)")
+        for table in tables:
+            connection.execute(f"create table lake.{table} ({_columns()})")
+    return lake
+
+
+def _columns() -> str:
+    return ", ".join(f"{name} {_TYPES.get(kind, 'timestamptz')}" for name, kind in COLUMNS.items())
+
+
 def fill_ducklake(engine: str, folder: Path, spec: Spec, postgres: Postgres | None = None) -> DuckLake:
     """A table made by DuckLake, then one row a file and one a column bulk-inserted into its metadata tables.
 
@@ -120,8 +145,7 @@ def fill_ducklake(engine: str, folder: Path, spec: Spec, postgres: Postgres | No
     with closing(duckdb_with("ducklake", *_EXTENSIONS[engine])) as connection:
         connection.execute(lake.attach_statement)
         connection.execute("call lake.set_option('data_inlining_row_limit', 0)")
-        columns = ", ".join(f"{name} {_TYPES.get(kind, 'timestamptz')}" for name, kind in COLUMNS.items())
-        connection.execute(f"create table lake.t ({columns})")
+        connection.execute(f"create table lake.t ({_columns()})")
         connection.execute("insert into lake.t select i, 1, 1.5, 'x', date '2024-06-01', now() from range(10) r(i)")
         connection.execute("detach lake")
         _fill_metadata(connection, lake, spec)
@@ -132,7 +156,7 @@ def _new_lake(engine: str, folder: Path, postgres: Postgres | None) -> DuckLake:
     data_path = f"{folder}/data/"
     if engine == "postgres":
         assert postgres is not None, "a Postgres catalog needs a server"
-        database = f"ducklake_{folder.name}"
+        database = "_".join(("ducklake", *folder.parts[-2:]))
         postgres.create_database(database)
         return DuckLake(engine, postgres.dsn(database), data_path)
     return DuckLake(engine, f"{folder}/catalog.{engine}", data_path)

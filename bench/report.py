@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -80,17 +81,17 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def render(rows: Sequence[Row], *, sizes: str, elapsed_seconds: float, postgres: str, load: float) -> str:
+def render(title: str, rows: Sequence[Row], *, sizes: str, elapsed_seconds: float, postgres: str, load: float) -> str:
     missed = [row for row in rows if row.verdict == "MISS"]
     judged = [row for row in rows if row.verdict]
     notes = list(dict.fromkeys(row.note for row in rows if row.note))
     about = [*_machine(), _others(load), f"Postgres {postgres}, stock configuration, unix socket", sizes]
     parts = [
-        "# Benchmark results",
+        f"## {title}",
         f"`python -m bench {' '.join(sys.argv[1:])}`".replace(" `", "`"),
         "\n".join(f"- {line}" for line in about),
         f"{len(judged) - len(missed)} of {len(judged)} bars reached; the run took {elapsed_seconds:,.0f} s. "
-        "Times are medians of calls taken in turns with the peers, in one process; trust the ratios.",
+        "Times are medians of calls taken in turns with the peers; trust the ratios.",
         table(rows),
     ]
     if notes:
@@ -98,8 +99,16 @@ def render(rows: Sequence[Row], *, sizes: str, elapsed_seconds: float, postgres:
     return "\n\n".join(parts) + "\n"
 
 
-def write(path: Path, text: str) -> None:
-    path.write_text(text)
+def write(path: Path, title: str, text: str) -> None:
+    """Puts the section into the report, in place of the one of that title or behind all others."""
+    present = path.read_text() if path.exists() else "# Benchmark results\n"
+    head, *sections = re.split(r"(?m)^(?=## )", present)
+    titles = [section.splitlines()[0].removeprefix("## ") for section in sections]
+    if title in titles:
+        sections[titles.index(title)] = text
+    else:
+        sections.append(text)
+    path.write_text("\n".join(part.rstrip("\n") + "\n" for part in (head, *sections)))
 
 
 def _machine() -> list[str]:

@@ -200,7 +200,7 @@ def _import_seconds(lab: Lab, engine: str, round_: int, with_bounds: bool) -> fl
     return say(what, lambda: time_once(lambda: call(log))).seconds
 
 
-def commits_rows(lab: Lab) -> list[Row]:
+def history_rows(lab: Lab) -> list[Row]:
     log = lab.log_of_commits()
     theirs = say("deltalake opens them", lambda: time_once(partial(peers.deltalake_open, str(log))))
     rows = []
@@ -218,13 +218,13 @@ ROWS: dict[str, Callable[[Lab], list[Row]]] = {
     "plan": plan_rows,
     "list": list_rows,
     "import": import_rows,
-    "commits": commits_rows,
+    "history": history_rows,
     "rewrites": rewrite_rows,
     "scale": scale_rows,
     "memory": memory_rows,
     "huge": huge_rows,
 }
-DEFAULT_ROWS = tuple(name for name in ROWS if name != "huge")
+"""The rows of reading; those of writing are in `commits.py` and `bulk.py`."""
 
 
 def _timed(lab: Lab, what: str, calls: Mapping[str, Callable[[], Any]]) -> Timings:
