@@ -6,7 +6,9 @@ import sqlite3
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import psycopg
@@ -40,12 +42,13 @@ def large_commit_rows(lab: Lab) -> list[Row]:
         taken: dict[str, list[float]] = {"off": [], "inline": [], "rows": []}
         for round_ in range(ROUNDS):
             for mirror in ("off", "inline"):
-                catalog = lab.empty_catalog(engine, f"large_{mirror}_{round_}")
-                taken[mirror].append(_commit_seconds(lab, catalog, adds, mirror))
+                name = f"large_{mirror}_{round_}"
+                catalog = lab.empty_catalog(engine, name)
+                taken[mirror].append(_commit_seconds(catalog, lab.folder / engine / name, adds, mirror))
             empty = lab.empty_catalog(engine, f"large_rows_{round_}")
             with dl.connect(empty.uri):
                 pass
-            taken["rows"].append(say(f"inserting its rows on {engine}", lambda: _INSERT[engine](catalog, empty)))  # noqa: B023
+            taken["rows"].append(say(f"inserting its rows on {engine}", partial(_INSERT[engine], catalog, empty)))
         medians = {name: statistics.median(seconds) for name, seconds in taken.items()}
         for mirror, what in (("off", ""), ("inline", ", mirror in line")):
             ratio = medians[mirror] / medians["rows"]
@@ -76,8 +79,7 @@ def _adds(count: int) -> list[AddFile]:
     ]
 
 
-def _commit_seconds(lab: Lab, at: CatalogAt, adds: list[AddFile], mirror: str) -> float:
-    location = lab.folder / "large" / at.uri.rsplit("/", 1)[-1].split("?")[0]
+def _commit_seconds(at: CatalogAt, location: Path, adds: list[AddFile], mirror: str) -> float:
     with dl.connect(at.uri, mirror_mode=mirror) as catalog:
         schema = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
         catalog.create_table(at.table, schema, location=location)
@@ -131,11 +133,11 @@ def _insert_duckdb(source: CatalogAt, target: CatalogAt) -> float:
 
 def _insert_postgres(source: CatalogAt, target: CatalogAt) -> float:
     tables = {}
-    with psycopg.connect(_path(source)) as connection:
+    with _psycopg(source) as connection:
         for table in _TABLES:
             with connection.cursor().copy(f"copy deltalakedb.{table} to stdout (format binary)") as copy:
                 tables[table] = b"".join(bytes(part) for part in copy)
-    with psycopg.connect(_path(target)) as connection:
+    with _psycopg(target) as connection:
         begin = time.perf_counter()
         for table, content in tables.items():
             with connection.cursor().copy(f"copy deltalakedb.{table} from stdin (format binary)") as copy:
@@ -154,6 +156,12 @@ _INSERT: dict[str, Callable[[CatalogAt, CatalogAt], float]] = {
 
 def _path(at: CatalogAt) -> str:
     return str(parse_catalog_uri(at.uri).target)
+
+
+def _psycopg(at: CatalogAt) -> psycopg.Connection[Any]:
+    target = parse_catalog_uri(at.uri).target
+    assert isinstance(target, dict)
+    return psycopg.connect(**target)
 
 
 def checkpoint_rows(lab: Lab) -> list[Row]:
