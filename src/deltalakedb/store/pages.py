@@ -92,7 +92,9 @@ def _places(rows: pa.Table) -> npt.NDArray[np.void]:
 
 
 def _batches(page: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    yield from (page if page.schema.equals(schema) else page.cast(schema)).to_batches()
+    """A page as one batch: whoever reads ahead by a batch then reads ahead by a page."""
+    whole = page if page.schema.equals(schema) else page.cast(schema)
+    yield from whole.combine_chunks().to_batches()
 
 
 def _next_rows(page: pa.Table) -> int:

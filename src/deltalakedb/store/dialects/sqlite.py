@@ -113,7 +113,7 @@ class SqliteSession(Session):
     ) -> pa.Table:
         ids = range(first_file_id, last_file_id + 1)
         # Where most ids are gone, pages of a fixed width would be many empty ones.
-        width = max(4 * PAGE_FILE_IDS, len(ids) // 4)
+        width = max(2 * PAGE_FILE_IDS, len(ids) // 8)
         if at_head:
             table = self._in_pages(columns, "select_live_files_between", ids, width, table_id=table_id)
         else:
