@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -78,6 +80,7 @@ class Maintenance:
         self._seen: dict[int, CheckpointState] = {}
         self._not_before: dict[int, float] = {}
         self._next_turn: dict[int, float] = {}
+        self._locks: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
         self._abandoned = False
 
     def has_work(self, mirror: TableMirror, version: int) -> bool:
@@ -103,10 +106,12 @@ class Maintenance:
 
     def maintain(self, mirror: TableMirror) -> None:
         """Checksums of what was put, and a checkpoint and clean-up if one is due."""
-        started = time.monotonic()
-        self._maintain(mirror)
-        ended = time.monotonic()
-        self._next_turn[mirror.table.table_id] = ended + min((ended - started) / SHARE, LONGEST_WAIT_SECONDS)
+        table_id = mirror.table.table_id
+        with self._locks[table_id]:  # a claim is of the whole process: its threads must agree among themselves
+            started = time.monotonic()
+            self._maintain(mirror)
+            ended = time.monotonic()
+        self._next_turn[table_id] = ended + min((ended - started) / SHARE, LONGEST_WAIT_SECONDS)
 
     def _maintain(self, mirror: TableMirror) -> None:
         try:
@@ -115,9 +120,9 @@ class Maintenance:
             logger.warning("table %s: no checksum: %s", mirror.table.full_name, redact(str(error)))
         seen = self._seen.get(mirror.table.table_id)
         if seen is None or self._wants(seen, mirror.known):
-            self.checkpoint(mirror)
+            self._checkpoint(mirror)
 
-    def checkpoint(self, mirror: TableMirror) -> int | None:
+    def _checkpoint(self, mirror: TableMirror) -> int | None:
         """Write the checkpoint that is due, if any and if nobody else is at it; its version."""
         table_id = mirror.table.table_id
         if self._not_before.get(table_id, 0.0) > time.monotonic():

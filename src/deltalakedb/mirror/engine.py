@@ -12,8 +12,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 
 from deltalakedb import telemetry
 from deltalakedb.config import Config, MirrorMode
@@ -21,6 +20,7 @@ from deltalakedb.exceptions import DeltaError, ExternalWriterError, MirrorError,
 from deltalakedb.mirror import bookkeeping, worker
 from deltalakedb.mirror.alerts import Alerts
 from deltalakedb.mirror.checkpoints import Maintenance
+from deltalakedb.mirror.marks import Marks
 from deltalakedb.mirror.table_mirror import UNKNOWN, ForeignCommitError, OutOfTimeError, TableMirror
 from deltalakedb.steps import reached
 from deltalakedb.store import registry
@@ -29,12 +29,6 @@ from deltalakedb.store.proposals import Outcome, RatifiedCommit
 from deltalakedb.store.registry import Head, TableRow
 
 logger = logging.getLogger(__name__)
-
-MARK_SECONDS = 0.15
-"""Marks are gathered this long at least: a commit must not pay for a second transaction."""
-
-MARK_SHARE = 0.05
-"""Where a transaction takes long, marks are gathered for longer: they take no more than this part of the time."""
 
 MAX_HELD_BYTES = 16 * 1024 * 1024
 """Commits that wait for the background keep their bytes up to here; others are read back from SQL."""
@@ -67,21 +61,24 @@ class MirrorEngine:
     ) -> None:
         self.mode: MirrorMode = config.mirror_mode if mode is None else mode
         self.alerts = Alerts(config)
+        self.maintenance = Maintenance(store, config)
         self._store = store
         self._config = config
         self._options_of = options_of
         self._stop = stop
+        self._closed = False
+        self._start_empty()
+        worker.close_at_exit(self)
+
+    def _start_empty(self) -> None:
+        """Nothing known and nothing waiting; locks that nobody holds."""
         self._id = next(_ids)
         self._lock = threading.Lock()
         self._tables: dict[int, TableMirror] = {}
-        self._marks: dict[int, int] = {}
-        self._mark_seconds = MARK_SECONDS
+        self._marks = Marks(self._store, self.maintenance, self._id)
         self._held: dict[int, list[RatifiedCommit]] = {}
         self._held_bytes = 0
         self._retry_at: dict[int, float] = {}
-        self._closed = False
-        self.maintenance = Maintenance(store, config)
-        worker.close_at_exit(self)
 
     def __repr__(self) -> str:
         return f"MirrorEngine({self._store!r}, mode={self.mode!r})"
@@ -91,34 +88,62 @@ class MirrorEngine:
     def probe(self, table: TableRow, head: Head | None = None) -> None:
         """Before a process's first commit to a table: see that nobody else wrote into its files meanwhile.
 
-        ExternalWriterError when somebody did; the table is frozen then. Files that cannot be looked at stop no commit.
+        ExternalWriterError when somebody did; the table is frozen then. Files that cannot be looked at, or not in the
+        time a commit has for its mirror, stop no commit.
         """
         mirror = self._mirror_of(table)
         if mirror.probed:
             return
-        with mirror.lock:
+        if mirror.known == UNKNOWN:
+            mirror.known = self._mirrored_version(table, head)
+        if not mirror.is_remote:
+            self._find_foreign(mirror)
+            return
+        found: list[BaseException] = []
+        done = threading.Event()
+
+        def look() -> None:
             try:
-                if mirror.known == UNKNOWN:
-                    mirror.known = self._mirrored_version(table, head)
-                before = mirror.known
-                mirror.find_foreign()
-                mirror.probed = True
-                if mirror.known > before:
-                    self._mark(mirror)
-            except ForeignCommitError as error:
-                raise self._freeze(mirror, error) from error
-            except MirrorError as error:
-                logger.warning("table %s: its files could not be looked at: %s", table.full_name, redact(str(error)))
+                self._find_foreign(mirror)
+            except BaseException as error:  # it is raised where it was asked for
+                found.append(error)
+            done.set()
+
+        worker.mirroring.schedule((self._id, "probe", next(_ids)), look)
+        if not done.wait(self._config.mirror_inline_timeout):
+            logger.warning("table %s: its files do not answer; the commit goes on without them", table.full_name)
+        elif found:
+            raise found[0]
+
+    def _find_foreign(self, mirror: TableMirror) -> None:
+        if not mirror.lock.acquire(timeout=self._config.mirror_inline_timeout):
+            return
+        before = mirror.known
+        try:
+            mirror.find_foreign()
+            mirror.probed = True
+        except ForeignCommitError as error:
+            raise self._freeze(mirror, error) from error
+        except MirrorError as error:
+            logger.warning("table %s: its files could not be read: %s", mirror.table.full_name, redact(str(error)))
+        finally:
+            mirror.lock.release()
+            if mirror.known > before:
+                self._marks.add(mirror)
 
     def after_commit(self, outcome: Outcome) -> None:
         """Mirror what a transaction committed, as the mode says. Nothing here fails: the commit is made already."""
-        if self.mode == "off" or not outcome.commits:
+        if self.mode == "off":
             return
+        deadline = time.monotonic() + self._config.mirror_inline_timeout
         try:
-            if self.mode == "background":
-                self._hold(outcome.commits)
-            else:
-                self._mirror_inline(outcome)
+            for table, commits in _by_table(outcome.commits):
+                mirror = self._mirror_of(table)
+                if self.mode == "background":
+                    self._hold(mirror, commits)
+                elif self._retry_at.get(table.table_id, 0.0) <= time.monotonic():
+                    self._mirror_inline(mirror, commits, deadline)
+                # Else it failed a moment ago: the background tries again, commits do not queue up behind it.
         except Exception as error:  # whatever it is, the commit has happened, and its caller must learn that
             logger.warning("the mirror of transaction %s failed: %s", outcome.txn_id, redact(str(error)), exc_info=True)
 
@@ -139,68 +164,78 @@ class MirrorEngine:
             if mirror.known == UNKNOWN:
                 mirror.known = self._mirrored_version(table)
             before = mirror.known
-            num_written, error = self._attempt(mirror, (), deadline)
+            num_written, error = self._attempt(mirror, [], deadline)
         return MirrorResult(table, before, mirror.known, num_written, error)
 
-    def _attempt(
-        self, mirror: TableMirror, commits: Iterable[RatifiedCommit], deadline: float
-    ) -> tuple[int, str | None]:
+    def _attempt(self, mirror: TableMirror, commits: list[RatifiedCommit], deadline: float) -> tuple[int, str | None]:
         """Put the commits, or all that SQL has beyond the files; what failed, if anything. The lock is held."""
         before, num_written = mirror.known, 0
         error: DeltaError | None = None
         reached("mirror.start")
         try:
-            at_hand = list(commits)
-            if not at_hand or not mirror.put_ratified(at_hand, deadline=deadline):
+            if not commits or not mirror.put_ratified(commits, deadline=deadline):
                 num_written = mirror.catch_up(deadline=deadline)
         except ForeignCommitError as foreign:
             raise self._freeze(mirror, foreign) from foreign
         except DeltaError as caught:
             error = caught
+        except Exception as caught:  # a bug, or a driver's own error: remembered and tried again like any other
+            logger.exception("table %s could not be mirrored", mirror.table.full_name)
+            error = MirrorError(f"table {mirror.table.full_name}: {type(caught).__name__}: {caught}")
         finally:
             if mirror.known > before:
-                self._mark(mirror)
+                self._marks.add(mirror)
         if error is None:
-            self._retry_at.pop(mirror.table.table_id, None)
+            if self._retry_at.pop(mirror.table.table_id, None) is not None:
+                self._marks.add(mirror)  # the row of its failure goes with the mark
+                self.alerts.lag(mirror.table.full_name, 0.0, version=mirror.known)
             return num_written, None
         self._failed(mirror, error)
         return num_written, redact(str(error))
 
     def maintain_table(self, table: TableRow) -> None:
         """Checksums, a checkpoint and clean-up of a table, if they are due and nobody else is at it."""
-        self._write_marks()
+        self._marks.write()
         self.maintenance.maintain(self._mirror_of(table))
 
     # -- in line
 
-    def _mirror_inline(self, outcome: Outcome) -> None:
-        deadline = time.monotonic() + self._config.mirror_inline_timeout
-        for table, commits in _by_table(outcome.commits):
-            mirror = self._mirror_of(table)
-            if self._retry_at.get(table.table_id, 0.0) > time.monotonic():
-                continue  # it failed a moment ago: the background tries again, commits do not queue up behind it
-            if not mirror.lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
-                self._later(mirror, 0.0)
-                continue
-            try:
-                self._attempt(mirror, commits, deadline)
-            except ExternalWriterError as error:
-                logger.error("%s", error)
-            finally:
-                mirror.lock.release()
+    def _mirror_inline(self, mirror: TableMirror, commits: list[RatifiedCommit], deadline: float) -> None:
+        if mirror.is_remote:
+            # A request may take longer than a commit may wait: another thread makes it, and goes on if need be.
+            version, num_failures = commits[-1].version, mirror.num_failures
+            self._hold(mirror, commits)
+            if not mirror.is_late and not mirror.wait_for(version, num_failures, deadline):
+                mirror.is_late = True  # until that thread is done, no further commit waits for it
+                self._failed(mirror, OutOfTimeError(f"its files did not take version {version} in time"), again=False)
+                if mirror.known >= version:  # at that very moment: the row goes with the next mark
+                    self._marks.add(mirror)
+            return
+        # Behind a long pass of another thread nobody waits.
+        patience = 0.0 if mirror.is_behind else max(0.0, deadline - time.monotonic())
+        if not mirror.lock.acquire(timeout=patience):
+            self._hold(mirror, commits)
+            return
+        try:
+            self._attempt(mirror, commits, deadline)
+        except ExternalWriterError as error:
+            logger.error("%s", error)
+        finally:
+            mirror.lock.release()
 
     # -- in the background
 
-    def _hold(self, commits: Iterable[RatifiedCommit]) -> None:
-        for table, group in _by_table(commits):
-            with self._lock:
-                size = sum(len(commit.data or b"") for commit in group)
-                if self._held_bytes + size <= MAX_HELD_BYTES:
-                    self._held.setdefault(table.table_id, []).extend(group)
-                    self._held_bytes += size
-            mirror = self._mirror_of(table)
-            wait = self._retry_at.get(table.table_id, 0.0) - time.monotonic()
-            self._later(mirror, max(0.0, wait))
+    def _hold(self, mirror: TableMirror, commits: list[RatifiedCommit]) -> None:
+        table_id = mirror.table.table_id
+        with self._lock:
+            held = self._held.setdefault(table_id, [])
+            room = MAX_HELD_BYTES - self._held_bytes
+            for commit in commits:
+                kept = commit if len(commit.data or b"") <= room else replace(commit, data=None)
+                held.append(kept)
+                room -= len(kept.data or b"")
+            self._held_bytes = MAX_HELD_BYTES - room
+        self._later(mirror, max(0.0, self._retry_at.get(table_id, 0.0) - time.monotonic()))
 
     def _later(self, mirror: TableMirror, delay_seconds: float) -> None:
         key = (self._id, "table", mirror.table.table_id)
@@ -211,54 +246,19 @@ class MirrorEngine:
             held = self._held.pop(mirror.table.table_id, [])
             self._held_bytes -= sum(len(commit.data or b"") for commit in held)
         held.sort(key=lambda commit: commit.version)
-        with mirror.lock:
-            try:
-                self._attempt(mirror, held, math.inf)
-            except ExternalWriterError as error:
-                logger.error("%s", error)
-
-    # -- bookkeeping
-
-    def _mark(self, mirror: TableMirror) -> None:
-        table_id = mirror.table.table_id
-        with self._lock:
-            self._marks[table_id] = max(mirror.known, self._marks.get(table_id, -1))
-        worker.mirroring.schedule((self._id, "marks"), self._write_marks, self._mark_seconds)
-
-    def _write_marks(self) -> None:
-        """What the files have, into SQL. A mark that is lost is harmless: the next pass finds equal bytes."""
-        with self._lock:
-            marks, self._marks = self._marks, {}
-        if not marks:
-            return
-        started = time.monotonic()
         try:
-            with self._store.write(durable=False) as conn:
-                for table_id in marks:
-                    self.maintenance.prepare(conn, self._tables[table_id])
-                conn.defer()
-                bookkeeping.mark(conn, marks)
-        except DeltaError as error:
-            logger.debug("the mirror's marks could not be written: %s", redact(str(error)))
-            with self._lock:
-                self._marks = marks | {k: max(v, marks.get(k, -1)) for k, v in self._marks.items()}
-            if not self._closed:
-                worker.mirroring.schedule((self._id, "marks"), self._write_marks, 1.0)
-            return
-        self._mark_seconds = max(MARK_SECONDS, (time.monotonic() - started) / MARK_SHARE)
-        reached("mirror.marked")
-        for table_id, version in marks.items():
-            mirror = self._tables[table_id]
-            if self.maintenance.has_work(mirror, version):
-                run = partial(self.maintenance.maintain, mirror)
-                worker.maintaining.schedule(
-                    (self._id, "maintain", table_id), run, self.maintenance.wait_seconds(table_id)
-                )
+            with mirror.lock, mirror.behind():
+                self._attempt(mirror, held, math.inf)
+        except ExternalWriterError as error:
+            logger.error("%s", error)
 
-    def _failed(self, mirror: TableMirror, error: DeltaError) -> None:
-        """A row in SQL, a warning, a metric, and another try when the row says so."""
+    # -- failures
+
+    def _failed(self, mirror: TableMirror, error: DeltaError, *, again: bool = True) -> None:
+        """A row in SQL, a warning, a metric, and another try when the row says so, unless one is still under way."""
         table = mirror.table
         text = redact(str(error))
+        mirror.num_failures += 1
         if mirror.known == UNKNOWN:
             try:
                 mirror.known = self._mirrored_version(table)
@@ -274,8 +274,9 @@ class MirrorEngine:
             self.alerts.lag(table.full_name, failure.lag_seconds, version=version, error=text)
         except DeltaError as trouble:
             logger.warning("table %s: its failure could not be recorded: %s", table.full_name, redact(str(trouble)))
-        self._retry_at[table.table_id] = time.monotonic() + wait
-        if not self._closed:
+        if again:
+            self._retry_at[table.table_id] = time.monotonic() + wait
+        if again and not self._closed:
             self._later(mirror, wait)
 
     def _freeze(self, mirror: TableMirror, foreign: ForeignCommitError) -> ExternalWriterError:
@@ -290,14 +291,19 @@ class MirrorEngine:
         mirror.probed = False  # after it was resolved, the files are looked at again
         return error
 
+    # -- tables
+
     def _mirror_of(self, table: TableRow) -> TableMirror:
+        options = self._options_of(table)
         mirror = self._tables.get(table.table_id)
-        if mirror is None or mirror.table.location != table.location:
-            with self._lock:
-                mirror = self._tables.get(table.table_id)
-                if mirror is None or mirror.table.location != table.location:
-                    mirror = TableMirror(self._store, table, self._options_of(table), self._stop)
-                    self._tables[table.table_id] = mirror
+        if mirror is not None and mirror.is_for(table, options):
+            return mirror
+        with self._lock:
+            mirror = self._tables.get(table.table_id)
+            if mirror is None or mirror.table.location != table.location:
+                mirror = self._tables[table.table_id] = TableMirror(self._store, table, options, self._stop)
+            elif not mirror.is_for(table, options):  # renamed, or reached in another way
+                mirror.reopen(table, options)
         return mirror
 
     def _mirrored_version(self, table: TableRow, head: Head | None = None) -> int:
@@ -312,20 +318,26 @@ class MirrorEngine:
         """Finish what waits: commits in the background, marks, checkpoints. Whether nothing was left in that time."""
         deadline = time.monotonic() + timeout_seconds
         done = worker.mirroring.finish(self._id, timeout_seconds)
-        self._write_marks()
+        self._marks.write()
         left = max(0.0, deadline - time.monotonic())
         return worker.maintaining.finish(self._id, left, within_seconds=math.inf) and done
 
-    def close(self) -> None:
+    def close(self, timeout_seconds: float = worker.EXIT_SECONDS) -> None:
         """Flush, at most five seconds long; the rest is left to the next process or the reconciler."""
         if self._closed:
             return
         self._closed = True
-        if not self.flush():
+        if not self.flush(timeout_seconds):
             self.maintenance.abandon()
         worker.mirroring.drop(self._id)
         worker.maintaining.drop(self._id)
         self.alerts.close()
+
+    def after_fork(self) -> None:
+        """A child has none of its parent's threads, and must not wait for locks that they hold."""
+        self.maintenance = Maintenance(self._store, self._config)
+        self.alerts = Alerts(self._config)
+        self._start_empty()
 
     def __enter__(self) -> MirrorEngine:
         return self

@@ -6,7 +6,8 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from deltalakedb import telemetry
@@ -71,11 +72,17 @@ class TableMirror:
         options: Mapping[str, str] | None,
         stop: threading.Event | None = None,
     ) -> None:
-        self.table = table
         self.lock = threading.Lock()
         self.known = UNKNOWN
         """Every version up to this one is in the files."""
         self.probed = False
+        self.is_remote = not table.location.startswith("file:")
+        self.is_behind = False
+        """Whether another thread than a commit's own is at work here."""
+        self.is_late = False
+        """Whether a commit has waited for that thread in vain."""
+        self.num_failures = 0
+        self._turned = threading.Condition()
         self._written: deque[tuple[int, tuple[int, int] | None]] = deque()
         self.checksums: deque[tuple[int, Checksum]] = deque(maxlen=MAX_CHECKSUMS)
         """Of versions put by us, to be written when there is time."""
@@ -83,9 +90,42 @@ class TableMirror:
         """What the newest of them was made from."""
         self._stop = stop
         self._store = store
+        self.reopen(table, options)
+
+    def is_for(self, table: TableRow, options: Mapping[str, str] | None) -> bool:
+        """Whether these are the table's files, under its name of now, reached by these options."""
+        return (self.table is table or self.table == table) and self._options == options
+
+    def reopen(self, table: TableRow, options: Mapping[str, str] | None) -> None:
+        """The same files, under another name or by other options."""
+        self.table = table
         self._options = options
         self._reader: FileTxnLogReader | None = None
         self.files = FileTxnLogWriter(table.location, options, table=table.full_name)
+
+    # -- threads
+
+    @contextmanager
+    def behind(self) -> Iterator[None]:
+        """Around the work of a thread that commits may wait for."""
+        self.is_behind = True
+        try:
+            yield
+        except BaseException:
+            self.num_failures += 1
+            raise
+        finally:
+            with self._turned:
+                self.is_behind = self.is_late = False
+                self._turned.notify_all()
+
+    def wait_for(self, version: int, num_failures: int, deadline: float) -> bool:
+        """Wait until the files have a version, or there are more failures than before; False when time is up."""
+        with self._turned:
+            return self._turned.wait_for(
+                lambda: self.known >= version or self.num_failures > num_failures,
+                timeout=max(0.0, deadline - time.monotonic()),
+            )
 
     # -- what the commit's own process knows
 

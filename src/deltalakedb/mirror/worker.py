@@ -12,7 +12,7 @@ import time
 import weakref
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Protocol, TypeAlias
 
 logger = logging.getLogger(__name__)
 
@@ -110,6 +110,10 @@ class Worker:
             found = self._pop_due(state, now)
             if found is not None:
                 state.running.add(found[0])
+                # An idle thread was woken for this task; the next one that is due must not wait for its end.
+                more = bool(state.order) and state.order[0][0] <= now
+                if more and not state.num_idle and state.num_threads < self._max_threads:
+                    self._start_thread(state)
                 return found
             next_due = state.order[0][0] if state.order else None
             if next_due is None and now >= idle_until:
@@ -177,19 +181,35 @@ maintaining = Worker("deltalakedb-checkpoints", max_threads=1)
 """Checkpoints, checksums and clean-up, which no commit waits for."""
 
 
-# -- the end of the process
-
-_closers: weakref.WeakSet[Any] = weakref.WeakSet()
+# -- the end of the process, and its forks
 
 
-def close_at_exit(owner: Any) -> None:
-    """Have `owner.close()` called when the process ends, if it still exists then."""
-    _closers.add(owner)
+class Owner(Protocol):
+    """Whoever has tasks here."""
+
+    def close(self, timeout_seconds: float = EXIT_SECONDS) -> None: ...
+
+    def after_fork(self) -> None: ...
+
+
+_owners: weakref.WeakSet[Owner] = weakref.WeakSet()
+
+
+def close_at_exit(owner: Owner) -> None:
+    """Have `owner.close` called when the process ends, if it still exists then, and `after_fork` in a child."""
+    _owners.add(owner)
 
 
 def _close_all() -> None:
-    for owner in list(_closers):
-        owner.close()
+    deadline = time.monotonic() + EXIT_SECONDS
+    for owner in list(_owners):
+        owner.close(max(0.0, deadline - time.monotonic()))
+
+
+def _after_fork() -> None:
+    for owner in list(_owners):
+        owner.after_fork()
 
 
 atexit.register(_close_all)
+os.register_at_fork(after_in_child=_after_fork)
