@@ -77,10 +77,14 @@ class Managed:
     def commit(self, *statements: Sequence[Action], reads: bool = False) -> Outcome:
         """One transaction, a version for each list of actions; made of the whole table, or blindly."""
         read = WHOLE_TABLE if reads else NOTHING_READ
-        proposed = tuple(ProposedCommit(tuple(actions), "WRITE", read=read) for actions in statements)
+        return self.propose(*(ProposedCommit(tuple(actions), "WRITE", read=read) for actions in statements))
+
+    def propose(self, *commits: ProposedCommit, becomes: TableRow | None = None) -> Outcome:
         version = self.head.current_version
-        proposal = TableProposal(self.row, version, proposed, protocol=self.protocol, metadata=self.metadata)
-        return _commit(self.store, proposal)
+        return _commit(
+            self.store,
+            TableProposal(self.row, version, commits, protocol=self.protocol, metadata=self.metadata, becomes=becomes),
+        )
 
     def append(self, number: int = 1, first: int = 0) -> list[Outcome]:
         """So many transactions with a file each."""
