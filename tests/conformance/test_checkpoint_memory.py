@@ -11,7 +11,9 @@ from deltalakedb.log.actions import AddFile
 from deltalakedb.store import Store
 from tests.conformance.histories import METADATA, PROTOCOL, load, register
 
-STATS = '{"numRecords":10,"minValues":{"id":%d,"name":"' + "x" * 2_000 + '"},"maxValues":{"id":%d},"nullCount":{"id":0}}'
+STATS = (
+    '{"numRecords":10,"minValues":{"id":%d,"name":"' + "x" * 2_000 + '"},"maxValues":{"id":%d},"nullCount":{"id":0}}'
+)
 SCRIPT = """
     import sys
     from pathlib import Path
