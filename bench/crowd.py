@@ -20,6 +20,8 @@ START_SECONDS = 0.5
 class Crowd:
     """What a run of several writers did; the times of commits are those their callers waited."""
 
+    writers: int
+    """Each of them has made one more commit, before the clock ran."""
     commits: int
     failed: int
     seconds: float
@@ -30,6 +32,7 @@ class Crowd:
     def together(cls, crowds: Sequence[Crowd]) -> Crowd:
         """Several runs as one."""
         return cls(
+            sum(one.writers for one in crowds),
             sum(one.commits for one in crowds),
             sum(one.failed for one in crowds),
             sum(one.seconds for one in crowds),
@@ -80,16 +83,18 @@ def run_crowd(jobs: Sequence[Job]) -> Crowd:
         for writer in writers:
             writer.communicate(timeout=60)
     return _crowd(
-        [(begin, end) for one in told for begin, end in one["times"]], [e for one in told for e in one["errors"]]
+        len(jobs),
+        [(begin, end) for one in told for begin, end in one["times"]],
+        [e for one in told for e in one["errors"]],
     )
 
 
-def _crowd(times: list[tuple[float, float]], errors: list[str]) -> Crowd:
+def _crowd(writers: int, times: list[tuple[float, float]], errors: list[str]) -> Crowd:
     if not times:
         raise RuntimeError(f"no writer committed anything; the first of {len(errors)} errors: {errors[:1]}")
     seconds = max(end for _, end in times) - min(begin for begin, _ in times)
     latencies = tuple((end - begin) * 1000 for begin, end in times)
-    return Crowd(len(times), len(errors), seconds, latencies, tuple(dict.fromkeys(errors)))
+    return Crowd(writers, len(times), len(errors), seconds, latencies, tuple(dict.fromkeys(errors)))
 
 
 def _answer(pipe: IO[str] | None) -> dict[str, Any]:
