@@ -257,6 +257,17 @@ def test_the_first_look_takes_our_own_files_without_marks_for_ours(
     assert (table.registered.state, table.head.mirrored_version) == ("live", 2)
 
 
+@pytest.mark.usefixtures("mirror")
+def test_the_first_look_writes_nothing(table: Managed, engines: Engines) -> None:
+    """Versions that wait for their mirror are left to it, also when it is being brought level at that moment."""
+    table.append(3)
+    forget_marks(table)
+    other = engines(mode="off")
+    other.probe(table.row)
+    assert other.known_version(table.row.table_id) == 0
+    assert len(table.commits_on_disk()) == 1
+
+
 def test_a_database_from_an_old_backup_is_not_let_to_write_over_the_files(
     table: Managed, mirror: MirrorEngine, engines: Engines
 ) -> None:

@@ -120,7 +120,7 @@ class MirrorEngine:
             return
         before = mirror.known
         try:
-            mirror.find_foreign()
+            mirror.find_foreign(deadline=time.monotonic() + self._config.mirror_inline_timeout)
             mirror.probed = True
         except ForeignCommitError as error:
             raise self._freeze(mirror, error) from error

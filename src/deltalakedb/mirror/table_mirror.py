@@ -30,8 +30,10 @@ from deltalakedb.store.registry import TableRow
 UNKNOWN = -2
 """How far the files are, before anybody has looked."""
 
-PREDECESSOR_SECONDS = 0.1
+PREDECESSOR_SECONDS = 0.2
 """How long the commit of another writer may take into the files before it is put there for him, from SQL."""
+
+PROBED_AT_ONCE = 64
 
 MAX_CHECKSUMS = 200
 """Of more versions than this only the newest get a checksum: readers do without, and the older it is the fewer ask."""
@@ -236,27 +238,34 @@ class TableMirror:
 
     # -- looking for others
 
-    def find_foreign(self) -> None:
-        """Look at the file after the last one known to be ours; ForeignCommitError when somebody else wrote it."""
-        if not self.files.has_commit(self.known + 1):
-            return
-        for _ in range(_MAX_ROUNDS):
-            self.catch_up()
-            following = self.known + 1
-            if not self.files.has_commit(following):
-                return
+    def find_foreign(self, *, deadline: float = math.inf) -> None:
+        """Look at the files after the last one known to be ours; ForeignCommitError when somebody else wrote one.
+
+        Nothing is written. What is ours and was not marked is known from now on.
+        """
+        while self.files.has_commit(self.known + 1):
             with self._store.read(single=True) as conn:
                 head = registry.read_head(conn, self.table.table_id)
             # Our writers commit in SQL first: a file that SQL knows nothing of, asked after it was seen, is not theirs.
-            if head is None or head.current_version < following:
-                raise ForeignCommitError(following, self._described(following))
+            if head is None or head.current_version <= self.known:
+                raise ForeignCommitError(self.known + 1, self._described(self.known + 1))
+            self.known = max(self.known, head.mirrored_version)
+            last = min(head.current_version, self.known + PROBED_AT_ONCE)
+            if self.known < last:
+                self._compare(self.known + 1, last)
+            if time.monotonic() >= deadline:
+                raise OutOfTimeError(f"table {self.table.full_name}: its files were not all looked at in time")
+
+    def _compare(self, first: int, last: int) -> None:
+        for commit in SqlTxnLogReader(self._store, self.table).mirror_commits(first, last):
+            if not self.files.has_commit(commit.version):
+                return
+            self._check_same(commit.version, commit.data)
+            self.known = commit.version
 
     def _described(self, version: int) -> str:
         found = self.files.read_commit(version) or b""
         return f"version {version} is in the files, but not in SQL: {_author(self.table.full_name, version, found)}"
-
-
-_MAX_ROUNDS = 100
 
 
 def _mark_of(table: str, data: bytes) -> Mark | None:
