@@ -170,8 +170,7 @@ class _Job:
         raise AssertionError("a dry run is rolled back")
 
     def run(self, *, keep: bool = True) -> Resolution:
-        with self.store.write() as conn:
-            conn.one("hold_commits")
+        with self.store.write(holds_clock=True) as conn:
             resolution = self._resolve(conn)
             reached("resolve.written")
             if not keep:

@@ -42,28 +42,27 @@ class Locks:
     tables: Mapping[int, LockedTable] = field(default_factory=dict)
 
 
-def lock_tables(conn: Connection, proposal: Proposal) -> Locks:
+def lock_tables(conn: Connection, proposal: Proposal, catalog_id: str | None) -> Locks:
     """Lock and read in one round trip; each statement after the locks sees everything committed before them."""
     existing = sorted((table for table in proposal.tables if not table.is_new), key=lambda one: one.table.table_id)
-    asks: list[Ask] = [("hold_commits", {})]
-    asks += [("lock_head", {"table_id": table.table.table_id}) for table in existing]
+    asks: list[Ask] = [("lock_head", {"table_id": table.table.table_id}) for table in existing]
     token = {"txn_id": proposal.txn_id, "client_token": proposal.client_token}
     asks.append(("take_token", token | {"actor": proposal.actor, "message": proposal.message}))
-    asks.append(("select_catalog", {}))
+    if catalog_id is None:
+        asks.append(("select_catalog", {}))
     for table in existing:
         asks += _asks(table)
     answers = iter(conn.gather(asks))
-    next(answers)
     heads = [_head(table, next(answers)) for table in existing]
-    taken, catalog = next(answers), next(answers)
+    taken = next(answers)
+    known_id = str(next(answers)[0]["catalog_id"]) if catalog_id is None else catalog_id
     committed_at_ms = int(taken[0]["committed_at_ms"]) if taken else None
-    locks = Locks(str(catalog[0]["catalog_id"]), committed_at_ms)
     tables = {}
     for table, head in zip(existing, heads, strict=True):
         own = [next(answers) for _ in _asks(table)]
         if committed_at_ms is not None:
             tables[table.table.table_id] = _locked(table, head, own)
-    return Locks(locks.catalog_id, committed_at_ms, tables)
+    return Locks(known_id, committed_at_ms, tables)
 
 
 def _asks(proposal: TableProposal) -> list[Ask]:

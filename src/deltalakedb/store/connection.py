@@ -137,10 +137,11 @@ class Store(Protocol):
         """One consistent snapshot. `single` promises one query at most, and saves the round trips of a transaction."""
         ...
 
-    def write(self, *, durable: bool = True) -> AbstractContextManager[Connection]:
+    def write(self, *, durable: bool = True, holds_clock: bool = False) -> AbstractContextManager[Connection]:
         """One transaction: committed when the block is left normally, rolled back when by an exception.
 
-        Without `durable` it may be lost, whole, in a crash of the machine, where the engine is faster that way.
+        Without `durable` it may be lost, whole, in a crash of the machine, where the engine is faster that way. With
+        `holds_clock`, for who commits at a time it reads: `settle` waits until the block has ended.
         """
         ...
 

@@ -35,7 +35,6 @@ class Dialect:
     parameter: str  # "%s" stands for the parameter's name
     for_update: str = ""
     now_ms: str = ""  # the database's clock as an expression
-    hold_commits: str = "1"  # an expression that keeps `Store.settle` waiting until the transaction ends
     schema: str = ""
     types: tuple[tuple[str, str], ...] = ()
     doubles_percent: bool = False
@@ -114,7 +113,6 @@ def spell(text: str, dialect: Dialect) -> Statement:
         end = match.end()
     parts.append(_escaped(text[end:], dialect))
     spelled = "".join(parts).replace("{for update}", dialect.for_update).replace("{now ms}", dialect.now_ms)
-    spelled = spelled.replace("{hold commits}", dialect.hold_commits)
     return Statement(spelled, frozenset(parameters))
 
 

@@ -48,6 +48,7 @@ class SqlTxnLogWriter:
         self._store = store
         self._retries = retries
         self._lock_wait_seconds = lock_wait_seconds
+        self._catalog_id: str | None = None
 
     def commit(self, proposal: Proposal) -> Outcome:
         """All of the proposal, in SQL, exactly once; or an error, and nothing. After this returns it is never lost."""
@@ -77,9 +78,10 @@ class SqlTxnLogWriter:
             _pause(max(attempt, 1))
 
     def _attempt(self, proposal: Proposal) -> Outcome:
-        with self._store.write() as conn:
+        with self._store.write(holds_clock=True) as conn:
             reached("commit.begun")
-            locks = lock_tables(conn, proposal)
+            locks = lock_tables(conn, proposal, self._catalog_id)
+            self._catalog_id = locks.catalog_id
             if locks.committed_at_ms is None:
                 return _repeated(conn, proposal)
             reached("commit.locked")

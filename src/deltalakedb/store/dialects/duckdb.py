@@ -154,8 +154,8 @@ class DuckdbStore:
             yield session
 
     @contextmanager
-    def write(self, *, durable: bool = True) -> Iterator[Connection]:
-        del durable  # it knows only one way
+    def write(self, *, durable: bool = True, holds_clock: bool = False) -> Iterator[Connection]:
+        del durable, holds_clock  # it knows only one way, and holds the file alone
         file = self._usable()
         with _translated(self._where), file.exclusive(self._busy_timeout_seconds) as handle:
             session = DuckdbSession(handle, self._where)

@@ -39,7 +39,6 @@ DIALECT = Dialect(
     name="postgres",
     parameter="%%(%s)s",
     for_update="for update",
-    hold_commits=f"pg_advisory_xact_lock_shared({COMMIT_LOCK})",
     now_ms="floor(extract(epoch from clock_timestamp()) * 1000)::bigint",
     schema=SCHEMA,
     types=(("text", 'text collate "C"'), ("blob", "bytea")),
@@ -256,8 +255,10 @@ class PostgresStore:
             yield session
 
     @contextmanager
-    def write(self, *, durable: bool = True) -> Iterator[Connection]:
+    def write(self, *, durable: bool = True, holds_clock: bool = False) -> Iterator[Connection]:
         begin = self._begin_write if durable else f"{self._begin_write}; set local synchronous_commit = off"
+        if holds_clock:
+            begin += f"; select pg_advisory_xact_lock_shared({COMMIT_LOCK})"
         with self._session(begin) as session:
             yield session
 

@@ -254,7 +254,8 @@ class SqliteStore:
             yield session
 
     @contextmanager
-    def write(self, *, durable: bool = True) -> Iterator[Connection]:
+    def write(self, *, durable: bool = True, holds_clock: bool = False) -> Iterator[Connection]:
+        del holds_clock  # the write lock does
         with self._session("begin immediate", durable=durable) as session:
             yield session
 

@@ -150,10 +150,6 @@ where table_id = :table_id and current_version = :expected;
 
 -- ---------------------------------------------------------------------------------------------------------------- commits
 
--- name: hold_commits
--- From before the clock is read until the end of the transaction: whoever asks what was at an instant waits for us.
-select {hold commits} as held;
-
 -- name: take_token
 -- The transaction's own row, with its time T = max(clock, newest + 1); no row comes back when its token was here before.
 insert into dl_transactions (txn_id, client_token, committed_at_ms, actor, message)
