@@ -39,10 +39,10 @@ format: setup ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-soak: setup ## the property tests with many more examples
+soak: setup ## property tests with many more examples, crash tests with many more kills
 	HYPOTHESIS_PROFILE=soak $(PYTEST) -m "not spark" $(ARGS)
 
-bench: setup ## us and the peers on the same tables; ARGS="--files 1000000" for more
+bench: setup ## us and the peers on the same tables; ARGS=commits for the write path, ARGS="--files 1000000" for more
 	$(BIN)/python -m bench $(ARGS)
 
 lock: ## write requirements.lock anew from pyproject.toml (needs .venv)
