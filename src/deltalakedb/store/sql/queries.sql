@@ -325,16 +325,21 @@ select min(version) as version from dl_table_versions where table_id = :table_id
 
 -- name: select_tombstone_places
 -- Where the newest removals of files not live at a version stand. A file can be live again only by an add that came after.
-with newest as (
-    select r.path, r.dv_id, r.version, r.ordinal, r.deletion_timestamp,
-           row_number() over (partition by r.path, r.dv_id order by r.version desc) as position
-    from dl_remove_files r where r.table_id = :table_id and r.version >= :since_version and r.version <= :version
-), again as (
-    select path, dv_id from dl_add_files
+-- Sorted together instead of joined: SQLite would compare every removal with every add.
+with spoken as (
+    select path, dv_id, version, ordinal, deletion_timestamp, 0 as is_live
+    from dl_remove_files where table_id = :table_id and version >= :since_version and version <= :version
+    union all
+    select path, dv_id, version, ordinal, cast(null as bigint) as deletion_timestamp, 1 as is_live
+    from dl_add_files
     where table_id = :table_id and version > :since_version and version <= :version and removed_version > :version
+), newest as (
+    select s.version, s.ordinal, s.deletion_timestamp, s.is_live,
+           row_number() over (partition by s.path, s.dv_id order by s.version desc) as position
+    from spoken s
 )
-select n.version, n.ordinal from newest n left join again a on a.path = n.path and a.dv_id = n.dv_id
-where n.position = 1 and a.path is null and coalesce(n.deletion_timestamp, 0) > :deleted_after_ms
+select n.version, n.ordinal from newest n
+where n.position = 1 and n.is_live = 0 and coalesce(n.deletion_timestamp, 0) > :deleted_after_ms
 order by n.version, n.ordinal;
 
 -- name: select_removes_from
