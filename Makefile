@@ -24,8 +24,12 @@ $(STAMP): requirements.lock pyproject.toml
 demo: setup ## a real Delta table, attached to SQLite, planned, followed and travelled
 	@$(BIN)/python examples/demo.py
 
+# Tests that need a JVM share one Spark, beside two processes for all others. Exit code 5: ARGS chose none of a kind.
 test: setup ## the whole suite, on SQLite, DuckDB, Postgres, S3 and Spark
-	$(PYTEST) $(ARGS)
+	@log=$$(mktemp); $(PYTEST) -m spark $(ARGS) >$$log 2>&1 & spark=$$!; \
+	$(PYTEST) -m "not spark" -n 2 --dist loadfile $(ARGS); others=$$?; \
+	wait $$spark; spark=$$?; cat $$log; rm -f $$log; \
+	for code in $$others $$spark; do test $$code -eq 0 || test $$code -eq 5 || exit $$code; done
 
 test-partitioned: setup ## the conformance suite on Postgres with hash-partitioned tables (docs/scale.md)
 	DL_TEST_PARTITIONED=1 $(PYTEST) tests/conformance -k "postgres and not migrations and not create_its_schema" $(ARGS)

@@ -3,6 +3,7 @@
 import os
 from datetime import timedelta
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = [
@@ -22,3 +23,11 @@ settings.register_profile(
     "soak", max_examples=2000, deadline=timedelta(minutes=1), suppress_health_check=_SLOW_IS_FINE, print_blob=True
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever needs a JVM is marked so: `make test` runs those tests in one process, where Spark starts once."""
+    for item in items:
+        if not {"spark", "readers"}.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.spark)
