@@ -32,6 +32,7 @@ def fenced(lake: tuple[Path, dl.Catalog]) -> Path:
     table.append(numbers(1, 2, 3))
     table.overwrite(numbers(4))
     table.append(numbers(5))
+    assert catalog.mirror.flush(30)  # from here on nobody of ours touches the files
     return table.path
 
 
