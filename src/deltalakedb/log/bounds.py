@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from deltalakedb.log.codec import to_json
 from deltalakedb.log.intervals import (
@@ -30,7 +31,6 @@ from deltalakedb.log.intervals import (
 )
 from deltalakedb.log.moments import Zone, parse_dates, parse_timestamps
 from deltalakedb.log.stats import count_or_none, load_stats, value_at
-from deltalakedb.log.text import from_sql_text
 from deltalakedb.log.text_bounds import lower_text_bound, upper_text_bound
 from deltalakedb.log.types import DataType, DecimalType, Leaf, PrimitiveType, StructType, leaf_columns
 
@@ -45,7 +45,6 @@ __all__ = [
     "FileBounds",
     "bounds_columns",
     "compute_bounds",
-    "compute_bounds_of_batch",
 ]
 
 Kind: TypeAlias = Literal["number", "date", "timestamp", "text"]
@@ -53,7 +52,7 @@ PartitionValues: TypeAlias = Mapping[str, str | None]
 
 MAX_COLUMNS: Final = 32
 # Statistics are cut to the millisecond, downwards; before 1970 some writers cut towards zero.
-_CUT_SLACK_US: Final = 999
+CUT_SLACK_US: Final = 999
 # Text without a zone means the zone of a session nobody recorded; no zone is farther from UTC than this.
 _ZONE_SLACK_US: Final = 18 * 3_600_000_000
 _NUMBERS: Final = frozenset({"byte", "short", "integer", "long", "float", "double", "boolean"})
@@ -190,16 +189,6 @@ def _folded(path: Sequence[str]) -> tuple[str, ...]:
     return tuple(part.casefold() for part in path)
 
 
-def compute_bounds_of_batch(columns: Sequence[BoundsColumn], files: pa.RecordBatch) -> FileBounds:
-    """`compute_bounds` for a batch of FILES_SCHEMA."""
-    stats = [None if text is None else from_sql_text(text) for text in files.column("stats").to_pylist()]
-    parsed: dict[str | None, PartitionValues] = {None: _NOTHING}
-    partitions = files.column("partition_values").to_pylist()
-    for text in set(partitions).difference(parsed):
-        parsed[text] = json.loads(text)
-    return compute_bounds(columns, zip(stats, (parsed[text] for text in partitions), strict=True))
-
-
 def compute_bounds(columns: Sequence[BoundsColumn], files: Iterable[tuple[str | None, PartitionValues]]) -> FileBounds:
     """The bounds of each column in each file, from its statistics and partition values.
 
@@ -212,7 +201,7 @@ def compute_bounds(columns: Sequence[BoundsColumn], files: Iterable[tuple[str | 
     batches = []
     for column in columns:
         if column.is_partition:
-            batches.append(_partition_batch(column, partitions, counts))
+            batches.append(partition_batch(column, partitions, counts))
             continue
         path = column.physical_path
         lows, highs = _pick(table.min_values, path), _pick(table.max_values, path)
@@ -260,8 +249,14 @@ def _pick(values: list[dict[str, Any]], path: tuple[str, ...]) -> list[Any]:
 def _null_counts(
     raw: list[Any], num_records: npt.NDArray[np.int64], tight: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.int64]:
-    """Null counts, -1 where unknown; where bounds are not tight only "none" and "all" mean something."""
     counts = np.array([n if type(n) is int and 0 <= n < 2**63 else -1 for n in raw], np.int64)
+    return known_null_counts(counts, num_records, tight)
+
+
+def known_null_counts(
+    counts: npt.NDArray[np.int64], num_records: npt.NDArray[np.int64], tight: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.int64]:
+    """Null counts, -1 where unknown; where bounds are not tight only "none" and "all" mean something."""
     sensible = (num_records < 0) | (counts <= num_records)
     return np.where(sensible & (tight | (counts == 0) | (counts == num_records)), counts, -1)
 
@@ -273,27 +268,32 @@ def _number_batch(
     empty: npt.NDArray[np.bool_],
     null_count: npt.NDArray[np.int64],
 ) -> pa.RecordBatch:
-    lower, _ = _intervals(column, lows)
-    _, upper = _intervals(column, highs)
+    return number_batch(_intervals(column, lows)[0], _intervals(column, highs)[1], empty, null_count)
+
+
+def number_batch(
+    lower: Doubles, upper: Doubles, empty: npt.NDArray[np.bool_], null_count: npt.NDArray[np.int64]
+) -> pa.RecordBatch:
+    """Bounds whose ends are known; those that contradict each other are unknown."""
     contradiction = lower > upper
     if contradiction.any():
         lower, upper = np.where(contradiction, -np.inf, lower), np.where(contradiction, np.inf, upper)
     lower, upper = lower + 0.0, upper + 0.0  # no -0.0: it is the same number
     classes = np.where(empty, EMPTY, width_classes(lower, upper))
-    return _batch(classes, null_count, numbers=(lower, upper), empty=empty)
+    return bounds_batch(classes, null_count, numbers=(lower, upper), empty=empty)
 
 
 def _intervals(column: BoundsColumn, values: list[Any]) -> tuple[Doubles, Doubles]:
     """The interval each value stands for."""
     if column.kind == "number":
-        return _number_column(column).intervals(values)
+        return number_column(column).intervals(values)
     if column.kind == "date":
         days, readable = parse_dates(values)
         return np.where(readable, days, -np.inf), np.where(readable, days, np.inf)
-    return _timestamp_intervals(column, values, slack_us=_CUT_SLACK_US)
+    return timestamp_intervals(column, values, slack_us=CUT_SLACK_US)
 
 
-def _number_column(column: BoundsColumn) -> NumberColumn:
+def number_column(column: BoundsColumn) -> NumberColumn:
     digits = column.type.precision if isinstance(column.type, DecimalType) else 0
     return NumberColumn(
         is_float=column.is_float,
@@ -303,7 +303,7 @@ def _number_column(column: BoundsColumn) -> NumberColumn:
     )
 
 
-def _timestamp_intervals(column: BoundsColumn, values: Sequence[Any], *, slack_us: int) -> tuple[Doubles, Doubles]:
+def timestamp_intervals(column: BoundsColumn, values: Sequence[Any], *, slack_us: int) -> tuple[Doubles, Doubles]:
     micros, zone = parse_timestamps(values)
     lower, upper = micros - (micros < 0) * slack_us, micros + slack_us
     readable = zone != Zone.UNREADABLE
@@ -344,10 +344,10 @@ def _text_batch(
         if high is not None and low > high:
             lower[place], upper[place] = "", None
         classes.append(text_class(lower[place], upper[place]))
-    return _batch(np.where(empty, EMPTY, np.array(classes)), null_count, texts=(lower, upper), empty=empty)
+    return bounds_batch(np.where(empty, EMPTY, np.array(classes)), null_count, texts=(lower, upper), empty=empty)
 
 
-def _partition_batch(
+def partition_batch(
     column: BoundsColumn, partitions: list[PartitionValues], num_records: npt.NDArray[np.int64]
 ) -> pa.RecordBatch:
     """A partition value is both ends; an absent one is unknown, a null one says that all rows are null."""
@@ -363,34 +363,40 @@ def _partition_batch(
         upper = [upper_text_bound(value, exact=True) if value else None for value in values]
         texts = [lower[code] for code in codes], [upper[code] for code in codes]
         classes = np.array([text_class(low, high) for low, high in zip(lower, upper, strict=True)], np.int64)
-        return _batch(np.where(is_null, EMPTY, classes[codes]), null_count, texts=texts, empty=is_null)
+        return bounds_batch(np.where(is_null, EMPTY, classes[codes]), null_count, texts=texts, empty=is_null)
     lows, highs = _partition_intervals(column, values)
     lows, highs = lows + 0.0, highs + 0.0
     classes = np.where(is_null, EMPTY, width_classes(lows, highs)[codes])
-    return _batch(classes, null_count, numbers=(lows[codes], highs[codes]), empty=is_null)
+    return bounds_batch(classes, null_count, numbers=(lows[codes], highs[codes]), empty=is_null)
 
 
 def _partition_intervals(column: BoundsColumn, values: list[str | None]) -> tuple[Doubles, Doubles]:
     if column.type == PrimitiveType("boolean"):
         return _intervals(column, [None if value is None else _BOOLEANS.get(value.lower()) for value in values])
     if column.kind == "timestamp":
-        return _timestamp_intervals(column, values, slack_us=0)
+        return timestamp_intervals(column, values, slack_us=0)
     return _intervals(column, values)
 
 
-def _batch(
+def bounds_batch(
     classes: npt.NDArray[Any],
     null_count: npt.NDArray[np.int64],
     *,
     empty: npt.NDArray[np.bool_],
     numbers: tuple[Doubles, Doubles] | None = None,
-    texts: tuple[list[str], list[str | None]] | None = None,
+    texts: tuple[list[str], list[str | None]] | tuple[pa.Array, pa.Array] | None = None,
 ) -> pa.RecordBatch:
     count = len(classes)
     nothing: list[pa.Array] = [pa.nulls(count, pa.float64())] * 2 + [pa.nulls(count, pa.string())] * 2
     if numbers is not None:
         nothing[:2] = [pa.array(ends, pa.float64(), mask=empty) for ends in numbers]
     if texts is not None:
-        nothing[2:] = [pa.array(ends, pa.string(), mask=empty) for ends in texts]
+        nothing[2:] = [_texts(ends, empty) for ends in texts]
     counts = pa.array(null_count, pa.int64(), mask=null_count < 0)
     return pa.record_batch([pa.array(classes, pa.int32()), *nothing, counts], schema=BOUNDS_SCHEMA)
+
+
+def _texts(ends: Sequence[str | None] | pa.Array, empty: npt.NDArray[np.bool_]) -> pa.Array:
+    if isinstance(ends, pa.Array):
+        return pc.if_else(pa.array(empty), pa.scalar(None, pa.string()), ends) if empty.any() else ends
+    return pa.array(ends, pa.string(), mask=empty)

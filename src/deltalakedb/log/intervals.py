@@ -97,15 +97,24 @@ class NumberColumn:
         except (ValueError, OverflowError):
             column = np.array([], object)
         kind = column.dtype.kind if column.ndim == 1 else "O"
-        if kind in "ib" and not self._is_float:
-            lower, upper = round_integers(column.astype(np.int64))
-        elif kind == "f" and not self._is_float:
+        if kind == "f" and not self._is_float:
             lower, upper = self._mixed(values, column)
         elif kind in "ibf":
-            lower, upper = self._floats(column.astype(np.float64))
+            return self.known_intervals(column, unknown)
         else:
             pairs = np.array([self._interval(value) for value in values], np.float64).reshape(-1, 2)
             lower, upper = pairs[:, 0], pairs[:, 1]
+        return self._where_known(lower, upper, unknown)
+
+    def known_intervals(self, column: npt.NDArray[Any], unknown: npt.NDArray[np.bool_]) -> tuple[Doubles, Doubles]:
+        """`intervals` of numbers that are all of one type: integers or booleans, or for a float column doubles too."""
+        if self._is_float:
+            lower, upper = self._floats(column.astype(np.float64))
+        else:
+            lower, upper = round_integers(column.astype(np.int64))
+        return self._where_known(lower, upper, unknown)
+
+    def _where_known(self, lower: Doubles, upper: Doubles, unknown: npt.NDArray[np.bool_]) -> tuple[Doubles, Doubles]:
         lower, upper = self._unsaturated(lower, upper)
         if unknown.any():
             return np.where(unknown, -np.inf, lower), np.where(unknown, np.inf, upper)

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltalakedb.log.actions import Metadata
-from deltalakedb.log.bounds import BoundsColumn, FileBounds, bounds_columns, compute_bounds_of_batch
+from deltalakedb.log.batch_bounds import compute_bounds_of_batch
+from deltalakedb.log.bounds import BoundsColumn, FileBounds, bounds_columns
 from deltalakedb.log.file_bounds import bounds_of_file
 from deltalakedb.log.text import from_sql_text, to_sql_text
 from deltalakedb.log.types import parse_schema
@@ -46,6 +47,8 @@ class BoundsIndex:
         self._conn = conn
         self._table_id = table_id
         self.epoch = epoch
+        self.indexed = indexed
+        """The rows of dl_bounds_columns, as `save` left them."""
         self._columns: list[BoundsColumn] = []
         self._indexed = {
             (row["column_path"], row["kind"]): _IndexedColumn(
@@ -153,6 +156,11 @@ class BoundsIndex:
 
     def save(self) -> None:
         """Write what changed of the columns."""
+        if any(indexed.is_new or indexed.is_changed for indexed in self._indexed.values()):
+            self._save()
+
+    def _save(self) -> None:
+        rows: list[Row] = []
         for indexed in self._indexed.values():
             described = {
                 "table_id": self._table_id,
@@ -161,12 +169,14 @@ class BoundsIndex:
                 "width_classes": json.dumps(sorted(indexed.width_classes)),
                 "first_file_id": indexed.first_file_id,
             }
+            names = {"column_path": indexed.column_path, "kind": indexed.kind}
+            rows.append(described | names)
             if indexed.is_new:
-                names = {"column_path": indexed.column_path, "kind": indexed.kind}
                 self._conn.run("insert_bounds_column", **described, **names)
             elif indexed.is_changed:
                 self._conn.run("update_bounds_column", **described)
             indexed.is_new = indexed.is_changed = False
+        self.indexed = rows
 
 
 @lru_cache(maxsize=1024)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from deltalakedb.log.actions import AddFile
-from deltalakedb.log.bounds import bounds_columns, compute_bounds, compute_bounds_of_batch
+from deltalakedb.log.batch_bounds import compute_bounds_of_batch
+from deltalakedb.log.bounds import bounds_columns, compute_bounds
 from deltalakedb.log.rows import adds_to_batch
 from deltalakedb.log.types import ArrayType, DecimalType, MapType, PrimitiveType, StructField, StructType, VariantType
 

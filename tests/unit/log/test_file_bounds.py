@@ -1,13 +1,19 @@
-"""Bounds of one file are those that the column-wise computation gives, wherever the short way answers at all."""
+"""Bounds of one file, and of a batch of them, are those that the column-wise computation gives."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltalakedb.log.bounds import bounds_columns, compute_bounds
+from deltalakedb.log.batch_bounds import compute_bounds_of_batch
+from deltalakedb.log.bounds import BoundsColumn, bounds_columns, compute_bounds
 from deltalakedb.log.file_bounds import bounds_of_file
+from deltalakedb.log.stats_columns import read_stats_columns
+from deltalakedb.log.text import to_sql_text
 from deltalakedb.log.types import parse_schema
 
 TYPES = [
@@ -90,3 +96,111 @@ def test_the_forms_that_our_own_statistics_have_are_answered() -> None:
     mine = [column for column in COLUMNS if column.column_path.strip('["]') in low]
     assert len(mine) == len(low)
     assert bounds_of_file(mine, stats, "{}") is not None
+
+
+def assert_a_batch_has_the_bounds_of_its_files(
+    columns: Sequence[BoundsColumn], files: list[tuple[str | None, dict[str, str | None]]]
+) -> None:
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "stats": pa.array([None if stats is None else to_sql_text(stats) for stats, _ in files], pa.string()),
+            "partition_values": pa.array([json.dumps(values) for _, values in files], pa.string()),
+        }
+    )
+    found, wanted = compute_bounds_of_batch(columns, batch), compute_bounds(columns, files)
+    assert found.columns == wanted.columns
+    assert found.num_records == wanted.num_records
+    assert found.unreadable_stats == wanted.unreadable_stats
+
+
+@given(st.lists(st.tuples(statistics(), partition_values), max_size=5))
+def test_a_batch_has_the_bounds_of_its_files(files: list[tuple[str | None, dict[str, str | None]]]) -> None:
+    for column in COLUMNS:  # one at a time, so that an odd value does not send the others the long way
+        assert_a_batch_has_the_bounds_of_its_files([column], files)
+    assert_a_batch_has_the_bounds_of_its_files(COLUMNS, files)
+
+
+PLAIN = [column for column in COLUMNS if "decimal" not in str(column.type).lower()]
+
+
+@st.composite
+def plain_statistics(draw: st.DrawFn) -> str | None:
+    """Each value of its column's type, or absent: what is read column by column."""
+    both = {
+        part: {
+            f"c{number}": draw(st.one_of(st.none(), common[kind]))
+            for number, kind in enumerate(TYPES)
+            if kind in common and draw(st.integers(0, 5))
+        }
+        for part in ("minValues", "maxValues")
+    }
+    nulls = {f"c{number}": draw(counts) for number in range(len(TYPES)) if draw(st.integers(0, 3))}
+    text = json.dumps({"numRecords": draw(counts), "nullCount": nulls, **both}, ensure_ascii=draw(st.booleans()))
+    return draw(st.sampled_from([text, text, text, text, None]))
+
+
+@given(st.lists(st.tuples(plain_statistics(), partition_values), min_size=1, max_size=8))
+def test_a_batch_of_plain_statistics_has_the_bounds_of_its_files(
+    files: list[tuple[str | None, dict[str, str | None]]],
+) -> None:
+    assert_a_batch_has_the_bounds_of_its_files(PLAIN, files)
+
+
+def test_plain_statistics_are_read_column_by_column() -> None:
+    stats = '{"numRecords":3,"minValues":{"c0":1,"c2":2,"c4":"a"},"maxValues":{"c0":2},"nullCount":{"c0":0}}'
+    data = [(column.physical_path, column.type) for column in PLAIN if not column.is_partition]
+    assert read_stats_columns(data, [stats, None, ""]) is not None
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ['{"numRecords":1}{"numRecords":2}', "{}"],
+        ['{"minValues":', '{"c0":1}}', '{"numRecords":1}{"numRecords":2}'],
+        ['{"numRecords":1,', '"numRecords":2}'],
+        ['{"numRecords":1}', " "],
+        ['{\n"numRecords":1}'],
+        ['{\r"numRecords":1}'],
+        ['{"numRecords":1.0}'],
+        ['{"numRecords":1,"numRecords":2}'],
+        ['{"minValues":{"c0":"1"}}'],
+        ['{"minValues":{"c0":12345678901234567890}}'],
+        ['{"minValues":{"c4":"\\ud800"}}'],
+        ['{"minValues":{"c4":"\ud800"}}'],
+        ['{"minValues":[]}'],
+        ['{"tightBounds":0}'],
+        ["[]"],
+        ["{"],
+        ['{"x":"' + "y" * 3_000_000 + '"}'],
+    ],
+)
+def test_statistics_of_another_form_are_read_one_by_one(texts: list[str]) -> None:
+    data = [(column.physical_path, column.type) for column in PLAIN if not column.is_partition]
+    assert read_stats_columns(data, texts) is None
+    assert_a_batch_has_the_bounds_of_its_files(PLAIN, [(text, {}) for text in texts])
+
+
+def test_long_and_foreign_texts_in_a_batch_are_cut_as_alone() -> None:
+    texts = [
+        "",
+        "a",
+        "é",
+        "éa",
+        "éè",
+        "x" * 31,
+        "x" * 32,
+        "x" * 70,
+        "é" * 31,
+        "é" * 40,
+        "a\0b",
+        "\0",
+        "日本",
+        "日木",
+        "😀",
+    ]
+    files: list[tuple[str | None, dict[str, str | None]]] = [
+        (json.dumps({"minValues": {"c4": low}, "maxValues": {"c4": high}}), {}) for low in texts for high in texts
+    ]
+    data = [(column.physical_path, column.type) for column in PLAIN if not column.is_partition]
+    assert read_stats_columns(data, [stats for stats, _ in files]) is not None
+    assert_a_batch_has_the_bounds_of_its_files(PLAIN, files)
