@@ -74,9 +74,15 @@ class Config:
     concurrency_lock_timeout: float = 60.0
     retention_log_days: int = 30
     retention_deleted_file_days: int = 7
+    serve_threads: int = 16
+    serve_txn_timeout: float = 300.0
+    serve_token: str | None = None
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        shown = ", ".join(
+            f"{name}={'***' if name in _SECRETS and value else repr(value)}" for name, value in values.items()
+        )
         return redact(f"Config({shown})")
 
 
@@ -97,7 +103,11 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
     "concurrency.lock_timeout": _seconds,
     "retention.log_days": _integer(0),
     "retention.deleted_file_days": _integer(0),
+    "serve.threads": _integer(1),
+    "serve.txn_timeout": _seconds,
+    "serve.token": _text,
 }
+_SECRETS = frozenset({"serve_token"})
 _SECTIONS = {key.partition(".")[0] for key in _PARSERS if "." in key}
 
 
@@ -198,7 +208,8 @@ def _parse(key: str, value: Any, where: str) -> Any:
     try:
         return parse(value)
     except ValueError as error:
-        raise ConfigError(redact(f"setting {key} {where} {error}, not {value!r}")) from None
+        shown = "***" if key.replace(".", "_") in _SECRETS else repr(value)
+        raise ConfigError(redact(f"setting {key} {where} {error}, not {shown}")) from None
 
 
 def _nearest(key: str, known: Iterable[str], *, cutoff: float) -> list[str]:

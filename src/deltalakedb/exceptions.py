@@ -12,11 +12,15 @@ DeltaError
 |   |   MetadataChangedError, ProtocolChangedError, ConcurrentTransactionError, ExternalWriterError
 |   |__ NotWritableError           a follower, or a frozen, detaching, detached or dropped table
 |   |__ TableLockedError           another transaction holds the table's intent lock
+|   |__ VersionTakenError          .version was committed by somebody else first; read on and try the next one
+|   |__ GoneError                  a transaction over HTTP that is over: aborted, timed out or never begun
 |   |__ OutcomeUnknownError        the database went away during the commit and did not come back
 |__ StoreError                     driver error in __cause__
 |   |__ StoreBusyError, SchemaVersionError, NotADatabaseError
 |__ MirrorError
 |   |__ DriftError, TableReplacedError
+|__ EndpointError                  `dl serve` cannot be reached, or does not let us in
+|   |__ EndpointBusyError          it has no thread free, or is being stopped
 |__ ConfigError
     |__ CatalogUriError, TableNameError, MissingExtraError
 """
@@ -38,7 +42,10 @@ __all__ = [
     "DeltaError",
     "DeltaProtocolError",
     "DriftError",
+    "EndpointBusyError",
+    "EndpointError",
     "ExternalWriterError",
+    "GoneError",
     "InvalidCommitError",
     "LogGapError",
     "MalformedLogError",
@@ -61,6 +68,7 @@ __all__ = [
     "TableReplacedError",
     "UnsupportedFeatureError",
     "VersionNotFoundError",
+    "VersionTakenError",
     "redact",
 ]
 
@@ -170,6 +178,10 @@ class CommitFailedError(DeltaError):
         super().__init__(message)
 
 
+class VersionTakenError(CommitFailedError):
+    """A commit that must become exactly one version came second; whoever made it decides what to do."""
+
+
 class ConcurrentAppendError(CommitFailedError):
     """Files were added to what this transaction read."""
 
@@ -206,6 +218,10 @@ class TableLockedError(CommitFailedError):
     """Another transaction holds the table's intent lock."""
 
 
+class GoneError(CommitFailedError):
+    """The transaction is over, and nothing of it was committed."""
+
+
 class OutcomeUnknownError(CommitFailedError):
     """The database went away during the commit and did not come back: nobody can say yet whether it happened."""
 
@@ -224,6 +240,14 @@ class SchemaVersionError(StoreError):
 
 class NotADatabaseError(StoreError):
     """The catalog file is something else than a database."""
+
+
+class EndpointError(DeltaError):
+    """An endpoint (`dl serve`, or a session's own) cannot be reached, or does not let us in."""
+
+
+class EndpointBusyError(EndpointError):
+    """The endpoint has no thread free for longer than a request may wait, or is being stopped."""
 
 
 class MirrorError(DeltaError):
