@@ -1,0 +1,40 @@
+"""Signs of life of an open transaction: a thread that tells the endpoint, and notices when the endpoint ended it."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from deltalakedb.exceptions import DeltaError, GoneError
+
+if TYPE_CHECKING:
+    from deltalakedb.spark.endpoint import EndpointClient
+
+INTERVAL_SECONDS = 20.0
+"""A small part of the shortest sensible `serve.txn_timeout`, so that a few may be lost."""
+
+
+class Heartbeat:
+    """Tells the endpoint every few seconds that a transaction's driver lives, until `stop()` or the process ends."""
+
+    def __init__(self, endpoint: EndpointClient, txn: str, interval_seconds: float = INTERVAL_SECONDS) -> None:
+        self.gone: GoneError | None = None
+        """Why the transaction is over, once the endpoint has said so."""
+        self._endpoint, self._txn = endpoint, txn
+        self._interval_seconds = interval_seconds
+        self._stopped = threading.Event()
+        thread = threading.Thread(target=self._beat, name=f"deltalakedb-alive-{txn[:9]}", daemon=True)
+        thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def _beat(self) -> None:
+        while not self._stopped.wait(self._interval_seconds):
+            try:
+                self._endpoint.alive(self._txn)
+            except GoneError as gone:
+                self.gone = gone
+                return
+            except DeltaError:
+                continue  # a dead endpoint is told by the next statement; it may be back by then

@@ -1,0 +1,250 @@
+"""SparkTransaction: DataFrame writes and SQL on any number of tables that become true at once, or not at all."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from deltalakedb.exceptions import (
+    DeltaError,
+    EndpointError,
+    GoneError,
+    OutcomeUnknownError,
+    StoreError,
+    TableNotFoundError,
+)
+from deltalakedb.names import parse_table_name
+from deltalakedb.spark.heartbeat import Heartbeat
+from deltalakedb.spark.session import bridge_of
+from deltalakedb.spark.session_conf import held_conf
+from deltalakedb.spark.templates import fill, quoted_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from deltalakedb.spark.endpoint import EndpointClient
+
+State = Literal["open", "unknown", "committed", "failed", "aborted"]
+AppVersions = Mapping[str, tuple[str, int]]
+"""By table: an application's id and how far it has come, as a `txn` action says it."""
+
+# A query that Delta answers from metadata alone opens no data file, and nobody would notice that the table was read.
+_CONF = {"spark.databricks.delta.optimizeMetadataQuery.enabled": "false"}
+
+_log = logging.getLogger(__name__)
+
+
+def begin(
+    spark: SparkSession,
+    catalog: Any = None,
+    message: str | None = None,
+    lock: Sequence[str] | None = None,
+) -> SparkTransaction:
+    """Begin a transaction over many tables; `with dls.begin(spark) as tx:` commits it at the end of the block.
+
+    The session must have the bridge (`dls.session`, `dls.configure`). `catalog` only says which one is meant: another
+    one than the session's is an error. `lock` names tables that other writers, except appends, stay away from
+    meanwhile.
+    """
+    return SparkTransaction(spark, bridge_of(spark, catalog), message=message, lock=lock)
+
+
+class SparkTransaction:
+    """A unit of work over many tables, from Spark.
+
+    It sees all tables as they were when it began, with its own changes on top; nobody else sees those before the
+    commit. A table is reached through `sql`, `table` or `path`: what the session reads or writes by a table's plain
+    name is not part of the transaction. DataFrames of the transaction are evaluated while it is open.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        endpoint: EndpointClient,
+        *,
+        message: str | None = None,
+        lock: Sequence[str] | None = None,
+    ) -> None:
+        self.message = message
+        self.result: dict[str, int] = {}
+        """The last version of each table, by name, once the transaction is committed."""
+        self._spark, self._endpoint = spark, endpoint
+        self._state: State = "open"
+        self._entered = False
+        self._paths: dict[tuple[str, str], str] = {}
+        self._held = held_conf(spark, _CONF)
+        try:
+            begun = endpoint.begin(message=message, lock=list(lock or ()))
+        except BaseException:
+            self._held.release()
+            raise
+        self.txn_id = begun.txn_id
+        self._id = begun.txn
+        self._heartbeat = Heartbeat(endpoint, self._id)
+
+    def __repr__(self) -> str:
+        return f"SparkTransaction({self.txn_id!r}, {self._state})"
+
+    # -- the block
+
+    def __enter__(self) -> SparkTransaction:
+        if self._entered:
+            raise DeltaError(f"transaction {self.txn_id} was entered before; begin another one")
+        self._check_open()
+        self._entered = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._state != "open":  # ended inside the block, by commit() or abort()
+            return
+        if error is None:
+            self.commit()
+            return
+        gone = self._why_gone() if _is_of_spark(error) else None
+        self._abort_quietly()
+        if gone is not None:
+            raise gone from error
+
+    # -- statements
+
+    def path(self, name: str) -> str:
+        """Where a table is for this transaction: for `save`, `load` and everything else that takes a path.
+
+        A table that does not exist yet gets the place where `save` will create it, below the warehouse.
+        """
+        self._check_open()
+        key = parse_table_name(name).key
+        if key not in self._paths:
+            try:
+                self._paths[key] = self._endpoint.name(name, txn=self._id).path
+            except TableNotFoundError:
+                self._paths[key] = self._endpoint.reserve(name, txn=self._id).path
+        return self._paths[key]
+
+    def table(self, name: str, **options: Any) -> DataFrame:
+        """A table as this transaction sees it; options are those of `format("delta")`, such as `versionAsOf=3`."""
+        path = self._existing_path(name)
+        with self._explained():
+            return self._spark.read.format("delta").options(**options).load(path)
+
+    def sql(self, text: str, args: Mapping[str, Any] | list[Any] | None = None, **frames: DataFrame) -> DataFrame:
+        """Run SQL in which `{ns.name}` is a table of this transaction: a query, DML, CREATE TABLE, CTAS, OPTIMIZE.
+
+        `{name}` is a DataFrame where one is passed under that name; `args` are values for Spark's parameter markers.
+        Braces in literals, quoted names and comments are left alone; elsewhere `{{` and `}}` stand for braces.
+        """
+        self._check_open()
+        views: dict[str, str] = {}
+
+        def resolve(name: str, creates: bool) -> str:
+            if name in frames:
+                view = views.setdefault(name, f"_deltalakedb_{uuid.uuid4().hex}")
+                frames[name].createOrReplaceTempView(view)
+                return view
+            return quoted_path(self.path(name) if creates else self._existing_path(name))
+
+        filled = fill(text, resolve)
+        try:
+            with self._explained():
+                return self._spark.sql(filled, dict(args) if isinstance(args, Mapping) else args)
+        finally:
+            # The plan is analysed by now, and has what the view stands for.
+            for view in views.values():
+                self._spark.catalog.dropTempView(view)
+
+    def _existing_path(self, name: str) -> str:
+        self._check_open()
+        key = parse_table_name(name).key
+        if key not in self._paths:
+            self._paths[key] = self._endpoint.name(name, txn=self._id).path
+        return self._paths[key]
+
+    # -- how far an application has come
+
+    def app_version(self, name: str, app_id: str) -> int | None:
+        """How far an application has come in a table, as this transaction sees it: its last `txn` action's version."""
+        self._check_open()
+        return self._endpoint.app_version(name, app_id, txn=self._id)
+
+    # -- the end
+
+    def commit(self, *, app_versions: AppVersions | None = None) -> dict[str, int]:
+        """Make all of it true, in one SQL transaction; the last version of each table.
+
+        `app_versions` writes down how far an application has come, in each of the tables named, with the same commit.
+        When the endpoint does not answer the outcome is unknown: commit() again finds out, it never commits twice.
+        """
+        if self._state != "unknown":
+            self._check_open()
+        self._state = "unknown"
+        try:
+            self.result = self._endpoint.commit(self._id, app_versions=app_versions).versions
+            self._state = "committed"
+        except (StoreError, EndpointError, OutcomeUnknownError):
+            raise
+        except DeltaError:
+            self._state = "failed"
+            raise
+        finally:
+            if self._state != "unknown":
+                self._release()
+        return self.result
+
+    def abort(self) -> None:
+        """Give it up: nothing of it becomes true."""
+        if self._state != "unknown":
+            self._check_open()
+        self._endpoint.abort(self._id)
+        self._state = "aborted"
+        self._release()
+
+    def _abort_quietly(self) -> None:
+        """The error that ended the block is the news; what cannot be aborted now, the endpoint's time-out ends."""
+        try:
+            self._endpoint.abort(self._id)
+        except DeltaError as error:
+            _log.warning("transaction %s could not be aborted now, its endpoint will: %s", self.txn_id, error)
+        self._state = "aborted"
+        self._release()
+
+    def _release(self) -> None:
+        self._heartbeat.stop()
+        self._held.release()
+
+    def _check_open(self) -> None:
+        if self._state == "open":
+            if self._heartbeat.gone is not None:
+                raise self._heartbeat.gone
+            return
+        ended = "may or may not be committed: commit() again tells" if self._state == "unknown" else f"is {self._state}"
+        raise DeltaError(f"transaction {self.txn_id} {ended}; begin another one for further statements")
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            gone = self._why_gone() if _is_of_spark(error) else None
+            if gone is None:
+                raise
+            raise gone from error
+
+    def _why_gone(self) -> GoneError | None:
+        """Spark tells a transaction that has ended as one error among many: ask the endpoint itself."""
+        try:
+            self._endpoint.alive(self._id)
+        except GoneError as gone:
+            return gone
+        except DeltaError:
+            return None
+        return None
+
+
+def _is_of_spark(error: BaseException) -> bool:
+    return type(error).__module__.split(".")[0] in ("pyspark", "py4j")
