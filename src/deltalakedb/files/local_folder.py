@@ -30,9 +30,9 @@ _counter = itertools.count()
 class LocalFolder:
     """The log of a table on a local or mounted disk."""
 
-    def __init__(self, location: Location, *, table: str) -> None:
-        self.location = f"{location.uri}/{LOG_FOLDER}"
-        self._folder = f"{location.path}/{LOG_FOLDER}"
+    def __init__(self, location: Location, *, table: str, folder: str = LOG_FOLDER) -> None:
+        self.location = f"{location.uri}/{folder}"
+        self._folder = f"{location.path}/{folder}"
         self._failures = Failures(table, self.location)
 
     def __repr__(self) -> str:

@@ -46,9 +46,11 @@ _DELETE_BATCH = 500
 class ObjectFolder:
     """The log of a table in an object store."""
 
-    def __init__(self, location: Location, options: Mapping[str, str], *, table: str) -> None:
-        self.location = f"{location.uri}/{LOG_FOLDER}"
-        self._prefix = f"{location.path}/{LOG_FOLDER}".strip("/")
+    def __init__(
+        self, location: Location, options: Mapping[str, str], *, table: str, folder: str = LOG_FOLDER
+    ) -> None:
+        self.location = f"{location.uri}/{folder}"
+        self._prefix = f"{location.path}/{folder}".strip("/")
         self._credentials = Credentials.of(options)
         self._place, self._options = location, options
         # obstore's own retries would hide whether an earlier attempt may have succeeded.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, Literal, Protocol, TypeAlias
 
 from deltalakedb.exceptions import MirrorError, redact
+from deltalakedb.files.listing import LOG_FOLDER
 from deltalakedb.files.location import parse_location
 
 PutResult: TypeAlias = Literal["written", "exists"]
@@ -91,14 +92,18 @@ class Failures:
 
 
 def open_log_folder(
-    location: str | os.PathLike[str], options: Mapping[str, str] | None = None, *, table: str
+    location: str | os.PathLike[str],
+    options: Mapping[str, str] | None = None,
+    *,
+    table: str,
+    folder: str = LOG_FOLDER,
 ) -> LogFolder:
     """The log of the table at `location`, which need not exist yet. `options` are those of `deltalake`."""
     parsed = parse_location(location, options)
     if parsed.scheme == "file":
         from deltalakedb.files.local_folder import LocalFolder
 
-        return LocalFolder(parsed, table=table)
+        return LocalFolder(parsed, table=table, folder=folder)
     from deltalakedb.files.object_folder import ObjectFolder
 
-    return ObjectFolder(parsed, options or {}, table=table)
+    return ObjectFolder(parsed, options or {}, table=table, folder=folder)

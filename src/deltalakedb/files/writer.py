@@ -17,7 +17,7 @@ from deltalakedb.files.checkpoint_writer import CheckpointFile, layout_of
 from deltalakedb.files.checksum import Checksum, checksum_name
 from deltalakedb.files.cleanup import DAY_MS, CleanedUp, find_expired
 from deltalakedb.files.last_checkpoint import CheckpointWritten, hinted_version, render_last_checkpoint
-from deltalakedb.files.listing import LAST_CHECKPOINT, LogListing, checkpoint_name, commit_name
+from deltalakedb.files.listing import LAST_CHECKPOINT, LOG_FOLDER, LogListing, checkpoint_name, commit_name
 from deltalakedb.files.put import PUT_TIMEOUT_SECONDS, PutResult, open_log_folder
 from deltalakedb.files.storage import open_storage
 from deltalakedb.log.actions import Protocol
@@ -34,11 +34,16 @@ class FileTxnLogWriter:
     """Writes `_delta_log` on local disk or in an object store. It never overwrites or deletes another's commit."""
 
     def __init__(
-        self, location: str | os.PathLike[str], options: Mapping[str, str] | None = None, *, table: str
+        self,
+        location: str | os.PathLike[str],
+        options: Mapping[str, str] | None = None,
+        *,
+        table: str,
+        folder: str = LOG_FOLDER,
     ) -> None:
         self.table = table
         self._place, self._options = location, options
-        self._folder = open_log_folder(location, options, table=table)
+        self._folder = open_log_folder(location, options, table=table, folder=folder)
 
     def __repr__(self) -> str:
         return f"FileTxnLogWriter({self._folder.location!r})"
@@ -91,6 +96,10 @@ class FileTxnLogWriter:
         return CheckpointWritten(
             snapshot.version, checkpoint.num_actions, checkpoint.num_add_files, size_bytes, f"{self.location}/{name}"
         )
+
+    def checkpoints(self) -> list[int]:
+        """The versions of which the folder holds a whole checkpoint, newest first."""
+        return [entry.version for entry in LogListing.of(file.name for file in self._folder.list()).checkpoints]
 
     def last_checkpoint(self) -> int | None:
         """The version of the checkpoint that readers are pointed to, where there is one."""
@@ -148,5 +157,4 @@ class FileTxnLogWriter:
         return telemetry.span("deltalakedb.put", table=self.table, file=f"{self.location}/{name}")
 
     def _has_checkpoint(self, version: int) -> bool:
-        names = (file.name for file in self._folder.list())
-        return any(entry.version == version for entry in LogListing.of(names).checkpoints)
+        return version in self.checkpoints()

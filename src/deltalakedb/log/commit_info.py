@@ -74,6 +74,17 @@ def render_commit_info(
     return CommitInfo(to_json(info))
 
 
+def mark_commit_info(info: CommitInfo, mark: Mark, *, timestamp_ms: int) -> CommitInfo:
+    """What another engine says of its commit, with the time and the transaction that it has become."""
+    value = info.value
+    if "inCommitTimestamp" in value:
+        value["inCommitTimestamp"] = timestamp_ms
+    value["timestamp"] = timestamp_ms
+    value["txnId"] = mark.txn_id
+    value[MARK] = _mark_to_json(mark)
+    return CommitInfo(to_json(value))
+
+
 def parse_mark(info: CommitInfo | None) -> Mark | None:
     """Our mark, when the commit carries one that can be understood."""
     value = info.value if info is not None else {}

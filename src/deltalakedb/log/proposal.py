@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from deltalakedb.log.actions import Action, AddFile, AppTransaction, FileKey, RemoveFile
+from deltalakedb.log.actions import Action, AddFile, AppTransaction, CommitInfo, FileKey, RemoveFile
 from deltalakedb.log.atoms import Predicate
 
 
@@ -50,15 +50,14 @@ class ProposedCommit:
     """Fields a user wants in commitInfo beside ours."""
     fenced: bool | None = None
     """Whether the mirror adds the fence to this commit's protocol action; None: as the table has it."""
+    commit_info: CommitInfo | None = None
+    """What another engine says of its commit; it is kept, and our mark added. `user_info` is not looked at then."""
 
     @property
     def is_blind_append(self) -> bool:
         """Only adds (and app transactions), of nothing that was read."""
-        return (
-            self.read.is_empty
-            and any(isinstance(action, AddFile) for action in self.actions)
-            and all(isinstance(action, AddFile | AppTransaction) for action in self.actions)
-        )
+        kinds = set(map(type, self.actions))
+        return self.read.is_empty and AddFile in kinds and kinds <= {AddFile, AppTransaction}
 
     @property
     def removed(self) -> frozenset[FileKey]:

@@ -208,7 +208,7 @@ class Maintenance:
         metadata = snapshot.metadata
         if (mirror.files.last_checkpoint() or 0) < version:
             # Else one is there: of before the table was promoted, or of a process that died before it could say so.
-            keep_ms = _retention(deleted_file_retention_ms, metadata, self._config.retention_deleted_file_days)
+            keep_ms = retention_ms(deleted_file_retention_ms, metadata, self._config.retention_deleted_file_days)
             written = mirror.files.write_checkpoint(
                 snapshot,
                 protocol=fence(snapshot.protocol) if snapshot.fenced else snapshot.protocol,
@@ -219,7 +219,7 @@ class Maintenance:
             reached("mirror.last_checkpoint_written")
         if not cleans_up({k: v for k, v in metadata.configuration.items() if v is not None}):
             return state.cleaned_before
-        keep_ms = _retention(log_retention_ms, metadata, self._config.retention_log_days)
+        keep_ms = retention_ms(log_retention_ms, metadata, self._config.retention_log_days)
         cutoff_ms = (now_ms - keep_ms) // DAY_MS * DAY_MS  # midnight UTC, as the protocol says
         if not self._is_older(mirror, state.cleaned_before, cutoff_ms):
             return state.cleaned_before
@@ -235,7 +235,7 @@ class Maintenance:
         return row is not None and row["committed_at_ms"] < cutoff_ms
 
 
-def _retention(read: Callable[[Mapping[str, str], int], int], metadata: Metadata, default_days: int) -> int:
+def retention_ms(read: Callable[[Mapping[str, str], int], int], metadata: Metadata, default_days: int) -> int:
     """A retention of the table in milliseconds; one that cannot be read keeps everything, which can be mended later."""
     configuration = {key: value for key, value in metadata.configuration.items() if value is not None}
     try:

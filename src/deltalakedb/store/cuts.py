@@ -60,10 +60,13 @@ def pin_some(store: Store, names: Iterable[tuple[str, str]]) -> list[Row]:
 def version_at(conn: Connection, table_id: int, at_ms: int) -> int | None:
     """The newest version committed at or before an instant; by the transaction's time where there is one.
 
-    A version's own time never lies before its transaction's, but may lie after it: own times never step back within
-    a table. So what the own times say is a start, and a few versions more may belong to the instant.
+    A version's own time mostly is its transaction's. It lies after it where own times would step back within a table,
+    and before it where an engine stamped its commit itself. So what the own times say is a start: the last version of
+    those that does not belong to a later instant, and a few versions more may.
     """
     found = conn.one("select_version_at", table_id=table_id, at_ms=at_ms)
+    if found is not None:
+        found = conn.one("select_version_by_transaction", table_id=table_id, version=found["version"], at_ms=at_ms)
     version: int | None = None if found is None else found["version"]
     while True:
         after = -1 if version is None else version

@@ -29,6 +29,8 @@ class TableProposal:
     purge: bool = False
     """With `drop`: a note is left that the files are to be deleted."""
     allowed_states: frozenset[str] = frozenset({"live"})
+    exactly: bool = False
+    """The commits become the versions right after `read_version` or none: their maker has decided against that one."""
 
     @property
     def is_new(self) -> bool:

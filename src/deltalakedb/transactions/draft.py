@@ -35,6 +35,8 @@ class TableDraft:
     dropped: bool = False
     purge: bool = False
     options: dict[str, str] | None = None
+    exactly: bool = False
+    """Whether the commits may only become the versions right after the pinned one."""
 
     @property
     def is_new(self) -> bool:
@@ -97,4 +99,5 @@ class TableDraft:
             purge=self.purge,
             # To end a table nothing needs to be committed to it: a frozen one can go too.
             allowed_states=_ANY_STATE if self.dropped and not self.commits else _LIVE,
+            exactly=self.exactly,
         )

@@ -39,6 +39,7 @@ class Drafts:
         store = catalog.store
         found = pin_all(store) if only is None else pin_some(store, [(name.namespace, name.name) for name in only])
         self._pins: dict[Key, Row] = {TableName(row["namespace"], row["name"]).key: row for row in found}
+        self._pinned_at: dict[str, Key] | None = None
         self._named: dict[Key, TableDraft] = {}
         self.used: list[TableDraft] = []
         """Every table the transaction has touched, in the order of first use."""
@@ -60,6 +61,17 @@ class Drafts:
             options = self._catalog.storage_options_of(row)
             self.add(TableDraft(store, row, pin.snapshot(store), row, pin.head, options=options))
         return self._named.get(name.key)
+
+    def find_at(self, location: str) -> TableDraft | None:
+        """The table whose files lie there, as the transaction sees it."""
+        for draft in self.used:
+            if draft.row.location == location and not draft.dropped:
+                return draft
+        if self._pinned_at is None:
+            self._pinned_at = {row["location"]: key for key, row in self._pins.items()}
+        key = self._pinned_at.get(location)
+        row = self._pins.get(key) if key is not None else None
+        return None if row is None else self.find(TableName(row["namespace"], row["name"]))
 
     def get(self, name: str) -> TableDraft:
         target = parse_table_name(name)
@@ -107,12 +119,21 @@ class Drafts:
             description=description,
             created_ms=time.time_ns() // 1_000_000,
         )
+        return self.new_at(name, location, options), first
+
+    def new_at(
+        self, name: TableName, location: str | os.PathLike[str] | None, options: Mapping[str, str] | None = None
+    ) -> TableDraft:
+        """A table that does not exist yet, without its first commit."""
         table_uuid = str(uuid.uuid4())
         at = self._location(name, location, options, table_uuid)
         refuse_existing_log(at, options, table=str(name))
         row = TableRow(NEW_TABLE, table_uuid, name.namespace, name.name, at, "managed", "live", as_properties(options))
-        draft = TableDraft(self._catalog.store, row, None, row, options=dict(options) if options else None)
-        return draft, first
+        return TableDraft(self._catalog.store, row, None, row, options=dict(options) if options else None)
+
+    def location_of_new(self, name: TableName) -> str:
+        """Where the files of a table of this name would go."""
+        return self._location(name, None, None, str(uuid.uuid4()))
 
     def refuse_tables_inside(self, draft: TableDraft) -> None:
         """Deleting a folder must not take another table with it."""

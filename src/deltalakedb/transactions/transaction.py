@@ -13,7 +13,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from deltalakedb.definitions.table import PropertyValue, SchemaLike, to_schema, to_texts, with_columns, with_properties
-from deltalakedb.exceptions import ConfigError, DeltaError, OutcomeUnknownError, StoreError, TableExistsError
+from deltalakedb.exceptions import (
+    ConfigError,
+    DeltaError,
+    OutcomeUnknownError,
+    StoreError,
+    TableExistsError,
+    TableNotFoundError,
+    VersionTakenError,
+    redact,
+)
 from deltalakedb.log.actions import Action, AppTransaction, Metadata
 from deltalakedb.log.codec import to_json
 from deltalakedb.log.proposal import ProposedCommit
@@ -21,6 +30,7 @@ from deltalakedb.mirror.detach import fence_off
 from deltalakedb.names import TableName, parse_table_name
 from deltalakedb.registered import require_table
 from deltalakedb.transactions.commit import commit_drafts
+from deltalakedb.transactions.draft import TableDraft
 from deltalakedb.transactions.drafts import Drafts
 from deltalakedb.transactions.intent_locks import IntentLocks
 from deltalakedb.transactions.read_sets import ReadLike, to_read_set
@@ -220,6 +230,52 @@ class CatalogTransaction:
                     user_info=user_info or {},
                 )
             )
+
+    # -- commits that another engine makes
+
+    def draft_at(self, location: str) -> TableDraft | None:
+        """The table whose files lie there, with what this transaction has staged on it so far."""
+        with self._statement():
+            return self._drafts.find_at(location)
+
+    def find_draft(self, name: TableName) -> TableDraft | None:
+        """The table of a name, as this transaction sees it."""
+        with self._statement():
+            return self._drafts.find(name)
+
+    def stage(self, commit: ProposedCommit, *, location: str, version: int, name: TableName | None = None) -> None:
+        """Take in a finished commit that stands at `version` of the table at `location`, as the transaction sees it.
+
+        `name` is what the table is called if this commit creates it.
+        """
+        with self._statement():
+            draft = self._drafts.find_at(location)
+            is_new = draft is None
+            if draft is None:
+                draft = self._new_draft(name, location)
+            draft.check_writable()
+            expected = (-1 if draft.base is None else draft.base.version) + len(draft.commits) + 1
+            if version != expected:
+                raise VersionTakenError(
+                    f"table {draft.row.full_name}: transaction {self.txn_id} is at version {expected - 1} of it, so "
+                    f"version {version} cannot come next",
+                    table=draft.row.full_name,
+                    version=version,
+                )
+            if is_new:
+                self._drafts.add(draft)
+            draft.propose(commit)
+
+    def _new_draft(self, name: TableName | None, location: str) -> TableDraft:
+        if name is None:
+            raise TableNotFoundError(f"there is no table at {redact(location)}, and no name for a new one")
+        taken = self._drafts.find(name)
+        if taken is not None:
+            raise TableExistsError(
+                f"the table {taken.row.full_name} exists already, at {redact(taken.row.location)}; drop or rename it, "
+                "or choose another name"
+            )
+        return self._drafts.new_at(name, location)
 
     # -- tables
 

@@ -216,6 +216,11 @@ select table_id, version, txn_id, committed_at_ms, operation, operation_params, 
        is_base, num_actions, num_added_files, num_removed_files, total_added, total_closed, rendered_bytes
 from dl_table_versions where table_id = :table_id and version between :first_version and :last_version order by version;
 
+-- name: select_log_entries
+-- What a listing of the log shows: each commit's time and size. Only of our own commits the size is that of what we would render.
+select version, committed_at_ms, is_base, case when txn_id is null then null else rendered_bytes end as rendered_bytes
+from dl_table_versions where table_id = :table_id and version between :first_version and :last_version order by version;
+
 -- name: select_version_numbers
 -- The versions that are kept, in order.
 select version, is_base from dl_table_versions where table_id = :table_id order by version;
@@ -536,6 +541,12 @@ select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.stat
 from dl_tables t
 join dl_table_heads h on h.table_id = t.table_id
 where t.until_ms = 9223372036854775807;
+
+-- name: select_version_by_transaction
+-- The newest version up to one that was committed at or before an instant, by its transaction's time T where it has one.
+select v.version from dl_table_versions v left join dl_transactions x on x.txn_id = v.txn_id
+where v.table_id = :table_id and v.version <= :version and coalesce(x.committed_at_ms, v.committed_at_ms) <= :at_ms
+order by v.version desc limit 1;
 
 -- name: select_transactions_of_versions
 -- When the versions after one were committed, by their transactions' time T; in order, and T never steps back within a table.

@@ -1,0 +1,88 @@
+"""Bridge paths: how Spark names a table's files (`dldb:///file/lake/t`), and which table that is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from deltalakedb.exceptions import ConfigError, TableNameError, redact
+from deltalakedb.files.location import Location, parse_location
+from deltalakedb.names import TableName, parse_table_name
+from deltalakedb.store.registry import TableRow
+
+SCHEME = "dldb"
+
+# Hadoop's name for the file system of a scheme, where it is another one.
+_HADOOP = {"s3": "s3a", "az": "abfss"}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a table of ours is, or may be created: `table` is None before its first commit."""
+
+    location: str
+    table: TableRow | None = None
+    name: TableName | None = None
+    """What a first commit there calls the table; None: nothing can be created there."""
+
+    @property
+    def shown(self) -> str:
+        """The table's name, or where it is, for an error."""
+        return self.table.full_name if self.table else str(self.name) if self.name else redact(self.location)
+
+
+def location_of(path: str) -> str:
+    """The location, in its one spelling, that a bridge path stands for: `/file/lake/t`, `/s3a/bucket/t`."""
+    scheme, slash, rest = path.removeprefix("/").partition("/")
+    if not path.startswith("/") or not slash or not rest:
+        raise ConfigError(
+            f"{redact(path)!r} is no path of the bridge: it is {SCHEME}:///file/<path>, or {SCHEME}:///s3a/<bucket>/<key>"
+        )
+    if scheme == "file":
+        return parse_location(f"/{rest}").uri
+    # The path is decoded already; a percent sign in it is one.
+    return parse_location(f"{scheme}://{rest.replace('%', '%25')}").uri
+
+
+def path_of(location: str) -> str:
+    """The inverse of `location_of`."""
+    place = parse_location(location)
+    if place.scheme == "file":
+        return f"/file{place.path}"
+    return f"/{_HADOOP.get(place.scheme, place.scheme)}/{_authority(place)}/{place.path}".rstrip("/")
+
+
+def bridge_uri(location: str, txn: str = "") -> str:
+    """What Spark is told to open; inside a transaction its id is the authority."""
+    return f"{SCHEME}://{txn}{quote(path_of(location), safe='/@=:+,~-_.!$&()*;')}"
+
+
+def parents(location: str) -> Iterator[str]:
+    """The location and every folder around it."""
+    place = parse_location(location)
+    parts = place.path.strip("/").split("/")
+    lead = "/" if place.scheme == "file" else ""
+    for count in range(len(parts), 0, -1):
+        inside = lead + "/".join(parts[:count])
+        yield Location(place.scheme, place.bucket, inside, place.host).uri
+
+
+def name_in_warehouse(location: str, warehouse: str | None) -> tuple[bool, TableName | None]:
+    """Whether a location lies in the warehouse; and the table's name, if it is `<warehouse>/<namespace>/<name>`."""
+    if warehouse is None:
+        return False, None
+    root = parse_location(warehouse).uri.rstrip("/") + "/"
+    if not location.startswith(root):
+        return False, None
+    inside = parse_location(location).path[len(parse_location(warehouse).path.rstrip("/")) + 1 :].split("/")
+    if len(inside) != 2:
+        return True, None
+    try:
+        return True, parse_table_name(".".join(inside)) if "." not in inside[1] else None
+    except TableNameError:
+        return True, None
+
+
+def _authority(place: Location) -> str:
+    return f"{place.bucket}@{place.host}" if place.host else place.bucket
