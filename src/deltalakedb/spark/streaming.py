@@ -1,4 +1,4 @@
-"""foreach_batch: a streaming sink that writes several tables in one transaction a micro-batch, each row exactly once."""
+"""foreach_batch: a streaming sink that writes several tables in one transaction a batch, each row exactly once."""
 
 from __future__ import annotations
 

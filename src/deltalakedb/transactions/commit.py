@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from deltalakedb import telemetry
-from deltalakedb.exceptions import CommitFailedError
+from deltalakedb.exceptions import CommitFailedError, GoneError
 from deltalakedb.log.proposal import NOTHING_READ
 from deltalakedb.steps import reached
 from deltalakedb.store.proposals import Outcome, Proposal
@@ -42,6 +42,8 @@ def commit_drafts(
         message=message,
     )
     outcome = _ratify(catalog, proposal)
+    if outcome.repeated and outcome.txn_id != txn_id and txn_id == token:
+        raise GoneError(f"transaction {txn_id} was given up by its endpoint; nothing was committed: run it again")
     for draft in ordered:
         catalog.use_options(draft.row, draft.options)
         if draft.dropped or draft.row.full_name != draft.pinned.full_name:
@@ -61,7 +63,7 @@ def _order(draft: TableDraft) -> int:
 def _probe(catalog: Catalog, drafts: Sequence[TableDraft]) -> None:
     """A process's first commit to a table looks whether somebody else has written into its files."""
     for draft in drafts:
-        if draft.commits and not draft.is_new:
+        if draft.proposed() and not draft.is_new:
             catalog.use_options(draft.pinned, draft.options)
             catalog.mirror.probe(draft.pinned, draft.head)
 

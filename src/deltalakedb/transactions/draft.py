@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from deltalakedb.exceptions import NotWritableError
+from deltalakedb.log.actions import AppTransaction
+from deltalakedb.log.codec import to_json
 from deltalakedb.log.proposal import NOTHING_READ, ProposedCommit, ReadSet
 from deltalakedb.store import Store
 from deltalakedb.store.overlay import OverlaySnapshot
@@ -37,6 +39,8 @@ class TableDraft:
     options: dict[str, str] | None = None
     exactly: bool = False
     """Whether the commits may only become the versions right after the pinned one."""
+    app_transactions: dict[str, AppTransaction] = field(default_factory=dict)
+    """How far applications will have come with this transaction, by app id."""
 
     @property
     def is_new(self) -> bool:
@@ -46,7 +50,7 @@ class TableDraft:
     def is_changed(self) -> bool:
         """Whether the commit has anything to write for this table."""
         gone_again = self.is_new and self.dropped
-        return not gone_again and bool(self.commits or self.dropped or self.row != self.pinned)
+        return not gone_again and bool(self.proposed() or self.dropped or self.row != self.pinned)
 
     def snapshot(self) -> Snapshot:
         """The table with the transaction's own changes; it does not move when more of them come."""
@@ -66,6 +70,17 @@ class TableDraft:
 
     def propose(self, commit: ProposedCommit) -> None:
         self.commits.append(commit)
+
+    def proposed(self) -> tuple[ProposedCommit, ...]:
+        """The commits to make: what applications note goes with the last one, or makes one of its own."""
+        noted = tuple(self.app_transactions.values())
+        if not noted:
+            return tuple(self.commits)
+        if not self.commits:
+            return (ProposedCommit(noted, "STREAMING UPDATE", {"appIds": to_json(list(self.app_transactions))}),)
+        last = self.commits[-1]
+        kept = (a for a in last.actions if not (isinstance(a, AppTransaction) and a.app_id in self.app_transactions))
+        return (*self.commits[:-1], replace(last, actions=(*kept, *noted)))
 
     def check_writable(self) -> None:
         """Say at the statement what the commit would say: only a managed, live table is ours to write."""
@@ -90,7 +105,7 @@ class TableDraft:
         return TableProposal(
             table=self.row if self.is_new else self.pinned,
             read_version=-1 if self.base is None else self.base.version,
-            commits=tuple(self.commits),
+            commits=self.proposed(),
             also_read=self.read,
             protocol=None if self.base is None else self.base.protocol,
             metadata=None if self.base is None else self.base.metadata,
@@ -98,6 +113,6 @@ class TableDraft:
             drop=self.dropped,
             purge=self.purge,
             # To end a table nothing needs to be committed to it: a frozen one can go too.
-            allowed_states=_ANY_STATE if self.dropped and not self.commits else _LIVE,
+            allowed_states=_ANY_STATE if self.dropped and not self.proposed() else _LIVE,
             exactly=self.exactly,
         )

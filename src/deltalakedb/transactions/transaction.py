@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import uuid
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -65,7 +66,8 @@ class CatalogTransaction:
         self.message = message
         self.result: dict[str, int] = {}
         """The last version of each table, by name, once the transaction is committed."""
-        self._token = str(uuid.uuid4())
+        # Whoever knows the id can ask what became of it, or see to it that nothing does: `transactions/settle.py`.
+        self._token = self.txn_id
         self._catalog = catalog
         self._owns_catalog = owns_catalog
         self._state: State = "open"
@@ -84,6 +86,11 @@ class CatalogTransaction:
 
     def __repr__(self) -> str:
         return f"CatalogTransaction({self.txn_id!r}, {self._state})"
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether a commit was tried whose outcome nobody knows yet; `commit()` again tells."""
+        return self._state == "unknown"
 
     # -- the block
 
@@ -230,6 +237,26 @@ class CatalogTransaction:
                     user_info=user_info or {},
                 )
             )
+
+    # -- how far applications have come
+
+    def app_version(self, table: str, app_id: str) -> int | None:
+        """How far an application has come in a table, as its last `txn` action says; None: nowhere, or no such table.
+
+        Two transactions that note the same application conflict, so that what is decided by it is decided once.
+        """
+        with self._statement():
+            draft = self._drafts.find(parse_table_name(table))
+            if draft is None:
+                return None
+            noted = draft.app_transactions.get(app_id) or draft.snapshot().app_transaction(app_id)
+            return None if noted is None else noted.version
+
+    def set_app_version(self, table: str, app_id: str, version: int) -> None:
+        """Note in a table, with this transaction's last commit to it, how far an application has come."""
+        with self._statement():
+            draft = self._drafts.get_writable(table)
+            draft.app_transactions[app_id] = AppTransaction(app_id, version, time.time_ns() // 1_000_000)
 
     # -- commits that another engine makes
 
