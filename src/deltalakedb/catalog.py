@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -282,6 +282,7 @@ class Catalog(CatalogFiles):
         return CatalogView(self, settle_instant(self.store, instant))
 
 
+@cache
 def _os_user() -> str:
     import getpass
 

@@ -22,6 +22,8 @@ _SQL = {
         from information_schema.columns c where c.table_schema = 'deltalakedb'
         union all select 'index', tablename, indexname, indexdef from pg_indexes where schemaname = 'deltalakedb'
         union all select 'view', viewname, viewname, definition from pg_views where schemaname = 'deltalakedb'
+        union all select 'function', proname, proname, pg_get_functiondef(oid) from pg_proc
+        where pronamespace = 'deltalakedb'::regnamespace
         order by 1, 2, 3""",
 }
 

@@ -30,7 +30,7 @@ def test_the_schema_is_what_all_migrations_lead_to(store: Store, open_again: Ope
     migrate(store, 0)
     with store.write() as conn:
         conn.lock_schema()
-        for name in ("schema.sql", "views.sql"):
+        for name in ("schema.sql", "views.sql", "functions.sql"):
             conn.script(list(statements((SQL_FOLDER / name).read_text(), store.dialect)))
     assert shape_of(open_again(schema="manual")) == migrated
     names = {row["owner"] for row in migrated}

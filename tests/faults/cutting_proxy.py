@@ -1,4 +1,4 @@
-"""A TCP proxy in front of Postgres that forwards a COMMIT, waits for the answer, and hangs up on the client."""
+"""A TCP proxy in front of Postgres that forwards a commit, waits for the answer, and hangs up on the client."""
 
 import contextlib
 import socket
@@ -9,10 +9,11 @@ from collections.abc import Iterator
 class CuttingProxy:
     """Listens on a port of its own; `cuts` connections are cut after their commit, the rest pass untouched."""
 
-    def __init__(self, server_socket: str, *, cuts: int, wait_for_answer: bool = True) -> None:
+    def __init__(self, server_socket: str, *, cuts: int, wait_for_answer: bool, commits_by: bytes) -> None:
         self._server_socket = server_socket
         self._cuts = cuts
         self._wait_for_answer = wait_for_answer
+        self._commits_by = commits_by
         self._lock = threading.Lock()
         self.num_cut = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -35,7 +36,7 @@ class CuttingProxy:
         threading.Thread(target=self._answers, args=(client, server, cut), daemon=True).start()
         with contextlib.suppress(OSError):
             while data := client.recv(65536):
-                if b"commit\x00" in data and self._take_cut():
+                if self._commits_by in data and self._take_cut():
                     cut.set()
                     server.sendall(data)
                     if not self._wait_for_answer:
@@ -70,8 +71,11 @@ def _hang_up(client: socket.socket) -> None:
 
 
 @contextlib.contextmanager
-def cutting(server_socket: str, *, cuts: int, wait_for_answer: bool = True) -> Iterator[CuttingProxy]:
-    proxy = CuttingProxy(server_socket, cuts=cuts, wait_for_answer=wait_for_answer)
+def cutting(
+    server_socket: str, *, cuts: int, wait_for_answer: bool = True, commits_by: bytes = b"commit\x00"
+) -> Iterator[CuttingProxy]:
+    """`commits_by`: how the statement that commits is known."""
+    proxy = CuttingProxy(server_socket, cuts=cuts, wait_for_answer=wait_for_answer, commits_by=commits_by)
     try:
         yield proxy
     finally:

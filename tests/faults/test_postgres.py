@@ -18,6 +18,7 @@ from deltalakedb.exceptions import OutcomeUnknownError
 from deltalakedb.store import Store, open_store
 from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.registry import TableRow
+from deltalakedb.store.writer import SqlTxnLogWriter
 from tests.conformance.histories import add
 from tests.conformance.proposing import change, commit, create, proposal
 from tests.faults.cutting_proxy import cutting
@@ -65,11 +66,12 @@ def history(store: Store, table: TableRow) -> list[tuple[int, list[str]]]:
     ]
 
 
-def committing_backends(dsn: str) -> list[int]:
+def committing_backends(dsn: str, query: str = "commit%") -> list[int]:
     with psycopg.connect(dsn) as connection:
         found = connection.execute(
-            "select pid from pg_stat_activity where application_name = 'deltalakedb' and query ilike 'commit%' "
-            "and state = 'active'"
+            "select pid from pg_stat_activity where application_name = 'deltalakedb' and query ilike %s "
+            "and state = 'active'",
+            (query,),
         )
         return [pid for (pid,) in found]
 
@@ -136,6 +138,50 @@ def test_a_connection_cut_after_commit_tells_the_true_outcome(postgres_dsn: str,
             assert proxy.num_cut == 1
         assert (outcome.repeated, outcome.versions) == (True, {"sales.orders": 1})
         assert history(store, table) == [(1, ["a"])]
+
+
+@pytest.mark.parametrize("wait_for_answer", [True, False], ids=["answer lost", "cut while it works"])
+def test_a_connection_cut_after_an_append_in_one_call_tells_the_true_outcome(
+    postgres_dsn: str, wait_for_answer: bool
+) -> None:
+    address = conninfo_to_dict(postgres_dsn)
+    server_socket = str(Path(str(address["host"])) / f".s.PGSQL.{address['port']}")
+    with open_store("postgres", postgres_dsn) as store:
+        table = create(store)
+        if not wait_for_answer:  # the backend is still committing when the commit is repeated
+            with psycopg.connect(postgres_dsn, autocommit=True) as other:
+                other.execute(SLOW_COMMIT)
+        with cutting(server_socket, cuts=1, wait_for_answer=wait_for_answer, commits_by=b"dl_append") as proxy:
+            through = f"host=127.0.0.1 port={proxy.port} user={address['user']} dbname={address['dbname']}"
+            with open_store("postgres", through) as cut:
+                writer = SqlTxnLogWriter(cut, retries=5)
+                writer.commit(proposal(change(store, table, add("a"))))  # the ordinary way: it is the first
+                assert proxy.num_cut == 0
+                outcome = writer.commit(proposal(change(store, table, add("b"))))
+            assert proxy.num_cut == 1
+        assert (outcome.repeated, outcome.versions) == (True, {"sales.orders": 2})
+        assert history(store, table) == [(1, ["a"]), (2, ["a", "b"])]
+
+
+def test_a_backend_killed_in_the_middle_of_an_append_is_answered_by_repeating_it(own_cluster: str) -> None:
+    with open_store("postgres", own_cluster) as store:
+        table = create(store)
+        writer = SqlTxnLogWriter(store, retries=20)
+        writer.commit(proposal(change(store, table, add("a"))))
+        made = proposal(change(store, table, add("b")))
+        with psycopg.connect(own_cluster, autocommit=True) as other:
+            other.execute(SLOW_COMMIT)
+
+        def kill() -> None:
+            for pid in wait_for(lambda: committing_backends(own_cluster, "%dl_append%")):
+                os.kill(pid, signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        outcome = writer.commit(made)
+        killer.join()
+        assert outcome.versions == {"sales.orders": 2}
+        assert history(store, table) == [(1, ["a"]), (2, ["a", "b"])]
 
 
 def test_a_database_that_does_not_come_back_leaves_the_outcome_open(postgres_dsn: str) -> None:

@@ -46,9 +46,7 @@ _DELETE_BATCH = 500
 class ObjectFolder:
     """The log of a table in an object store."""
 
-    def __init__(
-        self, location: Location, options: Mapping[str, str], *, table: str, folder: str = LOG_FOLDER
-    ) -> None:
+    def __init__(self, location: Location, options: Mapping[str, str], *, table: str, folder: str = LOG_FOLDER) -> None:
         self.location = f"{location.uri}/{folder}"
         self._prefix = f"{location.path}/{folder}".strip("/")
         self._credentials = Credentials.of(options)

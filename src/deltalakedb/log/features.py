@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Final
 
 from deltalakedb.exceptions import UnsupportedFeatureError
@@ -109,6 +110,7 @@ def writer_features(protocol: Protocol) -> frozenset[str]:
     return frozenset(legacy_writer_features(protocol.min_writer_version))
 
 
+@cache
 def legacy_writer_features(version: int) -> tuple[str, ...]:
     """What a writer version below 7 stands for, always in the same order."""
     return tuple(name for name, since in _LEGACY_WRITER.items() if since <= version)

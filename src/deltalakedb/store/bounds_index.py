@@ -57,7 +57,7 @@ class BoundsIndex:
                 row["kind"],
                 bool(row["is_partition"]),
                 row["first_file_id"],
-                set(json.loads(row["width_classes"])),
+                set(_classes(row["width_classes"])),
             )
             for row in indexed
         }
@@ -184,6 +184,11 @@ def _columns_of(
     schema_string: str, partition_columns: tuple[str, ...], configuration: tuple[tuple[str, str | None], ...]
 ) -> list[BoundsColumn]:
     return bounds_columns(parse_schema(schema_string), partition_columns, dict(configuration))
+
+
+@lru_cache(maxsize=4096)
+def _classes(text: str) -> frozenset[int]:
+    return frozenset(json.loads(text))
 
 
 @lru_cache(maxsize=4096)

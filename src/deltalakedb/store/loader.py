@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,7 +28,7 @@ from deltalakedb.store.base_rows import RecordCounter, add_rows, tombstone_rows
 from deltalakedb.store.bounds_index import BoundsIndex
 from deltalakedb.store.connection import Connection, Row
 from deltalakedb.store.insert_pipeline import InsertPipeline
-from deltalakedb.store.registry import Head, advance_head, insert_head
+from deltalakedb.store.registry import Head, advance_head, head_values, insert_head
 from deltalakedb.store.rows import RowBuffer, keys_to_close
 
 logger = logging.getLogger(__name__)
@@ -144,7 +144,7 @@ class Loader:
         self._strict = strict
         self._live_keys = known.live_keys if known else None
         self._to_remove: dict[bytes, str] = {}  # key hash -> path of a file that must turn out to be live
-        self._head = _HeadDraft(table_id) if head is None else _HeadDraft(**asdict(head))
+        self._head = _HeadDraft(table_id) if head is None else _HeadDraft(**head_values(head))
         self._progress = progress
         self._bounds = None
         if with_bounds:
@@ -161,6 +161,11 @@ class Loader:
         self._live: dict[bytes, int] = {}  # key hash -> its row in the buffer of adds
         self._closes: dict[bytes, int] = {}  # key hash -> the version that ends the file SQL may hold
         self._closed: dict[int, int] = {}  # version -> files it closed
+
+    @property
+    def known(self) -> Known:
+        """What the next loader would have to read, once this one has finished."""
+        return Known(self._total_added, self._total_closed, self._bounds.indexed if self._bounds else ())
 
     @property
     def current_version(self) -> int:
@@ -210,7 +215,7 @@ class Loader:
         if self._bounds is not None:
             self._head.bounds_epoch = self._bounds.epoch
             self._bounds.save()
-        head = Head(**asdict(self._head))
+        head = Head(**head_values(self._head))
         if self._records.num_unreadable:
             logger.warning(
                 "%s: the statistics of %d files are not JSON; they are kept as they are and not used for planning",

@@ -120,9 +120,21 @@ def _escaped(text: str, dialect: Dialect) -> str:
     return text.replace("%", "%%") if dialect.doubles_percent else text
 
 
+def _chunks(text: str) -> Iterator[str]:
+    """What stands between the semicolons at the ends of lines, but for those within `$$`."""
+    chunk = ""
+    for part in re.split(r"(?<=;)[ \t]*(?:\n|\Z)", text):
+        chunk += part
+        if chunk.count("$$") % 2:
+            chunk += "\n"
+            continue
+        yield chunk.removesuffix(";")
+        chunk = ""
+
+
 def statements(text: str, dialect: Dialect) -> Iterator[str]:
     """The statements of a schema or migration file meant for an engine, in its spelling."""
-    for chunk in re.split(r";[ \t]*(?:\n|\Z)", text):
+    for chunk in _chunks(text):
         engines = re.search(r"^-- engines: (.+)$", chunk, re.MULTILINE)
         body = "\n".join(line for line in chunk.splitlines() if not line.lstrip().startswith("--")).strip()
         if not body or (engines and dialect.name not in engines[1].replace(" ", "").split(",")):

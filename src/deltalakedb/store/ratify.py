@@ -46,6 +46,8 @@ class Ratifier:
         self._rows = rows
         self._locks = locks
         self._at_ms = locks.committed_at_ms
+        self.left: dict[int, LockedTable] = {}
+        """What holds at the tables that were written, once the transaction is committed."""
         self._participants = tuple(
             Participant(row.table_id, row.table_uuid, self._first_version(table) + number)
             for table, row in zip(proposal.tables, rows, strict=True)
@@ -75,6 +77,8 @@ class Ratifier:
             loader.append(Commit(version, last_ms, tuple(actions), size), fenced=fenced)
             ratified.append(RatifiedCommit(row, version, last_ms, data))
         head = loader.finish()
+        if locked is not None:
+            self.left[row.table_id] = replace(locked, row=row, head=head, known=loader.known)
         ratified[-1] = replace(ratified[-1], num_files=head.num_files, size_bytes=head.size_bytes)
         return ratified
 

@@ -4,7 +4,7 @@ import json
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from deltalakedb.exceptions import StoreError, TableExistsError, TableNotFoundError, redact
@@ -87,6 +87,7 @@ class AuditRow:
 
 
 _HEAD_FIELDS = tuple(Head.__dataclass_fields__)
+_TABLE_FIELDS = tuple(TableRow.__dataclass_fields__)
 
 
 # -- tables
@@ -115,6 +116,11 @@ def to_open_table(row: Row) -> OpenTable:
 def to_head(row: Row) -> Head:
     """The head columns of a row that may have others."""
     return Head(*(row[field] for field in _HEAD_FIELDS))
+
+
+def head_values(head: object) -> Row:
+    """The fields of a head, or of what has the same ones; the inverse of `to_head`."""
+    return {field: getattr(head, field) for field in _HEAD_FIELDS}
 
 
 def table_by_id(conn: Connection, table_id: int) -> TableRow | None:
@@ -186,13 +192,13 @@ def unregister_table(conn: Connection, table_id: int, *, at_ms: int) -> bool:
 def record_table(conn: Connection, table: TableRow, *, from_ms: int, until_ms: int) -> None:
     """What a table was, or is, called from one instant to another, told by its own log and not by us now."""
     ensure_namespace(conn, table.namespace, at_ms=from_ms)
-    values = asdict(table) | {"properties": _to_text(table.properties), "from_ms": from_ms, "until_ms": until_ms}
+    values = row_values(table) | {"from_ms": from_ms, "until_ms": until_ms}
     conn.run("record_table", **values, namespace_key=name_key(table.namespace), name_key=name_key(table.name))
 
 
 def _insert_table(conn: Connection, table: TableRow, from_ms: int) -> None:
     _check_free(conn, table)
-    values = asdict(table) | {"properties": _to_text(table.properties), "from_ms": from_ms}
+    values = row_values(table) | {"from_ms": from_ms}
     try:
         conn.run("insert_table", **values, namespace_key=name_key(table.namespace), name_key=name_key(table.name))
     except DuplicateRowError as error:  # somebody was faster by a moment
@@ -231,6 +237,11 @@ def to_table_row(row: Row) -> TableRow:
         row["state"],
         json.loads(row["properties"]),
     )
+
+
+def row_values(table: TableRow) -> Row:
+    """The inverse of `to_table_row`."""
+    return {**{field: getattr(table, field) for field in _TABLE_FIELDS}, "properties": _to_text(table.properties)}
 
 
 # -- namespaces
@@ -292,12 +303,12 @@ def lock_head(conn: Connection, table_id: int) -> Head | None:
 
 
 def insert_head(conn: Connection, head: Head) -> None:
-    conn.run("insert_head", **asdict(head))
+    conn.run("insert_head", **head_values(head))
 
 
 def advance_head(conn: Connection, head: Head, expected: int) -> None:
     """The head moves on from version `expected`, at which it was locked."""
-    if conn.run("advance_head", **asdict(head), expected=expected) not in (1, UNKNOWN_COUNT):
+    if conn.run("advance_head", **head_values(head), expected=expected) not in (1, UNKNOWN_COUNT):
         raise StoreError(f"the head of table {head.table_id} is gone or has moved while it was being changed")
 
 

@@ -35,6 +35,8 @@ class RowBuffer:
         return self._size
 
     def append(self, **values: Any) -> None:
+        if not self._size:  # most buffers of most commits stay empty
+            self._columns = {name: [] for name in table_columns()[self.table]}
         for name, column in self._columns.items():
             column.append(values[name])
         self._size += 1
@@ -54,12 +56,13 @@ class RowBuffer:
 
     def take(self) -> pa.Table:
         """The rows so far, as Arrow; the buffer is empty afterwards."""
-        taken = pa.table(self._columns, schema=row_schema(self.table))
+        schema = row_schema(self.table)
+        taken = pa.table(self._columns, schema=schema) if self._size else schema.empty_table()
         self._clear()
         return taken
 
     def _clear(self) -> None:
-        self._columns = {name: [] for name in table_columns()[self.table]}
+        self._columns = {}
         self._size = 0
 
 

@@ -27,6 +27,7 @@ from deltalakedb.log.types import parse_schema
 from deltalakedb.steps import reached
 from deltalakedb.store import registry
 from deltalakedb.store.action_values import to_metadata, to_protocol
+from deltalakedb.store.appends import Appends
 from deltalakedb.store.commit_locks import LockedTable, Locks, lock_tables
 from deltalakedb.store.connection import LIVE, Connection, ConnectionLostError, LostRaceError, Store
 from deltalakedb.store.proposals import Outcome, Proposal, RatifiedCommit, TableProposal
@@ -49,6 +50,7 @@ class SqlTxnLogWriter:
         self._retries = retries
         self._lock_wait_seconds = lock_wait_seconds
         self._catalog_id: str | None = None
+        self._appends = Appends(store)
 
     def commit(self, proposal: Proposal) -> Outcome:
         """All of the proposal, in SQL, exactly once; or an error, and nothing. After this returns it is never lost."""
@@ -59,7 +61,7 @@ class SqlTxnLogWriter:
         attempt = 0
         while True:
             try:
-                return self._attempt(proposal)
+                return self._attempt(proposal, is_first=attempt == 0)
             except ConnectionLostError as error:
                 lost = error
             except LostRaceError:
@@ -77,7 +79,12 @@ class SqlTxnLogWriter:
                 raise _unknown(proposal, lost) from lost
             _pause(max(attempt, 1))
 
-    def _attempt(self, proposal: Proposal) -> Outcome:
+    def _attempt(self, proposal: Proposal, *, is_first: bool) -> Outcome:
+        if is_first and self._catalog_id is not None:
+            appended = self._appends.commit(proposal, self._catalog_id)
+            if appended is not None:
+                reached("commit.committed")
+                return appended
         with self._store.write(holds_clock=True) as conn:
             reached("commit.begun")
             locks = lock_tables(conn, proposal, self._catalog_id)
@@ -95,9 +102,10 @@ class SqlTxnLogWriter:
                 if not table.is_new:
                     _check_kept_files(locks.tables[table.table.table_id], table)
             reached("commit.checked")
-            outcome = _write(conn, locks, proposal, in_force)
+            outcome, left = _write(conn, locks, proposal, in_force)
             reached("commit.written")
         reached("commit.committed")
+        self._appends.learn(left)
         return outcome
 
 
@@ -204,7 +212,8 @@ def _at_head(conn: Connection, locked: LockedTable) -> tuple[Protocol, Metadata]
 
 def _write(
     conn: Connection, locks: Locks, proposal: Proposal, in_force: Mapping[int, tuple[Protocol, Metadata]]
-) -> Outcome:
+) -> tuple[Outcome, Mapping[int, LockedTable]]:
+    """What was committed, and what it left behind."""
     assert locks.committed_at_ms is not None
     # Names that become free are free for the tables to be created.
     changed = {
@@ -224,7 +233,7 @@ def _write(
     for number, table in enumerate(proposal.tables):
         commits += ratifier.ratify(number, in_force.get(table.table.table_id))
     named = {table.table.full_name: row for table, row in zip(proposal.tables, rows, strict=True)}
-    return Outcome(proposal.txn_id, locks.committed_at_ms, tuple(commits), named)
+    return Outcome(proposal.txn_id, locks.committed_at_ms, tuple(commits), named), ratifier.left
 
 
 def _create(conn: Connection, proposal: Proposal, wanted: TableRow, at_ms: int) -> TableRow:

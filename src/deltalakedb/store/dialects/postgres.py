@@ -13,6 +13,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
 from deltalakedb.exceptions import StoreBusyError, StoreError, redact
+from deltalakedb.store.appends import Append
 from deltalakedb.store.connection import (
     LIVE,
     Ask,
@@ -56,6 +57,7 @@ _BUSY_STATES = frozenset({"55P03", "57014"})
 _RETRYABLE_STATES = frozenset({"40P01", "40001"})
 _LOST_STATES = frozenset({"57P01", "57P02", "57P03", "08000", "08003", "08006"})
 _UNDEFINED_STATES = frozenset({"42P01", "3F000"})
+_NO_FUNCTION_STATES = frozenset({"42883", "42501"})  # the schema is older than this code, or keeps it to itself
 _ARROW_BY_OID = {
     16: pa.bool_(),
     17: pa.binary(),
@@ -85,6 +87,8 @@ _DEFAULTS = {
 # A plan with many probes looks expensive to Postgres and is not: compiling it would cost more than running it.
 _BEGIN_READ = "begin isolation level repeatable read read only; set local jit = off"
 
+_OPEN = f"select {SCHEMA}.dl_open(%(namespace_key)s, %(name_key)s)"
+_APPEND = f"select {SCHEMA}.dl_append({', '.join(['%s'] * 10)})"
 _ARRAY_TYPES = {"blob": "bytea", "double": "float8"}
 
 PgConnection = psycopg.Connection[tuple[Any, ...]]
@@ -95,11 +99,21 @@ class PostgresSession(Session):
 
     dialect = DIALECT
 
-    def __init__(self, connection: PgConnection, where: str, address: Mapping[str, Any]) -> None:
+    def __init__(
+        self, connection: PgConnection, where: str, address: Mapping[str, Any], *, opens: bool = False
+    ) -> None:
+        """`opens`: the database has the function that opens a table."""
         self._connection = connection
         self._where = where
         self._address = address
+        self._opens = opens
         self._pipeline: ExitStack | None = None
+
+    def all(self, query: str, **parameters: Any) -> list[Row]:
+        if query != "open_table" or not self._opens:
+            return super().all(query, **parameters)
+        _, ((opened,),) = self.fetch(_OPEN, parameters)
+        return [] if opened is None else [opened]
 
     def gather(self, asks: Sequence[Ask]) -> list[list[Row]]:
         try:
@@ -134,13 +148,15 @@ class PostgresSession(Session):
             raise ConnectionLostError(f"{self._where}: the connection was lost: {redact(str(error))}") from error
         _raise(error, self._where)
 
-    def fetch(self, statement: str, parameters: Mapping[str, Any]) -> tuple[list[str], list[tuple[Any, ...]]]:
+    def fetch(
+        self, statement: str, parameters: Mapping[str, Any] | Sequence[Any]
+    ) -> tuple[list[str], list[tuple[Any, ...]]]:
         try:
             cursor = self._connection.execute(_text(statement), parameters)
             rows = cursor.fetchall()
         except psycopg.Error as error:
             self._fail(error)
-        return [column.name for column in cursor.description or ()], rows
+        return _names(cursor), rows
 
     def fetch_arrow(self, statement: str, parameters: Mapping[str, Any]) -> pa.Table:
         try:
@@ -228,7 +244,9 @@ class PostgresStore:
     def __init__(self, target: str | Mapping[str, Any], *, max_connections: int, busy_timeout_seconds: float) -> None:
         self._parameters = _connection_parameters(target)
         self._where = f"Postgres database {_described(self._parameters)}"
-        self._begin_write = f"begin; set local lock_timeout = {max(1, int(busy_timeout_seconds * 1000))}"
+        self._lock_timeout_ms = str(max(1, int(busy_timeout_seconds * 1000)))
+        self._begin_write = f"begin; set local lock_timeout = {self._lock_timeout_ms}"
+        self._has_functions: bool | None = None  # not known before the first append: `sql.schema=manual` asks nobody
         self._pool = Pool(
             self._connect,
             psycopg.Connection.close,
@@ -266,7 +284,7 @@ class PostgresStore:
     def _session(self, begin: str) -> Iterator[PostgresSession]:
         connection = self._take(begin)
         try:
-            session = PostgresSession(connection, self._where, self._parameters)
+            session = PostgresSession(connection, self._where, self._parameters, opens=bool(self._has_functions))
             yield session
             if begin:
                 session.execute("commit", {})
@@ -277,6 +295,22 @@ class PostgresStore:
             raise
         finally:
             self._give(connection)
+
+    def append(self, append: Append) -> int | None:
+        if self._has_functions is False:
+            return None
+        try:
+            with self._session("") as session:
+                _, ((at_ms,),) = session.fetch(_APPEND, (self._lock_timeout_ms, *append))
+        except DuplicateRowError:  # the ordinary way tells a file that is added again from a mistake
+            return None
+        except StoreError as error:
+            if getattr(error.__cause__, "sqlstate", "") not in _NO_FUNCTION_STATES:
+                raise
+            self._has_functions = False
+            return None
+        self._has_functions = True
+        return None if at_ms is None else int(at_ms)
 
     def settle(self) -> None:
         with self._session("begin") as session:
@@ -355,8 +389,14 @@ def _insert_arrays(table: str, names: tuple[str, ...]) -> str:
     return f"insert into {SCHEMA}.{table} ({', '.join(names)}) select * from unnest({arrays})"
 
 
+def _names(cursor: psycopg.Cursor[tuple[Any, ...]]) -> list[str]:
+    """The columns' names: `cursor.description` makes an object of each column."""
+    result = cursor.pgresult
+    return [] if result is None else [(result.fname(n) or b"").decode() for n in range(result.nfields)]
+
+
 def _rows(cursor: psycopg.Cursor[tuple[Any, ...]]) -> list[Row]:
-    names = [column.name for column in cursor.description or ()]
+    names = _names(cursor)
     return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()] if names else []
 
 

@@ -1,0 +1,87 @@
+-- Postgres: what small commits do most often, as functions: a backend keeps the plans of their statements, and a connection pooler that
+-- gives each transaction another backend is no obstacle to that.
+
+-- The query `open_table`, as one JSON object.
+-- engines: postgres
+create function deltalakedb.dl_open(of_namespace_key text, of_name_key text) returns json language plpgsql stable as $$
+declare
+    opened json;
+begin
+    select row_to_json(o) into opened from (
+        select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties,
+               h.current_version, h.metadata_version, h.protocol_version, h.mirrored_version, h.base_version, h.last_commit_ms, h.num_files,
+               h.num_records, h.files_without_records, h.size_bytes, h.next_file_id, h.bounds_epoch,
+               m.metadata_id, m.name as metadata_name, m.description, m.format, m.schema_json, m.partition_columns, m.configuration,
+               m.created_time, m.extra as metadata_extra,
+               p.min_reader_version, p.min_writer_version, p.reader_features, p.writer_features, p.fenced, p.extra as protocol_extra
+        from dl_tables t
+        join dl_table_heads h on h.table_id = t.table_id
+        join dl_metadata_updates m on m.table_id = t.table_id and m.version = h.metadata_version
+        join dl_protocol_updates p on p.table_id = t.table_id and p.version = h.protocol_version
+        where t.namespace_key = of_namespace_key and t.name_key = of_name_key and t.until_ms = 9223372036854775807) o;
+    return opened;
+end
+$$;
+
+-- A small append in one round trip, by statements whose plans a backend keeps. It holds no rules of its own: who calls says
+-- which head and registry row the rows were made for, and if anything is otherwise, or the token was used before, nothing is written and
+-- null comes back; the ordinary way decides then. Else the transaction's time T comes back, which also stands where `placeholder` stood.
+-- The function is volatile, so each of its statements sees what was committed before the lock was granted.
+
+-- engines: postgres
+create function deltalakedb.dl_append(
+    lock_timeout_ms text, held json, registered json, intent text, new_txn json, placeholder text, new_version json, new_adds json,
+    new_bounds json, new_head json
+) returns bigint language plpgsql volatile as $$
+declare
+    head dl_table_heads;
+    registry dl_tables;
+    made dl_table_versions;
+    taken dl_transactions;
+    rendered text;
+    at_ms bigint;
+begin
+    perform set_config('lock_timeout', lock_timeout_ms, true);
+    perform pg_advisory_xact_lock_shared(109330228406644);
+    select * into head from dl_table_heads h where h.table_id = (held ->> 'table_id')::bigint for update;
+    if head is distinct from json_populate_record(head, held) then
+        return null;
+    end if;
+    select * into registry from dl_tables t where t.table_id = head.table_id and t.until_ms = 9223372036854775807;
+    if registry is distinct from json_populate_record(registry, registered) then
+        return null;
+    end if;
+    if intent is not null and exists (select 1 from dl_leases l where l.lease = intent) then
+        return null;
+    end if;
+
+    select greatest(floor(extract(epoch from clock_timestamp()) * 1000)::bigint, coalesce(max(x.committed_at_ms), 0) + 1)
+      into at_ms from dl_transactions x;
+    if at_ms <= head.last_commit_ms then
+        return null;
+    end if;
+    taken := json_populate_record(null::dl_transactions, new_txn);
+    insert into dl_transactions (txn_id, client_token, committed_at_ms, actor, message)
+    values (taken.txn_id, taken.client_token, at_ms, taken.actor, taken.message)
+    on conflict (client_token) do nothing;
+    if not found then
+        return null;
+    end if;
+
+    made := json_populate_record(null::dl_table_versions, new_version);
+    rendered := replace(made.commit_info, placeholder, at_ms::text);
+    made.rendered_bytes := made.rendered_bytes + octet_length(rendered) - octet_length(made.commit_info);
+    made.commit_info := rendered;
+    made.committed_at_ms := at_ms;
+    insert into dl_table_versions select made.*;
+    insert into dl_add_files select * from json_populate_recordset(null::dl_add_files, new_adds);
+    insert into dl_file_bounds select * from json_populate_recordset(null::dl_file_bounds, new_bounds);
+    head := json_populate_record(head, new_head);
+    update dl_table_heads h
+       set current_version = head.current_version, num_files = head.num_files, num_records = head.num_records,
+           files_without_records = head.files_without_records, size_bytes = head.size_bytes, next_file_id = head.next_file_id,
+           mirrored_version = greatest(h.mirrored_version, head.mirrored_version), last_commit_ms = at_ms
+     where h.table_id = head.table_id;
+    return at_ms;
+end
+$$;
