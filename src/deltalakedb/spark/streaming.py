@@ -16,6 +16,7 @@ from deltalakedb.exceptions import (
     GoneError,
     MetadataChangedError,
     ProtocolChangedError,
+    TableNotFoundError,
 )
 from deltalakedb.names import parse_table_name
 from deltalakedb.spark.transaction import SparkTransaction, begin
@@ -126,10 +127,10 @@ def _run(
         rows = step.run(batch, batch_id, tx)
         if rows is not None:
             rows.write.format("delta").mode("append").options(**options).save(tx.path(step.table))
-    if due:
-        tx.commit(app_versions={step.table: (app, batch_id) for step in due})
-    else:
-        tx.abort()
+        try:
+            tx.set_app_version(step.table, app, batch_id)
+        except TableNotFoundError:
+            continue  # no batch has had a row for it so far
 
 
 def _has_seen(app_version: int | None, batch_id: int) -> bool:

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from deltalakedb.spark.endpoint import EndpointClient
 
 State = Literal["open", "unknown", "committed", "failed", "aborted"]
-AppVersions = Mapping[str, tuple[str, int]]
-"""By table: an application's id and how far it has come, as a `txn` action says it."""
 
 # A query that Delta answers from metadata alone opens no data file, and nobody would notice that the table was read.
 _CONF = {"spark.databricks.delta.optimizeMetadataQuery.enabled": "false"}
@@ -168,23 +166,27 @@ class SparkTransaction:
     # -- how far an application has come
 
     def app_version(self, name: str, app_id: str) -> int | None:
-        """How far an application has come in a table, as this transaction sees it: its last `txn` action's version."""
+        """How far an application has come in a table, as its last `txn` action says; None: nowhere, or no such table."""
         self._check_open()
         return self._endpoint.app_version(name, app_id, txn=self._id)
 
+    def set_app_version(self, name: str, app_id: str, version: int) -> None:
+        """Note in a table, with this transaction's last commit to it, how far an application has come."""
+        self._check_open()
+        self._endpoint.set_app_version(name, app_id, version, txn=self._id)
+
     # -- the end
 
-    def commit(self, *, app_versions: AppVersions | None = None) -> dict[str, int]:
+    def commit(self) -> dict[str, int]:
         """Make all of it true, in one SQL transaction; the last version of each table.
 
-        `app_versions` writes down how far an application has come, in each of the tables named, with the same commit.
         When the endpoint does not answer the outcome is unknown: commit() again finds out, it never commits twice.
         """
         if self._state != "unknown":
             self._check_open()
         self._state = "unknown"
         try:
-            self.result = self._endpoint.commit(self._id, app_versions=app_versions).versions
+            self.result = self._endpoint.commit(self._id)
             self._state = "committed"
         except (StoreError, EndpointError, OutcomeUnknownError):
             raise
@@ -200,7 +202,8 @@ class SparkTransaction:
         """Give it up: nothing of it becomes true."""
         if self._state != "unknown":
             self._check_open()
-        self._endpoint.abort(self._id)
+        if not self._endpoint.abort(self._id):
+            raise DeltaError(f"transaction {self.txn_id} is committed: commit() again tells its versions")
         self._state = "aborted"
         self._release()
 
