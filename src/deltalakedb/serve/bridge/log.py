@@ -242,7 +242,8 @@ class BridgedLog:
             return
         draft = tx.draft_at(place.location)
         commit = _proposed(info, actions, fenced=True if draft is None else None)
-        commit = replace(commit, actions=_without_row_ids(commit.actions, draft), read=_read_by(info, commit))
+        commit = replace(commit, actions=_without_row_ids(commit.actions, draft))
+        commit = replace(commit, read=_read_by(info, commit))
         tx.stage(commit, location=place.location, version=version, name=place.name)
         text = render_commit([info, *actions] if info else actions, fenced=False)
         staged = self._staged.setdefault(tx, _Staged()).commits.setdefault(place.location, [])
