@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from obstore.exceptions import BaseError
@@ -14,6 +15,7 @@ from deltalakedb.exceptions import DeltaError, redact
 from deltalakedb.files.listing import LOG_FOLDER
 from deltalakedb.files.location import Location, parse_location
 from deltalakedb.files.options import Credentials, open_object_store
+from deltalakedb.files.storage import epoch_ms
 from deltalakedb.steps import reached
 
 _DELETE_AT_ONCE = 1_000
@@ -29,6 +31,44 @@ def delete_table(location: str, options: Mapping[str, str] | None = None) -> Non
         _delete_local(place)
     else:
         _delete_objects(place, options or {})
+
+
+def delete_folder(location: str, folder: str, options: Mapping[str, str] | None = None) -> None:
+    """Remove one folder below a table's location with all that is in it; what is gone already is fine."""
+    place = parse_location(location, options)
+    inside = replace(place, path=f"{place.path}/{folder}")
+    if place.scheme == "file":
+        try:
+            _delete(inside.path)
+        except OSError as error:
+            raise _not_deleted(inside, error.strerror or str(error)) from error
+        return
+    credentials = Credentials.of(options or {})
+    store: Any = open_object_store(place, options or {}, credentials)
+    try:
+        for batch in _listed(store, f"{inside.path}/", lambda _: True):
+            store.delete(batch)
+    except BaseError as error:
+        raise _not_deleted(inside, credentials.explain(error)) from None
+
+
+def newest_ms(location: str, folder: str, options: Mapping[str, str] | None = None) -> int:
+    """When anything below a folder was last written, in epoch milliseconds; 0 when nothing is there."""
+    place = parse_location(location, options)
+    if place.scheme == "file":
+        times = [0]
+        for at, _, names in os.walk(f"{place.path}/{folder}"):
+            for path in (at, *(os.path.join(at, name) for name in names)):
+                with suppress(FileNotFoundError):
+                    times.append(os.stat(path).st_mtime_ns // 1_000_000)
+        return max(times)
+    credentials = Credentials.of(options or {})
+    store: Any = open_object_store(place, options or {}, credentials)
+    try:
+        pages = store.list(f"{place.path}/{folder}/", chunk_size=_DELETE_AT_ONCE)
+        return max((epoch_ms(meta) for page in pages for meta in page), default=0)
+    except BaseError as error:
+        raise DeltaError(f"cannot list {place.uri}/{folder}: {credentials.explain(error)}") from None
 
 
 def _delete_local(place: Location) -> None:

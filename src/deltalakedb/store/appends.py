@@ -98,6 +98,8 @@ class Appends:
 
     def commit(self, proposal: Proposal, catalog_id: str) -> Outcome | None:
         """The proposal, committed; None, and nothing done, when it takes the ordinary way."""
+        if not proposal.tables:
+            return None
         table = proposal.tables[0]
         left = self._left.get(table.table.table_id)
         if self._store is None or left is None or not _is_append(proposal, left):

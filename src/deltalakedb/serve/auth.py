@@ -1,0 +1,82 @@
+"""Who may ask: the bearer token, compared in constant time, and the access log, which never has it."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import time
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from deltalakedb.exceptions import ConfigError
+from deltalakedb.serve.problems import answer_unexpected, problem
+
+access_log = logging.getLogger("deltalakedb.access")
+
+SHORTEST_TOKEN = 8
+
+
+class BearerToken:
+    """Lets a request through that carries the token, and answers 401 to all others."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+            raise ConfigError(
+                f"a token has at least {SHORTEST_TOKEN} printable ASCII characters and no space; "
+                "make one: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+            )
+        self._app = app
+        self._digest = _digest(token.encode())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or self._is_allowed(scope):
+            await self._app(scope, receive, send)
+            return
+        answer = problem(
+            401, "UnauthorizedError", "the request carries no token, or another one than the endpoint was started with"
+        )
+        await answer(scope, receive, send)
+
+    def _is_allowed(self, scope: Scope) -> bool:
+        given = [value for key, value in scope["headers"] if key == b"authorization"]
+        scheme, _, token = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
+        # Digests have one length whatever was sent, so the comparison tells nothing about the token.
+        return hmac.compare_digest(_digest(token.strip()), self._digest) and scheme.lower() == b"bearer"
+
+
+def _digest(token: bytes) -> bytes:
+    return hashlib.sha256(token).digest()
+
+
+class AccessLog:
+    """One line a request on `deltalakedb.access`; the outermost layer, so it also answers what nobody foresaw."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), 0
+
+        async def note(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, note)
+        except Exception as error:
+            answer = answer_unexpected(error)
+            if status:  # the answer was on its way: all that is left is to end the connection
+                raise
+            await answer(scope, receive, note)
+        finally:
+            if access_log.isEnabledFor(logging.INFO):
+                spent_ms = (time.perf_counter() - began) * 1000
+                client = (scope.get("client") or ("-",))[0]
+                # Only the path: what stands behind the question mark may be long, and names people's folders.
+                access_log.info("%s %s %s %d %.1f ms", client, scope["method"], scope["path"], status, spent_ms)

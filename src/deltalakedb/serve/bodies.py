@@ -1,0 +1,82 @@
+"""Bodies of requests and answers that may be large: read while they arrive, sent in pieces."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from deltalakedb.exceptions import InvalidCommitError
+
+SMALL_BYTES = 1024 * 1024
+"""Bodies up to this size are read before a thread is taken: who sends slowly then keeps none busy."""
+CHUNK_BYTES = 256 * 1024
+LONGEST_LINE = 256 * 1024 * 1024
+READ_SECONDS = 60.0
+"""So long a thread waits for the next piece of a large body."""
+
+
+async def body_chunks(request: Request) -> Iterator[bytes]:
+    """The body in pieces, for a worker thread: at once when it is small, else as it arrives."""
+    stream = request.stream()
+    first: list[bytes] = []
+    size = 0
+    async for chunk in stream:
+        first.append(chunk)
+        size += len(chunk)
+        if size > SMALL_BYTES:
+            return _arriving(first, stream, asyncio.get_running_loop())
+    return iter(first)
+
+
+def _arriving(first: list[bytes], stream: AsyncIterator[bytes], loop: asyncio.AbstractEventLoop) -> Iterator[bytes]:
+    async def next_chunk() -> bytes | None:
+        return await anext(stream, None)
+
+    yield from first
+    first.clear()
+    while True:
+        future = asyncio.run_coroutine_threadsafe(next_chunk(), loop)
+        try:
+            chunk = future.result(READ_SECONDS)
+        except TimeoutError:
+            future.cancel()
+            raise InvalidCommitError(
+                f"nothing of the body arrived for {READ_SECONDS:g} seconds; nothing was committed: send it again"
+            ) from None
+        if chunk is None:
+            return
+        yield chunk
+
+
+def lines_of(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The lines of a text that comes in pieces; empty ones are left out."""
+    rest: list[bytes] = []
+    held = 0
+    for chunk in chunks:
+        head, newline, tail = chunk.partition(b"\n")
+        rest.append(head)
+        held += len(head)
+        if held > LONGEST_LINE:
+            raise InvalidCommitError(f"a line of the commit has more than {LONGEST_LINE} bytes; nothing was committed")
+        if not newline:
+            continue
+        *whole, last = tail.split(b"\n")
+        yield from filter(bytes.strip, (b"".join(rest), *whole))
+        rest, held = [last], len(last)
+    yield from filter(bytes.strip, (b"".join(rest),))
+
+
+def bytes_answer(data: bytes, headers: dict[str, str], media_type: str) -> Response:
+    """Bytes as an answer; many of them in pieces, each sent when the client has taken the one before."""
+    if len(data) <= SMALL_BYTES:
+        return Response(data, headers=headers, media_type=media_type)
+
+    async def pieces() -> AsyncIterator[memoryview]:
+        view = memoryview(data)
+        for start in range(0, len(data), CHUNK_BYTES):
+            yield view[start : start + CHUNK_BYTES]
+
+    return StreamingResponse(pieces(), headers={**headers, "Content-Length": str(len(data))}, media_type=media_type)

@@ -1,0 +1,351 @@
+"""The routes of the bridge: parameters in, BridgedLog, Names and OpenTransactions behind, plain text and JSON out."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+import deltalakedb
+from deltalakedb import telemetry
+from deltalakedb.exceptions import (
+    ConfigError,
+    DeltaError,
+    TableExistsError,
+    TableNotFoundError,
+    VersionNotFoundError,
+    VersionTakenError,
+    redact,
+)
+from deltalakedb.files.listing import commit_name
+from deltalakedb.log.actions import AppTransaction
+from deltalakedb.log.proposal import ProposedCommit
+from deltalakedb.names import parse_table_name
+from deltalakedb.serve.bodies import body_chunks, bytes_answer, lines_of
+from deltalakedb.serve.bridge.log import BridgedLog
+from deltalakedb.serve.bridge.names import Names
+from deltalakedb.serve.bridge.places import Place
+from deltalakedb.serve.bridge.transactions import OpenTransactions
+from deltalakedb.serve.problems import problem, status_of
+from deltalakedb.serve.workers import Workers
+from deltalakedb.transactions.transaction import CatalogTransaction
+
+if TYPE_CHECKING:
+    from deltalakedb.catalog import Catalog
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+TICK_SECONDS = 5.0
+MAX_JSON = 1024 * 1024
+
+
+class BridgeRouter:
+    """What delta-spark's Java side and EndpointClient ask for; one for an application."""
+
+    prefix = "/bridge/v1"
+
+    def __init__(self, catalog: Catalog, workers: Workers) -> None:
+        self._catalog = catalog
+        self._workers = workers
+        self._log = BridgedLog(catalog)
+        self._names = Names(catalog, self._log)
+        self._open = OpenTransactions(catalog, self._log.prepare)
+        self._stopped = threading.Event()
+        self._sweeper = threading.Thread(target=self._sweep, name="deltalakedb-sweep", daemon=True)
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/log", self._list_log, methods=["GET"]),
+            Route("/commit", self._read_commit, methods=["GET"]),
+            Route("/commit", self._write_commit, methods=["POST"]),
+            Route("/crc", self._read_checksum, methods=["GET"]),
+            Route("/read", self._touch, methods=["POST"]),
+            Route("/name", self._find_name, methods=["GET"]),
+            Route("/name", self._reserve_name, methods=["POST"]),
+            Route("/name", self._drop_name, methods=["DELETE"]),
+            Route("/rename", self._rename, methods=["POST"]),
+            Route("/names", self._list_names, methods=["GET"]),
+            Route("/namespaces", self._list_namespaces, methods=["GET"]),
+            Route("/namespace", self._create_namespace, methods=["POST"]),
+            Route("/namespace", self._drop_namespace, methods=["DELETE"]),
+            Route("/app", self._app_version, methods=["GET"]),
+            Route("/txn", self._begin, methods=["POST"]),
+            Route("/txn/{txn}/commit", self._commit, methods=["POST"]),
+            Route("/txn/{txn}/abort", self._abort, methods=["POST"]),
+            Route("/txn/{txn}/alive", self._alive, methods=["POST"]),
+            Route("/health", self._health, methods=["GET"]),
+        ]
+
+    def start(self) -> None:
+        self._sweeper.start()
+
+    def close(self) -> None:
+        """Abort the transactions that are open; requests have ended by now."""
+        self._stopped.set()
+        self._sweeper.join(TICK_SECONDS)
+        self._open.close()
+
+    def _sweep(self) -> None:
+        # Never longer than the time-out itself, so that a short one means what it says.
+        tick = min(TICK_SECONDS, max(0.05, self._catalog.config.serve_txn_timeout / 4))
+        while not self._stopped.wait(tick):
+            try:
+                self._open.sweep()
+            except Exception as error:  # the next look may succeed: a database may be away for a while
+                logger.warning("cannot look for silent transactions: %s", redact(str(error)))
+
+    async def _run(self, request: Request, work: Callable[[], T]) -> T:
+        """Do it on a worker thread."""
+
+        def traced() -> T:
+            with telemetry.span("deltalakedb.serve", method=request.method, route=request.url.path):
+                return work()
+
+        return await self._workers.run(traced)
+
+    async def _under(self, request: Request, work: Callable[[CatalogTransaction | None], T]) -> T:
+        """Do it under the transaction that the request names, if it names one; one call of it after the other."""
+        txn = _optional(request, "txn")
+        if not txn:
+            return await self._run(request, lambda: work(None))
+        async with self._open.get(txn).turn:
+            return await self._run(request, lambda: self._open.call(txn, work))
+
+    def _place(self, path: str, tx: CatalogTransaction | None, txn: str) -> Place:
+        place = self._log.resolve(path, tx)
+        if place is None:
+            raise TableNotFoundError(f"{redact(path)} is not a place of this catalog")
+        if txn:
+            self._open.get(txn).locations.add(place.location)
+        return place
+
+    # -- the log of a table
+
+    async def _list_log(self, request: Request) -> Response:
+        path, start, txn = _required(request, "path"), _number(request, "from", 0), _optional(request, "txn")
+
+        def work(tx: CatalogTransaction | None) -> str:
+            listing = self._log.entries(self._place(path, tx, txn), tx, start)
+            return "".join(f"{commit_name(it.version)}\t{it.size}\t{it.modified_ms}\n" for it in listing.entries)
+
+        return PlainTextResponse(await self._under(request, work))
+
+    async def _read_commit(self, request: Request) -> Response:
+        path, version, txn = _required(request, "path"), _number(request, "version"), _optional(request, "txn")
+        found = await self._under(request, lambda tx: self._log.read(self._place(path, tx, txn), tx, version))
+        if found is None:
+            raise VersionNotFoundError(f"{redact(path)} has no commit {version}")
+        return bytes_answer(found.data, {"X-Modified": str(found.modified_ms)}, "application/x-ndjson")
+
+    async def _read_checksum(self, request: Request) -> Response:
+        path, version, txn = _required(request, "path"), _number(request, "version"), _optional(request, "txn")
+        data = await self._under(request, lambda tx: self._log.checksum(self._place(path, tx, txn), tx, version))
+        if data is None:
+            raise VersionNotFoundError(f"{redact(path)} has no checksum of version {version}")
+        return bytes_answer(data, {}, "application/json")
+
+    async def _write_commit(self, request: Request) -> Response:
+        path, version, txn = _required(request, "path"), _number(request, "version"), _optional(request, "txn")
+        token = _required(request, "id")
+        chunks = await body_chunks(request)
+
+        def work(tx: CatalogTransaction | None) -> int:
+            place = self._place(path, tx, txn)
+            try:
+                return self._log.commit(place, tx, version, lines_of(chunks), token)
+            except TableExistsError as error:
+                now = self._log.resolve(path, tx)
+                if version == 0 and now is not None and now.table is not None:
+                    raise VersionTakenError(str(error), table=now.table.full_name, version=0) from error
+                raise
+
+        try:
+            return JSONResponse({"version": await self._under(request, work)})
+        except DeltaError as error:
+            # Spark takes a 409 for "somebody was first, read on": nothing else may look like it.
+            if status_of(error) == 409 and not isinstance(error, VersionTakenError):
+                return problem(422, type(error).__name__, str(error))
+            raise
+
+    async def _touch(self, request: Request) -> Response:
+        path, txn = _required(request, "path"), _required(request, "txn")
+
+        def work(tx: CatalogTransaction | None) -> str | None:
+            assert tx is not None
+            return self._log.touch(path, tx)
+
+        root = await self._under(request, work)
+        if root is None:
+            raise TableNotFoundError(f"{redact(path)} is a file of no table of this catalog (transaction {txn})")
+        return PlainTextResponse(root)
+
+    # -- names
+
+    async def _find_name(self, request: Request) -> Response:
+        name, txn = _required(request, "name"), _optional(request, "txn")
+        return JSONResponse(await self._under(request, lambda tx: self._names.resolve(name, tx, txn)))
+
+    async def _reserve_name(self, request: Request) -> Response:
+        name, txn, at = _required(request, "name"), _optional(request, "txn"), _optional(request, "location")
+        return JSONResponse(await self._under(request, lambda tx: self._names.reserve(name, tx, txn, at or None)))
+
+    async def _drop_name(self, request: Request) -> Response:
+        name, purge = _required(request, "name"), _flag(request, "purge")
+        return JSONResponse(await self._run(request, lambda: self._names.drop(name, purge=purge)))
+
+    async def _rename(self, request: Request) -> Response:
+        name, to = _required(request, "name"), _required(request, "to")
+        return JSONResponse(await self._run(request, lambda: self._names.rename(name, to)))
+
+    async def _list_names(self, request: Request) -> Response:
+        namespace = _required(request, "namespace")
+        return JSONResponse(await self._run(request, lambda: self._names.tables(namespace)))
+
+    async def _list_namespaces(self, request: Request) -> Response:
+        return JSONResponse(await self._run(request, self._names.namespaces))
+
+    async def _create_namespace(self, request: Request) -> Response:
+        namespace = _required(request, "namespace")
+        return JSONResponse(await self._run(request, lambda: self._names.create_namespace(namespace)))
+
+    async def _drop_namespace(self, request: Request) -> Response:
+        namespace = _required(request, "namespace")
+        return JSONResponse(await self._run(request, lambda: self._names.drop_namespace(namespace)))
+
+    # -- transactions
+
+    async def _begin(self, request: Request) -> Response:
+        asked = await _json_body(request)
+        lock, tables = _texts(asked, "lock") or [], _texts(asked, "tables")
+        message = _optional(request, "message") or None
+        begun = await self._run(request, lambda: self._open.begin(message, lock, tables))
+        return JSONResponse({"txn": begun.txn, "txn_id": begun.tx.txn_id})
+
+    async def _commit(self, request: Request) -> Response:
+        txn, asked = str(request.path_params["txn"]), await _json_body(request)
+        apps = _app_versions(asked)
+
+        def finish(tx: CatalogTransaction) -> None:
+            for table, (app_id, version) in apps.items():
+                _note_progress(tx, table, app_id, version)
+
+        ended = await self._in_turn(request, txn, lambda: self._open.commit(txn, finish))
+        return JSONResponse({"txn_id": ended.txn_id, "versions": ended.versions})
+
+    async def _abort(self, request: Request) -> Response:
+        txn = str(request.path_params["txn"])
+        return JSONResponse({"aborted": await self._in_turn(request, txn, lambda: self._open.abort(txn))})
+
+    async def _in_turn(self, request: Request, txn: str, work: Callable[[], T]) -> T:
+        """After the calls that are under way in the transaction; one that is over has none."""
+        async with self._open.turn(txn):
+            return await self._run(request, work)
+
+    async def _alive(self, request: Request) -> Response:
+        self._open.alive(str(request.path_params["txn"]))
+        return JSONResponse({"alive": True})
+
+    async def _app_version(self, request: Request) -> Response:
+        name, app_id = _required(request, "name"), _required(request, "app_id")
+        _required(request, "txn")
+
+        def work(tx: CatalogTransaction | None) -> int | None:
+            assert tx is not None
+            draft = tx.find_draft(parse_table_name(name))
+            if draft is None or (draft.base is None and not draft.commits):
+                return None
+            found = draft.snapshot().app_transactions().get(app_id)
+            return None if found is None else found.version
+
+        return JSONResponse({"version": await self._under(request, work)})
+
+    async def _health(self, _request: Request) -> Response:
+        return JSONResponse({"catalog": str(self._catalog.uri), "version": deltalakedb.__version__})
+
+
+def _note_progress(tx: CatalogTransaction, table: str, app_id: str, version: int) -> None:
+    """How far an application has come, in the last version that the transaction writes to a table."""
+    draft = tx.find_draft(parse_table_name(table))
+    if draft is None:
+        raise TableNotFoundError(f"there is no table {table}, so that {app_id} came to {version} cannot be noted in it")
+    draft.check_writable()
+    noted = AppTransaction(app_id, version, time.time_ns() // 1_000_000)
+    if not draft.commits:
+        draft.propose(ProposedCommit((noted,), "STREAMING UPDATE"))
+        return
+    last = draft.commits[-1]
+    if not any(isinstance(action, AppTransaction) and action.app_id == app_id for action in last.actions):
+        draft.commits[-1] = replace(last, actions=(*last.actions, noted))
+
+
+# -- parameters
+
+
+def _optional(request: Request, key: str) -> str:
+    return request.query_params.get(key, "")
+
+
+def _required(request: Request, key: str) -> str:
+    value = request.query_params.get(key, "")
+    if not value:
+        raise ConfigError(f"{request.method} {request.url.path} needs the parameter {key!r}")
+    return value
+
+
+def _number(request: Request, key: str, default: int | None = None) -> int:
+    text = _required(request, key) if default is None else request.query_params.get(key, "") or str(default)
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise ConfigError(f"the parameter {key!r} must be a version, not {text[:80]!r}")
+    return int(text)
+
+
+def _flag(request: Request, key: str) -> bool:
+    text = request.query_params.get(key, "false").lower()
+    if text not in ("true", "false"):
+        raise ConfigError(f"the parameter {key!r} must be true or false, not {text[:80]!r}")
+    return text == "true"
+
+
+async def _json_body(request: Request) -> Mapping[str, Any]:
+    """The request's JSON object; none at all is an empty one."""
+    parts: list[bytes] = []
+    async for chunk in request.stream():
+        parts.append(chunk)
+        if sum(map(len, parts)) > MAX_JSON:
+            raise ConfigError(f"the body of {request.method} {request.url.path} has more than {MAX_JSON} bytes")
+    text = b"".join(parts)
+    try:
+        value = json.loads(text) if text.strip() else {}
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise ConfigError(f"the body of {request.method} {request.url.path} must be a JSON object")
+    return value
+
+
+def _texts(asked: Mapping[str, Any], key: str) -> list[str] | None:
+    value = asked.get(key)
+    if value is not None and not (isinstance(value, list) and all(isinstance(one, str) for one in value)):
+        raise ConfigError(f"{key!r} must be a list of table names")
+    return value
+
+
+def _app_versions(asked: Mapping[str, Any]) -> dict[str, tuple[str, int]]:
+    value = asked.get("app_versions") or {}
+    found: dict[str, tuple[str, int]] = {}
+    for table, pair in value.items() if isinstance(value, dict) else [("app_versions", value)]:
+        match pair:
+            case [str(app_id), int(version)]:
+                found[str(table)] = (app_id, version)
+            case _:
+                raise ConfigError('"app_versions" must be {"ns.table": ["app txn", version], ...}')
+    return found

@@ -1,0 +1,85 @@
+"""How errors leave the endpoint: every exception has one status, and a JSON body of its name and message."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from deltalakedb.exceptions import (
+    CommitFailedError,
+    DeltaError,
+    EndpointBusyError,
+    EndpointError,
+    GoneError,
+    MissingExtraError,
+    NotADatabaseError,
+    NotWritableError,
+    OutcomeUnknownError,
+    SchemaVersionError,
+    StoreError,
+    TableExistsError,
+    TableLockedError,
+    TableNotFoundError,
+    VersionNotFoundError,
+    redact,
+)
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS = 1
+"""What `Retry-After` says."""
+
+# The nearest class along an exception's ancestors decides, so a new error is answered like the one it is a kind of.
+_STATUS: dict[type[DeltaError], int] = {
+    DeltaError: 422,
+    TableNotFoundError: 404,
+    VersionNotFoundError: 404,
+    TableExistsError: 409,
+    CommitFailedError: 409,
+    NotWritableError: 422,
+    TableLockedError: 422,
+    GoneError: 410,
+    # Repeating these is safe, and tells: commits carry a token.
+    OutcomeUnknownError: 503,
+    StoreError: 503,
+    EndpointBusyError: 503,
+    SchemaVersionError: 500,
+    NotADatabaseError: 500,
+    EndpointError: 502,
+    MissingExtraError: 500,
+}
+
+
+def status_of(error: DeltaError) -> int:
+    """The one HTTP status of an error."""
+    return next(_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS)
+
+
+def problem(status: int, error: str, message: str) -> Response:
+    """An error as clients read it; secrets in the message are masked."""
+    headers = {"Retry-After": str(RETRY_SECONDS)} if status == 503 else {}
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return JSONResponse({"error": error, "message": redact(message)}, status, headers)
+
+
+async def answer_error(_request: Request, error: Exception) -> Response:
+    """The answer to a request that one of our own errors has ended."""
+    assert isinstance(error, DeltaError)
+    status = status_of(error)
+    if status >= 500:
+        logger.warning("%s: %s", type(error).__name__, redact(str(error)))
+    return problem(status, type(error).__name__, str(error))
+
+
+def answer_unexpected(error: Exception) -> Response:
+    """The answer to a bug: an id that finds the traceback in the log, and nothing that could be secret."""
+    number = uuid.uuid4().hex[:12]
+    trace = (type(error), error, error.__traceback__)
+    logger.error("unexpected error %s: %s", number, redact(str(error)), exc_info=trace)
+    return problem(
+        500, "InternalError", f"unexpected error {number} ({type(error).__name__}); the endpoint's log says more"
+    )

@@ -1,0 +1,222 @@
+"""Listening: uvicorn in a thread of its own, for `dl serve` and for a Spark session's own endpoint."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import ssl
+import threading
+import time
+import weakref
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from deltalakedb.catalog import Catalog, connect, locate_catalog
+from deltalakedb.exceptions import ConfigError, EndpointError, MissingExtraError
+
+if TYPE_CHECKING:
+    import uvicorn
+
+logger = logging.getLogger(__name__)
+
+LOOPBACK = "127.0.0.1"
+START_SECONDS = 30.0
+STOP_SECONDS = 30
+"""So long requests under way may take when the endpoint is stopped; a commit in SQL is finished even then."""
+KEEP_ALIVE_SECONDS = 75
+BACKLOG = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Certificate chain and private key, PEM files both; the key may be in the certificate's file."""
+
+    certificate: str
+    key: str | None = None
+
+
+class Endpoint:
+    """A catalog, served over HTTP until it is closed. Ready when the constructor returns."""
+
+    def __init__(
+        self,
+        catalog: str | os.PathLike[str] | Catalog | None,
+        *,
+        token: str,
+        host: str = LOOPBACK,
+        port: int = 0,
+        tls: Tls | None = None,
+        bridge: bool = True,
+        **config: Any,
+    ) -> None:
+        self._owns_catalog = not isinstance(catalog, Catalog)
+        self.token = token
+        self.catalog = catalog if isinstance(catalog, Catalog) else _open(catalog, config)
+        self._pid = os.getpid()
+        self._socket: socket.socket | None = None
+        try:
+            self._server = _configure(self.catalog, token, tls, bridge)
+            self._socket = _listen(host, port)
+            self.host, self.port = self._socket.getsockname()[:2]
+            self.url = f"{'https' if tls else 'http'}://{_shown_host(host)}:{self.port}"
+            self._thread = threading.Thread(target=self._serve, name="deltalakedb-endpoint", daemon=True)
+            self._failure: BaseException | None = None
+            self._thread.start()
+            self._wait_until_ready()
+        except BaseException:
+            self._release()
+            raise
+        _live.add(self)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it answers, in this process."""
+        return self._pid == os.getpid() and self._thread.is_alive()
+
+    def close(self) -> None:
+        """Take no more requests, finish those under way, abort open transactions. Nothing happens in a forked child."""
+        if self._pid != os.getpid():
+            return
+        self._server.should_exit = True
+        self._thread.join(STOP_SECONDS + START_SECONDS)
+        self._release()
+
+    def __enter__(self) -> Endpoint:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _serve(self) -> None:
+        assert self._socket is not None
+        try:
+            self._server.run(sockets=[self._socket])
+        except BaseException as error:
+            self._failure = error
+            logger.exception("the endpoint ended")
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > deadline:
+                raise EndpointError(
+                    f"the endpoint at {self.url} did not start: {self._failure or 'see the log'}"
+                ) from self._failure
+            time.sleep(0.002)
+
+    def _release(self) -> None:
+        _live.discard(self)
+        if self._socket is not None:
+            self._socket.close()
+        if self._owns_catalog:
+            self.catalog.close()
+
+    def _leave_to_parent(self) -> None:
+        """In a forked child: nobody here answers, so clients must not be kept waiting by an open socket."""
+        if self._socket is not None:
+            self._socket.close()
+
+
+class LocalEndpoint(Endpoint):
+    """The endpoint of this process alone: on the loopback interface, at a free port, with a random token."""
+
+    def __init__(self, catalog: str | os.PathLike[str] | Catalog | None = None, **config: Any) -> None:
+        super().__init__(catalog, token=secrets.token_urlsafe(32), **config)
+
+    @classmethod
+    def of(cls, catalog: str | os.PathLike[str] | Catalog | None = None, **config: Any) -> LocalEndpoint:
+        """The process's one endpoint of a catalog, started when there is none, or none any more (after a fork)."""
+        if isinstance(catalog, Catalog):
+            key = f"{catalog.uri}@{id(catalog)}"
+        else:
+            key = str(locate_catalog(catalog, **config)[0])
+        with _lock:
+            found = _shared.get(key)
+            if found is None or not found.is_open:
+                found = _shared[key] = cls(catalog, **config)
+            return found
+
+
+_live: weakref.WeakSet[Endpoint] = weakref.WeakSet()
+_shared: dict[str, LocalEndpoint] = {}
+_lock = threading.Lock()
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+    _shared.clear()
+    for endpoint in list(_live):
+        endpoint._leave_to_parent()
+    _live.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _open(catalog: str | os.PathLike[str] | None, config: dict[str, Any]) -> Catalog:
+    """A catalog with a connection for each thread, unless more are asked for."""
+    _, settings = locate_catalog(catalog, **config)
+    connections = max(settings.sql_max_connections, settings.serve_threads)
+    return connect(catalog, **{"origin": "bridge", **config, "sql_max_connections": connections})
+
+
+def _configure(catalog: Catalog, token: str, tls: Tls | None, bridge: bool) -> uvicorn.Server:
+    try:
+        import uvicorn
+    except ModuleNotFoundError:
+        raise MissingExtraError("serving", "serve") from None
+    from deltalakedb.serve.app import create_app
+
+    config = uvicorn.Config(
+        create_app(catalog, token=token, bridge=bridge),
+        log_config=None,
+        log_level="warning",
+        access_log=False,  # ours never has the query, let alone the token
+        server_header=False,
+        lifespan="on",
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=STOP_SECONDS,
+        ssl_certfile=tls.certificate if tls else None,
+        ssl_keyfile=tls.key if tls else None,
+    )
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        assert tls is not None
+        raise ConfigError(
+            f"the certificate {tls.certificate} with the key {tls.key or tls.certificate} cannot be used: {error}"
+        ) from error
+    return uvicorn.Server(config)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, number, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        found = socket.socket(family, kind, number)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind(address)
+        found.listen(BACKLOG)
+    except OSError as error:
+        raise EndpointError(
+            f"cannot listen at {host}:{port}: {error.strerror or error}; choose another --host or --port"
+        ) from error
+    return found
+
+
+def _shown_host(host: str) -> str:
+    """The host of the URL: one that stands for every interface is no address to connect to."""
+    if host in ("0.0.0.0", "::", ""):
+        return socket.gethostname()
+    return f"[{host}]" if ":" in host else host

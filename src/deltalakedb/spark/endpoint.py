@@ -1,0 +1,319 @@
+"""EndpointClient: the Python side of a bridged session speaks to its endpoint over HTTP, with the standard library."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import ssl
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from deltalakedb import exceptions
+from deltalakedb.exceptions import ConfigError, DeltaError, EndpointBusyError, EndpointError, redact
+
+PREFIX = "/bridge/v1"
+CONNECT_SECONDS = 5.0
+ANSWER_SECONDS = 600.0
+"""A commit may wait for locks, and writes all its tables: minutes are not too long."""
+RETRY_SECONDS = 20.0
+FIRST_PAUSE_SECONDS = 0.05
+LONGEST_PAUSE_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A transaction that was begun: `txn` is its id in paths, `txn_id` in the catalog."""
+
+    txn: str
+    txn_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A transaction that was committed: the last version of each table, by name."""
+
+    txn_id: str
+    versions: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A table by name: where Spark finds it. `managed`: through the bridge; else its files decide, and are read."""
+
+    name: str
+    path: str
+    managed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A commit of a table's log."""
+
+    name: str
+    size: int
+    modified_ms: int
+
+    @property
+    def version(self) -> int:
+        return int(self.name.partition(".")[0])
+
+
+class EndpointClient:
+    """Calls one endpoint. Threads may share it; connections are kept alive, one a thread."""
+
+    def __init__(
+        self, url: str, token: str, ca: str | os.PathLike[str] | None = None, *, retry_seconds: float = RETRY_SECONDS
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(f"an endpoint is http://host:port or https://host:port, not {redact(url)!r}")
+        self.url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
+        self._host, self._port, self._base = parts.hostname, parts.port, parts.path.rstrip("/") + PREFIX
+        self._tls = _tls(ca) if parts.scheme == "https" else None
+        self._headers = {"Authorization": f"Bearer {token}"}
+        self._retry_seconds = retry_seconds
+        self._local = threading.local()
+
+    def __repr__(self) -> str:
+        return f"EndpointClient({self.url!r})"
+
+    def __enter__(self) -> EndpointClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the calling thread's connection; those of other threads go with them."""
+        self._drop_connection()
+
+    # -- transactions
+
+    def begin(
+        self,
+        message: str | None = None,
+        lock: Sequence[str] | None = None,
+        tables: Sequence[str] | None = None,
+    ) -> Begun:
+        """Begin a transaction: the heads of all tables are pinned. Without a sign of life it is aborted."""
+        body = {"lock": list(lock or ()), "tables": None if tables is None else list(tables)}
+        query = {"message": message} if message is not None else {}
+        return Begun(**self._json("POST", "/txn", query, json.dumps(body).encode()))
+
+    def commit(self, txn: str, app_versions: Mapping[str, tuple[str, int]] | None = None) -> Committed:
+        """Commit. Repeating it is safe, and tells what became of it.
+
+        `app_versions` notes in each of the tables how far an application (its id, a number) has come.
+        """
+        body = json.dumps({"app_versions": {name: list(pair) for name, pair in (app_versions or {}).items()}})
+        return Committed(**self._json("POST", f"/txn/{txn}/commit", body=body.encode()))
+
+    def abort(self, txn: str) -> bool:
+        """Give a transaction up. False: too late, it is committed."""
+        return bool(self._json("POST", f"/txn/{txn}/abort")["aborted"])
+
+    def alive(self, txn: str) -> None:
+        """A sign of life; GoneError when the transaction is over."""
+        self._json("POST", f"/txn/{txn}/alive")
+
+    def app_version(self, name: str, app_id: str, txn: str) -> int | None:
+        """How far an application has come in a table, as a transaction sees it; None: nothing, or no such table."""
+        version: int | None = self._json("GET", "/app", {"name": name, "app_id": app_id, "txn": txn})["version"]
+        return version
+
+    # -- names
+
+    def name(self, name: str, txn: str = "") -> Named:
+        """Where a table is; TableNotFoundError when there is none of this name."""
+        return Named(**self._json("GET", "/name", {"name": name, "txn": txn}))
+
+    def reserve(self, name: str, txn: str = "", location: str | None = None) -> Named:
+        """Where a table of this name is to be created; TableExistsError when it exists."""
+        query = {"name": name, "txn": txn} | ({"location": location} if location else {})
+        return Named(**self._json("POST", "/name", query))
+
+    def drop(self, name: str, purge: bool = False) -> None:
+        self._json("DELETE", "/name", {"name": name, "purge": str(purge).lower()}, is_repeatable=False)
+
+    def rename(self, name: str, to: str) -> None:
+        self._json("POST", "/rename", {"name": name, "to": to}, is_repeatable=False)
+
+    def names(self, namespace: str) -> list[str]:
+        """The full names of the tables directly in a namespace."""
+        return list(self._json("GET", "/names", {"namespace": namespace}))
+
+    def namespaces(self) -> list[str]:
+        return list(self._json("GET", "/namespaces"))
+
+    def create_namespace(self, namespace: str) -> None:
+        self._json("POST", "/namespace", {"namespace": namespace})
+
+    def drop_namespace(self, namespace: str) -> None:
+        self._json("DELETE", "/namespace", {"namespace": namespace}, is_repeatable=False)
+
+    # -- the log, as the bridge's Java side sees it
+
+    def log(self, path: str, txn: str = "", start: int = 0) -> list[LogFile]:
+        """The commits of a table from a version on; empty where a table may be created."""
+        _, text = self._ask("GET", "/log", {"path": path, "txn": txn, "from": start})
+        rows = (line.split("\t") for line in text.decode().splitlines())
+        return [LogFile(name, int(size), int(modified_ms)) for name, size, modified_ms in rows]
+
+    def read_commit(self, path: str, version: int, txn: str = "") -> bytes:
+        """The text of a commit."""
+        return self._ask("GET", "/commit", {"path": path, "txn": txn, "version": version})[1]
+
+    def write_commit(
+        self, path: str, version: int, lines: Iterable[str], txn: str = "", token: str | None = None
+    ) -> int:
+        """Commit lines as exactly this version; VersionTakenError when somebody else was first."""
+        query = {"path": path, "txn": txn, "version": version, "id": token or str(uuid.uuid4())}
+        body = "".join(f"{line}\n" for line in lines).encode()
+        return int(self._json("POST", "/commit", query, body)["version"])
+
+    def checksum(self, path: str, version: int, txn: str = "") -> bytes:
+        return self._ask("GET", "/crc", {"path": path, "txn": txn, "version": version})[1]
+
+    def touch(self, path: str, txn: str) -> str:
+        """Tell that a data file was opened under a transaction; the path of its table."""
+        return self._ask("POST", "/read", {"path": path, "txn": txn})[1].decode()
+
+    def health(self) -> dict[str, str]:
+        return dict(self._json("GET", "/health"))
+
+    # -- HTTP
+
+    def _json(
+        self,
+        method: str,
+        route: str,
+        query: Mapping[str, Any] | None = None,
+        body: bytes = b"",
+        *,
+        is_repeatable: bool = True,
+    ) -> Any:
+        _, data = self._ask(method, route, query or {}, body, is_repeatable=is_repeatable)
+        try:
+            return json.loads(data)
+        except ValueError:
+            raise EndpointError(f"what answers at {self.url} is no endpoint of deltalakedb; check the URL") from None
+
+    def _ask(
+        self, method: str, route: str, query: Mapping[str, Any], body: bytes = b"", *, is_repeatable: bool = True
+    ) -> tuple[int, bytes]:
+        """One request, repeated while that is safe and time is left; whatever is no success is raised."""
+        target = self._base + route + (f"?{urlencode(query)}" if query else "")
+        deadline = time.monotonic() + self._retry_seconds
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                status, data = self._send(method, target, body, is_repeatable)
+                if status < 400:
+                    return status, data
+                problem = _problem(status, data, self.url)
+                # What is busy has not begun: sending it again is safe whatever it is.
+                if status != 503 or not (is_repeatable or isinstance(problem, EndpointBusyError)):
+                    raise problem
+                failure: DeltaError = problem
+            except _NotSentError as error:
+                failure = self._unreachable(error.reason)
+            except (OSError, http.client.HTTPException) as error:
+                failure = self._unreachable(error)
+                if not is_repeatable:
+                    raise EndpointError(f"{failure}; whether {method} {route} was done is not known") from error
+            if time.monotonic() + pause > deadline:
+                raise failure
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    def _send(self, method: str, target: str, body: bytes, is_repeatable: bool) -> tuple[int, bytes]:
+        """One try. An idle connection may have been closed meanwhile: what cannot be repeated gets a new one."""
+        if not is_repeatable:
+            self._drop_connection()
+        connection = self._connection()
+        try:
+            connection.request(method, target, body, self._headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        except BaseException:
+            self._drop_connection()
+            raise
+
+    def _connection(self) -> http.client.HTTPConnection:
+        kept: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
+        # A connection that a fork brought along is the parent's.
+        if kept is not None and self._local.pid == os.getpid() and kept.sock is not None:
+            return kept
+        if self._tls is not None:
+            made: http.client.HTTPConnection = http.client.HTTPSConnection(
+                self._host, self._port, timeout=CONNECT_SECONDS, context=self._tls
+            )
+        else:
+            made = http.client.HTTPConnection(self._host, self._port, timeout=CONNECT_SECONDS)
+        try:
+            made.connect()
+        except OSError as error:
+            if isinstance(error, ssl.SSLCertVerificationError):
+                raise EndpointError(
+                    f"the certificate of {self.url} is not trusted: {error.verify_message}; name the CA's file"
+                ) from error
+            raise _NotSentError(error) from error
+        made.sock.settimeout(ANSWER_SECONDS)
+        self._local.connection, self._local.pid = made, os.getpid()
+        return made
+
+    def _drop_connection(self) -> None:
+        kept: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
+        if kept is not None:
+            self._local.connection = None
+            kept.close()
+
+    def _unreachable(self, reason: BaseException) -> EndpointError:
+        return EndpointError(
+            f"the endpoint {self.url} cannot be reached ({reason}); start it (`dl serve --bridge`) or check its address"
+        )
+
+
+class _NotSentError(Exception):
+    """No connection could be made: the request has reached nobody."""
+
+    def __init__(self, reason: OSError) -> None:
+        self.reason = reason
+        super().__init__(str(reason))
+
+
+def _tls(ca: str | os.PathLike[str] | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=None if ca is None else os.fspath(ca))
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"the CA file {ca} cannot be read: {error}") from error
+
+
+def _problem(status: int, data: bytes, url: str) -> DeltaError:
+    """The product's own exception that an error answer names."""
+    try:
+        told = json.loads(data)
+        name, message = str(told["error"]), str(told["message"])
+    except (ValueError, KeyError, TypeError):
+        return EndpointError(f"{url} answered {status} and is no endpoint of deltalakedb; check the URL")
+    if status == 401:
+        return EndpointError(f"{url} does not accept the token: {message}")
+    kind = getattr(exceptions, name, None) if name in exceptions.__all__ else None
+    if not (isinstance(kind, type) and issubclass(kind, DeltaError)):
+        return EndpointError(f"{url} answered {status} {name}: {message}")
+    # Constructors differ, and the message is complete: some make it from parts that we do not have.
+    error = kind.__new__(kind)
+    Exception.__init__(error, message)
+    for field in ("table", "version", "path"):
+        if issubclass(kind, exceptions.CommitFailedError):
+            setattr(error, field, told.get(field))
+    return error
