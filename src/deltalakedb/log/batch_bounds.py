@@ -28,7 +28,7 @@ from deltalakedb.log.bounds import (
     timestamp_intervals,
 )
 from deltalakedb.log.intervals import RANGE, Doubles
-from deltalakedb.log.moments import parse_dates
+from deltalakedb.log.moments import TIMESTAMP_BYTES, Moments, parse_dates, parse_timestamp_bytes, parse_timestamps
 from deltalakedb.log.stats_columns import StatsColumns, read_stats_columns
 from deltalakedb.log.text import from_sql_text
 from deltalakedb.log.text_bounds import lower_text_bound, upper_text_bound
@@ -43,19 +43,28 @@ _Counts = npt.NDArray[np.int64]
 
 def compute_bounds_of_batch(columns: Sequence[BoundsColumn], files: pa.RecordBatch) -> FileBounds:
     """`compute_bounds` for the columns `stats` and `partition_values` of FILES_SCHEMA."""
-    stats = [
-        from_sql_text(text) if text is not None and "\\" in text else text for text in files.column("stats").to_pylist()
-    ]
     partitions = _partitions(files.column("partition_values"))
     data = [(column.physical_path, column.type) for column in columns if not column.is_partition]
-    found = read_stats_columns(data, stats)
+    stats = _unescaped(files.column("stats"))
+    found = None if stats is None else read_stats_columns(data, stats)
     if found is None:
-        return compute_bounds(columns, zip(stats, partitions, strict=True))
+        texts = [None if text is None else from_sql_text(text) for text in files.column("stats").to_pylist()]
+        return compute_bounds(columns, zip(texts, partitions, strict=True))
     batches = [
         partition_batch(column, partitions, found.num_records) if column.is_partition else _data_batch(column, found)
         for column in columns
     ]
     return FileBounds(batches, pa.array(found.num_records, mask=found.num_records < 0), 0)
+
+
+def _unescaped(stats: pa.Array) -> pa.Array | None:
+    """The texts as they were before they became SQL's; None when Arrow cannot hold them."""
+    if not pc.any(pc.match_substring(stats, "\\")).as_py():
+        return stats
+    try:
+        return pa.array([None if text is None else from_sql_text(text) for text in stats.to_pylist()], pa.string())
+    except UnicodeEncodeError:
+        return None
 
 
 def _partitions(column: pa.Array) -> list[PartitionValues]:
@@ -88,7 +97,14 @@ def _intervals(column: BoundsColumn, values: pa.Array) -> tuple[Doubles, Doubles
         places = coded.indices.fill_null(len(coded.dictionary)).to_numpy(False)
         days, readable = days[places], readable[places]
         return np.where(readable, days, -np.inf), np.where(readable, days, np.inf)
-    return timestamp_intervals(column, values.to_pylist(), slack_us=CUT_SLACK_US)
+    return timestamp_intervals(column, _moments(values), slack_us=CUT_SLACK_US)
+
+
+def _moments(values: pa.Array) -> Moments:
+    texts = values.fill_null("")
+    if pc.max(pc.binary_length(texts)).as_py() > TIMESTAMP_BYTES or not pc.all(pc.string_is_ascii(texts)).as_py():
+        return parse_timestamps(values.to_pylist())
+    return parse_timestamp_bytes(_bytes(texts, TIMESTAMP_BYTES), lambda place: values[place].as_py())
 
 
 def _text_batch(lows: pa.Array, highs: pa.Array, empty: _Bools, null_count: _Counts) -> pa.RecordBatch:

@@ -29,7 +29,7 @@ from deltalakedb.log.intervals import (
     round_integers,
     width_classes,
 )
-from deltalakedb.log.moments import Zone, parse_dates, parse_timestamps
+from deltalakedb.log.moments import Moments, Zone, parse_dates, parse_timestamps
 from deltalakedb.log.stats import count_or_none, load_stats, value_at
 from deltalakedb.log.text_bounds import lower_text_bound, upper_text_bound
 from deltalakedb.log.types import DataType, DecimalType, Leaf, PrimitiveType, StructType, leaf_columns
@@ -290,7 +290,7 @@ def _intervals(column: BoundsColumn, values: list[Any]) -> tuple[Doubles, Double
     if column.kind == "date":
         days, readable = parse_dates(values)
         return np.where(readable, days, -np.inf), np.where(readable, days, np.inf)
-    return timestamp_intervals(column, values, slack_us=CUT_SLACK_US)
+    return timestamp_intervals(column, parse_timestamps(values), slack_us=CUT_SLACK_US)
 
 
 def number_column(column: BoundsColumn) -> NumberColumn:
@@ -303,8 +303,8 @@ def number_column(column: BoundsColumn) -> NumberColumn:
     )
 
 
-def timestamp_intervals(column: BoundsColumn, values: Sequence[Any], *, slack_us: int) -> tuple[Doubles, Doubles]:
-    micros, zone = parse_timestamps(values)
+def timestamp_intervals(column: BoundsColumn, moments: Moments, *, slack_us: int) -> tuple[Doubles, Doubles]:
+    micros, zone = moments
     lower, upper = micros - (micros < 0) * slack_us, micros + slack_us
     readable = zone != Zone.UNREADABLE
     if column.type == PrimitiveType("timestamp"):
@@ -374,7 +374,7 @@ def _partition_intervals(column: BoundsColumn, values: list[str | None]) -> tupl
     if column.type == PrimitiveType("boolean"):
         return _intervals(column, [None if value is None else _BOOLEANS.get(value.lower()) for value in values])
     if column.kind == "timestamp":
-        return timestamp_intervals(column, values, slack_us=0)
+        return timestamp_intervals(column, parse_timestamps(values), slack_us=0)
     return _intervals(column, values)
 
 

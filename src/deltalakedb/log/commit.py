@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from deltalakedb.exceptions import MalformedLogError, redact
 from deltalakedb.log.actions import (
@@ -100,6 +100,18 @@ def iter_actions(lines: Iterable[bytes], *, table: str, version: int) -> Iterato
         yield action
 
 
+_MANY: Final = 100
+
+
+def _are_plain(adds: Sequence[AddFile]) -> bool:
+    """Whether these are whole files, each named once, by paths without anything to look into."""
+    if any(add.deletion_vector for add in adds):
+        return False
+    paths = [add.path for add in adds]
+    together = "\n".join(paths)
+    return ".." not in together and "%" not in together and len(set(paths)) == len(paths)
+
+
 class CommitChecker:
     """Refuses a commit whose actions reconcile with each other (PROTOCOL.md, "Action Reconciliation") or leave it."""
 
@@ -110,6 +122,19 @@ class CommitChecker:
         self._domains: set[str] = set()
         self._added: set[FileKey] = set()
         self._removed: set[FileKey] = set()
+
+    def see_all(self, actions: Sequence[Action]) -> None:
+        """`see` each of them; many plain adds are judged together."""
+        adds = [action for action in actions if type(action) is AddFile]
+        if len(adds) < _MANY or self._added or self._removed or not _are_plain(adds):
+            for action in actions:
+                self.see(action)
+            return
+        others = [action for action in actions if type(action) is not AddFile]
+        if any(isinstance(action, RemoveFile) for action in others):
+            self._added = {add.key for add in adds}
+        for action in others:
+            self.see(action)
 
     def see(self, action: Action) -> None:
         match action:

@@ -6,7 +6,7 @@ Days and microseconds count from 1970-01-01 in the proleptic Gregorian calendar,
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 US_PER_SECOND: Final = 1_000_000
 US_PER_DAY: Final = 86_400 * US_PER_SECOND
+TIMESTAMP_BYTES: Final = 36
 _LIMIT_US: Final = 2**62  # farther moments are "unknown" instead of an overflow
 
 _DATE = re.compile(r"([+-]?\d{4,6})-(\d{2})-(\d{2})", re.ASCII)
@@ -94,23 +95,36 @@ class Moments(NamedTuple):
 
 def parse_timestamps(texts: Sequence[Any]) -> Moments:
     """A column of timestamps; what is no string is unreadable."""
-    count = len(texts)
-    micros = np.zeros(count, np.int64)
-    zone = np.full(count, Zone.UNREADABLE, np.int8)
-    left: Any = range(count)
     matrix = _ascii_matrix(texts)
     if matrix is not None:
-        lengths = (matrix != 0).sum(axis=1)
-        for length in np.unique(lengths):
-            if 19 <= length <= 35:
-                _parse_shape(matrix, np.flatnonzero(lengths == length), int(length), micros, zone)
-        left = np.flatnonzero((zone == Zone.UNREADABLE) & (lengths > 0)).tolist()
-    for index in left:
-        text = texts[index]
+        return parse_timestamp_bytes(matrix, texts.__getitem__)
+    parsed = _unreadable(len(texts))
+    _parse_each(parsed, range(len(texts)), texts.__getitem__)
+    return parsed
+
+
+def parse_timestamp_bytes(matrix: npt.NDArray[np.uint8], text_at: Callable[[int], Any]) -> Moments:
+    """`parse_timestamps` of ASCII, a row of TIMESTAMP_BYTES for each text, filled up with zeros."""
+    parsed = _unreadable(len(matrix))
+    lengths = (matrix != 0).sum(axis=1)
+    for length in np.unique(lengths):
+        if 19 <= length <= 35:
+            _parse_shape(matrix, np.flatnonzero(lengths == length), int(length), parsed.micros, parsed.zone)
+    left = np.flatnonzero((parsed.zone == Zone.UNREADABLE) & (lengths > 0))
+    _parse_each(parsed, left.tolist(), text_at)
+    return parsed
+
+
+def _unreadable(count: int) -> Moments:
+    return Moments(np.zeros(count, np.int64), np.full(count, Zone.UNREADABLE, np.int8))
+
+
+def _parse_each(parsed: Moments, places: Iterable[int], text_at: Callable[[int], Any]) -> None:
+    for place in places:
+        text = text_at(place)
         moment = parse_timestamp(text) if isinstance(text, str) else None
         if moment is not None:
-            micros[index], zone[index] = moment
-    return Moments(micros, zone)
+            parsed.micros[place], parsed.zone[place] = moment
 
 
 def parse_dates(texts: Sequence[Any]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
@@ -133,10 +147,10 @@ def parse_dates(texts: Sequence[Any]) -> tuple[npt.NDArray[np.float64], npt.NDAr
 def _ascii_matrix(texts: Sequence[Any]) -> npt.NDArray[np.uint8] | None:
     """One row of bytes per text, empty for what is none; None when the column is not all ASCII."""
     try:
-        packed = np.array([text if type(text) is str else "" for text in texts], dtype="S36")
+        packed = np.array([text if type(text) is str else "" for text in texts], dtype=f"S{TIMESTAMP_BYTES}")
     except UnicodeEncodeError:
         return None
-    return packed.view(np.uint8).reshape(len(texts), 36)
+    return packed.view(np.uint8).reshape(len(texts), TIMESTAMP_BYTES)
 
 
 def _parse_shape(

@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from deltalakedb.log.actions import AddFile, RemoveFile
 from deltalakedb.log.codec import deletion_vector_from_json, deletion_vector_to_json, to_json
-from deltalakedb.log.text import from_sql_text, to_sql_text
+from deltalakedb.log.text import from_sql_text, to_sql_text, to_sql_texts
 from deltalakedb.log.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA
 
 
 def adds_to_batch(adds: Iterable[AddFile]) -> pa.RecordBatch:
     """One row of FILES_SCHEMA for each add."""
-    rows = [add_to_row(add) for add in adds]
-    return pa.RecordBatch.from_pylist(rows, schema=FILES_SCHEMA)
+    files = list(adds)
+    vectors = [add.deletion_vector for add in files]
+    columns = {
+        "path": to_sql_texts([add.path for add in files]),
+        "partition_values": _maps([add.partition_values for add in files]),
+        "size": [add.size for add in files],
+        "modification_time": [add.modification_time for add in files],
+        "data_change": [add.data_change for add in files],
+        "stats": to_sql_texts([add.stats for add in files]),
+        "tags": _maps([add.tags for add in files]),
+        "deletion_vector": [None if vector is None else deletion_vector_to_json(vector) for vector in vectors],
+        "base_row_id": [add.base_row_id for add in files],
+        "default_row_commit_version": [add.default_row_commit_version for add in files],
+        "clustering_provider": to_sql_texts([add.clustering_provider for add in files]),
+        "extra": [add.extra for add in files],
+    }
+    return pa.RecordBatch.from_pydict(columns, schema=FILES_SCHEMA)
 
 
 def removes_to_batch(removes: Iterable[RemoveFile]) -> pa.RecordBatch:
@@ -36,19 +51,6 @@ def removes_from_batch(batch: pa.RecordBatch) -> Iterator[RemoveFile]:
     return (remove_from_row(row) for row in batch.to_pylist())
 
 
-def add_to_row(add: AddFile) -> dict[str, Any]:
-    return {
-        "path": to_sql_text(add.path),
-        "partition_values": to_json(dict(add.partition_values)),
-        "size": add.size,
-        "modification_time": add.modification_time,
-        "data_change": add.data_change,
-        "stats": _text(add.stats),
-        "clustering_provider": _text(add.clustering_provider),
-        **_shared(add),
-    }
-
-
 def remove_to_row(remove: RemoveFile) -> dict[str, Any]:
     return {
         "path": to_sql_text(remove.path),
@@ -58,17 +60,11 @@ def remove_to_row(remove: RemoveFile) -> dict[str, Any]:
         "partition_values": _map(remove.partition_values),
         "size": remove.size,
         "stats": _text(remove.stats),
-        **_shared(remove),
-    }
-
-
-def _shared(file: AddFile | RemoveFile) -> dict[str, Any]:
-    return {
-        "tags": _map(file.tags),
-        "deletion_vector": None if file.deletion_vector is None else deletion_vector_to_json(file.deletion_vector),
-        "base_row_id": file.base_row_id,
-        "default_row_commit_version": file.default_row_commit_version,
-        "extra": file.extra,
+        "tags": _map(remove.tags),
+        "deletion_vector": None if remove.deletion_vector is None else deletion_vector_to_json(remove.deletion_vector),
+        "base_row_id": remove.base_row_id,
+        "default_row_commit_version": remove.default_row_commit_version,
+        "extra": remove.extra,
     }
 
 
@@ -118,6 +114,22 @@ def _from_text(text: str | None) -> str | None:
 
 def _map(values: Mapping[str, str | None] | None) -> str | None:
     return None if values is None else to_json(dict(values))
+
+
+def _maps(values: Sequence[Mapping[str, str | None] | None]) -> list[str | None]:
+    """`_map` of each; those that are equal, order included, are written once."""
+    known: dict[tuple[tuple[str, str | None], ...], str] = {}
+    texts: list[str | None] = []
+    for value in values:
+        if value is None:
+            texts.append(None)
+            continue
+        key = tuple(value.items())
+        text = known.get(key)
+        if text is None:
+            text = known[key] = to_json(dict(value))
+        texts.append(text)
+    return texts
 
 
 def _from_map(text: str | None) -> Mapping[str, str | None] | None:

@@ -57,27 +57,41 @@ def counts(values: pa.Array) -> npt.NDArray[np.int64]:
     return np.maximum(found, -1)
 
 
-def read_stats_columns(columns: Sequence[tuple[_Path, DataType]], texts: Sequence[str | None]) -> StatsColumns | None:
+def read_stats_columns(columns: Sequence[tuple[_Path, DataType]], texts: pa.Array) -> StatsColumns | None:
     """The statistics of some files, for these columns; None when one of them has another form than expected."""
     schema = _schema(columns)
-    lines = "\n".join([text or "{}" for text in texts])
-    # Between two lines nothing is open then: an object cannot be followed by another one inside of a third.
-    if schema is None or not texts or lines[0] != "{" or lines[-1] != "}" or "\r" in lines:
-        return None
-    if lines.count("\n") != len(texts) - 1 or lines.count("}\n{") != len(texts) - 1:
+    if schema is None or not len(texts):
         return None
     # Imported late: it comes with Arrow's readers of whole data sets.
     from pyarrow import json as pyarrow_json
 
     try:
+        lines = _lines(texts)
+        if lines is None:
+            return None
         parsed = pyarrow_json.read_json(
-            pa.BufferReader(lines.encode()),
+            pa.BufferReader(lines),
             read_options=pyarrow_json.ReadOptions(block_size=_BLOCK_BYTES),
             parse_options=pyarrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
         )
-    except (pa.ArrowInvalid, UnicodeEncodeError):
+    except pa.ArrowInvalid:
         return None
     return StatsColumns(parsed) if parsed.num_rows == len(texts) else None
+
+
+def _lines(texts: pa.Array) -> bytes | None:
+    """One text a line; None when a reader could take them for more or fewer than that."""
+    if texts.null_count:
+        texts = texts.fill_null("{}")
+    if not pc.min(pc.binary_length(texts)).as_py():
+        texts = pc.if_else(pc.equal(texts, ""), "{}", texts)
+    joined = pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), "\n")
+    lines: bytes = joined[0].as_buffer().to_pybytes()
+    # Between two lines nothing is open then: an object cannot be followed by another one inside of a third.
+    breaks = len(texts) - 1
+    if lines.count(b"\n") != breaks or lines.count(b"}\n{") != breaks or b"\r" in lines:
+        return None
+    return lines if lines[:1] == b"{" and lines[-1:] == b"}" else None
 
 
 def _schema(columns: Sequence[tuple[_Path, DataType]]) -> pa.Schema | None:

@@ -1,6 +1,6 @@
-"""Checkpoint batches as rows: what Arrow columns of adds and removes need before they can be inserted in bulk."""
+"""Batches of files as rows: what Arrow columns of adds and removes need before they can be inserted in bulk."""
 
-from hashlib import sha256
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from deltalakedb.log.actions import DeletionVector
 from deltalakedb.log.codec import deletion_vector_from_json
 from deltalakedb.log.stats import count_or_none, load_stats
-from deltalakedb.log.text import from_sql_text, key_hash, to_sql_text
+from deltalakedb.log.text import from_sql_text, key_hashes, to_sql_text
 from deltalakedb.store.connection import LIVE
 from deltalakedb.store.rows import fill_columns
 
@@ -41,22 +41,24 @@ def add_rows(
     table_id: int,
     version: int,
     *,
-    first_ordinal: int,
+    ordinals: Sequence[int],
     first_file_id: int,
     physical_records: pa.Array,
+    hashes: Sequence[bytes] | None = None,
 ) -> pa.Table:
     """Rows of dl_add_files for a batch of FILES_SCHEMA, all live from `version` on."""
     size = batch.num_rows
     vectors = _deletion_vectors(batch)
     dv_ids = [to_sql_text(vector.unique_id) if vector else "" for vector in vectors]
-    hashes = _key_hashes(batch.column("path").to_pylist(), dv_ids)
+    if hashes is None:
+        hashes = key_hashes(*(_from_sql_texts(texts) for texts in (batch.column("path").to_pylist(), dv_ids)))
     deleted = pa.array([vector.cardinality if vector else 0 for vector in vectors], pa.int64())
     return fill_columns(
         batch,
         "dl_add_files",
         table_id=table_id,
         version=version,
-        ordinal=pa.array(range(first_ordinal, first_ordinal + size), pa.int64()),
+        ordinal=pa.array(ordinals, pa.int64()),
         file_id=pa.array(range(first_file_id, first_file_id + size), pa.int64()),
         removed_version=LIVE,
         dv_id=pa.array(dv_ids, pa.string()),
@@ -85,11 +87,5 @@ def _deletion_vectors(batch: pa.RecordBatch) -> list[DeletionVector | None]:
     return [None if text is None else deletion_vector_from_json(text) for text in column.to_pylist()]
 
 
-def _key_hashes(paths: list[str], dv_ids: list[str]) -> list[bytes]:
-    # `key_hash` of each, with the common case (plain text, no deletion vector) spelled out: a million calls add up.
-    return [
-        sha256(f"{path}\0".encode()).digest()
-        if not dv_id and "\\" not in path
-        else key_hash(from_sql_text(path), from_sql_text(dv_id))
-        for path, dv_id in zip(paths, dv_ids, strict=True)
-    ]
+def _from_sql_texts(texts: list[str]) -> list[str]:
+    return [from_sql_text(text) if "\\" in text else text for text in texts]

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 
 from deltalakedb.exceptions import NotWritableError, TableNotFoundError
 from deltalakedb.log.actions import AddFile, AppTransaction, DomainMetadata, RemoveFile
@@ -84,7 +85,8 @@ def _asks(proposal: TableProposal) -> list[Ask]:
 
 def _file_keys(proposal: TableProposal) -> list[bytes]:
     """The keys of the files that the commits add or remove, while they are few; many are told by closing them."""
-    files = [a for commit in proposal.commits for a in commit.actions if isinstance(a, AddFile | RemoveFile)]
+    found = (a for commit in proposal.commits for a in commit.actions if isinstance(a, AddFile | RemoveFile))
+    files = list(islice(found, FEW_FILES + 1))
     return sorted({key_hash(file.path, file.dv_id) for file in files}) if len(files) <= FEW_FILES else []
 
 
@@ -99,7 +101,8 @@ def _live_keys_query(count: int) -> str:
 
 def app_ids(proposal: TableProposal) -> list[str]:
     """The applications whose progress the proposal records."""
-    return sorted({a.app_id for commit in proposal.commits for a in commit.actions if isinstance(a, AppTransaction)})
+    commits = [commit for commit in proposal.commits if AppTransaction in set(map(type, commit.actions))]
+    return sorted({a.app_id for commit in commits for a in commit.actions if isinstance(a, AppTransaction)})
 
 
 def _needs_domains(proposal: TableProposal) -> bool:

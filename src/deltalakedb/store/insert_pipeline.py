@@ -1,10 +1,14 @@
 """Bulk inserts on a second thread, in order, while the caller prepares the rows that come next."""
 
+from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Protocol
 
 import pyarrow as pa
+
+MAX_WAITING = 4
+"""Inserts running or waiting: the rows of two batches of files and of their bounds."""
 
 
 class Inserter(Protocol):
@@ -14,7 +18,7 @@ class Inserter(Protocol):
 
 
 class InsertPipeline:
-    """Hands rows to a connection that nobody else uses meanwhile; one insert runs at a time, so memory stays bounded.
+    """Hands rows to a connection that nobody else uses meanwhile; few inserts wait at a time, so memory stays bounded.
 
     Reading a checkpoint and computing bounds is our work, building indexes the database's: done at once they take
     the time of the longer one.
@@ -23,12 +27,12 @@ class InsertPipeline:
     def __init__(self, inserter: Inserter) -> None:
         self._inserter = inserter
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="deltalakedb-insert")
-        self._running: Future[None] | None = None
+        self._waiting: deque[Future[None]] = deque()
 
     def insert(self, table: str, rows: pa.Table) -> None:
-        """Start the insert once the one before is done; its error is raised here or at the end of the block."""
-        self._finish()
-        self._running = self._executor.submit(self._inserter.insert, table, rows)
+        """Start the insert once those before are done; its error is raised here or at the end of the block."""
+        self._finish(MAX_WAITING - 1)
+        self._waiting.append(self._executor.submit(self._inserter.insert, table, rows))
 
     def __enter__(self) -> "InsertPipeline":
         return self
@@ -38,11 +42,11 @@ class InsertPipeline:
     ) -> None:
         try:
             if error is None:
-                self._finish()
+                self._finish(0)
         finally:
-            self._executor.shutdown(wait=True)
+            self._executor.shutdown(wait=True, cancel_futures=True)
 
-    def _finish(self) -> None:
-        running, self._running = self._running, None
-        if running is not None:
-            running.result()
+    def _finish(self, left: int) -> None:
+        """Wait until no more than so many inserts are to be done."""
+        while len(self._waiting) > left:
+            self._waiting.popleft().result()

@@ -22,7 +22,8 @@ from deltalakedb.log.codec import to_json
 from deltalakedb.log.commit import Commit
 from deltalakedb.log.features import check_readable
 from deltalakedb.log.fence import unfence
-from deltalakedb.log.text import from_sql_text, key_hash, to_sql_text
+from deltalakedb.log.rows import adds_to_batch
+from deltalakedb.log.text import from_sql_text, key_hash, key_hashes, to_sql_text
 from deltalakedb.store.action_rows import ActionRows
 from deltalakedb.store.base_rows import RecordCounter, add_rows, tombstone_rows
 from deltalakedb.store.bounds_index import BoundsIndex
@@ -38,6 +39,12 @@ FLUSH_ROWS = 20_000
 
 FEW_FILES = 16
 """Up to so many files get their bounds one by one; for more of them it pays to work column by column."""
+
+MANY_FILES = 1_000
+"""From so many on, the files that one commit adds become columns at once, without a row of Python values each."""
+
+SLICE_FILES = 12_500
+"""Of many files, so many are written while the next ones are prepared."""
 
 INDEXED_FROM = ("stats", "partition_values")
 """The columns of a file that its bounds are computed from."""
@@ -183,10 +190,18 @@ class Loader:
             if isinstance(action, Metadata):
                 self._change_metadata(action, commit.version)
         draft = _VersionDraft(commit.version, commit.timestamp_ms, size_bytes=commit.size_bytes, fenced=fenced)
+        adds = [ordinal for ordinal, action in enumerate(commit.actions) if isinstance(action, AddFile)]
+        many = len(adds) >= MANY_FILES
+        if many:
+            self.flush()
         for ordinal, action in enumerate(commit.actions):
-            self._take(action, draft, ordinal)
+            if not (many and isinstance(action, AddFile)):
+                self._take(action, draft, ordinal)
         draft.num_actions = len(commit.actions)
+        draft.num_added = len(adds)
         self._take_version(draft)
+        if many:
+            self._load_adds(commit, adds)
         if len(self._rows) + len(self._versions) >= FLUSH_ROWS:
             self.flush()
 
@@ -250,7 +265,6 @@ class Loader:
         match action:
             case AddFile():
                 self._take_add(action, draft.version, ordinal)
-                draft.num_added += 1
                 return
             case RemoveFile():
                 hashed = key_hash(action.path, action.dv_id)
@@ -263,6 +277,8 @@ class Loader:
                 self._head.protocol_version = draft.version
                 logical, shows_fence = unfence(action)
                 fenced = shows_fence if draft.fenced is None else draft.fenced
+                if shows_fence:
+                    draft.size_bytes = None  # that of the file, which is longer than what is kept
                 self._rows.put(logical, draft.version, ordinal, fenced=fenced)
                 return
             case CommitInfo() if draft.commit_info is None:
@@ -316,18 +332,43 @@ class Loader:
     def _load_files(self, base: BaseState, draft: _VersionDraft) -> None:
         with InsertPipeline(self._conn) as inserts:
             for batch in base.files:
-                self._load_batch(batch, base.version, draft, inserts)
+                ordinals = range(draft.num_actions, draft.num_actions + batch.num_rows)
+                self._load_batch(batch, base.version, ordinals, inserts)
+                draft.num_added += batch.num_rows
+                draft.num_actions += batch.num_rows
+                if self._progress:
+                    self._progress(batch.num_rows)
 
-    def _load_batch(self, batch: pa.RecordBatch, version: int, draft: _VersionDraft, inserts: InsertPipeline) -> None:
+    def _load_adds(self, commit: Commit, ordinals: Sequence[int]) -> None:
+        """The adds of a commit, when they are many; whatever was buffered before is in SQL."""
+        adds = [action for action in commit.actions if isinstance(action, AddFile)]
+        hashes = key_hashes([add.path for add in adds], [add.dv_id for add in adds])
+        if self._total_added:
+            self._closes = dict.fromkeys(hashes, commit.version) | self._closes
+        self._close_files()
+        with InsertPipeline(self._conn) as inserts:
+            for start in range(0, len(adds), SLICE_FILES):
+                some = slice(start, start + SLICE_FILES)
+                self._load_batch(adds_to_batch(adds[some]), commit.version, ordinals[some], inserts, hashes[some])
+
+    def _load_batch(
+        self,
+        batch: pa.RecordBatch,
+        version: int,
+        ordinals: Sequence[int],
+        inserts: InsertPipeline,
+        hashes: Sequence[bytes] | None = None,
+    ) -> None:
         first_id = self._head.next_file_id
         bounds = None if self._bounds is None else self._bounds.compute(batch)
         table = add_rows(
             batch,
             self._table_id,
             version,
-            first_ordinal=draft.num_actions,
+            ordinals=ordinals,
             first_file_id=first_id,
             physical_records=self._records.physical(batch) if bounds is None else bounds.num_records,
+            hashes=hashes,
         )
         inserts.insert("dl_add_files", table)
         if self._bounds is not None and bounds is not None:
@@ -340,10 +381,6 @@ class Loader:
         self._head.files_without_records += records.null_count
         self._head.size_bytes += pc.sum(table.column("size")).as_py() or 0
         self._total_added += batch.num_rows
-        draft.num_added += batch.num_rows
-        draft.num_actions += batch.num_rows
-        if self._progress:
-            self._progress(batch.num_rows)
 
     def _load_tombstones(self, base: BaseState, draft: _VersionDraft) -> None:
         for batch in base.tombstones:

@@ -21,10 +21,14 @@ from deltalakedb.store.connection import (
     UndefinedTableError,
 )
 from deltalakedb.store.dialects.duckdb_file import DuckdbFile, is_locked
+from deltalakedb.store.dialects.duckdb_instance import instance
 from deltalakedb.store.dialects.file_kinds import kind_of, not_a_database
 from deltalakedb.store.queries import Dialect, spell
 
 DIALECT = Dialect(name="duckdb", parameter="$%s", now_ms="epoch_ms(now())")
+
+MANY_ROWS = 20_000
+"""So many rows go straight into the file when they are committed; few of them into the WAL first."""
 
 
 class DuckdbSession(Session):
@@ -35,6 +39,8 @@ class DuckdbSession(Session):
     def __init__(self, cursor: duckdb.DuckDBPyConnection, where: str) -> None:
         self._cursor = cursor
         self._where = where
+        self.num_bulk_rows = 0
+        """Rows that came as Arrow."""
 
     def fetch(self, statement: str, parameters: Mapping[str, Any]) -> tuple[list[str], list[tuple[Any, ...]]]:
         try:
@@ -64,6 +70,7 @@ class DuckdbSession(Session):
 
     def insert(self, table: str, rows: pa.Table | pa.RecordBatch) -> None:
         columns = ", ".join(rows.schema.names)
+        self.num_bulk_rows += rows.num_rows
         with self._registered("rows_to_insert", rows):
             self.execute(f"insert into {table} ({columns}) select {columns} from rows_to_insert", {})
 
@@ -161,7 +168,11 @@ class DuckdbStore:
             session = DuckdbSession(handle, self._where)
             session.execute("begin transaction", {})
             yield session
-            session.execute("commit", {})
+            if session.num_bulk_rows < MANY_ROWS:
+                session.execute("commit", {})
+            else:
+                with instance.eager_checkpoints():
+                    session.execute("commit", {})
 
     def settle(self) -> None:
         # Whoever has read the clock holds the file alone until its transaction ends.

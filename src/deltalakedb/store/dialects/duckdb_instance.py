@@ -3,6 +3,8 @@
 import itertools
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
@@ -14,7 +16,8 @@ CONFIG: Config = {
     "python_enable_replacements": "false",
 }
 # DuckDB's own measure of when to checkpoint counts whole blocks, and would find nearly every small commit worth one.
-_INSTANCE_CONFIG: Config = {**CONFIG, "checkpoint_threshold": "64MB"}
+_CHECKPOINT_ABOVE = "64MB"
+_INSTANCE_CONFIG: Config = {**CONFIG, "checkpoint_threshold": _CHECKPOINT_ABOVE}
 
 
 class ProcessInstance:
@@ -43,6 +46,20 @@ class ProcessInstance:
             self._connection.execute(f"attach '{quoted}' as {name}{' (read_only)' if read_only else ''}")
             self._attached += 1
             return name
+
+    @contextmanager
+    def eager_checkpoints(self) -> Iterator[None]:
+        """A large transaction that is committed meanwhile is written once, into the file, and not into the WAL too."""
+        self._set_threshold("1MB")
+        try:
+            yield
+        finally:
+            self._set_threshold(_CHECKPOINT_ABOVE)
+
+    def _set_threshold(self, size: str) -> None:
+        with self._lock:
+            if self._connection is not None:
+                self._connection.execute(f"set global checkpoint_threshold = '{size}'")
 
     def detach(self, name: str) -> None:
         with self._lock:
