@@ -74,6 +74,7 @@ class SparkTransaction:
         self._state: State = "open"
         self._entered = False
         self._paths: dict[tuple[str, str], str] = {}
+        self._app_versions: dict[str, tuple[str, int]] = {}
         self._held = held_conf(spark, _CONF)
         try:
             begun = endpoint.begin(message=message, lock=list(lock or ()))
@@ -166,14 +167,15 @@ class SparkTransaction:
     # -- how far an application has come
 
     def app_version(self, name: str, app_id: str) -> int | None:
-        """How far an application has come in a table, as its last `txn` action says; None: nowhere, or no such table."""
+        """How far an application has come in a table, by its last `txn` action; None: nowhere, or no such table."""
         self._check_open()
         return self._endpoint.app_version(name, app_id, txn=self._id)
 
     def set_app_version(self, name: str, app_id: str, version: int) -> None:
         """Note in a table, with this transaction's last commit to it, how far an application has come."""
         self._check_open()
-        self._endpoint.set_app_version(name, app_id, version, txn=self._id)
+        self._endpoint.name(name, txn=self._id)  # who notes something in no table is told at once
+        self._app_versions[name] = (app_id, version)
 
     # -- the end
 
@@ -186,7 +188,7 @@ class SparkTransaction:
             self._check_open()
         self._state = "unknown"
         try:
-            self.result = self._endpoint.commit(self._id)
+            self.result = self._endpoint.commit(self._id, self._app_versions).versions
             self._state = "committed"
         except (StoreError, EndpointError, OutcomeUnknownError):
             raise

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.requests import Request
@@ -26,9 +24,6 @@ from deltalakedb.exceptions import (
     redact,
 )
 from deltalakedb.files.listing import commit_name
-from deltalakedb.log.actions import AppTransaction
-from deltalakedb.log.proposal import ProposedCommit
-from deltalakedb.names import parse_table_name
 from deltalakedb.serve.bodies import body_chunks, bytes_answer, lines_of
 from deltalakedb.serve.bridge.log import BridgedLog
 from deltalakedb.serve.bridge.names import Names
@@ -236,7 +231,7 @@ class BridgeRouter:
 
         def finish(tx: CatalogTransaction) -> None:
             for table, (app_id, version) in apps.items():
-                _note_progress(tx, table, app_id, version)
+                tx.set_app_version(table, app_id, version)
 
         ended = await self._in_turn(request, txn, lambda: self._open.commit(txn, finish))
         return JSONResponse({"txn_id": ended.txn_id, "versions": ended.versions})
@@ -260,31 +255,12 @@ class BridgeRouter:
 
         def work(tx: CatalogTransaction | None) -> int | None:
             assert tx is not None
-            draft = tx.find_draft(parse_table_name(name))
-            if draft is None or (draft.base is None and not draft.commits):
-                return None
-            found = draft.snapshot().app_transactions().get(app_id)
-            return None if found is None else found.version
+            return tx.app_version(name, app_id)
 
         return JSONResponse({"version": await self._under(request, work)})
 
     async def _health(self, _request: Request) -> Response:
         return JSONResponse({"catalog": str(self._catalog.uri), "version": deltalakedb.__version__})
-
-
-def _note_progress(tx: CatalogTransaction, table: str, app_id: str, version: int) -> None:
-    """How far an application has come, in the last version that the transaction writes to a table."""
-    draft = tx.find_draft(parse_table_name(table))
-    if draft is None:
-        raise TableNotFoundError(f"there is no table {table}, so that {app_id} came to {version} cannot be noted in it")
-    draft.check_writable()
-    noted = AppTransaction(app_id, version, time.time_ns() // 1_000_000)
-    if not draft.commits:
-        draft.propose(ProposedCommit((noted,), "STREAMING UPDATE"))
-        return
-    last = draft.commits[-1]
-    if not any(isinstance(action, AppTransaction) and action.app_id == app_id for action in last.actions):
-        draft.commits[-1] = replace(last, actions=(*last.actions, noted))
 
 
 # -- parameters
