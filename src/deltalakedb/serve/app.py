@@ -40,10 +40,10 @@ def create_app(catalog: Catalog, *, token: str, bridge: bool = True) -> Starlett
         for router in routers:
             router.start()
         yield
-        # Requests that were under way have been answered by now.
-        for router in routers:
-            await workers.run(router.close)
+        # Requests that were under way have been answered by now: nobody else needs the event loop.
         workers.close()
+        for router in routers:
+            router.close()
 
     return Starlette(
         routes=routes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import secrets
@@ -79,6 +80,11 @@ class Endpoint:
         """Whether it answers, in this process."""
         return self._pid == os.getpid() and self._thread.is_alive()
 
+    def check(self) -> None:
+        """Raise when it ended by itself."""
+        if not self._thread.is_alive():
+            raise EndpointError(f"the endpoint at {self.url} ended: {self._failure or 'see the log'}")
+
     def close(self) -> None:
         """Take no more requests, finish those under way, abort open transactions. Nothing happens in a forked child."""
         if self._pid != os.getpid():
@@ -134,10 +140,10 @@ class LocalEndpoint(Endpoint):
     @classmethod
     def of(cls, catalog: str | os.PathLike[str] | Catalog | None = None, **config: Any) -> LocalEndpoint:
         """The process's one endpoint of a catalog, started when there is none, or none any more (after a fork)."""
-        if isinstance(catalog, Catalog):
-            key = f"{catalog.uri}@{id(catalog)}"
-        else:
-            key = str(locate_catalog(catalog, **config)[0])
+        key: object = id(catalog)  # it cannot be given to another object while the endpoint holds the catalog
+        if not isinstance(catalog, Catalog):
+            uri, settings = locate_catalog(catalog, **config)
+            key = (str(uri), settings)
         with _lock:
             found = _shared.get(key)
             if found is None or not found.is_open:
@@ -146,7 +152,7 @@ class LocalEndpoint(Endpoint):
 
 
 _live: weakref.WeakSet[Endpoint] = weakref.WeakSet()
-_shared: dict[str, LocalEndpoint] = {}
+_shared: dict[object, LocalEndpoint] = {}
 _lock = threading.Lock()
 
 
@@ -159,7 +165,15 @@ def _after_fork() -> None:
     _live.clear()
 
 
+def _at_exit() -> None:
+    """Transactions of a session that ends are aborted at once, not after their time-out."""
+    for endpoint in list(_shared.values()):
+        endpoint.close()
+    _shared.clear()
+
+
 os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)
 
 
 def _open(catalog: str | os.PathLike[str] | None, config: dict[str, Any]) -> Catalog:

@@ -1,0 +1,112 @@
+"""`dl serve`: the catalog over HTTP, for the sessions of a Spark cluster."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deltalakedb.cli import output
+from deltalakedb.cli.options import CatalogOption, command
+from deltalakedb.cli.signals import ended_by_signal
+from deltalakedb.exceptions import ConfigError
+
+PORT = 8787
+
+
+def add_to(app: typer.Typer) -> None:
+    command(app, "serve", serve)
+
+
+def serve(
+    bridge: Annotated[
+        bool, typer.Option("--bridge", help="Serve the Spark bridge: unmodified delta-spark commits through SQL.")
+    ] = False,
+    host: Annotated[
+        str, typer.Option("--host", metavar="ADDRESS", help="The address to listen at; 0.0.0.0 for every interface.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", metavar="N", min=0, max=65535, help="The port; 0 chooses a free one.")
+    ] = PORT,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            help="A file with the token that clients must send. Without it: DL_SERVE_TOKEN, or serve.token.",
+        ),
+    ] = None,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option("--tls-cert", metavar="FILE", help="The certificate chain (PEM); clients then use https."),
+    ] = None,
+    tls_key: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls-key", metavar="FILE", help="The certificate's private key (PEM), if it is not in its file."
+        ),
+    ] = None,
+    access_log: Annotated[bool, typer.Option("--access-log", help="Write a line to stderr for each request.")] = False,
+    warehouse: Annotated[
+        str | None,
+        typer.Option("--warehouse", envvar="DL_WAREHOUSE", metavar="PLACE", help="Where tables created by name go."),
+    ] = None,
+    catalog: CatalogOption = None,
+) -> None:
+    """Serve the catalog over HTTP until SIGINT or SIGTERM; commits under way are finished first."""
+    from deltalakedb.catalog import locate_catalog
+    from deltalakedb.serve.server import Endpoint, Tls
+
+    if not bridge:
+        raise typer.BadParameter("say what to serve: --bridge, for Spark", param_hint="--bridge")
+    if tls_key is not None and tls_cert is None:
+        raise typer.BadParameter("a key is of no use without its certificate", param_hint="--tls-cert")
+    settings = locate_catalog(catalog, warehouse=warehouse)[1]
+    token = _read_token(token_file) if token_file else settings.serve_token
+    if token is None:
+        raise ConfigError(
+            "clients must show a token: give --token-file FILE, or set DL_SERVE_TOKEN; make one: "
+            "python -c 'import secrets; print(secrets.token_urlsafe(32))' > token && chmod 600 token"
+        )
+    if tls_cert is None and host not in ("127.0.0.1", "localhost", "::1"):
+        output.warn(f"{host} can be reached by others, and without --tls-cert the token travels in the clear")
+    _log_to_stderr(access_log)
+    tls = Tls(str(tls_cert), str(tls_key) if tls_key else None) if tls_cert else None
+    with ended_by_signal() as ended:
+        endpoint = Endpoint(catalog, token=token, host=host, port=port, tls=tls, bridge=bridge, warehouse=warehouse)
+        with endpoint:
+            where = {"url": endpoint.url, "catalog": str(endpoint.catalog.uri), "pid": os.getpid()}
+            output.emit(where, lambda: print(endpoint.url, flush=True))
+            output.say(f"serving {endpoint.catalog.uri}; SIGINT or SIGTERM ends it")
+            while not ended.wait(1.0):
+                endpoint.check()
+            output.say("stopping: requests under way are finished, open transactions aborted")
+    output.say("stopped")
+
+
+def _read_token(path: Path) -> str:
+    try:
+        text = path.read_text(encoding="ascii").strip()
+        mode = path.stat().st_mode
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the token file {path} cannot be read: {error}") from error
+    if not text:
+        raise ConfigError(f"the token file {path} is empty")
+    if mode & (stat.S_IRGRP | stat.S_IROTH):
+        output.warn(f"{path} can be read by others; chmod 600 {path}")
+    return text
+
+
+def _log_to_stderr(access_log: bool) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    root = logging.getLogger("deltalakedb")
+    root.addHandler(handler)
+    root.setLevel(logging.WARNING)
+    if access_log:
+        logging.getLogger("deltalakedb.access").setLevel(logging.INFO)
