@@ -6,12 +6,12 @@ STAMP  := $(VENV)/.installed
 PYTEST ?= $(BIN)/pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-partitioned check format soak bench lock clean
+.PHONY: help setup bridge demo test test-partitioned check format soak bench lock clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
 
-setup: $(STAMP) ## make .venv with the locked dependencies and the package itself
+setup: $(STAMP) bridge ## make .venv with the locked dependencies, the package itself and the jar of the Spark bridge
 
 # The stamp is younger than the lock and pyproject.toml, so a second `make setup` does nothing.
 $(STAMP): requirements.lock pyproject.toml
@@ -20,6 +20,10 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
+
+# Looks at the sources each time, and compiles only when they have changed.
+bridge: $(STAMP)
+	@$(BIN)/python bridge/build.py
 
 demo: setup ## a real Delta table, attached to SQLite, planned, followed and travelled
 	@$(BIN)/python examples/demo.py
@@ -55,5 +59,5 @@ lock: ## write requirements.lock anew from pyproject.toml (needs .venv)
 	@! grep -nE 'https?://|--index|--find-links' requirements.lock
 
 clean: ## remove what the targets above made
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist build spark-warehouse
+	rm -rf $(VENV) src/deltalakedb/spark/jars .mypy_cache .pytest_cache .ruff_cache .hypothesis dist build spark-warehouse
 	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

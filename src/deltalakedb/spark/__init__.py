@@ -1,0 +1,24 @@
+"""The PySpark pipeline: sessions that commit through SQL, transactions over many tables, reads planned in SQL."""
+
+from typing import TYPE_CHECKING
+
+from deltalakedb.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from deltalakedb.spark.session import bridge_of, configure, session
+    from deltalakedb.spark.streaming import foreach_batch
+    from deltalakedb.spark.transaction import SparkTransaction, begin
+
+__all__ = ["SparkTransaction", "begin", "bridge_of", "configure", "foreach_batch", "session"]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "SparkTransaction": "deltalakedb.spark.transaction",
+        "begin": "deltalakedb.spark.transaction",
+        "bridge_of": "deltalakedb.spark.session",
+        "configure": "deltalakedb.spark.session",
+        "foreach_batch": "deltalakedb.spark.streaming",
+        "session": "deltalakedb.spark.session",
+    },
+)
