@@ -25,13 +25,13 @@ def locate(text: str) -> tuple[Catalog, TableName]:
             f"cannot open {text!r} as a table: {error}; or give deltasql://...?table=namespace.name"
         ) from error
     try:
-        return catalog, _registered(catalog, text)
+        return catalog, registered_name(catalog, text)
     except BaseException:
         catalog.close()
         raise
 
 
-def _registered(catalog: Catalog, text: str) -> TableName:
+def registered_name(catalog: Catalog, text: str) -> TableName:
     """A table by its name, else by its location."""
     looks_like_path = "/" in text or os.path.isdir(os.path.join(text, "_delta_log"))
     with catalog.store.read() as conn:

@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING
 from deltalakedb.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from deltalakedb.spark.read import read_table
     from deltalakedb.spark.session import bridge_of, configure, session
     from deltalakedb.spark.streaming import foreach_batch
     from deltalakedb.spark.transaction import SparkTransaction, begin
 
-__all__ = ["SparkTransaction", "begin", "bridge_of", "configure", "foreach_batch", "session"]
+__all__ = ["SparkTransaction", "begin", "bridge_of", "configure", "foreach_batch", "read_table", "session"]
 
 __getattr__ = lazy_names(
     __name__,
@@ -19,6 +20,7 @@ __getattr__ = lazy_names(
         "bridge_of": "deltalakedb.spark.session",
         "configure": "deltalakedb.spark.session",
         "foreach_batch": "deltalakedb.spark.streaming",
+        "read_table": "deltalakedb.spark.read",
         "session": "deltalakedb.spark.session",
     },
 )

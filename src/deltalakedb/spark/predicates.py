@@ -1,0 +1,99 @@
+"""What rows a reader wants: for the plan in SQL, and as the filter that Spark applies to rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812  the usual name
+
+from deltalakedb.exceptions import PredicateError
+from deltalakedb.log.types import StructType
+from deltalakedb.spark.schemas import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+    from deltalakedb.reading import PredicateLike
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A condition: what the planner reads, what Spark evaluates, and the top-level columns both look at."""
+
+    planned: PredicateLike
+    rows: Column
+    columns: frozenset[str]
+
+
+def read_where(where: PredicateLike, schema: StructType) -> Where:
+    """A condition in Spark's SQL, or the filter lists of `deltalake`."""
+    if isinstance(where, str):
+        return _from_sql(where, schema)
+    if not isinstance(where, list | tuple):
+        raise PredicateError(
+            "where is a condition in SQL, or filter lists such as [('day', '=', '2026-01-02')]; rows can be filtered "
+            f"by any other means on the DataFrame that comes back, here is a {type(where).__name__}"
+        )
+    groups: Sequence[Any] = [where] if all(isinstance(item, tuple) for item in where) else where
+    rows = _any([_all([_filter(item, schema) for item in group]) for group in groups])
+    columns = {_named(item[0], schema) for group in groups for item in group}
+    return Where(where, rows, frozenset(columns))
+
+
+def _from_sql(text: str, schema: StructType) -> Where:
+    """Spark's SQL, spelled for the planner: a double-quoted text is a string there, a name here."""
+    import sqlglot
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
+
+    try:
+        root = sqlglot.parse_one(text, dialect="spark")
+        planned = root.sql(dialect="duckdb")
+    except (SqlglotError, RecursionError) as error:
+        places = getattr(error, "errors", None)
+        detail = places[0]["description"] if places else "it ends early or nests too deep"
+        raise PredicateError(f"cannot read the predicate {text[:200]!r}: {detail}") from error
+    columns = {_named(node.parts[0].name, schema) for node in root.find_all(exp.Column)}
+    return Where(planned, F.expr(text), frozenset(columns))
+
+
+def _named(name: str, schema: StructType) -> str:
+    item = schema.field(name) or schema.field(name.partition(".")[0])
+    return name if item is None else item.name
+
+
+def _filter(item: Any, schema: StructType) -> Column:
+    name, operator, value = item
+    column = F.col(quoted(name) if schema.field(name) is not None else ".".join(map(quoted, name.split("."))))
+    many = [one for one in value if one is not None] if isinstance(value, list | tuple | set | frozenset) else []
+    match " ".join(str(operator).lower().split()):
+        case "in":
+            found = column.isin(many)
+            return found | column.isNull() if len(many) < len(value) else found
+        case "not in":
+            return ~column.isin(many)
+        case "=" | "==":
+            return column.isNull() if value is None else column == F.lit(value)
+        case "!=" | "<>":
+            return column.isNotNull() if value is None else column != F.lit(value)
+        case "<":
+            return column < F.lit(value)
+        case "<=":
+            return column <= F.lit(value)
+        case ">":
+            return column > F.lit(value)
+        case ">=":
+            return column >= F.lit(value)
+        case other:
+            raise PredicateError(f"unknown operator {other!r} in a filter")
+
+
+def _all(parts: list[Column]) -> Column:
+    return reduce(lambda left, right: left & right, parts, F.lit(True))
+
+
+def _any(parts: list[Column]) -> Column:
+    return reduce(lambda left, right: left | right, parts) if parts else F.lit(True)

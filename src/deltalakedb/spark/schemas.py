@@ -1,0 +1,85 @@
+"""A table's schema as Spark types: as users see it, and as its data files are read and written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from pyspark.sql import types as T  # noqa: N812  the usual name
+
+from deltalakedb.log.types import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+
+_VOID = PrimitiveType("void")
+_FIELD_ID = "parquet.field.id"
+Rename: TypeAlias = Callable[[StructField], tuple[str, Mapping[str, Any]]]
+
+
+def to_spark(schema: StructType) -> T.StructType:
+    """The columns as users see them; what Delta notes about them for itself is left out."""
+    return _spark(_renamed(without_void(schema), lambda item: (item.name, user_metadata(item))))
+
+
+def to_physical(schema: StructType, *, with_ids: bool) -> T.StructType:
+    """The columns as data files have them: physical names, and ids where these are to be looked for or written."""
+
+    def rename(item: StructField) -> tuple[str, Mapping[str, Any]]:
+        return item.physical_name, {_FIELD_ID: item.id} if with_ids and item.id is not None else {}
+
+    return _spark(_renamed(without_void(schema), rename))
+
+
+def user_metadata(item: StructField) -> dict[str, Any]:
+    """What people wrote at a column, such as a comment."""
+    internal = ("delta.", "__", "CURRENT_DEFAULT", "EXISTS_DEFAULT")
+    return {key: value for key, value in item.metadata.items() if not key.startswith(internal)}
+
+
+def without_void(schema: StructType) -> StructType:
+    """Columns that were only ever null have no data in any file; Spark's Delta leaves them out, too."""
+    fields = (replace(item, type=_without_void(item.type)) for item in schema.fields if item.type != _VOID)
+    return StructType(tuple(fields))
+
+
+def _without_void(data_type: DataType) -> DataType:
+    match data_type:
+        case StructType():
+            return without_void(data_type)
+        case ArrayType():
+            return replace(data_type, element_type=_without_void(data_type.element_type))
+        case MapType():
+            key, value = (_without_void(part) for part in (data_type.key_type, data_type.value_type))
+            return replace(data_type, key_type=key, value_type=value)
+        case _:
+            return data_type
+
+
+def _renamed(struct: StructType, rename: Rename) -> StructType:
+    fields = []
+    for item in struct.fields:
+        name, metadata = rename(item)
+        fields.append(StructField(name, _renamed_type(item.type, rename), item.nullable, metadata))
+    return StructType(tuple(fields))
+
+
+def _renamed_type(data_type: DataType, rename: Rename) -> DataType:
+    match data_type:
+        case StructType():
+            return _renamed(data_type, rename)
+        case ArrayType():
+            return replace(data_type, element_type=_renamed_type(data_type.element_type, rename))
+        case MapType():
+            key, value = (_renamed_type(part, rename) for part in (data_type.key_type, data_type.value_type))
+            return replace(data_type, key_type=key, value_type=value)
+        case _:
+            return data_type
+
+
+def _spark(schema: StructType) -> T.StructType:
+    return T.StructType.fromJson(json.loads(schema.to_json()))
+
+
+def quoted(name: str) -> str:
+    """A column's name, whatever it holds, as Spark's expressions take it."""
+    return f"`{name.replace('`', '``')}`"

@@ -1,0 +1,44 @@
+"""Settings that a read or a write needs of a session for a moment; what was there before is put back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_lock = threading.Lock()
+_held: dict[tuple[int, str], _Held] = {}
+
+
+@dataclass(slots=True)
+class _Held:
+    before: str | None
+    users: int = 0
+
+
+@contextmanager
+def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    """Have a setting in force. Threads that want it at the same time share it; the last one puts it back."""
+    key = (id(spark), name)
+    with _lock:
+        held = _held.get(key)
+        if held is None:
+            held = _held[key] = _Held(spark.conf.get(name, None))
+            spark.conf.set(name, value)
+        held.users += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            held.users -= 1
+            if not held.users:
+                del _held[key]
+                if held.before is None:
+                    spark.conf.unset(name)
+                else:
+                    spark.conf.set(name, held.before)
