@@ -1,0 +1,361 @@
+"""Transactions over HTTP: pinned, staged, committed at once, aborted, timed out, and settled after a restart."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from deltalakedb.exceptions import (
+    CommitFailedError,
+    ConcurrentAppendError,
+    ConcurrentTransactionError,
+    ConfigError,
+    DeltaError,
+    GoneError,
+    TableNotFoundError,
+    VersionTakenError,
+)
+from deltalakedb.serve import LocalEndpoint
+from deltalakedb.spark.endpoint import EndpointClient
+from tests.serve.conftest import StartEndpoint
+from tests.serve.wire import append, ask, delete, first_commit, make_table, paths_in, versions
+
+
+def test_a_transaction_sees_its_own_commits_and_nobody_else_does(client: EndpointClient) -> None:
+    orders, lines = make_table(client, "sales.orders"), make_table(client, "sales.lines")
+    tx = client.begin("both at once").txn
+    assert client.name("sales.orders", txn=tx).path == f"dldb://{tx}{orders}"
+    for path in (orders, lines):
+        assert client.write_commit(path, 1, append("a.parquet"), txn=tx) == 1
+        assert client.write_commit(path, 2, append("b.parquet"), txn=tx) == 2
+        assert versions(client, path, txn=tx) == [0, 1, 2]
+        assert paths_in(client.read_commit(path, 2, txn=tx)) == ["b.parquet"]
+        assert versions(client, path) == [0]
+    done = client.commit(tx)
+    assert done.versions == {"sales.orders": 2, "sales.lines": 2}
+    assert versions(client, orders) == versions(client, lines) == [0, 1, 2]
+
+
+def test_staged_commits_are_listed_in_the_length_in_which_they_are_served(client: EndpointClient) -> None:
+    path, tx = make_table(client, "sales.orders", "a.parquet"), client.begin().txn
+    client.write_commit(path, 2, append("b.parquet"), txn=tx)
+    listed = {entry.version: entry.size for entry in client.log(path, txn=tx)}
+    assert listed == {version: len(client.read_commit(path, version, txn=tx)) for version in (0, 1, 2)}
+
+
+def test_heads_are_pinned_when_the_transaction_begins(client: EndpointClient) -> None:
+    path = make_table(client)
+    tx = client.begin().txn
+    client.write_commit(path, 1, append("later.parquet"))
+    assert versions(client, path, txn=tx) == [0]
+
+
+def test_a_blind_append_is_rebased_and_a_change_of_what_was_read_is_a_conflict(client: EndpointClient) -> None:
+    path = make_table(client, "sales.orders", "a.parquet")
+    blind, reader = client.begin().txn, client.begin().txn
+    client.write_commit(path, 2, append("blind.parquet"), txn=blind)
+    client.write_commit(path, 2, delete("a.parquet"), txn=reader)
+    client.write_commit(path, 2, append("winner.parquet"))
+    assert client.commit(blind).versions == {"sales.orders": 3}
+    with pytest.raises(ConcurrentAppendError, match=r"sales\.orders"):
+        client.commit(reader)
+    with pytest.raises(ConcurrentAppendError, match=r"sales\.orders"):
+        client.commit(reader)
+    with pytest.raises(GoneError, match="has failed"):
+        client.alive(reader)
+
+
+def test_a_data_file_that_was_opened_makes_its_table_read(client: EndpointClient) -> None:
+    source, target = make_table(client, "sales.source", "a.parquet"), make_table(client, "sales.target")
+    tx = client.begin().txn
+    assert client.touch(f"{source}/part=1/a.parquet", tx) == source
+    with pytest.raises(TableNotFoundError, match="no table of this catalog"):
+        client.touch("/file/somewhere/else.parquet", tx)
+    client.write_commit(target, 1, append("sum.parquet"), txn=tx)
+    client.write_commit(source, 2, append("b.parquet"))
+    with pytest.raises(ConcurrentAppendError, match=r"sales\.source"):
+        client.commit(tx)
+
+
+def test_a_table_that_was_only_listed_counts_as_read(client: EndpointClient) -> None:
+    source, target = make_table(client, "sales.source", "a.parquet"), make_table(client, "sales.target")
+    tx = client.begin().txn
+    client.log(source, txn=tx)
+    client.write_commit(target, 1, append("sum.parquet"), txn=tx)
+    client.write_commit(source, 2, append("b.parquet"))
+    with pytest.raises(CommitFailedError, match=r"sales\.source"):
+        client.commit(tx)
+
+
+def test_a_table_is_created_inside_a_transaction(client: EndpointClient, warehouse: Path) -> None:
+    tx = client.begin().txn
+    with pytest.raises(TableNotFoundError):
+        client.name("sales.new", txn=tx)
+    path = client.reserve("sales.new", txn=tx).path.removeprefix(f"dldb://{tx}")
+    assert client.log(path, txn=tx) == []
+    client.write_commit(path, 0, first_commit(), txn=tx)
+    client.write_commit(path, 1, append("a.parquet"), txn=tx)
+    assert client.name("sales.new", txn=tx).path == f"dldb://{tx}{path}"
+    with pytest.raises(TableNotFoundError):
+        client.name("sales.new")
+    assert not (warehouse / "sales/new/_delta_log").exists()
+    assert client.commit(tx).versions == {"sales.new": 1}
+    assert client.name("sales.new").path == f"dldb://{path}"
+
+
+def test_a_staged_version_that_exists_is_taken_and_a_repeat_is_not(client: EndpointClient) -> None:
+    path, tx, token = make_table(client), client.begin().txn, str(uuid.uuid4())
+    lines = append("a.parquet")
+    assert [client.write_commit(path, 1, lines, txn=tx, token=token) for _ in range(2)] == [1, 1]
+    with pytest.raises(VersionTakenError):
+        client.write_commit(path, 1, append("b.parquet"), txn=tx)
+    assert client.commit(tx).versions == {"sales.orders": 1}
+
+
+def test_commit_and_abort_can_be_repeated(client: EndpointClient) -> None:
+    path = make_table(client)
+    committed, aborted = client.begin(), client.begin().txn
+    for tx in (committed.txn, aborted):
+        client.write_commit(path, 1, append(f"{tx}.parquet"), txn=tx)
+    assert [client.commit(committed.txn) for _ in range(3)] == [client.commit(committed.txn)] * 3
+    assert client.commit(committed.txn).txn_id == committed.txn_id
+    assert not client.abort(committed.txn), "it is too late"
+    assert client.abort(aborted)
+    assert client.abort(aborted)
+    with pytest.raises(GoneError, match="was aborted"):
+        client.commit(aborted)
+    assert versions(client, path) == [0, 1]
+
+
+def test_a_transaction_that_is_over_answers_410_to_everything(client: EndpointClient, endpoint: LocalEndpoint) -> None:
+    path = make_table(client)
+    over = client.begin().txn
+    client.abort(over)
+    for method, route in [("GET", "/log"), ("GET", "/commit"), ("POST", "/commit"), ("GET", "/crc"), ("POST", "/read")]:
+        query = {"path": path, "txn": over, "version": 0, "id": "x"}
+        answer = ask(endpoint.url, endpoint.token, method, route, query)
+        assert (route, answer.status, answer.json["error"]) == (route, 410, "GoneError")
+    for txn in ("nonsense", "t" + "x" * 32, "t" + uuid.uuid4().hex):
+        with pytest.raises(GoneError):
+            client.alive(txn)
+        with pytest.raises(GoneError):
+            client.commit(txn)
+    assert client.abort("t" + uuid.uuid4().hex)
+
+
+def test_threads_of_one_transaction_take_turns(client: EndpointClient) -> None:
+    paths = [make_table(client, f"sales.t{number}") for number in range(8)]
+    tx = client.begin().txn
+
+    def work(path: str) -> list[int]:
+        for version in range(1, 6):
+            client.write_commit(path, version, append(f"{version}.parquet"), txn=tx)
+            client.log(path, txn=tx)
+        return versions(client, path, txn=tx)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(work, paths)) == [[0, 1, 2, 3, 4, 5]] * 8
+    assert set(client.commit(tx).versions.values()) == {5}
+
+
+def test_two_commits_of_one_transaction_at_once_tell_the_same(client: EndpointClient) -> None:
+    path, tx = make_table(client), client.begin().txn
+    client.write_commit(path, 1, append("a.parquet"), txn=tx)
+    with ThreadPoolExecutor(4) as pool:
+        done = list(pool.map(lambda _: client.commit(tx).versions, range(4)))
+    assert done == [{"sales.orders": 1}] * 4
+    assert versions(client, path) == [0, 1]
+
+
+def test_a_transaction_for_some_tables_knows_no_others(client: EndpointClient) -> None:
+    make_table(client, "sales.orders")
+    make_table(client, "sales.lines")
+    tx = client.begin(tables=["sales.orders"]).txn
+    assert client.name("sales.orders", txn=tx).name == "sales.orders"
+    with pytest.raises(DeltaError, match=r"begun for sales\.orders only"):
+        client.name("sales.lines", txn=tx)
+
+
+def test_a_locked_table_keeps_rewrites_away_until_the_transaction_ends(start: StartEndpoint) -> None:
+    endpoint = start(concurrency_lock_timeout=0.5)
+    client = EndpointClient(endpoint.url, endpoint.token)
+    path = make_table(client, "sales.orders", "a.parquet")
+    tx = client.begin(lock=["sales.orders"]).txn
+    with pytest.raises(CommitFailedError, match="is locked by"):
+        client.write_commit(path, 2, delete("a.parquet"))
+    client.abort(tx)
+    assert client.write_commit(path, 2, delete("a.parquet")) == 2
+
+
+def test_progress_of_an_application_is_noted_in_the_last_version_of_each_table(client: EndpointClient) -> None:
+    orders, lines = make_table(client, "sales.orders"), make_table(client, "sales.lines")
+    tx = client.begin().txn
+    assert client.app_version("sales.orders", "query-1", tx) is None
+    assert client.app_version("sales.missing", "query-1", tx) is None
+    client.write_commit(orders, 1, append("a.parquet"), txn=tx)
+    done = client.commit(tx, {"sales.orders": ("query-1", 7), "sales.lines": ("query-1", 7)})
+    assert done.versions == {"sales.orders": 1, "sales.lines": 1}
+    again = client.begin().txn
+    assert client.app_version("sales.orders", "query-1", again) == 7
+    assert client.app_version("sales.lines", "query-1", again) == 7
+    assert b'"txn":{"appId":"query-1","version":7' in client.read_commit(lines, 1)
+    with pytest.raises(TableNotFoundError, match=r"sales\.missing"):
+        client.commit(again, {"sales.missing": ("query-1", 8)})
+
+
+def test_of_two_runs_of_one_batch_only_one_commits(client: EndpointClient) -> None:
+    path = make_table(client)
+    first, second = client.begin().txn, client.begin().txn
+    for tx in (first, second):
+        client.write_commit(path, 1, append(f"{tx}.parquet"), txn=tx)
+    client.commit(first, {"sales.orders": ("query-1", 0)})
+    with pytest.raises(ConcurrentTransactionError):
+        client.commit(second, {"sales.orders": ("query-1", 0)})
+
+
+def test_bodies_that_are_no_json_are_refused(endpoint: LocalEndpoint, client: EndpointClient) -> None:
+    for body in (b"[]", b"{", b'{"lock": "sales.orders"}', b'{"tables": [1]}'):
+        answer = ask(endpoint.url, endpoint.token, "POST", "/txn", {}, body)
+        assert (body, answer.status) == (body, 422)
+    tx = client.begin().txn
+    for body in (b'{"app_versions": [1]}', b'{"app_versions": {"a.b": [1, 2]}}'):
+        assert ask(endpoint.url, endpoint.token, "POST", f"/txn/{tx}/commit", {}, body).status == 422
+    with pytest.raises(ConfigError):
+        client.begin(lock=["sales.orders"] * 100_000)
+    assert client.commit(tx).versions == {}
+
+
+# -- time passing
+
+
+def test_without_a_sign_of_life_a_transaction_is_aborted(start: StartEndpoint) -> None:
+    endpoint = start(serve_txn_timeout=0.8)
+    client = EndpointClient(endpoint.url, endpoint.token)
+    path = make_table(client)
+    silent, lively = client.begin().txn, client.begin().txn
+    client.write_commit(path, 1, append("a.parquet"), txn=silent)
+    for _ in range(20):
+        client.alive(lively)
+        time.sleep(0.1)
+    with pytest.raises(GoneError, match=r"no sign of life for 0\.8 seconds"):
+        client.commit(silent)
+    assert client.commit(lively).versions == {}
+    assert versions(client, path) == [0]
+
+
+# -- the endpoint ends
+
+
+def test_a_transaction_that_was_committed_before_a_restart_is_still_told_so(start: StartEndpoint) -> None:
+    endpoint = start()
+    client = EndpointClient(endpoint.url, endpoint.token)
+    orders, lines = make_table(client, "sales.orders"), make_table(client, "sales.lines")
+    tx = client.begin().txn
+    for path in (orders, lines):
+        client.write_commit(path, 1, append("a.parquet"), txn=tx)
+    done = client.commit(tx)
+    endpoint.close()
+    endpoint = start()
+    client = EndpointClient(endpoint.url, endpoint.token)
+    assert client.commit(tx) == done
+    assert not client.abort(tx)
+    with pytest.raises(GoneError, match="takes no more statements"):
+        client.alive(tx)
+
+
+def test_a_transaction_that_was_open_when_its_endpoint_ended_is_gone_for_good(start: StartEndpoint) -> None:
+    endpoint = start()
+    client = EndpointClient(endpoint.url, endpoint.token)
+    path = make_table(client)
+    tx = client.begin().txn
+    client.write_commit(path, 1, append("a.parquet"), txn=tx)
+    endpoint.close()
+    endpoint = start()
+    client = EndpointClient(endpoint.url, endpoint.token)
+    for _ in range(2):
+        with pytest.raises(GoneError, match="nothing of it was committed"):
+            client.commit(tx)
+    assert versions(client, path) == [0]
+
+
+def test_what_another_endpoint_has_given_up_cannot_be_committed_by_the_one_that_holds_it(start: StartEndpoint) -> None:
+    """A network that parts two endpoints: the answer 410 of one must be the truth for both."""
+    holder, other = (EndpointClient(one.url, one.token) for one in (start(), start()))
+    path = make_table(holder)
+    tx = holder.begin().txn
+    holder.write_commit(path, 1, append("a.parquet"), txn=tx)
+    with pytest.raises(GoneError):
+        other.commit(tx)
+    with pytest.raises(GoneError, match="given up"):
+        holder.commit(tx)
+    assert versions(holder, path) == [0]
+
+
+def test_of_a_commit_and_a_settling_at_once_exactly_one_holds(start: StartEndpoint) -> None:
+    clients = [EndpointClient(one.url, one.token) for one in (start(), start())]
+    holder = clients[0]
+    path = make_table(holder)
+
+    def commit(client: EndpointClient, tx: str, barrier: threading.Barrier) -> dict[str, int] | None:
+        barrier.wait()
+        try:
+            return client.commit(tx).versions
+        except GoneError:
+            return None
+
+    with ThreadPoolExecutor(2) as pool:
+        for number in range(1, 8):
+            head = versions(holder, path)[-1]
+            tx = holder.begin().txn
+            holder.write_commit(path, head + 1, append(f"{number}.parquet"), txn=tx)
+            told = list(pool.map(commit, clients, [tx] * 2, [threading.Barrier(2)] * 2))
+            committed = versions(holder, path)[-1] == head + 1
+            assert told == [{"sales.orders": head + 1} if committed else None] * 2
+
+
+# -- what Spark leaves beside the tables
+
+
+def test_the_overlay_of_a_transaction_goes_when_it_ends(client: EndpointClient, warehouse: Path) -> None:
+    path = make_table(client)
+    for ends in (client.commit, client.abort):
+        tx = client.begin().txn
+        client.log(path, txn=tx)
+        overlay = warehouse / f"sales/orders/_dldb/txn-{tx}"
+        overlay.mkdir(parents=True)
+        (overlay / f"{0:020}.crc").write_text("{}")
+        shared = warehouse / "sales/orders/_dldb/log"
+        shared.mkdir(exist_ok=True)
+        ends(tx)
+        assert not overlay.exists()
+        assert shared.exists()
+
+
+def test_overlays_of_endpoints_that_died_go_after_a_day(
+    client: EndpointClient, endpoint: LocalEndpoint, warehouse: Path
+) -> None:
+    import os
+
+    from deltalakedb.serve.bridge.leftovers import Leftovers
+
+    make_table(client)
+    open_one = client.begin().txn
+    folders = {}
+    for name, age_seconds in [("t" + "1" * 32, 90_000), ("t" + "2" * 32, 1_000), (open_one, 90_000)]:
+        folder = folders[name] = warehouse / f"sales/orders/_dldb/txn-{name}"
+        folder.mkdir(parents=True)
+        file = folder / "x.crc"
+        file.write_text("{}")
+        for path in (file, folder):
+            os.utime(path, (time.time() - age_seconds,) * 2)
+    Leftovers(endpoint.catalog).collect(lambda txn: txn == open_one)
+    assert {name: folder.exists() for name, folder in folders.items()} == {
+        "t" + "1" * 32: False,
+        "t" + "2" * 32: True,
+        open_one: True,
+    }
