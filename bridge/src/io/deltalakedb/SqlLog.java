@@ -21,6 +21,7 @@ import org.apache.hadoop.fs.Path;
  */
 final class SqlLog {
   private static final long BLOCK = 128L << 20;
+  private static final long AFTER_ALL = 999_999_999_999_999_999L;
   private static final long KNOWN_FOR = TimeUnit.SECONDS.toNanos(60);
 
   /** Only tables of the catalog are remembered: one that is imported must be noticed at once. */
@@ -61,6 +62,12 @@ final class SqlLog {
             return size() > most;
           }
         });
+  }
+
+  /** Forgets a table that was dropped. */
+  static void forget(Path table) {
+    String end = " " + table.toUri().getPath();
+    KNOWN.keySet().removeIf(key -> key.endsWith(end));
   }
 
   /** Whether the catalog decides about this table; if not, its log is an ordinary folder. */
@@ -137,7 +144,7 @@ final class SqlLog {
     long version = LogPath.version(from);
     boolean after = version < 0 && from.compareTo(":") > 0; // sorts after all that has a version
     TreeMap<String, FileStatus> all =
-        commits(p, after ? Long.MAX_VALUE : Math.max(version, 0));
+        commits(p, after ? AFTER_ALL : Math.max(version, 0));
     if (all == null) {
       return null;
     }

@@ -49,6 +49,8 @@ class Listing:
 
     head: int
     entries: tuple[LogEntry, ...] = ()
+    pinned: int = -1
+    """The last of them that everybody sees: what others have put into the overlay since is not the transaction's."""
 
 
 @dataclass(slots=True)
@@ -144,7 +146,7 @@ class BridgedLog:
         self._overlay.ensure_checkpoint(place.table, head, start, last, misses_base=misses_base)
         sizes = self._sizes(place.table, kept)
         committed = tuple(LogEntry(row["version"], sizes[row["version"]], row["committed_at_ms"]) for row in kept)
-        return Listing(last + len(own), committed + _entries(own, last + 1, start))
+        return Listing(last + len(own), committed + _entries(own, last + 1, start), last)
 
     def read(self, place: Place, tx: CatalogTransaction | None, version: int) -> Rendered | None:
         """The text of a commit, without our fence."""

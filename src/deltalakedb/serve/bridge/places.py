@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from urllib.parse import quote
 
 from deltalakedb.exceptions import ConfigError, TableNameError, redact
 from deltalakedb.files.location import Location, parse_location
@@ -55,7 +54,7 @@ def path_of(location: str) -> str:
 
 def bridge_uri(location: str, txn: str = "") -> str:
     """What Spark is told to open; inside a transaction its id is the authority."""
-    return f"{SCHEME}://{txn}{quote(path_of(location), safe='/@=:+,~-_.!$&()*;')}"
+    return f"{SCHEME}://{txn}{path_of(location)}"  # as Hadoop reads paths: nothing is encoded
 
 
 def parents(location: str) -> Iterator[str]:

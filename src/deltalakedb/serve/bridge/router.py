@@ -128,11 +128,9 @@ class BridgeRouter:
     async def _list_log(self, request: Request) -> Response:
         path, start, txn = _required(request, "path"), _number(request, "from", 0), _optional(request, "txn")
 
-        def work(tx: CatalogTransaction | None) -> str:
-            listing = self._log.entries(self._place(path, tx, txn), tx, start)
-            return "".join(f"{commit_name(it.version)}\t{it.size}\t{it.modified_ms}\n" for it in listing.entries)
-
-        return PlainTextResponse(await self._under(request, work))
+        listing = await self._under(request, lambda tx: self._log.entries(self._place(path, tx, txn), tx, start))
+        text = "".join(f"{commit_name(it.version)}\t{it.size}\t{it.modified_ms}\n" for it in listing.entries)
+        return PlainTextResponse(text, headers={"X-Pinned": str(listing.pinned)})
 
     async def _read_commit(self, request: Request) -> Response:
         path, version, txn = _required(request, "path"), _number(request, "version"), _optional(request, "txn")

@@ -1,0 +1,133 @@
+package io.deltalakedb;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import io.deltalakedb.Endpoint.Answer;
+import java.io.IOException;
+import java.net.URI;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.sql.connector.catalog.Identifier;
+
+/** Owns the questions about names that go to the endpoint: tables and namespaces of the catalog. */
+final class Names {
+  private final Endpoint endpoint;
+
+  Names(Configuration conf) throws IOException {
+    endpoint = Endpoint.of(conf);
+  }
+
+  static String of(Identifier ident) {
+    return of(ident.namespace()) + "." + ident.name();
+  }
+
+  static String of(String[] namespace) {
+    return String.join(".", namespace);
+  }
+
+  /** Where a table is, or null. A name that the catalog could not have is one it does not have. */
+  String find(Identifier ident) throws IOException {
+    Answer answer = endpoint.get("/name", "name", of(ident), "txn", "");
+    if (answer.status == 404 || answer.status == 422) {
+      return null;
+    }
+    return ok("The name " + of(ident) + " cannot be looked up", answer).get("path").asText();
+  }
+
+  /** Where a table of a name is to be created; null if the name is taken. */
+  String reserve(Identifier ident, String location) throws IOException {
+    List<String> query = new ArrayList<>(List.of("name", of(ident), "txn", ""));
+    if (location != null) {
+      query.addAll(List.of("location", bridged(location)));
+    }
+    Answer answer = endpoint.post("/name", query.toArray(new String[0]));
+    if (answer.status == 409 && location == null) {
+      return null;
+    }
+    return ok("Table " + of(ident) + " cannot be created", answer).get("path").asText();
+  }
+
+  /** A location as a path of the bridge, so that it has one spelling. */
+  private static String bridged(String location) {
+    URI uri = new Path(location).toUri();
+    String scheme = uri.getScheme() == null ? "file" : uri.getScheme();
+    if (scheme.equals(LogPath.SCHEME)) {
+      return LogPath.SCHEME + "://" + uri.getPath();
+    }
+    String authority = uri.getAuthority() == null ? "" : "/" + uri.getAuthority();
+    return LogPath.SCHEME + ":///" + scheme + authority + uri.getPath();
+  }
+
+  /** Drops a table; false if there is none. */
+  boolean drop(Identifier ident, boolean purge) throws IOException {
+    Answer answer = endpoint.delete("/name", "name", of(ident), "purge", Boolean.toString(purge));
+    if (answer.status == 404) {
+      return answer.repeated; // the first request may have been heard
+    }
+    ok("Table " + of(ident) + " cannot be dropped", answer);
+    return true;
+  }
+
+  /** Renames a table; false if the new name is taken. */
+  boolean rename(Identifier from, Identifier to) throws IOException {
+    Answer answer = endpoint.post("/rename", "name", of(from), "to", of(to));
+    if (answer.status == 409) {
+      return false;
+    }
+    if (answer.status != 404 || !answer.repeated || find(to) == null) {
+      ok("Table " + of(from) + " cannot be renamed to " + of(to), answer);
+    }
+    return true;
+  }
+
+  /** The names of the tables directly in a namespace, without the namespace. */
+  List<String> tables(String[] namespace) throws IOException {
+    Answer answer = endpoint.get("/names", "namespace", of(namespace));
+    List<String> names = new ArrayList<>();
+    if (answer.status != 404 && answer.status != 422) {
+      for (JsonNode name : ok("The tables of " + of(namespace) + " cannot be listed", answer)) {
+        names.add(name.asText().substring(name.asText().lastIndexOf('.') + 1));
+      }
+    }
+    return names;
+  }
+
+  List<String[]> namespaces() throws IOException {
+    Answer answer = endpoint.get("/namespaces");
+    List<String[]> found = new ArrayList<>();
+    for (JsonNode name : ok("The namespaces cannot be listed", answer)) {
+      found.add(name.asText().split("\\."));
+    }
+    return found;
+  }
+
+  boolean hasNamespace(String[] namespace) throws IOException {
+    for (String[] one : namespaces()) {
+      if (of(one).equalsIgnoreCase(of(namespace))) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  void createNamespace(String[] namespace) throws IOException {
+    ok(
+        "Namespace " + of(namespace) + " cannot be created",
+        endpoint.post("/namespace", "namespace", of(namespace)));
+  }
+
+  void dropNamespace(String[] namespace) throws IOException {
+    Answer answer = endpoint.delete("/namespace", "namespace", of(namespace));
+    if (answer.status != 404) {
+      ok("Namespace " + of(namespace) + " cannot be dropped", answer);
+    }
+  }
+
+  private JsonNode ok(String what, Answer answer) throws IOException {
+    if (!answer.ok()) {
+      throw endpoint.failure(what, answer);
+    }
+    return answer.json();
+  }
+}
