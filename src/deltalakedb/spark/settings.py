@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _lock = threading.Lock()
-_held: dict[tuple[int, str], _Held] = {}
+_held: dict[tuple[str, str], _Held] = {}
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class _Held:
 @contextmanager
 def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
     """Have a setting in force. Threads that want it at the same time share it; the last one puts it back."""
-    key = (id(spark), name)
+    key = (_session_of(spark), name)
     with _lock:
         held = _held.get(key)
         if held is None:
@@ -42,3 +42,9 @@ def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
                     spark.conf.unset(name)
                 else:
                     spark.conf.set(name, held.before)
+
+
+def _session_of(spark: SparkSession) -> str:
+    """Several Python objects may stand for one session of the JVM."""
+    of_jvm = getattr(spark, "_jsparkSession", None)
+    return f"python {id(spark)}" if of_jvm is None else str(of_jvm.sessionUUID())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import unquote
 
 from deltalakedb.exceptions import (
     DeltaError,
@@ -20,18 +21,18 @@ from deltalakedb.exceptions import (
 from deltalakedb.names import parse_table_name
 from deltalakedb.spark.heartbeat import Heartbeat
 from deltalakedb.spark.session import bridge_of
-from deltalakedb.spark.session_conf import held_conf
+from deltalakedb.spark.settings import setting
 from deltalakedb.spark.templates import fill, quoted_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from deltalakedb.spark.endpoint import EndpointClient
+    from deltalakedb.spark.endpoint import EndpointClient, Named
 
 State = Literal["open", "unknown", "committed", "failed", "aborted"]
 
 # A query that Delta answers from metadata alone opens no data file, and nobody would notice that the table was read.
-_CONF = {"spark.databricks.delta.optimizeMetadataQuery.enabled": "false"}
+_METADATA_QUERIES = "spark.databricks.delta.optimizeMetadataQuery.enabled"
 
 _log = logging.getLogger(__name__)
 
@@ -75,12 +76,9 @@ class SparkTransaction:
         self._entered = False
         self._paths: dict[tuple[str, str], str] = {}
         self._app_versions: dict[str, tuple[str, int]] = {}
-        self._held = held_conf(spark, _CONF)
-        try:
-            begun = endpoint.begin(message=message, lock=list(lock or ()))
-        except BaseException:
-            self._held.release()
-            raise
+        begun = endpoint.begin(message=message, lock=list(lock or ()))
+        self._settings = ExitStack()
+        self._settings.enter_context(setting(spark, _METADATA_QUERIES, "false"))
         self.txn_id = begun.txn_id
         self._id = begun.txn
         self._heartbeat = Heartbeat(endpoint, self._id)
@@ -121,9 +119,9 @@ class SparkTransaction:
         key = parse_table_name(name).key
         if key not in self._paths:
             try:
-                self._paths[key] = self._endpoint.name(name, txn=self._id).path
+                self._paths[key] = _to_path(self._endpoint.name(name, txn=self._id))
             except TableNotFoundError:
-                self._paths[key] = self._endpoint.reserve(name, txn=self._id).path
+                self._paths[key] = _to_path(self._endpoint.reserve(name, txn=self._id))
         return self._paths[key]
 
     def table(self, name: str, **options: Any) -> DataFrame:
@@ -132,11 +130,11 @@ class SparkTransaction:
         with self._explained():
             return self._spark.read.format("delta").options(**options).load(path)
 
-    def sql(self, text: str, args: Mapping[str, Any] | list[Any] | None = None, **frames: DataFrame) -> DataFrame:
+    def sql(self, text: str, **frames: DataFrame) -> DataFrame:
         """Run SQL in which `{ns.name}` is a table of this transaction: a query, DML, CREATE TABLE, CTAS, OPTIMIZE.
 
-        `{name}` is a DataFrame where one is passed under that name; `args` are values for Spark's parameter markers.
-        Braces in literals, quoted names and comments are left alone; elsewhere `{{` and `}}` stand for braces.
+        `{name}` is a DataFrame where one is passed under that name. Braces in literals, quoted names and comments are
+        left alone; elsewhere `{{` and `}}` stand for braces.
         """
         self._check_open()
         views: dict[str, str] = {}
@@ -151,7 +149,7 @@ class SparkTransaction:
         filled = fill(text, resolve)
         try:
             with self._explained():
-                return self._spark.sql(filled, dict(args) if isinstance(args, Mapping) else args)
+                return self._spark.sql(filled)
         finally:
             # The plan is analysed by now, and has what the view stands for.
             for view in views.values():
@@ -161,7 +159,7 @@ class SparkTransaction:
         self._check_open()
         key = parse_table_name(name).key
         if key not in self._paths:
-            self._paths[key] = self._endpoint.name(name, txn=self._id).path
+            self._paths[key] = _to_path(self._endpoint.name(name, txn=self._id))
         return self._paths[key]
 
     # -- how far an application has come
@@ -220,7 +218,7 @@ class SparkTransaction:
 
     def _release(self) -> None:
         self._heartbeat.stop()
-        self._held.release()
+        self._settings.close()
 
     def _check_open(self) -> None:
         if self._state == "open":
@@ -249,6 +247,11 @@ class SparkTransaction:
         except DeltaError:
             return None
         return None
+
+
+def _to_path(named: Named) -> str:
+    """What Spark takes for a path is not decoded: a space is a space, and a percent sign one too."""
+    return unquote(named.path)
 
 
 def _is_of_spark(error: BaseException) -> bool:
