@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from deltalakedb.exceptions import DeltaError, MissingExtraError
-from deltalakedb.serve.workers import Workers
+from deltalakedb.serve.workers import WAIT_SECONDS, Workers
 
 try:
     from starlette.applications import Starlette
@@ -17,7 +17,7 @@ try:
     from starlette.responses import Response
     from starlette.routing import BaseRoute, Mount
 
-    from deltalakedb.serve.auth import AccessLog, BearerToken
+    from deltalakedb.serve.auth import AccessLog, BearerToken, check_token
     from deltalakedb.serve.bridge.router import BridgeRouter
     from deltalakedb.serve.problems import answer_error, problem
 except ModuleNotFoundError as error:
@@ -29,9 +29,13 @@ if TYPE_CHECKING:
     from deltalakedb.catalog import Catalog
 
 
-def create_app(catalog: Catalog, *, token: str, bridge: bool = True) -> Starlette:
-    """One application over a catalog; every request must carry the token. `bridge`: serve delta-spark's bridge."""
-    workers = Workers(catalog.config.serve_threads)
+def create_app(catalog: Catalog, *, token: str, bridge: bool = True, wait_seconds: float = WAIT_SECONDS) -> Starlette:
+    """One application over a catalog; every request must carry the token. `bridge`: serve delta-spark's bridge.
+
+    `wait_seconds`: how long a request waits for a free thread before it is answered 503.
+    """
+    check_token(token)
+    workers = Workers(catalog.config.serve_threads, wait_seconds=wait_seconds)
     routers = [BridgeRouter(catalog, workers)] if bridge else []
     routes: list[BaseRoute] = [Mount(router.prefix, routes=router.routes()) for router in routers]
 

@@ -17,15 +17,20 @@ access_log = logging.getLogger("deltalakedb.access")
 SHORTEST_TOKEN = 8
 
 
+def check_token(token: str) -> str:
+    """The token, if it is one that HTTP can carry and nobody guesses at once."""
+    if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+        raise ConfigError(
+            f"a token has at least {SHORTEST_TOKEN} printable ASCII characters and no space; "
+            "make one: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+        )
+    return token
+
+
 class BearerToken:
     """Lets a request through that carries the token, and answers 401 to all others."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
-        if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
-            raise ConfigError(
-                f"a token has at least {SHORTEST_TOKEN} printable ASCII characters and no space; "
-                "make one: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
-            )
         self._app = app
         self._digest = _digest(token.encode())
 

@@ -17,9 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 from deltalakedb.catalog import Catalog, connect, locate_catalog
 from deltalakedb.exceptions import ConfigError, EndpointError, MissingExtraError
+from deltalakedb.serve.app import create_app
+from deltalakedb.serve.workers import WAIT_SECONDS
+
+try:
+    import uvicorn
+except ModuleNotFoundError:
+    raise MissingExtraError("serving", "serve") from None
 
 if TYPE_CHECKING:
-    import uvicorn
+    from starlette.applications import Starlette
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +58,7 @@ class Endpoint:
         port: int = 0,
         tls: Tls | None = None,
         bridge: bool = True,
+        wait_seconds: float = WAIT_SECONDS,
         **config: Any,
     ) -> None:
         self._owns_catalog = not isinstance(catalog, Catalog)
@@ -59,7 +67,9 @@ class Endpoint:
         self._pid = os.getpid()
         self._socket: socket.socket | None = None
         try:
-            self._server = _configure(self.catalog, token, tls, bridge)
+            self._server = _configure(
+                create_app(self.catalog, token=token, bridge=bridge, wait_seconds=wait_seconds), tls
+            )
             self._socket = _listen(host, port)
             self.host, self.port = self._socket.getsockname()[:2]
             self.url = f"{'https' if tls else 'http'}://{_shown_host(host)}:{self.port}"
@@ -183,15 +193,9 @@ def _open(catalog: str | os.PathLike[str] | None, config: dict[str, Any]) -> Cat
     return connect(catalog, **{"origin": "bridge", **config, "sql_max_connections": connections})
 
 
-def _configure(catalog: Catalog, token: str, tls: Tls | None, bridge: bool) -> uvicorn.Server:
-    try:
-        import uvicorn
-    except ModuleNotFoundError:
-        raise MissingExtraError("serving", "serve") from None
-    from deltalakedb.serve.app import create_app
-
+def _configure(app: Starlette, tls: Tls | None) -> uvicorn.Server:
     config = uvicorn.Config(
-        create_app(catalog, token=token, bridge=bridge),
+        app,
         log_config=None,
         log_level="warning",
         access_log=False,  # ours never has the query, let alone the token

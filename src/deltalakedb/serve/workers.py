@@ -19,7 +19,7 @@ WAIT_SECONDS = 10.0
 class Workers:
     """Runs functions that block (SQL, object stores) beside the event loop."""
 
-    def __init__(self, threads: int, *, wait_seconds: float = WAIT_SECONDS) -> None:
+    def __init__(self, threads: int, *, wait_seconds: float) -> None:
         self._threads = threads
         self._wait_seconds = wait_seconds
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="deltalakedb-serve")
