@@ -28,9 +28,26 @@ class Checksum:
         ]
         if self.in_commit_timestamp is not None:
             members.append(f'"inCommitTimestampOpt":{int(self.in_commit_timestamp)}')
-        members.append(f'"metadata":{render_object(SPECS["metaData"], self.metadata)}')
-        members.append(f'"protocol":{render_object(SPECS["protocol"], self.protocol)}')
+        members.append(_in_force(self.metadata, self.protocol))
         return ("{" + ",".join(members) + "}").encode()
+
+
+_rendered: tuple[Metadata, Protocol, str] | None = None
+
+
+def _in_force(metadata: Metadata, protocol: Protocol) -> str:
+    """What one version after the other has in common is rendered once."""
+    global _rendered
+    known = _rendered
+    if known is not None and known[0] is metadata and known[1] is protocol:
+        return known[2]
+    shown = (
+        f'"metadata":{render_object(SPECS["metaData"], metadata)}',
+        f'"protocol":{render_object(SPECS["protocol"], protocol)}',
+    )
+    text = ",".join(shown)
+    _rendered = (metadata, protocol, text)
+    return text
 
 
 def checksum_name(version: int) -> str:

@@ -46,6 +46,7 @@ class LocalFolder:
         modified_ms: int | None = None,
         timeout_seconds: float = PUT_TIMEOUT_SECONDS,  # noqa: ARG002 a disk has no time-outs
         step: str = "",
+        lasting: bool = True,
     ) -> PutResult:
         try:
             if os.path.lexists(self._at(name)):
@@ -69,10 +70,17 @@ class LocalFolder:
             finally:
                 with suppress(FileNotFoundError):
                     os.unlink(temporary)
-            _sync_folder(self._folder)
+            if lasting:
+                _sync_folder(self._folder)
         except OSError as error:
             raise self._failure("write", name, error) from error
         return "written"
+
+    def sync(self) -> None:
+        try:
+            _sync_folder(self._folder)
+        except OSError as error:
+            raise self._failure("write", "", error) from error
 
     def replace(self, name: str, data: bytes) -> None:
         with self.upload(name) as file:

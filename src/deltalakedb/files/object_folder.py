@@ -72,6 +72,7 @@ class ObjectFolder:
         modified_ms: int | None = None,  # noqa: ARG002 an object's time is when it was put
         timeout_seconds: float = PUT_TIMEOUT_SECONDS,
         step: str = "",
+        lasting: bool = True,  # noqa: ARG002 an object that was put is durable
     ) -> PutResult:
         store = self._single if len(data) <= _SMALL_BYTES else self._open_single(_LARGE_REQUEST_SECONDS)
         uncertain = False  # whether an attempt that failed may have written the object after all
@@ -97,6 +98,9 @@ class ObjectFolder:
         if step:
             reached(f"{step}_put")
         return result
+
+    def sync(self) -> None:
+        """Nothing is left to do: objects are durable when they are put."""
 
     def replace(self, name: str, data: bytes) -> None:
         def attempt() -> bool:

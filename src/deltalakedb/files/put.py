@@ -42,11 +42,17 @@ class LogFolder(Protocol):
         modified_ms: int | None = None,
         timeout_seconds: float = PUT_TIMEOUT_SECONDS,
         step: str = "",
+        lasting: bool = True,
     ) -> PutResult:
-        """Write a file unless one of that name is there, whatever it holds. It is durable when this returns.
+        """Write a file unless one of that name is there, whatever it holds. It is durable when this returns; without
+        `lasting` what it holds is, and its name after `sync`.
 
         `step` begins the names of the steps that are said to be reached (see `deltalakedb.steps`).
         """
+        ...
+
+    def sync(self) -> None:
+        """Make the names of all files durable."""
         ...
 
     def replace(self, name: str, data: bytes) -> None:

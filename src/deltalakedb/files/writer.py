@@ -54,18 +54,34 @@ class FileTxnLogWriter:
         return self._folder.location
 
     def put_commit(
-        self, version: int, data: bytes, *, modified_ms: int, timeout_seconds: float = PUT_TIMEOUT_SECONDS
+        self,
+        version: int,
+        data: bytes,
+        *,
+        modified_ms: int,
+        timeout_seconds: float = PUT_TIMEOUT_SECONDS,
+        lasting: bool = True,
     ) -> PutResult:
         """Write a commit unless one is there; "exists" says nothing about what it holds.
 
-        It is whole and durable when this returns. On local disk its file carries the time of the commit, by which
-        readers travel; in an object store the time is when it was put. MirrorError when it cannot be written.
+        It is whole and durable when this returns; without `lasting` its name is only after `sync`. On local disk its
+        file carries the time of the commit, by which readers travel; in an object store the time is when it was put.
+        MirrorError when it cannot be written.
         """
         name = commit_name(version)
         with self._put_span(name):
             return self._folder.put(
-                name, data, modified_ms=modified_ms, timeout_seconds=timeout_seconds, step="mirror.json"
+                name,
+                data,
+                modified_ms=modified_ms,
+                timeout_seconds=timeout_seconds,
+                step="mirror.json",
+                lasting=lasting,
             )
+
+    def sync(self) -> None:
+        """Make durable what was put without being made so."""
+        self._folder.sync()
 
     def read_commit(self, version: int) -> bytes | None:
         """The bytes of a commit; None when it is not there."""
@@ -118,7 +134,8 @@ class FileTxnLogWriter:
         """Write a commit's checksum unless there is one. The commit itself must be there already."""
         name = checksum_name(version)
         with self._put_span(name):
-            return self._folder.put(name, checksum.render())
+            # A name that is lost with the machine's power is written anew, or missed by nobody.
+            return self._folder.put(name, checksum.render(), lasting=False)
 
     def clean_up(self, *, cutoff_ms: int, keep_from_version: int | None = None, protected_before: int = 0) -> CleanedUp:
         """Delete what the newest checkpoint of before the cut-off (taken at midnight UTC) makes unnecessary.

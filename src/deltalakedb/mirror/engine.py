@@ -33,6 +33,9 @@ logger = logging.getLogger(__name__)
 MAX_HELD_BYTES = 16 * 1024 * 1024
 """Commits that wait for the background keep their bytes up to here; others are read back from SQL."""
 
+GATHER_SECONDS = 0.1
+"""So long after a commit the background begins to mirror it, and with it what was committed meanwhile."""
+
 OptionsOf = Callable[[TableRow], Mapping[str, str] | None]
 
 
@@ -140,7 +143,7 @@ class MirrorEngine:
             for table, commits in _by_table(outcome.commits):
                 mirror = self._mirror_of(table)
                 if self.mode == "background":
-                    self._hold(mirror, commits)
+                    self._hold(mirror, commits, GATHER_SECONDS)
                 elif self._retry_at.get(table.table_id, 0.0) <= time.monotonic():
                     self._mirror_inline(mirror, commits, deadline)
                 # Else it failed a moment ago: the background tries again, commits do not queue up behind it.
@@ -173,8 +176,9 @@ class MirrorEngine:
         error: DeltaError | None = None
         reached("mirror.start")
         try:
-            if not commits or not mirror.put_ratified(commits, deadline=deadline):
-                num_written = mirror.catch_up(deadline=deadline)
+            with mirror.together(len(commits) != 1):
+                if not commits or not mirror.put_ratified(commits, deadline=deadline):
+                    num_written = mirror.catch_up(deadline=deadline)
         except ForeignCommitError as foreign:
             raise self._freeze(mirror, foreign) from foreign
         except DeltaError as caught:
@@ -225,7 +229,7 @@ class MirrorEngine:
 
     # -- in the background
 
-    def _hold(self, mirror: TableMirror, commits: list[RatifiedCommit]) -> None:
+    def _hold(self, mirror: TableMirror, commits: list[RatifiedCommit], delay_seconds: float = 0.0) -> None:
         table_id = mirror.table.table_id
         with self._lock:
             held = self._held.setdefault(table_id, [])
@@ -235,7 +239,7 @@ class MirrorEngine:
                 held.append(kept)
                 room -= len(kept.data or b"")
             self._held_bytes = MAX_HELD_BYTES - room
-        self._later(mirror, max(0.0, self._retry_at.get(table_id, 0.0) - time.monotonic()))
+        self._later(mirror, max(delay_seconds, self._retry_at.get(table_id, 0.0) - time.monotonic()))
 
     def _later(self, mirror: TableMirror, delay_seconds: float) -> None:
         key = (self._id, "table", mirror.table.table_id)

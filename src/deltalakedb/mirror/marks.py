@@ -17,7 +17,7 @@ from deltalakedb.store.connection import Store
 
 logger = logging.getLogger(__name__)
 
-SECONDS = 0.15
+SECONDS = 0.5
 """Marks are gathered this long at least: a commit must not pay for a second transaction."""
 
 SHARE = 0.05

@@ -35,7 +35,7 @@ PREDECESSOR_SECONDS = 0.2
 
 PROBED_AT_ONCE = 64
 
-MAX_CHECKSUMS = 200
+MAX_CHECKSUMS = 50
 """Of more versions than this only the newest get a checksum: readers do without, and the older it is the fewer ask."""
 
 _FIRST_LOOK_SECONDS = 0.0005
@@ -84,6 +84,7 @@ class TableMirror:
         self.is_late = False
         """Whether a commit has waited for that thread in vain."""
         self.num_failures = 0
+        self._is_together = False
         self._turned = threading.Condition()
         self._written: deque[tuple[int, tuple[int, int] | None]] = deque()
         self.checksums: deque[tuple[int, Checksum]] = deque(maxlen=MAX_CHECKSUMS)
@@ -128,6 +129,20 @@ class TableMirror:
                 lambda: self.known >= version or self.num_failures > num_failures,
                 timeout=max(0.0, deadline - time.monotonic()),
             )
+
+    @contextmanager
+    def together(self, several: bool) -> Iterator[None]:
+        """The names of several files put within are made durable at the end, all at once."""
+        before = self.known
+        self._is_together = several
+        try:
+            yield
+        finally:
+            self._is_together = False
+            if several and self.known > before:
+                put, self.known = self.known, before
+                self.files.sync()  # if that fails, nothing of it can be relied on
+                self.known = put
 
     # -- what the commit's own process knows
 
@@ -206,9 +221,13 @@ class TableMirror:
     ) -> bool:
         """One commit; whether it was written now. What is there already must be the same."""
         watch = telemetry.Stopwatch()
-        limit = {} if deadline == math.inf else {"timeout_seconds": max(0.1, deadline - time.monotonic())}
+        limit: dict[str, float] = (
+            {} if deadline == math.inf else {"timeout_seconds": max(0.1, deadline - time.monotonic())}
+        )
         with telemetry.span("deltalakedb.mirror", table=self.table.full_name, version=version):
-            result = self.files.put_commit(version, data, modified_ms=timestamp_ms, **limit)
+            result = self.files.put_commit(
+                version, data, modified_ms=timestamp_ms, lasting=not self._is_together, **limit
+            )
         is_new = result == "written"
         if not is_new:
             self._check_same(version, data)

@@ -35,12 +35,25 @@ class _State:
     """Everything that must not survive a fork: the child has none of the threads."""
 
     pid: int
-    changed: threading.Condition = field(default_factory=threading.Condition)
+    changed: threading.Condition = field(init=False)
+    """For who waits until tasks are done; its lock guards everything here."""
+    work: threading.Condition = field(init=False)
+    """For threads that have nothing to do; on the same lock."""
     waiting: dict[Key, _Task] = field(default_factory=dict)
     order: list[tuple[float, int, Key]] = field(default_factory=list)
     running: set[Key] = field(default_factory=set)
     num_threads: int = 0
-    num_idle: int = 0
+    wakes: dict[int, float] = field(default_factory=dict)
+    """By idle thread, when it looks for work by itself."""
+
+    def __post_init__(self) -> None:
+        lock = threading.RLock()
+        self.changed, self.work = threading.Condition(lock), threading.Condition(lock)
+
+    def wake_for(self, due: float) -> None:
+        """See that an idle thread, if there is one, looks when something is due: each one woken costs a switch."""
+        if self.wakes and min(self.wakes.values()) > due:
+            self.work.notify()
 
 
 class Worker:
@@ -67,9 +80,9 @@ class Worker:
         task.number = next(self._numbers)
         state.waiting[key] = task
         heapq.heappush(state.order, (task.due, task.number, key))
-        if state.num_idle == 0 and state.num_threads < self._max_threads:
+        if not state.wakes and state.num_threads < self._max_threads:
             self._start_thread(state)
-        state.changed.notify_all()
+        state.wake_for(task.due)
 
     def _start_thread(self, state: _State) -> None:
         name = f"{self._name}-{state.num_threads}"
@@ -110,10 +123,12 @@ class Worker:
             found = self._pop_due(state, now)
             if found is not None:
                 state.running.add(found[0])
-                # An idle thread was woken for this task; the next one that is due must not wait for its end.
-                more = bool(state.order) and state.order[0][0] <= now
-                if more and not state.num_idle and state.num_threads < self._max_threads:
-                    self._start_thread(state)
+                # The next one must not wait for the end of this one.
+                if state.order:
+                    more = state.order[0][0] <= now
+                    if more and not state.wakes and state.num_threads < self._max_threads:
+                        self._start_thread(state)
+                    state.wake_for(state.order[0][0])
                 return found
             next_due = state.order[0][0] if state.order else None
             if next_due is None and now >= idle_until:
@@ -121,9 +136,9 @@ class Worker:
                 return None
             # A task that is due but whose key is busy waits for the notice that the key is free.
             until = idle_until if next_due is None else next_due if next_due > now else now + 1.0
-            state.num_idle += 1
-            state.changed.wait(until - now)
-            state.num_idle -= 1
+            state.wakes[threading.get_ident()] = until
+            state.work.wait(until - now)
+            del state.wakes[threading.get_ident()]
 
     def _pop_due(self, state: _State, now: float) -> tuple[Key, _Task] | None:
         busy: list[tuple[float, int, Key]] = []
