@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import orjson
+
 from deltalakedb.exceptions import MalformedLogError, redact
 from deltalakedb.log.actions import (
     Action,
@@ -87,6 +89,47 @@ def render_action(action: Action) -> str:
         return f"{{{to_json(action.kind)}:{action.text}}}"
     kind = KINDS[type(action)]
     return f'{{"{kind}":{render_object(SPECS[kind], action)}}}'
+
+
+_TEXTS: Final = (str, type(None))
+_NONE: Final = (None, None, None)
+_ADD: Final = b'{"add":{"path":%b,"partitionValues":%b,"size":%d,"modificationTime":%d,"dataChange":%b%b'
+
+
+def render_line(action: Action) -> bytes:
+    """`render_action` as bytes; adds, of which there may be many, take a shorter way to the same."""
+    line = _render_add(action) if type(action) is AddFile else None
+    return render_action(action).encode("utf-8", "surrogatepass") if line is None else line
+
+
+def _render_add(add: AddFile) -> bytes | None:
+    """The line of an add without anything unusual; None for any other."""
+    values = add.partition_values
+    if add.extra or add.deletion_vector is not None or add.tags is not None or type(values) is not dict:
+        return None
+    if not (type(add.size) is type(add.modification_time) is int and type(add.data_change) is bool):
+        return None
+    if values and any(type(text) not in _TEXTS for text in values.values()):
+        return None
+    try:
+        line = _ADD % (
+            orjson.dumps(add.path),
+            orjson.dumps(values) if values else b"{}",
+            add.size,
+            add.modification_time,
+            b"true" if add.data_change else b"false",
+            b"" if add.stats is None else b',"stats":' + orjson.dumps(add.stats),
+        )
+        rest = (add.base_row_id, add.default_row_commit_version, add.clustering_provider)
+        return line + b"}}" if rest == _NONE else line + _render_rest(*rest) + b"}}"
+    except TypeError:  # lone surrogates, and what is none of its type
+        return None
+
+
+def _render_rest(row_id: int | None, commit_version: int | None, provider: str | None) -> bytes:
+    rest = b"" if row_id is None else b',"baseRowId":%d' % row_id
+    rest += b"" if commit_version is None else b',"defaultRowCommitVersion":%d' % commit_version
+    return rest if provider is None else rest + b',"clusteringProvider":' + orjson.dumps(provider)
 
 
 def iter_actions(lines: Iterable[bytes], *, table: str, version: int) -> Iterator[Action]:

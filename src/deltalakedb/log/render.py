@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from deltalakedb.log.actions import Action, Protocol
-from deltalakedb.log.commit import render_action
+from deltalakedb.log.commit import render_line
 from deltalakedb.log.fence import fence
 
 
@@ -14,6 +14,6 @@ def render_commit(actions: Iterable[Action], *, fenced: bool) -> bytes:
     lines = []
     for action in actions:
         shown = fence(action) if fenced and isinstance(action, Protocol) else action
-        lines.append(render_action(shown))
-    lines.append("")
-    return "\n".join(lines).encode("utf-8", "surrogatepass")
+        lines.append(render_line(shown))
+    lines.append(b"")
+    return b"\n".join(lines)

@@ -235,7 +235,8 @@ class MirrorEngine:
             held = self._held.setdefault(table_id, [])
             room = MAX_HELD_BYTES - self._held_bytes
             for commit in commits:
-                kept = commit if len(commit.data or b"") <= room else replace(commit, data=None)
+                fits = len(commit.data or b"") <= room
+                kept = replace(commit, data=commit.data if fits else None, late=None)
                 held.append(kept)
                 room -= len(kept.data or b"")
             self._held_bytes = MAX_HELD_BYTES - room

@@ -151,9 +151,10 @@ class TableMirror:
         for commit in commits:
             if commit.version <= self.known:
                 continue
-            if commit.data is None or not self._has_predecessor(commit.version, commit.data, deadline):
+            data = commit.rendered()
+            if data is None or not self._has_predecessor(commit.version, data, deadline):
                 return False
-            self._put(commit.version, commit.data, commit.timestamp_ms, deadline, _totals(commit))
+            self._put(commit.version, data, commit.timestamp_ms, deadline, _totals(commit))
         return True
 
     def _has_predecessor(self, version: int, data: bytes, deadline: float) -> bool:

@@ -1,6 +1,6 @@
 """What goes into the writer and what comes out: proposals over any number of tables, and ratified commits."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from deltalakedb.log.actions import Metadata, Protocol
@@ -56,7 +56,11 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class RatifiedCommit:
-    """A version that won in SQL. `data`: the bytes of its file as the mirror must write them; None when many."""
+    """A version that won in SQL. `data`: the bytes of its file as the mirror must write them; None when many.
+
+    `late` makes the bytes of a large commit, for a mirror that writes them at once; it keeps all actions in memory, so
+    whoever waits drops it and reads them back from SQL.
+    """
 
     table: TableRow
     version: int
@@ -65,6 +69,11 @@ class RatifiedCommit:
     num_files: int | None = None
     size_bytes: int | None = None
     """The table's files and bytes at this version, where it is the head that the transaction left."""
+    late: Callable[[], bytes] | None = field(default=None, compare=False, repr=False)
+
+    def rendered(self) -> bytes | None:
+        """The bytes, if they are here or can be made without SQL."""
+        return self.late() if self.data is None and self.late is not None else self.data
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version as package_version
 
 from deltalakedb.exceptions import ConcurrentTransactionError
@@ -20,7 +21,10 @@ from deltalakedb.store.registry import TableRow
 
 ENGINE_INFO = f"deltalakedb/{package_version('deltalakedb')}"
 RENDERED_ACTIONS = 2_000
-"""Commits up to so many actions are rendered at once, for the mirror; larger ones are read back from SQL."""
+"""Commits up to so many actions are rendered at once, for the mirror."""
+
+LATE_ACTIONS = 200_000
+"""Commits up to so many are rendered when the mirror writes them right away; larger ones are read back from SQL."""
 
 _IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
 _ENABLEMENT_VERSION = "delta.inCommitTimestampEnablementVersion"
@@ -75,7 +79,8 @@ class Ratifier:
             shows_fence = fenced and any(isinstance(action, Protocol) for action in actions)
             size = len(data) if data is not None and not shows_fence else None
             loader.append(Commit(version, last_ms, tuple(actions), size), fenced=fenced)
-            ratified.append(RatifiedCommit(row, version, last_ms, data))
+            late = partial(render_commit, actions, fenced=fenced) if len(actions) <= LATE_ACTIONS else None
+            ratified.append(RatifiedCommit(row, version, last_ms, data, late=None if data is not None else late))
         head = loader.finish()
         if locked is not None:
             self.left[row.table_id] = replace(locked, row=row, head=head, known=loader.known)

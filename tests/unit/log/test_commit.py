@@ -23,9 +23,9 @@ from deltalakedb.log.actions import (
     RemoveFile,
     UnknownAction,
 )
-from deltalakedb.log.commit import Commit, CommitChecker, iter_actions, parse_action, render_action
+from deltalakedb.log.commit import Commit, CommitChecker, iter_actions, parse_action, render_action, render_line
 from deltalakedb.log.text import escape_surrogates
-from tests.unit.log.strategies import actions, any_text, json_texts, object_text, parse_exactly
+from tests.unit.log.strategies import actions, adds, any_text, json_texts, object_text, parse_exactly
 
 ADD = '{"add":{"path":"a","partitionValues":{},"size":1,"modificationTime":2,"dataChange":true}}'
 KNOWN: dict[str, dict[str, str]] = {
@@ -258,3 +258,62 @@ def test_raw_surrogates_in_a_str_line_are_escaped_so_that_the_text_can_be_stored
     action = parse('{"future":"\ud800"}')
     assert action == UnknownAction("future", '"\\ud800"')
     assert escape_surrogates("plain ü") == "plain ü"
+
+
+@given(st.one_of(actions, adds, adds.map(lambda add: replace(add, extra="", tags=None, deletion_vector=None))))
+def test_the_short_way_to_a_line_leads_to_the_same_bytes(action: Action) -> None:
+    assert render_line(action) == render_action(action).encode("utf-8", "surrogatepass")
+
+
+def test_every_character_is_written_the_same_way_by_the_short_way() -> None:
+    for start in range(0, 0x11000, 256):
+        text = "".join(chr(code) for code in range(start, start + 256) if not 0xD800 <= code < 0xE000)
+        add = AddFile(text, {"p": text, text: None}, 1, -(2**63), True, text, clustering_provider=text)
+        assert render_line(add) == render_action(add).encode()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"size": True},
+        {"size": 2**70},
+        {"data_change": 1},
+        {"partition_values": {"p": 1e16}},
+        {"base_row_id": False},
+        {"path": "\ud800"},
+    ],
+)
+def test_what_is_unusual_takes_the_long_way(changes: dict[str, Any]) -> None:
+    add = replace(AddFile("a", {}, 1, 2, True), **changes)
+    assert render_line(add) == render_action(add).encode("utf-8", "surrogatepass")
+
+
+def many_adds() -> list[AddFile]:
+    return [AddFile(f"part-{number}.parquet", {}, 1, 2, True) for number in range(150)]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (AddFile("part-7.parquet", {}, 1, 2, True), "adds the file part-7.parquet twice"),
+        (RemoveFile("part-7.parquet", True), "adds and removes the file part-7.parquet"),
+        (AddFile("../x", {}, 1, 2, True), "leaves the table's folder"),
+        (AddFile("%2e%2e/x", {}, 1, 2, True), "leaves the table's folder"),
+    ],
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_a_wrong_action_among_many_is_found(wrong: Action, said: str, first: bool) -> None:
+    many: list[Action] = [wrong, *many_adds()] if first else [*many_adds(), wrong]
+    with pytest.raises(MalformedLogError, match=said):
+        CommitChecker("t", 1).see_all(many)
+
+
+def test_many_right_actions_are_no_trouble() -> None:
+    vector = DeletionVector("u", "ab", 2, 3, 1)
+    moved: list[Action] = [
+        RemoveFile("part-7.parquet", True),
+        AddFile("part-7.parquet", {}, 1, 2, True, deletion_vector=vector),
+    ]
+    rest = [add for add in many_adds() if add.path != "part-7.parquet"]
+    CommitChecker("t", 1).see_all([*rest, *moved])
+    CommitChecker("t", 1).see_all([*many_adds(), RemoveFile("other.parquet", True), AppTransaction("a", 1)])
