@@ -82,7 +82,7 @@ class StatsCollector:
 
     def __init__(self, plan: StatsPlan) -> None:
         self._plan = plan
-        self._nulls = [0] * len(plan.columns)
+        self._nulls: list[int | None] = [0] * len(plan.columns)
         self._ends: list[Ends] = [(None, None)] * len(plan.columns)
         self._open_above = [False] * len(plan.columns)
         self._open_below = [False] * len(plan.columns)
@@ -93,9 +93,19 @@ class StatsCollector:
         for place, column in enumerate(self._plan.columns):
             array = column.array(columns)
             nulls = array.null_count
-            self._nulls[place] += nulls
+            self._count(place, nulls)
             if nulls < num_rows and column.measure is not None:
                 self._widen(place, column.measure(array))
+
+    def note(self, place: int, nulls: int | None, ends: Ends | None) -> None:
+        """Take in what somebody else knows of one column of some rows; None where he does not know, or has no ends."""
+        self._count(place, nulls)
+        if ends is not None and self._plan.columns[place].measure is not None:
+            self._widen(place, ends)
+
+    def _count(self, place: int, nulls: int | None) -> None:
+        known = self._nulls[place]
+        self._nulls[place] = None if known is None or nulls is None else known + nulls
 
     def _widen(self, place: int, ends: Ends) -> None:
         low, high = self._ends[place]
@@ -119,7 +129,8 @@ class StatsCollector:
                 lows.put(column.path, column.low_text(low))
             if high is not None and not self._open_above[place]:
                 highs.put(column.path, column.high_text(high))
-            nulls.put(column.path, str(self._nulls[place]))
+            count = self._nulls[place]
+            nulls.put(column.path, None if count is None else str(count))
         tight = ',"tightBounds":true' if self._plan.says_tight else ""
         return (
             f'{{"numRecords":{self.num_records},"minValues":{lows.to_json()},"maxValues":{highs.to_json()},'

@@ -111,13 +111,28 @@ def with_columns(protocol: Protocol, metadata: Metadata, columns: SchemaLike, *,
             raise SchemaMismatchError(
                 f"table {table}: the new column {item.name} must be nullable: files that are there do not have it"
             )
-    wider = StructType((*schema.fields, *fields))
-    _refuse_twins(wider, table)
+    return with_schema(protocol, metadata, StructType((*schema.fields, *fields)), table=table)
+
+
+def with_schema(
+    protocol: Protocol,
+    metadata: Metadata,
+    schema: StructType,
+    *,
+    table: str,
+    partition_by: str | Sequence[str] | None = None,
+) -> list[Action]:
+    """The actions that give a table another schema, and other partition columns when they are given.
+
+    Under column mapping a field without an id is a new one; whoever keeps a column keeps its field.
+    """
+    _refuse_twins(schema, table)
+    columns = metadata.partition_columns if partition_by is None else _partition_columns(schema, partition_by, table)
     configuration = metadata.configuration
     if mapping_mode(configuration) != "none":
-        wider, configuration = map_columns(wider, configuration, fresh=True)
-    changed = replace(metadata, schema_string=wider.to_json(), configuration=configuration)
-    return _changes(protocol, metadata, changed, needed_features(wider, configuration))
+        schema, configuration = map_columns(schema, configuration, fresh=True)
+    changed = replace(metadata, schema_string=schema.to_json(), partition_columns=columns, configuration=configuration)
+    return _changes(protocol, metadata, changed, needed_features(schema, configuration))
 
 
 def to_texts(properties: Mapping[str, PropertyValue]) -> dict[str, str]:

@@ -9,8 +9,18 @@ if TYPE_CHECKING:
     from deltalakedb.spark.session import bridge_of, configure, session
     from deltalakedb.spark.streaming import foreach_batch
     from deltalakedb.spark.transaction import SparkTransaction, begin
+    from deltalakedb.spark.write import write_table
 
-__all__ = ["SparkTransaction", "begin", "bridge_of", "configure", "foreach_batch", "read_table", "session"]
+__all__ = [
+    "SparkTransaction",
+    "begin",
+    "bridge_of",
+    "configure",
+    "foreach_batch",
+    "read_table",
+    "session",
+    "write_table",
+]
 
 __getattr__ = lazy_names(
     __name__,
@@ -22,5 +32,6 @@ __getattr__ = lazy_names(
         "foreach_batch": "deltalakedb.spark.streaming",
         "read_table": "deltalakedb.spark.read",
         "session": "deltalakedb.spark.session",
+        "write_table": "deltalakedb.spark.write",
     },
 )

@@ -35,7 +35,7 @@ from deltalakedb.transactions.draft import TableDraft
 from deltalakedb.transactions.drafts import Drafts
 from deltalakedb.transactions.intent_locks import IntentLocks
 from deltalakedb.transactions.read_sets import ReadLike, to_read_set
-from deltalakedb.transactions.writes import WriteMode, check_mode, write_data
+from deltalakedb.transactions.writes import WriteMode, check_mode, is_spark_frame, write_data, write_spark_frame
 from deltalakedb.transactions.written_files import WrittenFiles
 
 if TYPE_CHECKING:
@@ -162,12 +162,20 @@ class CatalogTransaction:
     ) -> None:
         """Write data into a table, which is created when it does not exist: one version.
 
-        Data is anything that exports Arrow, pandas or polars. `mode` is that of `write_deltalake`: `error` and `ignore`
-        write only if there is no such table, `append` adds rows, `overwrite` replaces all rows the transaction sees.
+        Data is anything that exports Arrow, pandas or polars, or a DataFrame of Spark, which Spark then writes. `mode`
+        is that of `write_deltalake`: `error` and `ignore` write only if there is no such table, `append` adds rows,
+        `overwrite` replaces all rows the transaction sees.
         """
         from deltalakedb.data import arrow_to_schema, prepare_data
 
         check_mode(mode)
+        if is_spark_frame(data):
+            write_spark_frame(
+                self, table, data, mode=mode, partition_by=partition_by, location=location, properties=properties or {},
+                description=description, storage_options=storage_options, app_transactions=app_transactions,
+                target_file_size=target_file_size, user_info=user_info or {},
+            )  # fmt: skip
+            return
         with self._statement():
             target = parse_table_name(table)
             draft, first = self._drafts.find(target), None

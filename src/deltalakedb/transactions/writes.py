@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from deltalakedb.exceptions import ConfigError, InvalidCommitError, SchemaMismatchError
@@ -19,6 +20,7 @@ from deltalakedb.transactions.draft import Snapshot, TableDraft
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from deltalakedb.transactions.transaction import CatalogTransaction
     from deltalakedb.transactions.written_files import WrittenFiles
 
 WriteMode = Literal["error", "append", "overwrite", "ignore"]
@@ -46,7 +48,7 @@ def write_data(
     snapshot = None if first is not None else draft.snapshot()
     protocol, metadata = first if first is not None else _in_force(draft)
     data_writable(protocol, metadata, name)
-    _check_partitioning(metadata, partition_by, name)
+    check_partitioning(metadata, partition_by, name)
     schema = parse_schema(metadata.schema_string)
     check_schema(data.schema, schema, table_name=name)
     overwrites = mode == "overwrite" and snapshot is not None
@@ -74,11 +76,27 @@ def write_data(
             "mode": {"error": "ErrorIfExists", "ignore": "Ignore"}.get(mode, mode.capitalize()),
             "partitionBy": to_json(list(metadata.partition_columns)),
         },
-        operation_metrics=_metrics(adds, removes),
+        operation_metrics=metrics_of(adds, removes),
         read=WHOLE_TABLE if overwrites else NOTHING_READ,
         user_info=user_info,
         fenced=True if first is not None else None,
     )
+
+
+def is_spark_frame(data: Any) -> bool:
+    """Whether data is a DataFrame of PySpark, classic or Connect; told without importing it."""
+    return type(data).__module__.startswith("pyspark.sql.") and type(data).__name__ == "DataFrame"
+
+
+def write_spark_frame(tx: CatalogTransaction, table: str, data: Any, **options: Any) -> None:
+    """Let Spark write a DataFrame of its own. The pipeline lies above this layer: it is looked up, not imported."""
+    if options.pop("target_file_size") is not None:
+        raise ConfigError(
+            "target_file_size does not reach Spark's writers: repartition the DataFrame, or set "
+            "spark.sql.files.maxRecordsPerFile"
+        )
+    pipeline = import_module("deltalakedb.spark.write")
+    pipeline.propose_frame(tx, table, data, pipeline.WriteOptions(**options))
 
 
 def _in_force(draft: TableDraft) -> tuple[Protocol, Metadata]:
@@ -91,7 +109,8 @@ def check_mode(mode: str) -> None:
         raise ConfigError(f"the mode of a write is one of {', '.join(WRITE_MODES)}, not {mode!r}")
 
 
-def _check_partitioning(metadata: Metadata, partition_by: Sequence[str] | str | None, table: str) -> None:
+def check_partitioning(metadata: Metadata, partition_by: Sequence[str] | str | None, table: str) -> None:
+    """A table keeps the partition columns it has."""
     if partition_by is None:
         return
     wanted = [partition_by] if isinstance(partition_by, str) else list(partition_by)
@@ -108,7 +127,8 @@ def _removes(snapshot: Snapshot) -> list[RemoveFile]:
     return [RemoveFile.of(add_from_row(row), at_ms=now_ms) for row in snapshot.files_table().to_pylist()]
 
 
-def _metrics(adds: Sequence[AddFile], removes: Sequence[RemoveFile]) -> dict[str, int]:
+def metrics_of(adds: Sequence[AddFile], removes: Sequence[RemoveFile]) -> dict[str, int]:
+    """What a write did, in the words of Spark."""
     rows = [stats.num_records for add in adds if (stats := parse_stats(add.stats)) is not None]
     metrics = {
         "numFiles": len(adds),

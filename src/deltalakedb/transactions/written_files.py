@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,13 +22,20 @@ class WrittenFiles:
     """Files by the storage they lie in."""
 
     _files: list[tuple[DataStorage, str]] = field(default_factory=list)
+    _folders: list[tuple[str, Callable[[], None]]] = field(default_factory=list)
+    """Of whole folders: the table's location, and how to remove it."""
 
     def remember(self, storage: DataStorage, adds: Iterable[AddFile]) -> None:
         self._files += [(storage, decode_path(add.path)) for add in adds]
 
+    def remember_folder(self, location: str, remove: Callable[[], None]) -> None:
+        """A folder that holds nothing but files of this transaction; `remove` never fails."""
+        self._folders.append((location, remove))
+
     def forget(self) -> None:
         """They are part of a version now, or may be."""
         self._files.clear()
+        self._folders.clear()
 
     def remove(self, locations: Collection[str] | None = None) -> None:
         """Delete those of some tables, or all, as far as that can be done. What is left only takes room."""
@@ -40,6 +47,10 @@ class WrittenFiles:
             except (DeltaError, OSError) as error:
                 left += 1
                 logger.warning("a file of a transaction that did not commit is left behind: %s", redact(str(error)))
+        for location, remove in self._folders:
+            if locations is None or location in locations:
+                remove()
         if left:
             logger.warning("%d files are left behind; vacuum removes them", left)
         self._files = [] if locations is None else [one for one in self._files if one[0].location not in locations]
+        self._folders = [] if locations is None else [one for one in self._folders if one[0] not in locations]

@@ -1,0 +1,110 @@
+"""Statistics of data files that another engine wrote, from their Parquet footers: as wide as the truth, or wider.
+
+A footer has no bounds where a NaN is or where a value is longer than 4 KB, and counts nulls of arrays only together
+with empty ones: what it does not know is left out. Timestamps are rounded outwards to the millisecond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+import pyarrow.parquet as pq
+
+from deltalakedb.data.arrow_types import file_schema, stored_fields
+from deltalakedb.data.stats import Ends, StatsCollector, StatsPlan
+from deltalakedb.log.bounds import stats_leaves
+from deltalakedb.log.types import ArrayType, DataType, DecimalType, Leaf, MapType, PrimitiveType, StructType
+
+_MOMENTS: Final = frozenset({"timestamp", "timestamp_ntz"})
+_AS_STORED: Final = frozenset({"byte", "short", "integer", "long", "date", "float", "double"})
+
+
+class FooterStats:
+    """How the footers of a table's files become statistics, decided once for all of them."""
+
+    def __init__(
+        self, schema: StructType, partition_columns: Sequence[str], configuration: Mapping[str, str | None]
+    ) -> None:
+        self._plan = StatsPlan(schema, partition_columns, configuration, file_schema(schema, partition_columns))
+        stored = StructType(tuple(item for item in stored_fields(schema) if item.name not in partition_columns))
+        places = dict(_places(stored, (), 0))
+        leaves = (leaf for leaf in stats_leaves(schema, partition_columns, configuration) if str(leaf.type) != "void")
+        self._leaves = [(leaf, places[leaf.physical_path]) for leaf in leaves]
+
+    def of(self, footer: pq.FileMetaData) -> str:
+        """The statistics string of a file."""
+        stats = self._plan.start()
+        stats.num_records = footer.num_rows
+        for group in range(footer.num_row_groups):
+            row_group = footer.row_group(group)
+            for place, (leaf, column) in enumerate(self._leaves):
+                _note(stats, place, leaf, row_group.column(column))
+        return stats.to_json()
+
+
+def _places(struct: StructType, above: tuple[str, ...], start: int) -> Iterator[tuple[tuple[str, ...], int]]:
+    """The number of each leaf's first column in a file: columns are the leaves of arrays and maps, too."""
+    for item in stored_fields(struct):
+        path = (*above, item.physical_name)
+        if isinstance(item.type, StructType):
+            yield from _places(item.type, path, start)
+        else:
+            yield path, start
+        start += _width(item.type)
+
+
+def _width(data_type: DataType) -> int:
+    match data_type:
+        case StructType():
+            return sum(_width(item.type) for item in stored_fields(data_type))
+        case ArrayType():
+            return _width(data_type.element_type)
+        case MapType():
+            return _width(data_type.key_type) + _width(data_type.value_type)
+        case _:
+            return 1
+
+
+def _note(stats: StatsCollector, place: int, leaf: Leaf, chunk: pq.ColumnChunkMetaData) -> None:
+    found = chunk.statistics if chunk.is_stats_set else None
+    nulls = found.null_count if found is not None and found.has_null_count else None
+    if isinstance(leaf.type, ArrayType | MapType):
+        # what is missing inside of it, and empty ones, are counted as well
+        stats.note(place, 0 if nulls == 0 else None, None)
+        return
+    if nulls is not None and nulls == chunk.num_values:
+        stats.note(place, nulls, None)  # nothing there that could have ends
+        return
+    stats.note(place, nulls, (None, None) if found is None or not found.has_min_max else _ends(found, leaf.type))
+
+
+def _ends(found: pq.Statistics, data_type: DataType) -> Ends:
+    """The ends in the form the data plane measures them in; None where they are not known."""
+    if isinstance(data_type, DecimalType):
+        return _decimal(found.min_raw, data_type), _decimal(found.max_raw, data_type)
+    name = data_type.name if isinstance(data_type, PrimitiveType) else ""
+    if name in ("float", "double"):
+        return _finite(found.min_raw), _finite(found.max_raw)
+    if name in _AS_STORED:
+        return found.min_raw, found.max_raw
+    if name in _MOMENTS and isinstance(found.max_raw, int):  # INT96 has no order
+        return found.min_raw, -(-found.max_raw // 1000) * 1000
+    return (_text(found.min_raw), _text(found.max_raw)) if name == "string" else (None, None)
+
+
+def _finite(value: float) -> float | None:
+    return value if abs(value) < float("inf") else None  # false for NaN, too
+
+
+def _decimal(raw: Any, data_type: DecimalType) -> Decimal:
+    unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else int(raw)
+    return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -data_type.scale))
+
+
+def _text(raw: bytes | str) -> str | None:
+    try:
+        return raw if isinstance(raw, str) else raw.decode()
+    except UnicodeDecodeError:
+        return None

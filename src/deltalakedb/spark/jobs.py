@@ -1,0 +1,177 @@
+"""A write job: Spark writes Parquet into a folder of the job's own, and its files become add actions where they lie."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote_to_bytes
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from obstore.exceptions import BaseError
+from pyspark.sql import functions as F  # noqa: N812  the usual name
+
+from deltalakedb.data.partitioning import HIVE_NULL
+from deltalakedb.data.storage import DataStorage
+from deltalakedb.exceptions import DeltaError
+from deltalakedb.files.location import Location, parse_location
+from deltalakedb.files.options import Credentials, open_object_store
+from deltalakedb.files.storage import epoch_ms
+from deltalakedb.log.actions import AddFile
+from deltalakedb.log.paths import decode_path, encode_path
+from deltalakedb.log.types import StructField
+from deltalakedb.spark.footers import FooterStats
+from deltalakedb.spark.places import spark_location
+from deltalakedb.spark.settings import setting
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_READERS: Final = 16
+_TIMESTAMP_TYPE: Final = "spark.sql.parquet.outputTimestampType"
+# A marker file would stay for ever: clean-up does not look at names that begin with an underscore.
+_NO_MARKER: Final = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
+_EPOCH: Final = "timestamp_ntz'1970-01-01 00:00:00'"
+
+
+def partition_text(column: Column, item: StructField) -> Column:
+    """A partition value as the log spells it, an instant in UTC (PROTOCOL.md, "Partition Value Serialization")."""
+    if str(item.type) != "timestamp":
+        return column.cast("string")
+    # By way of a type without zones: a text of the session's zone is not clear when clocks are put back.
+    local = F.timestamp_add("MICROSECOND", F.unix_micros(column), F.expr(_EPOCH))
+    return F.concat(F.replace(local.cast("string"), F.lit(" "), F.lit("T")), F.lit("Z"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    path: str
+    """Below the table's folder."""
+    size: int
+    modified_ms: int
+
+
+class WriteJob:
+    """One job, and the folder that is its own until its files are committed."""
+
+    def __init__(self, location: str, options: Mapping[str, str] | None, storage: DataStorage) -> None:
+        # No underscore or dot before it: VACUUM never looks into such folders, and would leave orphans for ever.
+        self.folder = f"w-{uuid.uuid4()}"
+        self._location = location
+        self._options = dict(options or {})
+        self._place: Location = parse_location(location, options)
+        self._storage = storage
+
+    def run(self, rows: DataFrame, partition_columns: Sequence[str], stats: FooterStats) -> list[AddFile]:
+        """Write the rows; the files are durable when this returns. Nothing is left behind when it fails."""
+        try:
+            with setting(rows.sparkSession, _TIMESTAMP_TYPE, "TIMESTAMP_MICROS"):
+                rows.write.option(_NO_MARKER, "false").partitionBy(*partition_columns).parquet(
+                    f"{spark_location(self._location)}/{self.folder}"
+                )
+            files = list(self._listed())
+            adds = self._adds(files, stats)
+            if not adds:
+                self.clean()
+            self._storage.sync([decode_path(add.path) for add in adds])
+        except BaseException as error:
+            self.clean()
+            error.add_note(f"nothing was committed to {self._location}, and the job's files are removed")
+            raise
+        return adds
+
+    def _adds(self, files: Sequence[_Listed], stats: FooterStats) -> list[AddFile]:
+        def add(file: _Listed) -> AddFile | None:
+            footer = self._footer(file)
+            if not footer.num_rows:  # a job without rows leaves a file that says so
+                self._storage.delete(file.path)
+                return None
+            return AddFile(
+                path=encode_path(file.path),
+                partition_values=partition_values(file.path),
+                size=file.size,
+                modification_time=file.modified_ms,
+                data_change=True,
+                stats=stats.of(footer),
+            )
+
+        if len(files) < 3:
+            found = [add(file) for file in files]
+        else:
+            with ThreadPoolExecutor(_READERS, thread_name_prefix="deltalakedb-footer") as pool:
+                found = list(pool.map(add, files))
+        return [one for one in found if one is not None]
+
+    def _footer(self, file: _Listed) -> pq.FileMetaData:
+        try:
+            with self._storage.open(file.path) as opened:  # without its size: only the end of it is wanted
+                return pq.read_metadata(opened)
+        except (pa.ArrowException, OSError) as error:
+            raise DeltaError(f"cannot read {file.path} of {self._location}, which Spark wrote: {error}") from error
+
+    # -- the job's own folder
+
+    def _listed(self) -> Iterator[_Listed]:
+        listed = self._listed_locally() if self._place.scheme == "file" else self._listed_remotely()
+        return (file for file in listed if not any(map(_is_hidden, file.path.split("/"))))
+
+    def _listed_locally(self) -> Iterator[_Listed]:
+        root = self._place.path
+        for above, _, names in os.walk(f"{root}/{self.folder}"):
+            for name in sorted(names):
+                stat = os.stat(f"{above}/{name}")
+                path = os.path.relpath(f"{above}/{name}", root)
+                yield _Listed(path, stat.st_size, stat.st_mtime_ns // 1_000_000)
+
+    def _listed_remotely(self) -> Iterator[_Listed]:
+        prefix = f"{self._place.path}/" if self._place.path else ""
+        for meta in self._objects():
+            yield _Listed(meta["path"].removeprefix(prefix), meta["size"], epoch_ms(meta))
+
+    def _objects(self) -> Iterator[Any]:
+        prefix = f"{self._place.path}/{self.folder}/".lstrip("/")
+        try:
+            for page in self._store().list(prefix, chunk_size=1000):
+                yield from page
+        except BaseError as error:
+            explained = Credentials.of(self._options).explain(error)
+            raise DeltaError(f"cannot list {self._location}/{self.folder}, which Spark wrote: {explained}") from None
+
+    def _store(self) -> Any:
+        return open_object_store(self._place, self._options, Credentials.of(self._options))
+
+    def clean(self) -> None:
+        """Remove the folder, as far as that can be done; what is left only takes room, and VACUUM finds it."""
+        if self._place.scheme == "file":
+            shutil.rmtree(f"{self._place.path}/{self.folder}", ignore_errors=True)
+            return
+        with suppress(DeltaError, BaseError):
+            paths = [meta["path"] for meta in self._objects()]
+            delete: Callable[[list[str]], None] = partial(self._store().delete)
+            for start in range(0, len(paths), 1000):
+                delete(paths[start : start + 1000])
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+
+
+def partition_values(path: str) -> dict[str, str | None]:
+    """The partition values that a file's folders name, as Hive and Spark escape them."""
+    values: dict[str, str | None] = {}
+    for folder in path.split("/")[1:-1]:
+        name, _, text = folder.partition("=")
+        values[_unescaped(name)] = None if text == HIVE_NULL else _unescaped(text)
+    return values
+
+
+def _unescaped(text: str) -> str:
+    # Spark escapes single ASCII characters; a percent sign that begins no such escape is itself escaped.
+    return unquote_to_bytes(text).decode() if "%" in text else text

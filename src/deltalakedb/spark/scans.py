@@ -1,0 +1,198 @@
+"""Scans of planned data files: Spark's own Parquet reader, and what the log knows of each file brought to its rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812  the usual name
+
+from deltalakedb.log.types import StructField, StructType
+from deltalakedb.spark.places import data_file, metadata_path, reading_path
+from deltalakedb.spark.schemas import quoted, to_physical, to_spark, user_metadata
+from deltalakedb.spark.settings import setting
+from deltalakedb.spark.vectors import row_key, without_deleted
+from deltalakedb.storage import open_data_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+MAX_SCANS: Final = 8
+"""With up to so many different partition values each gets a scan of its own; beyond, values are joined to the rows."""
+FILE_COLUMNS: Final = ("path", "partition_values", "deletion_vector")
+"""What is needed of each planned file."""
+_LISTING_THRESHOLD: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+_MAX_LISTED_HERE: Final = 512
+_PATH, _ROW, _FILE, _KEY = "__dldb_path", "__dldb_row", "__dldb_file", "__dldb_key"
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    path: str
+    """As Hadoop spells it."""
+    values: tuple[str | None, ...]
+    """Partition values as the log spells them, of the columns that are read."""
+    vector: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A read of a table: what is the same for all of its files."""
+
+    spark: SparkSession
+    table: str
+    location: str
+    options: Mapping[str, str] | None
+    schema: StructType
+    """The columns that are read, partition columns included."""
+    partitions: tuple[StructField, ...]
+    by_id: bool
+
+    @classmethod
+    def of(
+        cls,
+        spark: SparkSession,
+        schema: StructType,
+        *,
+        table: str,
+        location: str,
+        options: Mapping[str, str] | None,
+        partition_columns: Sequence[str],
+        configuration: Mapping[str, str | None],
+    ) -> Scan:
+        fields = (schema.field(name) for name in partition_columns)
+        return cls(
+            spark=spark,
+            table=table,
+            location=location.rstrip("/"),
+            options=options,
+            schema=schema,
+            partitions=tuple(item for item in fields if item is not None),
+            by_id=(configuration.get("delta.columnMapping.mode") or "").lower() == "id",
+        )
+
+    @property
+    def stored(self) -> StructType:
+        """The columns that are in data files."""
+        return StructType(tuple(item for item in self.schema.fields if item.name not in self.partition_names))
+
+    @property
+    def partition_names(self) -> tuple[str, ...]:
+        return tuple(item.name for item in self.partitions)
+
+
+def scan_files(task: Scan, planned: pa.Table) -> DataFrame:
+    """The rows of these files (FILE_COLUMNS) as the table's columns."""
+    files = _files(task, planned)
+    whole = [file for file in files if file.vector is None]
+    scans = [*_scans(task, whole), *_joined_scan(task, [file for file in files if file.vector is not None])]
+    if not scans:
+        return task.spark.createDataFrame([], to_spark(task.schema))
+    return reduce(lambda left, right: left.unionAll(right), scans)
+
+
+def _files(task: Scan, planned: pa.Table) -> list[_File]:
+    names = [item.physical_name for item in task.partitions]
+    paths, vectors = planned.column("path").to_pylist(), planned.column("deletion_vector").to_pylist()
+    texts = planned.column("partition_values").to_pylist()
+    known: dict[str, tuple[str | None, ...]] = {}
+    files = []
+    for path, text, vector in zip(paths, texts, vectors, strict=True):
+        if text not in known:
+            values = json.loads(text or "{}")
+            known[text] = tuple(values.get(name) or None for name in names)
+        files.append(_File(data_file(task.location, path), known[text], vector))
+    return files
+
+
+def _scans(task: Scan, files: list[_File]) -> Iterator[DataFrame]:
+    """Scans of files without deleted rows; a partition's value is a constant of its scan, while there are few."""
+    groups: dict[tuple[str | None, ...], list[_File]] = {}
+    for file in files:
+        groups.setdefault(file.values, []).append(file)
+    if len(groups) > MAX_SCANS:
+        yield from _joined_scan(task, files)
+        return
+    for values, group in groups.items():
+        constants = dict(zip(task.partition_names, map(F.lit, values), strict=True))
+        yield _scan(task, group).select(*_columns(task, constants))
+
+
+def _joined_scan(task: Scan, files: list[_File]) -> Iterator[DataFrame]:
+    """One scan of all these files; what the log knows of each comes to its rows by its path."""
+    if not files:
+        return
+    spark = task.spark
+    texts = {f"{_KEY}{place}": F.col(f"{_KEY}{place}") for place in range(len(task.partitions))}
+    about = pa.table(
+        {
+            _KEY: [metadata_path(file.path) for file in files],
+            _FILE: pa.array(range(len(files)), pa.int32()),
+            **{name: pa.array([f.values[i] for f in files], pa.string()) for i, name in enumerate(texts)},
+        }
+    )
+    vectors = [(number, file.vector) for number, file in enumerate(files) if file.vector is not None]
+    scan = _scan(task, files)
+    places = [F.col("_metadata.file_path").alias(_PATH)]
+    if vectors:
+        places.append(F.col("_metadata.row_index").alias(_ROW))
+    rows = scan.select(*(F.col(quoted(name)) for name in scan.columns), *places)
+    rows = rows.join(F.broadcast(spark.createDataFrame(about)), F.col(_PATH) == F.col(_KEY), "left")
+    rows = rows.where(_found(task))
+    if vectors:
+        storage = open_data_storage(task.location, task.options)
+        rows = without_deleted(rows, row_key(F.col(_FILE), F.col(_ROW)), vectors, storage, spark)
+    yield rows.select(*_columns(task, dict(zip(task.partition_names, texts.values(), strict=True))))
+
+
+def _found(task: Scan) -> Column:
+    """A file that Spark spells in a way we do not expect would lose its values, or bring back its deleted rows."""
+    message = F.concat(F.lit(f"table {task.table}: Spark reads a file that was not planned: "), F.col(_PATH))
+    return F.when(F.col(_FILE).isNotNull(), F.lit(True)).otherwise(F.raise_error(message).cast("boolean"))
+
+
+def _scan(task: Scan, files: list[_File]) -> DataFrame:
+    reader = task.spark.read.schema(to_physical(task.stored, with_ids=task.by_id))
+    if task.by_id:
+        reader = reader.option("spark.sql.parquet.fieldId.read.enabled", "true")
+    paths = [reading_path(file.path) for file in files]
+    with _listing_here(task.spark, paths):
+        scan = reader.parquet(*paths)
+        if type(scan).__module__.startswith("pyspark.sql.connect"):
+            scan.schema  # noqa: B018  the server looks at the files now, while the setting holds
+        return scan
+
+
+@contextmanager
+def _listing_here(spark: SparkSession, paths: list[str]) -> Iterator[None]:
+    """Looking at known files needs no job of its own; only in an object store, where each look takes long, it pays."""
+    if not paths[0].startswith("file:") and len(paths) > _MAX_LISTED_HERE:
+        yield
+        return
+    with setting(spark, _LISTING_THRESHOLD, str(max(len(paths), 32))):
+        yield
+
+
+def _columns(task: Scan, partitions: Mapping[str, Column]) -> list[Column]:
+    """The table's columns out of a scan's: names of users, and partition values of their types."""
+    logical = {item.name: item for item in to_spark(task.schema).fields}
+    physical = {item.name: item for item in to_physical(task.stored, with_ids=False).fields}
+    found = []
+    for item in task.schema.fields:
+        if item.name in partitions:
+            # as Spark's Delta reads them: a text that is no value of the type is null
+            column = partitions[item.name].try_cast(logical[item.name].dataType)
+        else:
+            column = F.col(quoted(item.physical_name))
+            if physical[item.physical_name].dataType != logical[item.name].dataType:
+                column = column.cast(logical[item.name].dataType)
+        notes = user_metadata(item)
+        found.append(column.alias(item.name, metadata=notes) if notes else column.alias(item.name))
+    return found

@@ -1,0 +1,306 @@
+"""write_table: executors write Parquet, footers give the statistics, and one commit in SQL makes them a version."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from pyspark.sql import functions as F  # noqa: N812  the usual name
+
+from deltalakedb.definitions.table import PropertyValue, with_schema
+from deltalakedb.exceptions import (
+    ConcurrentTransactionError,
+    ConfigError,
+    InvalidCommitError,
+    SchemaMismatchError,
+    TableExistsError,
+)
+from deltalakedb.log.actions import Action, AddFile, AppTransaction, Metadata, Protocol
+from deltalakedb.log.codec import to_json
+from deltalakedb.log.features import data_writable, is_enabled
+from deltalakedb.log.proposal import ProposedCommit, ReadSet
+from deltalakedb.log.types import StructType, parse_schema
+from deltalakedb.names import parse_table_name
+from deltalakedb.spark.fit import columns_of, merged_schema, new_schema, schema_of, stored_columns
+from deltalakedb.spark.footers import FooterStats
+from deltalakedb.spark.jobs import WriteJob, partition_text
+from deltalakedb.spark.predicates import Where, read_where
+from deltalakedb.spark.replacing import NOTHING, Replaced, check_rows, everything, matching, partitions_of
+from deltalakedb.spark.scans import FILE_COLUMNS, Scan, scan_files
+from deltalakedb.spark.schemas import quoted, without_void
+from deltalakedb.spark.tables import CatalogLike, opened_catalog
+from deltalakedb.storage import open_data_storage
+from deltalakedb.transactions.draft import TableDraft
+from deltalakedb.transactions.transaction import CatalogTransaction
+from deltalakedb.transactions.writes import WriteMode, check_mode, check_partitioning, metrics_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from deltalakedb.reading import PredicateLike
+
+PartitionOverwriteMode = Literal["static", "dynamic"]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How a DataFrame is written; the names are those of `write_table`."""
+
+    mode: WriteMode = "append"
+    partition_by: Sequence[str] | str | None = None
+    replace_where: PredicateLike | None = None
+    partition_overwrite_mode: PartitionOverwriteMode = "static"
+    merge_schema: bool = False
+    overwrite_schema: bool = False
+    app_transactions: Sequence[AppTransaction] = ()
+    properties: Mapping[str, PropertyValue] = field(default_factory=dict)
+    description: str | None = None
+    location: str | os.PathLike[str] | None = None
+    storage_options: Mapping[str, str] | None = None
+    user_info: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_mode(self.mode)
+        if self.partition_overwrite_mode not in ("static", "dynamic"):
+            raise ConfigError(f"partition_overwrite_mode is static or dynamic, not {self.partition_overwrite_mode!r}")
+        dynamic = self.partition_overwrite_mode == "dynamic"
+        for name, given in (
+            ("replace_where", self.replace_where is not None),
+            ("overwrite_schema", self.overwrite_schema),
+        ):
+            if given and self.mode != "overwrite":
+                raise ConfigError(f"{name} needs the mode overwrite, not {self.mode}")
+            if given and dynamic:
+                raise ConfigError(f"{name} and the partition overwrite mode dynamic exclude each other")
+
+
+def write_table(
+    df: DataFrame,
+    name: str,
+    mode: WriteMode = "append",
+    partition_by: Sequence[str] | str | None = None,
+    *,
+    replace_where: PredicateLike | None = None,
+    partition_overwrite_mode: PartitionOverwriteMode = "static",
+    merge_schema: bool = False,
+    overwrite_schema: bool = False,
+    app_id: str | None = None,
+    app_version: int | None = None,
+    properties: Mapping[str, PropertyValue] | None = None,
+    description: str | None = None,
+    location: str | os.PathLike[str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    user_info: Mapping[str, Any] | None = None,
+    catalog: CatalogLike = None,
+    transaction: CatalogTransaction | None = None,
+) -> int | None:
+    """Write a DataFrame into a table, which is made when there is none; the version that it became.
+
+    Modes are those of Spark: `append`, `overwrite` (all, the rows of `replace_where`, or with `dynamic` the partitions
+    in the data), `error` and `ignore`. A write of `app_id` whose `app_version` was there before does nothing. Within a
+    `transaction` there is no version yet: the answer is None. It needs no jar; any Spark session will do.
+    """
+    if (app_id is None) != (app_version is None):
+        raise ConfigError("app_id and app_version say together which write this is: give both, or none")
+    applied = [] if app_id is None or app_version is None else [AppTransaction(app_id, app_version)]
+    options = WriteOptions(
+        mode=mode,
+        partition_by=partition_by,
+        replace_where=replace_where,
+        partition_overwrite_mode=partition_overwrite_mode,
+        merge_schema=merge_schema,
+        overwrite_schema=overwrite_schema,
+        app_transactions=applied,
+        properties=properties or {},
+        description=description,
+        location=location,
+        storage_options=storage_options,
+        user_info=user_info or {},
+    )
+    if transaction is not None:
+        if catalog is not None:
+            raise ConfigError("a transaction knows its catalog: leave catalog= out")
+        propose_frame(transaction, name, df, options)
+        return None
+    with opened_catalog(catalog) as where:
+        target = parse_table_name(name)
+        try:
+            with where.begin(tables=[name]) as tx:
+                propose_frame(tx, name, df, options)
+        except ConcurrentTransactionError:
+            found = where.table(name)
+            if any((found.transaction_version(one.app_id) or -1) < one.version for one in applied):
+                raise
+            return found.version()  # the same write, made by somebody else, was faster
+        by_name = {parse_table_name(one).key: version for one, version in tx.result.items()}
+        version = by_name.get(target.key)
+        return where.table(name).version() if version is None else version
+
+
+def propose_frame(tx: CatalogTransaction, name: str, df: DataFrame, options: WriteOptions) -> bool:
+    """Write a DataFrame's files and propose them as one version of a transaction; False when nothing was to do."""
+    with tx._statement():
+        target = parse_table_name(name)
+        draft, first = tx._drafts.find(target), None
+        if draft is not None:
+            if options.mode == "ignore":
+                return False
+            if options.mode == "error":
+                raise TableExistsError(
+                    f"the table {draft.row.full_name} exists already; mode append or overwrite writes to it"
+                )
+            draft.check_writable()
+            draft.use_options(options.storage_options)
+            if _is_applied(tx, name, options.app_transactions):
+                return False
+        data = schema_of(df)
+        if draft is None:
+            draft, first = tx._drafts.new(
+                target,
+                new_schema(data),
+                partition_by=options.partition_by or (),
+                location=options.location,
+                properties=options.properties,
+                description=options.description,
+                options=options.storage_options,
+            )
+        commit = _Write(tx, draft, first, df, data, options).commit()
+        if first is not None:
+            tx._drafts.add(draft)
+        draft.propose(commit)
+        return True
+
+
+def _is_applied(tx: CatalogTransaction, name: str, applied: Sequence[AppTransaction]) -> bool:
+    """Whether the write of an application was made before, now or by somebody else."""
+    draft = tx._drafts.find(parse_table_name(name)) if applied else None
+    if draft is None:
+        return False
+    draft.note_read(ReadSet(app_ids=frozenset(one.app_id for one in applied)))
+    known = [(draft.snapshot().app_transaction(one.app_id), one) for one in applied]
+    return all(found is not None and found.version >= one.version for found, one in known)
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """One write: the schema that the table has then, the job, what it replaces, and the commit of it all."""
+
+    tx: CatalogTransaction
+    draft: TableDraft
+    first: tuple[Protocol, Metadata] | None
+    """What a new table's first version carries."""
+    df: DataFrame
+    data: StructType
+    options: WriteOptions
+
+    @property
+    def name(self) -> str:
+        return self.draft.row.full_name
+
+    def commit(self) -> ProposedCommit:
+        options, changes, metadata = self.options, *self._definition()
+        overwrites = options.mode == "overwrite" and self.first is None
+        if overwrites and is_enabled(metadata.configuration, "delta.appendOnly"):
+            raise InvalidCommitError(
+                f"table {self.name} is append-only (delta.appendOnly): its rows cannot be overwritten; append, or set "
+                "that property to false first"
+            )
+        schema = parse_schema(metadata.schema_string)
+        where = None if options.replace_where is None else read_where(options.replace_where, schema)
+        dynamic = options.partition_overwrite_mode == "dynamic" and bool(metadata.partition_columns)
+        replaced = NOTHING
+        if overwrites and where is not None:
+            replaced = matching(self.draft, where, self.df.sparkSession)
+        elif overwrites and not dynamic:
+            replaced = everything(self.draft.snapshot())
+        adds = self._write(schema, metadata, where, replaced)
+        if overwrites and dynamic:
+            replaced = partitions_of(self.draft, adds)
+        return self._proposed(changes, metadata, adds, replaced)
+
+    def _definition(self) -> tuple[list[Action], Metadata]:
+        """The actions that change what the table is, and its metadata with them; refused before any job runs."""
+        options = self.options
+        if self.first is not None:
+            protocol, metadata = self.first
+            data_writable(protocol, metadata, self.name)
+            return list(self.first), metadata
+        snapshot = self.draft.snapshot()
+        protocol, metadata = snapshot.protocol, snapshot.metadata
+        data_writable(protocol, metadata, self.name)
+        try:
+            if options.overwrite_schema:
+                partition_by = options.partition_by or ()
+                actions = with_schema(
+                    protocol, metadata, new_schema(self.data), table=self.name, partition_by=partition_by
+                )
+            else:
+                check_partitioning(metadata, options.partition_by, self.name)
+                schema = parse_schema(metadata.schema_string)
+                merged = merged_schema(schema, self.data, adds=options.merge_schema)
+                actions = [] if merged is schema else with_schema(protocol, metadata, merged, table=self.name)
+        except SchemaMismatchError as error:
+            text = str(error)
+            raise SchemaMismatchError(text if self.name in text else f"table {self.name}: {text}") from None
+        for action in actions:
+            protocol = action if isinstance(action, Protocol) else protocol
+            metadata = action if isinstance(action, Metadata) else metadata
+        data_writable(protocol, metadata, self.name)
+        return actions, metadata
+
+    def _write(self, schema: StructType, metadata: Metadata, where: Where | None, replaced: Replaced) -> list[AddFile]:
+        location, partitions = self.draft.row.location, metadata.partition_columns
+        rows = self.df.select(*(c.alias(name) for name, c in columns_of(self.data, schema).items()))
+        if where is not None:
+            rows = rows.where(check_rows(where, str(self.options.replace_where), self.name))
+            if replaced.rewrites and replaced.files is not None and replaced.files.num_rows:
+                rows = rows.unionAll(self._kept(schema, metadata, where, replaced))
+        columns = {name: F.col(quoted(name)) for name in rows.columns}
+        for name in partitions:
+            item = schema.field(name)
+            assert item is not None, "a partition column is a column"
+            columns[item.name] = partition_text(columns[item.name], item)
+        storage = open_data_storage(location, self.draft.options)
+        physical = [item.physical_name for name in partitions if (item := schema.field(name)) is not None]
+        job = WriteJob(location, self.draft.options, storage)
+        stats = FooterStats(schema, partitions, metadata.configuration)
+        adds = job.run(rows.select(*stored_columns(columns, schema)), physical, stats)
+        self.tx._written.remember_folder(location, job.clean)
+        return adds
+
+    def _kept(self, schema: StructType, metadata: Metadata, where: Where, replaced: Replaced) -> DataFrame:
+        """The rows of replaced files for which the condition is not true: they are written again."""
+        assert replaced.files is not None
+        scan = Scan.of(
+            self.df.sparkSession,
+            without_void(schema),
+            table=self.name,
+            location=self.draft.row.location,
+            options=self.draft.options,
+            partition_columns=metadata.partition_columns,
+            configuration=metadata.configuration,
+        )
+        rows = scan_files(scan, replaced.files.select(FILE_COLUMNS))
+        return rows.where(~F.coalesce(where.rows, F.lit(False)))
+
+    def _proposed(
+        self, changes: Sequence[Action], metadata: Metadata, adds: list[AddFile], replaced: Replaced
+    ) -> ProposedCommit:
+        options, removes = self.options, replaced.removes()
+        parameters = {
+            "mode": {"error": "ErrorIfExists", "ignore": "Ignore"}.get(options.mode, options.mode.capitalize()),
+            "partitionBy": to_json(list(metadata.partition_columns)),
+        }
+        if options.replace_where is not None:
+            parameters["predicate"] = str(options.replace_where)
+        return ProposedCommit(
+            actions=(*changes, *options.app_transactions, *removes, *adds),
+            operation="WRITE",
+            operation_parameters=parameters,
+            operation_metrics=metrics_of(adds, removes),
+            read=replaced.read,
+            user_info=options.user_info,
+            fenced=True if self.first is not None else None,
+        )
