@@ -84,7 +84,7 @@ class TableMirror:
         self.is_late = False
         """Whether a commit has waited for that thread in vain."""
         self.num_failures = 0
-        self._is_together = False
+        self._is_together = self._is_unsynced = False
         self._turned = threading.Condition()
         self._written: deque[tuple[int, tuple[int, int] | None]] = deque()
         self.checksums: deque[tuple[int, Checksum]] = deque(maxlen=MAX_CHECKSUMS)
@@ -138,8 +138,8 @@ class TableMirror:
         try:
             yield
         finally:
-            self._is_together = False
-            if several and self.known > before:
+            unsynced, self._is_together, self._is_unsynced = self._is_unsynced, False, False
+            if unsynced:
                 put, self.known = self.known, before
                 self.files.sync()  # if that fails, nothing of it can be relied on
                 self.known = put
@@ -230,6 +230,7 @@ class TableMirror:
                 version, data, modified_ms=timestamp_ms, lasting=not self._is_together, **limit
             )
         is_new = result == "written"
+        self._is_unsynced |= is_new and self._is_together
         if not is_new:
             self._check_same(version, data)
         reached("mirror.json_put")

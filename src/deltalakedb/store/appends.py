@@ -4,11 +4,12 @@ Nothing is decided here. The rows are those that the ordinary way would write on
 its last commit; the engine writes them if that is still how things are, and else the ordinary way is gone.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn, Protocol, cast, runtime_checkable
+
+import orjson
 
 from deltalakedb.log.actions import AddFile
 from deltalakedb.log.features import writer_features
@@ -31,19 +32,19 @@ _PLACEHOLDER = str(AT_MS)
 class Append(NamedTuple):
     """What the database is asked to write, as JSON: rows by the names of their columns."""
 
-    held: str
+    held: bytes
     """The head on which the rows stand."""
-    registered: str
+    registered: bytes
     """The registry row of the table."""
-    intent: str | None
+    intent: bytes | None
     """A claim on the table that must not exist."""
-    txn: str
-    placeholder: str
+    txn: bytes
+    placeholder: bytes
     """Where it stands in the commit's commitInfo, the transaction's time belongs."""
-    version: str
-    adds: str
-    bounds: str
-    head: str
+    version: bytes
+    adds: bytes
+    bounds: bytes
+    head: bytes
     """The head from then on."""
 
 
@@ -154,33 +155,35 @@ def _append(proposal: Proposal, left: LockedTable, recorder: _Recorder) -> Appen
     times = 3 if version["commit_info"].startswith('{"inCommitTimestamp"') else 2
     if version["commit_info"].count(_PLACEHOLDER) != times:
         raise _UncommonError  # somebody's own text says the same
+    bounds = rows.get("dl_file_bounds", [])
+    for row in bounds:
+        row["lower"], row["upper"] = _finite(row["lower"]), _finite(row["upper"])
     held = head_values(left.head)
     del held["mirrored_version"]  # the mirror goes its own way
     txn = {"txn_id": proposal.txn_id, "client_token": proposal.client_token}
     return Append(
         held=_to_json(held),
         registered=_to_json(row_values(left.row)),
-        intent=None if table.is_append_only else f"intent:{left.row.table_id}",
+        intent=None if table.is_append_only else f"intent:{left.row.table_id}".encode(),
         txn=_to_json(txn | {"actor": proposal.actor, "message": proposal.message}),
-        placeholder=_PLACEHOLDER,
+        placeholder=_PLACEHOLDER.encode(),
         version=_to_json(version),
         adds=_to_json(rows["dl_add_files"]),
-        bounds=_to_json(rows.get("dl_file_bounds", [])),
+        bounds=_to_json(bounds),
         head=_to_json(recorder.head),
     )
 
 
-def _to_json(value: Any) -> str:
-    text = _encode(value)
-    return text if "Infinity" not in text else _encode(_with_texts(value))
+def _to_json(value: Any) -> bytes:
+    return orjson.dumps(value, default=_bytes_to_text)
 
 
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=lambda value: f"\\x{value.hex()}").encode
+def _bytes_to_text(value: Any) -> str:
+    if not isinstance(value, bytes):
+        raise TypeError(f"a row holds no {type(value).__name__}")
+    return f"\\x{value.hex()}"
 
 
-def _with_texts(rows: list[Row]) -> list[Row]:
+def _finite(value: Any) -> Any:
     """JSON has no infinite numbers; as text the database knows them."""
-    return [
-        {name: str(value) if isinstance(value, float) and math.isinf(value) else value for name, value in row.items()}
-        for row in rows
-    ]
+    return str(value) if value in (math.inf, -math.inf) else value

@@ -5,6 +5,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from deltalakedb.exceptions import StoreError, TableExistsError, TableNotFoundError, redact
@@ -106,10 +107,30 @@ def open_table(conn: Connection, namespace: str, name: str) -> OpenTable | None:
     return None if row is None else to_open_table(row)
 
 
+_METADATA_COLUMNS = (
+    "metadata_id", "metadata_name", "description", "format", "schema_json", "partition_columns", "configuration",
+    "created_time", "metadata_extra",
+)  # fmt: skip
+_PROTOCOL_COLUMNS = ("min_reader_version", "min_writer_version", "reader_features", "writer_features", "protocol_extra")
+
+
+@lru_cache(maxsize=256)
+def _metadata_of(*values: Any) -> Metadata:
+    """The same text is the same metadata, however often a table is opened."""
+    row = dict(zip(_METADATA_COLUMNS, values, strict=True))
+    return to_metadata({**row, "name": row["metadata_name"], "extra": row["metadata_extra"]})
+
+
+@lru_cache(maxsize=256)
+def _protocol_of(*values: Any) -> Protocol:
+    row = dict(zip(_PROTOCOL_COLUMNS, values, strict=True))
+    return to_protocol({**row, "extra": row["protocol_extra"]})
+
+
 def to_open_table(row: Row) -> OpenTable:
     """The registry, head, metadata and protocol columns of one row."""
-    metadata = to_metadata({**row, "name": row["metadata_name"], "extra": row["metadata_extra"]})
-    protocol = to_protocol({**row, "extra": row["protocol_extra"]})
+    metadata = _metadata_of(*[row[column] for column in _METADATA_COLUMNS])
+    protocol = _protocol_of(*[row[column] for column in _PROTOCOL_COLUMNS])
     return OpenTable(to_table_row(row), to_head(row), protocol, metadata, bool(row["fenced"]))
 
 

@@ -7,10 +7,12 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NoReturn
 
+import orjson
 import psycopg
 import pyarrow as pa
+from psycopg import generators
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.pq import TransactionStatus
+from psycopg.pq import ExecStatus, TransactionStatus
 
 from deltalakedb.exceptions import StoreBusyError, StoreError, redact
 from deltalakedb.store.appends import Append
@@ -87,8 +89,8 @@ _DEFAULTS = {
 # A plan with many probes looks expensive to Postgres and is not: compiling it would cost more than running it.
 _BEGIN_READ = "begin isolation level repeatable read read only; set local jit = off"
 
-_OPEN = f"select {SCHEMA}.dl_open(%(namespace_key)s, %(name_key)s)"
-_APPEND = f"select {SCHEMA}.dl_append({', '.join(['%s'] * 10)})"
+_OPEN = f"select {SCHEMA}.dl_open($1, $2)".encode()
+_APPEND = f"select {SCHEMA}.dl_append({', '.join(f'${n}' for n in range(1, 11))})".encode()
 _ARRAY_TYPES = {"blob": "bytea", "double": "float8"}
 
 PgConnection = psycopg.Connection[tuple[Any, ...]]
@@ -112,8 +114,21 @@ class PostgresSession(Session):
     def all(self, query: str, **parameters: Any) -> list[Row]:
         if query != "open_table" or not self._opens:
             return super().all(query, **parameters)
-        _, ((opened,),) = self.fetch(_OPEN, parameters)
-        return [] if opened is None else [opened]
+        opened = self.call(_OPEN, [parameters["namespace_key"].encode(), parameters["name_key"].encode()])
+        return [] if opened is None else [orjson.loads(opened)]
+
+    def call(self, statement: bytes, parameters: Sequence[bytes | None]) -> bytes | None:
+        """One value, by the driver's inner calls: its cursors cost more than what a short statement does."""
+        try:
+            connection = self._connection.pgconn
+            connection.send_query_params(statement, parameters)
+            (result,) = self._connection.wait(generators.execute(connection))
+            if result.status != ExecStatus.TUPLES_OK:
+                raise psycopg.errors.error_from_result(result, encoding="utf-8")
+            value: bytes | None = result.get_value(0, 0)
+            return value
+        except psycopg.Error as error:
+            self._fail(error)
 
     def gather(self, asks: Sequence[Ask]) -> list[list[Row]]:
         try:
@@ -148,9 +163,7 @@ class PostgresSession(Session):
             raise ConnectionLostError(f"{self._where}: the connection was lost: {redact(str(error))}") from error
         _raise(error, self._where)
 
-    def fetch(
-        self, statement: str, parameters: Mapping[str, Any] | Sequence[Any]
-    ) -> tuple[list[str], list[tuple[Any, ...]]]:
+    def fetch(self, statement: str, parameters: Mapping[str, Any]) -> tuple[list[str], list[tuple[Any, ...]]]:
         try:
             cursor = self._connection.execute(_text(statement), parameters)
             rows = cursor.fetchall()
@@ -301,7 +314,7 @@ class PostgresStore:
             return None
         try:
             with self._session("") as session:
-                _, ((at_ms,),) = session.fetch(_APPEND, (self._lock_timeout_ms, *append))
+                at_ms = session.call(_APPEND, [self._lock_timeout_ms.encode(), *append])
         except DuplicateRowError:  # the ordinary way tells a file that is added again from a mistake
             return None
         except StoreError as error:
