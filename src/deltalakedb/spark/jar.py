@@ -13,7 +13,8 @@ DELTA_SPARK = "io.delta:delta-spark_4.1_2.13:4.4.0"
 FILE_SYSTEM = "io.deltalakedb.SqlLogFileSystem"
 LOG_STORE = "io.deltalakedb.SqlLogStore"
 CATALOG = "io.deltalakedb.SqlCatalog"
-EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+# Ours comes first: it tells Delta's where new tables are to be.
+EXTENSIONS = ("io.deltalakedb.SqlExtension", "io.delta.sql.DeltaSparkSessionExtension")
 
 
 def find_jar() -> Path:

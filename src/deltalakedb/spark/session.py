@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import ConfigError, MissingExtraError
 from deltalakedb.spark.endpoint import EndpointClient
-from deltalakedb.spark.jar import CATALOG, DELTA_SPARK, EXTENSION, FILE_SYSTEM, LOG_STORE, check_spark_version, find_jar
+from deltalakedb.spark.jar import (
+    CATALOG,
+    DELTA_SPARK,
+    EXTENSIONS,
+    FILE_SYSTEM,
+    LOG_STORE,
+    check_spark_version,
+    find_jar,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,8 +32,6 @@ TOKEN = "deltalakedb.token"
 RETRY_SECONDS = "deltalakedb.retry.seconds"
 TLS_CA = "deltalakedb.tls.ca"
 _HEALTH_SECONDS = 5.0
-_LISTS = {"spark.jars": ",", "spark.jars.packages": ",", "spark.sql.extensions": ","}
-"""Settings that hold several values: ours is added to what is there."""
 
 
 def session(
@@ -34,15 +40,14 @@ def session(
     """A Spark session whose `namespace.table` names and `format("delta")` commits go through the catalog.
 
     Without `endpoint` this process serves the catalog itself, on the loopback interface. Further keywords are Spark
-    settings: `**{"spark.driver.memory": "4g"}`. A session that already runs is used, if it has the bridge.
+    settings: `**{"spark.driver.memory": "4g"}`. When Spark runs in this process already, with the bridge, the session
+    is one of that Spark.
     """
-    builder = _builder()
+    builder, ca = _builder(), conf.get(f"spark.hadoop.{TLS_CA}")
+    if _is_running():
+        return _join(builder.getOrCreate(), _endpoint(catalog, endpoint, token, ca), conf)
     for key, value in conf.items():
         builder = builder.config(key, value)
-    active = _active()
-    if active is not None:
-        return _connect_active(active, catalog, endpoint, token, conf)
-    ca = conf.get(f"spark.hadoop.{TLS_CA}")
     return configure(builder, catalog, endpoint=endpoint, token=token, ca=ca).getOrCreate()
 
 
@@ -54,17 +59,18 @@ def configure(
     token: str | None = None,
     ca: str | os.PathLike[str] | None = None,
 ) -> SparkSession.Builder:
-    """The same for a builder of your own: call `getOrCreate()` on it afterwards. `ca`: the endpoint's CA, a PEM file."""
+    """The same for a builder of your own; `getOrCreate()` comes next. `ca`: the endpoint's CA, a PEM file."""
     jar = find_jar()
     check_spark_version(_spark_version())
     _check_java()
     url, secret = _endpoint(catalog, endpoint, token, ca)
     # The workers must run this interpreter, not whatever `python3` is first in PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    given: dict[str, Any] = getattr(builder, "_options", {})
     ours = {
-        "spark.jars": str(jar),
-        "spark.jars.packages": DELTA_SPARK,
-        "spark.sql.extensions": EXTENSION,
+        "spark.jars": _joined(given.get("spark.jars"), (str(jar),)),
+        "spark.jars.packages": _joined(given.get("spark.jars.packages"), (DELTA_SPARK,)),
+        "spark.sql.extensions": _joined(given.get("spark.sql.extensions"), EXTENSIONS),
         "spark.sql.catalog.spark_catalog": CATALOG,
         "spark.hadoop.fs.dldb.impl": FILE_SYSTEM,
         # One object per transaction would stay in Hadoop's cache for as long as the JVM lives.
@@ -75,9 +81,8 @@ def configure(
     }
     if ca is not None:
         ours[f"spark.hadoop.{TLS_CA}"] = os.fspath(ca)
-    given: dict[str, Any] = getattr(builder, "_options", {})
     for key, value in ours.items():
-        builder = builder.config(key, _joined(key, given.get(key), value))
+        builder = builder.config(key, value)
     return builder
 
 
@@ -96,12 +101,9 @@ def bridge_of(spark: SparkSession, catalog: CatalogLike = None) -> EndpointClien
 
 
 def _check_same(client: EndpointClient, catalog: CatalogLike) -> None:
-    from deltalakedb.catalog import Catalog, connect
+    from deltalakedb.catalog import Catalog, locate_catalog
 
-    meant = catalog.catalog_id if isinstance(catalog, Catalog) else None
-    if meant is None:
-        with connect(catalog) as opened:  # type: ignore[arg-type]
-            meant = opened.catalog_id
+    meant = catalog.uri if isinstance(catalog, Catalog) else locate_catalog(catalog)[0]
     served = client.health().get("catalog")
     if served != str(meant):
         raise ConfigError(
@@ -110,21 +112,19 @@ def _check_same(client: EndpointClient, catalog: CatalogLike) -> None:
         )
 
 
-def _connect_active(
-    spark: SparkSession, catalog: CatalogLike, endpoint: str | None, token: str | None, conf: dict[str, Any]
-) -> SparkSession:
-    """Let the session that runs speak with this endpoint: its own settings win over how it was started."""
-    check_spark_version(spark.version)
-    if spark.conf.get("spark.sql.catalog.spark_catalog", "") != CATALOG:
+def _join(running: SparkSession, served: tuple[str, str], conf: dict[str, Any]) -> SparkSession:
+    """A session of the Spark that runs, bound to this endpoint; the one that is there, if it is bound to it."""
+    check_spark_version(running.version)
+    if running.conf.get("spark.sql.catalog.spark_catalog", "") != CATALOG:
         raise ConfigError(
-            "a Spark session without the bridge runs in this process, and the jar cannot be added to it: stop it "
+            "Spark runs in this process without the bridge, and the jar cannot be added to it: stop it "
             "(`spark.stop()`) before deltalakedb.spark.session(), or pass its builder through configure()"
         )
-    url, secret = _endpoint(catalog, endpoint, token, conf.get(f"spark.hadoop.{TLS_CA}"))
-    spark.conf.set(ENDPOINT, url)
-    spark.conf.set(TOKEN, secret)
-    for key, value in conf.items():
-        spark.conf.set(key, value)
+    spark = running if _setting(running, ENDPOINT) == served[0] else running.newSession()
+    for key, value in {ENDPOINT: served[0], TOKEN: served[1], **conf}.items():
+        name = key.removeprefix("spark.hadoop.")
+        if not name.startswith("spark.") or spark.conf.isModifiable(name):  # the rest was settled when Spark started
+            spark.conf.set(name, value)
     return spark
 
 
@@ -154,10 +154,10 @@ def _builder() -> SparkSession.Builder:
     return SparkSession.builder
 
 
-def _active() -> SparkSession | None:
-    from pyspark.sql import SparkSession
+def _is_running() -> bool:
+    from pyspark import SparkContext
 
-    return SparkSession.getActiveSession()
+    return SparkContext._active_spark_context is not None
 
 
 def _spark_version() -> str:
@@ -174,12 +174,10 @@ def _check_java() -> None:
         raise ConfigError("Spark needs Java 17: install it (`apt install openjdk-17-jre-headless`), or set JAVA_HOME")
 
 
-def _joined(key: str, given: Any, ours: str) -> str:
-    separator = _LISTS.get(key)
-    if separator is None or not given:
-        return ours
-    parts = [part.strip() for part in str(given).split(separator) if part.strip()]
-    return separator.join(parts if ours in parts else [*parts, ours])
+def _joined(given: Any, ours: tuple[str, ...]) -> str:
+    """Values of a setting that holds several: ours, then what else was asked for."""
+    others = [part.strip() for part in str(given or "").split(",")]
+    return ",".join([*ours, *(part for part in others if part and part not in ours)])
 
 
 def _setting(spark: SparkSession, key: str) -> str | None:

@@ -20,6 +20,7 @@ import org.apache.spark.sql.connector.catalog.TableCatalog;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.delta.catalog.DeltaCatalog;
+import org.apache.spark.sql.delta.catalog.DeltaTableV2;
 
 /**
  * Spark's session catalog ({@code spark.sql.catalog.spark_catalog}) with the tables of the catalog in
@@ -165,7 +166,7 @@ public class SqlCatalog extends DeltaCatalog {
 
   /** Reserves the name and puts the table where the catalog wants it, if it is to be Delta's. */
   private Created creating(Identifier ident, Map<String, String> properties, boolean replaces) {
-    if (isPath(ident) || !isDelta(properties)) {
+    if (isPath(ident) || ident.namespace().length != 1 || !isDelta(properties)) {
       return new Created(ident, properties);
     }
     try {
@@ -179,19 +180,44 @@ public class SqlCatalog extends DeltaCatalog {
         return new Created(registered(ident, existing), ours);
       }
       forget(ident);
-      String path = names().reserve(ident, location);
-      if (path == null) {
-        throw sneaky(new TableAlreadyExistsException(ident));
-      }
-      if (ident.namespace().length != 1) {
-        return new Created(Identifier.of(new String[] {"delta"}, path), ours);
-      }
-      session().ensureDatabase(ident.namespace()[0]);
-      ours.put(TableCatalog.PROP_LOCATION, path);
+      ours.put(TableCatalog.PROP_LOCATION, reserve(ident, location));
       return new Created(ident, ours);
     } catch (IOException e) {
       throw sneaky(e);
     }
+  }
+
+  /** A name as Spark writes it in a statement; null if it names a path or another catalog. */
+  Identifier identifier(List<String> parts) {
+    List<String> own = parts;
+    if (parts.size() == 3 && parts.get(0).equalsIgnoreCase(name())) {
+      own = parts.subList(1, 3);
+    }
+    if (own.size() > 2) {
+      return null;
+    }
+    String namespace = own.size() == 2 ? own.get(0) : catalog().getCurrentDatabase();
+    Identifier ident = Identifier.of(new String[] {namespace}, own.get(own.size() - 1));
+    return isPath(ident) ? null : ident;
+  }
+
+  /** Where a new table of this name is to be; Delta creates it there. */
+  String reserve(Identifier ident, String location) {
+    try {
+      String path = names().reserve(ident, location);
+      if (path == null) {
+        throw sneaky(new TableAlreadyExistsException(ident));
+      }
+      session().ensureDatabase(ident.namespace()[0]);
+      return path;
+    } catch (IOException e) {
+      throw sneaky(e);
+    }
+  }
+
+  /** Whether a name is that of a Delta table, of the catalog's or of Spark's own. */
+  boolean isDelta(Identifier ident) {
+    return tableExists(ident) && loadTable(ident) instanceof DeltaTableV2;
   }
 
   private boolean isDelta(Map<String, String> properties) {

@@ -1,0 +1,84 @@
+package io.deltalakedb;
+
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.FunctionIdentifier;
+import org.apache.spark.sql.catalyst.TableIdentifier;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.parser.ParameterContext;
+import org.apache.spark.sql.catalyst.parser.ParseException;
+import org.apache.spark.sql.catalyst.parser.ParserInterface;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructType;
+import scala.collection.immutable.Seq;
+
+/**
+ * Makes a table known to the session's own catalog when its name is parsed alone, as {@code
+ * DeltaTable.forName} does before it looks there, and nowhere else. All else is the parser below.
+ */
+final class NameParser implements ParserInterface {
+  private final SparkSession spark;
+  private final ParserInterface parser;
+
+  NameParser(SparkSession spark, ParserInterface parser) {
+    this.spark = spark;
+    this.parser = parser;
+  }
+
+  @Override
+  public TableIdentifier parseTableIdentifier(String text) throws ParseException {
+    TableIdentifier id = parser.parseTableIdentifier(text);
+    SqlCatalog catalog = SqlExtension.catalogOf(spark);
+    if (catalog != null && id.database().isDefined()) {
+      catalog.tableExists(Identifier.of(new String[] {id.database().get()}, id.table()));
+    }
+    return id;
+  }
+
+  @Override
+  public LogicalPlan parsePlan(String text) throws ParseException {
+    return parser.parsePlan(text);
+  }
+
+  @Override
+  public LogicalPlan parsePlanWithParameters(String text, ParameterContext parameters)
+      throws ParseException {
+    return parser.parsePlanWithParameters(text, parameters);
+  }
+
+  @Override
+  public LogicalPlan parseQuery(String text) throws ParseException {
+    return parser.parseQuery(text);
+  }
+
+  @Override
+  public Expression parseExpression(String text) throws ParseException {
+    return parser.parseExpression(text);
+  }
+
+  @Override
+  public FunctionIdentifier parseFunctionIdentifier(String text) throws ParseException {
+    return parser.parseFunctionIdentifier(text);
+  }
+
+  @Override
+  public Seq<String> parseMultipartIdentifier(String text) throws ParseException {
+    return parser.parseMultipartIdentifier(text);
+  }
+
+  @Override
+  public StructType parseRoutineParam(String text) throws ParseException {
+    return parser.parseRoutineParam(text);
+  }
+
+  @Override
+  public StructType parseTableSchema(String text) throws ParseException {
+    return parser.parseTableSchema(text);
+  }
+
+  @Override
+  public DataType parseDataType(String text) throws ParseException {
+    return parser.parseDataType(text);
+  }
+}

@@ -1,0 +1,104 @@
+package io.deltalakedb;
+
+import java.net.URI;
+import java.util.List;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.TableIdentifier;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
+import org.apache.spark.sql.catalyst.catalog.CatalogStorageFormat;
+import org.apache.spark.sql.catalyst.plans.logical.CloneTableStatement;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.execution.command.CreateTableLikeCommand;
+import scala.Option;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * Owns the places of tables that Delta creates without asking a catalog: CLONE and CREATE TABLE LIKE
+ * by name put a table below Spark's own warehouse, so they are told where the catalog wants it.
+ */
+final class NewTableLocations extends Rule<LogicalPlan> {
+  private final SparkSession spark;
+
+  NewTableLocations(SparkSession spark) {
+    this.spark = spark;
+  }
+
+  @Override
+  public LogicalPlan apply(LogicalPlan plan) {
+    if (plan instanceof CloneTableStatement) {
+      return clone((CloneTableStatement) plan);
+    }
+    if (plan instanceof CreateTableLikeCommand) {
+      return like((CreateTableLikeCommand) plan);
+    }
+    return plan;
+  }
+
+  private LogicalPlan clone(CloneTableStatement plan) {
+    SqlCatalog catalog = SqlExtension.catalogOf(spark);
+    if (catalog == null
+        || !plan.isCreateCommand()
+        || !(plan.target() instanceof UnresolvedRelation)
+        || isBridged(plan.targetLocation().map(Path::new).map(Path::toUri))) {
+      return plan;
+    }
+    List<String> parts =
+        CollectionConverters.asJava(((UnresolvedRelation) plan.target()).multipartIdentifier());
+    Identifier ident = catalog.identifier(parts);
+    if (ident == null) {
+      return plan;
+    }
+    String given = plan.targetLocation().isDefined() ? plan.targetLocation().get() : null;
+    return new CloneTableStatement(
+        plan.source(),
+        plan.target(),
+        plan.ifNotExists(),
+        plan.isReplaceCommand(),
+        plan.isCreateCommand(),
+        plan.tablePropertyOverrides(),
+        Option.apply(catalog.reserve(ident, given)));
+  }
+
+  private LogicalPlan like(CreateTableLikeCommand plan) {
+    SqlCatalog catalog = SqlExtension.catalogOf(spark);
+    CatalogStorageFormat format = plan.fileFormat();
+    if (catalog == null || isBridged(format.locationUri())) {
+      return plan;
+    }
+    Identifier source = catalog.identifier(parts(plan.sourceTable()));
+    Identifier target = catalog.identifier(parts(plan.targetTable()));
+    boolean sourceIsDelta = source != null && catalog.isDelta(source);
+    String provider = plan.provider().isDefined() ? plan.provider().get() : null;
+    boolean isDelta = provider == null ? sourceIsDelta : provider.equalsIgnoreCase("delta");
+    if (target == null || !isDelta || catalog.tableExists(target)) {
+      return plan;
+    }
+    String given = format.locationUri().isDefined() ? format.locationUri().get().toString() : null;
+    CatalogStorageFormat placed =
+        new CatalogStorageFormat(
+            Option.apply(new Path(catalog.reserve(target, given)).toUri()),
+            format.inputFormat(),
+            format.outputFormat(),
+            format.serde(),
+            format.compressed(),
+            format.properties());
+    return new CreateTableLikeCommand(
+        plan.targetTable(),
+        plan.sourceTable(),
+        placed,
+        plan.provider(),
+        plan.properties(),
+        plan.ifNotExists());
+  }
+
+  private static List<String> parts(TableIdentifier id) {
+    return id.database().isDefined() ? List.of(id.database().get(), id.table()) : List.of(id.table());
+  }
+
+  private static boolean isBridged(Option<URI> location) {
+    return location.isDefined() && LogPath.SCHEME.equals(location.get().getScheme());
+  }
+}
