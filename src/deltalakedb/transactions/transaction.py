@@ -24,7 +24,7 @@ from deltalakedb.exceptions import (
     VersionTakenError,
     redact,
 )
-from deltalakedb.log.actions import Action, AppTransaction, Metadata
+from deltalakedb.log.actions import Action, AddFile, AppTransaction, Metadata
 from deltalakedb.log.codec import to_json
 from deltalakedb.log.proposal import ProposedCommit
 from deltalakedb.mirror.detach import fence_off
@@ -278,11 +278,22 @@ class CatalogTransaction:
         with self._statement():
             return self._drafts.find(name)
 
-    def stage(self, commit: ProposedCommit, *, location: str, version: int, name: TableName | None = None) -> None:
+    def stage(
+        self,
+        commit: ProposedCommit,
+        *,
+        location: str,
+        version: int,
+        name: TableName | None = None,
+        written: Sequence[AddFile] = (),
+    ) -> None:
         """Take in a finished commit that stands at `version` of the table at `location`, as the transaction sees it.
 
-        `name` is what the table is called if this commit creates it.
+        `name` is what the table is called if this commit creates it. `written` are the files that were made for it:
+        they go if the transaction does not commit.
         """
+        from deltalakedb.storage import open_data_storage
+
         with self._statement():
             draft = self._drafts.find_at(location)
             is_new = draft is None
@@ -300,6 +311,8 @@ class CatalogTransaction:
             if is_new:
                 self._drafts.add(draft)
             draft.propose(commit)
+            if written:
+                self._written.remember(open_data_storage(location, draft.options), written)
 
     def _new_draft(self, name: TableName | None, location: str) -> TableDraft:
         if name is None:

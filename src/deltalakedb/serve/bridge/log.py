@@ -11,8 +11,9 @@ from weakref import WeakKeyDictionary
 
 from deltalakedb.catalog import Catalog
 from deltalakedb.exceptions import ConfigError, InvalidCommitError, TableExistsError, VersionTakenError, redact
-from deltalakedb.log.actions import Action, AddFile, CommitInfo, DomainMetadata, Protocol
+from deltalakedb.log.actions import Action, AddFile, CommitInfo, DomainMetadata, Protocol, RemoveFile
 from deltalakedb.log.commit import iter_actions
+from deltalakedb.log.paths import check_path, is_absolute
 from deltalakedb.log.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit, ReadSet
 from deltalakedb.log.render import render_commit
 from deltalakedb.log.row_tracking import DOMAIN, high_water_mark
@@ -29,6 +30,12 @@ from deltalakedb.transactions.commit import commit_drafts
 from deltalakedb.transactions.draft import TableDraft
 from deltalakedb.transactions.drafts import Drafts
 from deltalakedb.transactions.transaction import CatalogTransaction
+
+_WRITING = frozenset(
+    {"WRITE", "MERGE", "UPDATE", "DELETE", "OPTIMIZE", "STREAMING UPDATE"}
+    | {"CREATE TABLE", "REPLACE TABLE", "CREATE OR REPLACE TABLE"}
+)
+"""Operations of Spark whose adds are files that it has just written."""
 
 RESERVED_SECONDS = 3600.0
 """How long a name may wait for the first commit at the location that was given out for it."""
@@ -246,7 +253,8 @@ class BridgedLog:
         commit = _proposed(info, actions, fenced=True if draft is None else None)
         commit = replace(commit, actions=_without_row_ids(commit.actions, draft))
         commit = replace(commit, read=_read_by(info, commit))
-        tx.stage(commit, location=place.location, version=version, name=place.name)
+        written = _written_for(commit)
+        tx.stage(commit, location=place.location, version=version, name=place.name, written=written)
         text = render_commit([info, *actions] if info else actions, fenced=False)
         staged = self._staged.setdefault(tx, _Staged()).commits.setdefault(place.location, [])
         earlier = staged[-1][1].modified_ms if staged else 0
@@ -350,6 +358,17 @@ def _read_by(info: CommitInfo | None, commit: ProposedCommit) -> ReadSet:
     """A commit's text has no read set: what is not said to be blind has read the table, whole."""
     blind = info is not None and info.value.get("isBlindAppend") is True
     return NOTHING_READ if blind and commit.is_blind_append else WHOLE_TABLE
+
+
+def _written_for(commit: ProposedCommit) -> list[AddFile]:
+    """The files that were made for a commit. Those that it takes over (RESTORE, CONVERT) or marks (DVs) are older."""
+    if commit.operation.removesuffix(" AS SELECT") not in _WRITING:
+        return []
+    older = {action.path for action in commit.actions if isinstance(action, RemoveFile)}
+    adds = [action for action in commit.actions if isinstance(action, AddFile) and action.path not in older]
+    for add in adds:
+        check_path(add.path)
+    return [add for add in adds if not is_absolute(add.path)]
 
 
 def _without_row_ids(actions: tuple[Action, ...], draft: TableDraft | None) -> tuple[Action, ...]:
