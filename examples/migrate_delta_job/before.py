@@ -1,0 +1,34 @@
+"""A job as it runs today: delta-spark on paths, one commit a table. LAKE says where the tables are."""
+
+import os
+
+from pyspark.sql import SparkSession
+
+LAKE = os.environ["LAKE"]
+ORDERS = f"delta.`{LAKE}/orders`"
+DAILY = f"delta.`{LAKE}/daily`"
+
+builder = (
+    SparkSession.builder.appName("daily")
+    .config("spark.jars.packages", "io.delta:delta-spark_4.1_2.13:4.4.0")
+    .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+    .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+)
+spark = builder.getOrCreate()
+
+arrived = spark.read.option("header", True).schema("id long, day date, amount double").csv(f"{LAKE}/arrived.csv")
+arrived.createOrReplaceTempView("arrived")
+
+spark.sql(
+    f"merge into {ORDERS} t using arrived s on t.id = s.id "
+    "when matched then update set * when not matched then insert *"
+)
+spark.sql(
+    f"merge into {DAILY} t using (select day, count(*) orders, sum(amount) amount from {ORDERS} group by day) s "
+    "on t.day = s.day when matched then update set * when not matched then insert *"
+)
+spark.sql(f"delete from {DAILY} where orders = 0")
+spark.sql(f"optimize {ORDERS}")
+
+for day, orders, amount in spark.table(DAILY).orderBy("day").collect():
+    print(day, orders, amount)
