@@ -8,12 +8,12 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 
-from bench import bulk, commits, report
+from bench import bulk, commits, endpoint, report
 from bench.lab import Lab, Sizes
 from bench.ours import ENGINES
 from bench.postgres import running_postgres
@@ -21,7 +21,7 @@ from bench.rows import ROWS
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 
-WRITING: dict[str, Callable[[Lab], list[report.Row]]] = {
+WRITING = {
     "crowd": commits.crowd_rows,
     "one-table": commits.one_table_rows,
     "alone": commits.alone_rows,
@@ -29,9 +29,11 @@ WRITING: dict[str, Callable[[Lab], list[report.Row]]] = {
     "large-commit": bulk.large_commit_rows,
     "checkpoint": bulk.checkpoint_rows,
 }
-GROUPS = {
+Rows = Mapping[str, Callable[[Lab], list[report.Row]]]
+GROUPS: dict[str, tuple[str, Rows]] = {
     "reads": ("Reading", {name: row for name, row in ROWS.items() if name != "huge"}),
     "commits": ("Writing", WRITING),
+    "endpoint": ("The endpoint", {"endpoint": endpoint.endpoint_rows}),
     "huge": ("Ten million files", {"huge": ROWS["huge"]}),
 }
 """Each group is a section of the report, which a run of all its rows replaces."""
@@ -72,6 +74,8 @@ def _describe(group: str, sizes: Sizes) -> str:
             f"{sizes.writers} writers for {sizes.seconds:.0f} s; {sizes.single_commits} single commits; a commit of "
             f"{sizes.adds:,} adds; a checkpoint of {sizes.large_files:,} files; {columns}"
         )
+    if group == "endpoint":
+        return f"{sizes.clients} clients for {sizes.seconds:.0f} s each row, one connection each, from 4 processes"
     return (
         f"tables of {sizes.files:,} and {sizes.large_files:,} files, {columns}; {sizes.commits:,} commits; "
         f"{sizes.rewrites} rewrites of {sizes.rewrite_files:,}"
@@ -97,6 +101,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=defaults.seconds, help="how long they write, each system")
     parser.add_argument("--single-commits", type=int, default=defaults.single_commits, help="commits of the row alone")
     parser.add_argument("--adds", type=int, default=defaults.adds, help="files of the row large-commit")
+    parser.add_argument("--clients", type=int, default=defaults.clients, help="clients at once of the group endpoint")
     parser.add_argument("--folder", type=Path, help="where to generate (default: the system's temporary folder)")
     parser.add_argument("--output", type=Path, help=f"the report (default: {RESULTS.name}, when a whole group is run)")
     parser.add_argument("--no-output", action="store_true", help="print only")

@@ -30,6 +30,7 @@ class Sizes:
     seconds: float = 20
     single_commits: int = 100
     adds: int = 100_000
+    clients: int = 200
 
 
 @dataclass(slots=True)
