@@ -52,13 +52,14 @@ def check_commit(
     is_live: IsLive | None = None,
     location: str | None = None,
     live_files: int | None = None,
+    replaces: bool = False,
 ) -> None:
     """Raise InvalidCommitError, UnsupportedFeatureError or SchemaMismatchError for actions that must not be committed.
 
     `protocol` and `metadata` are those before the commit, None for a table's first one. `is_live` is asked once, for
     all keys; None leaves that to who has the table locked. `location`: absolute paths inside of it are the table's own.
     `live_files`: how many files the table has, where that is known; a commit that changes how rows lie in files must
-    then replace them all.
+    then replace them all. `replaces`: the commit puts another table in the place of this one (REPLACE TABLE).
     """
     where = f"table {table}, version {version}"
     checker = CommitChecker(table, version)
@@ -76,7 +77,7 @@ def check_commit(
     if new_protocol is not protocol:
         check_protocol(new_protocol, protocol, where)
     if new_protocol is not protocol or new_metadata is not metadata:
-        check_metadata(new_metadata, metadata, new_protocol, protocol, where)
+        check_metadata(new_metadata, metadata, new_protocol, protocol, where, replaces=replaces)
         if metadata is not None and live_files is not None:
             remaining = live_files - len(found.removes)
             check_rewritten(new_metadata, metadata, new_protocol, protocol, remaining, where)

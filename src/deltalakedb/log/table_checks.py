@@ -86,13 +86,19 @@ def check_protocol(new: Protocol, old: Protocol | None, where: str) -> None:
 
 
 def check_metadata(
-    new: Metadata, old: Metadata | None, protocol: Protocol, before: Protocol | None, where: str
+    new: Metadata,
+    old: Metadata | None,
+    protocol: Protocol,
+    before: Protocol | None,
+    where: str,
+    *,
+    replaces: bool = False,
 ) -> None:
     """A metaData action as such, under the protocol that comes with it, and against the ones before.
 
     A table of others may break a rule already; that must not stop a commit which leaves it as it was.
     """
-    if old is not None and new.id != old.id:
+    if old is not None and new.id != old.id and not replaces:
         _refuse(where, f"changes metaData.id from {old.id} to {new.id}", "keep it: it says that this is the same table")
     if new.format.provider != "parquet":
         _refuse(where, f"has files of the format {new.format.provider}", "Delta tables are made of parquet")

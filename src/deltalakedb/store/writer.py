@@ -134,6 +134,7 @@ def _check_actions(proposal: TableProposal) -> None:
             table=proposal.table.full_name,
             version=proposal.read_version + 1 + number,
             location=proposal.table.location,
+            replaces="REPLACE TABLE" in commit.operation,
         )
         protocol = next((a for a in commit.actions if isinstance(a, Protocol)), protocol)
         metadata = next((a for a in commit.actions if isinstance(a, Metadata)), metadata)

@@ -132,6 +132,11 @@ def test_metadata_that_no_reader_could_follow_is_refused(metadata: Metadata, why
     refused(why, metadata)
 
 
+def test_only_a_commit_that_replaces_the_table_gives_it_another_id() -> None:
+    """Delta does so on REPLACE TABLE: streams that read the table before must not go on with the new one."""
+    check(replace(METADATA, id="other"), replaces=True)
+
+
 def test_a_decimal_has_at_most_38_digits() -> None:
     for name in ("decimal(39,2)", "decimal(4,5)", "decimal(4,-1)"):
         text = METADATA.schema_string.replace('"long"', f'"{name}"')
