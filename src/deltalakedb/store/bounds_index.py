@@ -50,6 +50,7 @@ class BoundsIndex:
         self.indexed = indexed
         """The rows of dl_bounds_columns, as `save` left them."""
         self._columns: list[BoundsColumn] = []
+        self._keys: list[tuple[str, str]] = []
         self._indexed = {
             (row["column_path"], row["kind"]): _IndexedColumn(
                 row["column_id"],
@@ -64,10 +65,10 @@ class BoundsIndex:
 
     def use_metadata(self, metadata: Metadata, next_file_id: int) -> None:
         """The schema of the files to come. A column seen for the first time is complete from the next file on."""
-        self._columns = _columns_of(
+        self._columns, self._keys = _columns_of(
             metadata.schema_string, tuple(metadata.partition_columns), tuple(sorted(metadata.configuration.items()))
         )
-        wanted = {_key(column): column for column in self._columns}
+        wanted = dict(zip(self._keys, self._columns, strict=True))
         for key, indexed in self._indexed.items():
             if key not in wanted and indexed.first_file_id != NEVER:
                 indexed.first_file_id, indexed.is_changed = NEVER, True
@@ -98,8 +99,8 @@ class BoundsIndex:
             bounds = bounds_of_file(self._columns, from_sql_text(stats) if stats else None, partition_values)
             if bounds is None:
                 return False
-            for column, bound in zip(self._columns, bounds, strict=True):
-                indexed = self._indexed[_key(column)]
+            for key, bound in zip(self._keys, bounds, strict=True):
+                indexed = self._indexed[key]
                 if bound.width_class not in indexed.width_classes:
                     indexed.width_classes.add(bound.width_class)
                     indexed.is_changed = True
@@ -116,8 +117,8 @@ class BoundsIndex:
     def _rows(self, file_ids: pa.Array, bounds: FileBounds) -> pa.Table:
         """All files for one column, then all for the next: the order in which indexes and zone maps like them best."""
         tables = []
-        for column, batch in zip(self._columns, bounds.columns, strict=True):
-            indexed = self._indexed[_key(column)]
+        for key, batch in zip(self._keys, bounds.columns, strict=True):
+            indexed = self._indexed[key]
             classes = set(pc.unique(batch.column("width_class")).to_pylist())
             if not classes <= indexed.width_classes:
                 indexed.width_classes |= classes
@@ -182,15 +183,12 @@ class BoundsIndex:
 @lru_cache(maxsize=1024)
 def _columns_of(
     schema_string: str, partition_columns: tuple[str, ...], configuration: tuple[tuple[str, str | None], ...]
-) -> list[BoundsColumn]:
-    return bounds_columns(parse_schema(schema_string), partition_columns, dict(configuration))
+) -> tuple[list[BoundsColumn], list[tuple[str, str]]]:
+    """The columns that have bounds, and what each is found by among the rows of dl_bounds_columns."""
+    columns = bounds_columns(parse_schema(schema_string), partition_columns, dict(configuration))
+    return columns, [(to_sql_text(column.column_path), column.kind) for column in columns]
 
 
 @lru_cache(maxsize=4096)
 def _classes(text: str) -> frozenset[int]:
     return frozenset(json.loads(text))
-
-
-@lru_cache(maxsize=4096)
-def _key(column: BoundsColumn) -> tuple[str, str]:
-    return to_sql_text(column.column_path), column.kind

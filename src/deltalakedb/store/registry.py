@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from deltalakedb.exceptions import StoreError, TableExistsError, TableNotFoundError, redact
@@ -88,6 +89,7 @@ class AuditRow:
 
 
 _HEAD_FIELDS = tuple(Head.__dataclass_fields__)
+_head_fields, _head_columns = attrgetter(*_HEAD_FIELDS), itemgetter(*_HEAD_FIELDS)
 _TABLE_FIELDS = tuple(TableRow.__dataclass_fields__)
 
 
@@ -136,12 +138,12 @@ def to_open_table(row: Row) -> OpenTable:
 
 def to_head(row: Row) -> Head:
     """The head columns of a row that may have others."""
-    return Head(*(row[field] for field in _HEAD_FIELDS))
+    return Head(*_head_columns(row))
 
 
 def head_values(head: object) -> Row:
     """The fields of a head, or of what has the same ones; the inverse of `to_head`."""
-    return {field: getattr(head, field) for field in _HEAD_FIELDS}
+    return dict(zip(_HEAD_FIELDS, _head_fields(head), strict=True))
 
 
 def table_by_id(conn: Connection, table_id: int) -> TableRow | None:

@@ -37,8 +37,8 @@ class RowBuffer:
     def append(self, **values: Any) -> None:
         if not self._size:  # most buffers of most commits stay empty
             self._columns = {name: [] for name in table_columns()[self.table]}
-        for name, column in self._columns.items():
-            column.append(values[name])
+        columns = self._columns
+        any(map(list.append, columns.values(), map(values.__getitem__, columns)))  # of the loops the cheapest
         self._size += 1
 
     def column(self, name: str) -> list[Any]:
