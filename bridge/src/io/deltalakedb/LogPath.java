@@ -17,7 +17,7 @@ final class LogPath {
   static final String LOG = "_delta_log";
 
   /** Where Spark's own checkpoints and checksums live: beside the mirror, never in it. */
-  private static final String OVERLAY = "/_dldb/log";
+  static final String OVERLAY = "/_dldb/";
 
   private static final Pattern IN_LOG = Pattern.compile("(/.*?)/" + LOG + "(/.*)?");
   private static final Pattern COMMIT = Pattern.compile("/(\\d{20})\\.json");
@@ -67,6 +67,11 @@ final class LogPath {
     return inLog() && rest.equals("/_last_checkpoint");
   }
 
+  /** The last part of the path. */
+  String name() {
+    return path.substring(path.lastIndexOf('/') + 1);
+  }
+
   /** The version in the file's name, or -1. */
   long version() {
     return inLog() && !rest.isEmpty() ? version(rest.substring(1)) : -1;
@@ -88,12 +93,12 @@ final class LogPath {
 
   /** Where a file of the log lives when it is not the catalog's, as everybody sees it. */
   Path overlay() {
-    return base(table + OVERLAY + rest);
+    return base(table + OVERLAY + "log" + rest);
   }
 
   /** Where a file of the log lives that this path's transaction wrote. */
   Path own() {
-    return txn.isEmpty() ? overlay() : base(table + "/_dldb/txn-" + txn + rest);
+    return txn.isEmpty() ? overlay() : base(table + OVERLAY + "txn-" + txn + rest);
   }
 
   static Path base(String path) {

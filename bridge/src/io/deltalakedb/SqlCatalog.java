@@ -239,7 +239,8 @@ public class SqlCatalog extends DeltaCatalog {
           && isOurs(ident)) {
         throw new UnsupportedOperationException(
             "The location of " + Names.of(ident) + " is in the catalog and cannot be set by Spark:"
-                + " create a table at the new place (DEEP CLONE), then drop this one.");
+                + " create a table at the new place (CREATE TABLE ... LOCATION ... AS SELECT), then drop"
+                + " this one.");
       }
     }
     return super.alterTable(known, changes);

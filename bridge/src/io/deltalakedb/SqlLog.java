@@ -13,6 +13,7 @@ import java.util.concurrent.TimeUnit;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.LocalFileSystem;
 import org.apache.hadoop.fs.Path;
 
 /**
@@ -79,7 +80,7 @@ final class SqlLog {
   boolean hasCommits(LogPath p) throws IOException {
     Known known = known(p);
     if (known != null && !known.hasCommits) {
-      commits(p, 0); // it may have been created since
+      commits(p, AFTER_ALL); // it may have been created since
       known = known(p);
     }
     return known != null && known.hasCommits;
@@ -94,7 +95,7 @@ final class SqlLog {
   private Known known(LogPath p) throws IOException {
     Known known = KNOWN.get(key(p));
     if (known == null || !known.fresh()) {
-      commits(p, 0);
+      commits(p, AFTER_ALL);
       known = KNOWN.get(key(p));
     }
     return known;
@@ -125,10 +126,8 @@ final class SqlLog {
             entry[0], file(Long.parseLong(entry[1]), Long.parseLong(entry[2]), path));
       }
     }
-    Known before = KNOWN.get(key(p));
-    boolean hasCommits = !commits.isEmpty() || (from > 0 && before != null && before.hasCommits);
-    long pinned = p.txn.isEmpty() ? Long.MAX_VALUE : answer.header("X-Pinned", Long.MAX_VALUE);
-    KNOWN.put(key(p), new Known(pinned, hasCommits));
+    long pinned = p.txn.isEmpty() ? Long.MAX_VALUE : answer.header("X-Pinned", -1);
+    KNOWN.put(key(p), new Known(pinned, answer.header("X-Head", -1) >= 0));
     return commits;
   }
 
@@ -164,7 +163,7 @@ final class SqlLog {
   /** Adds the files of one overlay folder, up to a version; false if the folder is not there. */
   private boolean addOverlay(Path overlay, Path log, long newest, Map<String, FileStatus> into)
       throws IOException {
-    FileSystem base = overlay.getFileSystem(conf);
+    FileSystem base = overlayFs(overlay, conf);
     FileStatus[] found;
     try {
       found = base.listStatus(overlay);
@@ -189,6 +188,19 @@ final class SqlLog {
         one.getBlockSize(),
         one.getModificationTime(),
         path);
+  }
+
+  /** A commit's length and time, or null if there is none; what it says is not asked for. */
+  FileStatus status(LogPath p) throws IOException {
+    TreeMap<String, FileStatus> commits = commits(p, p.version());
+    return commits == null ? null : commits.get(p.name());
+  }
+
+  /** The file system of an overlay: a local one without Hadoop's own checksums of files. */
+  static FileSystem overlayFs(Path path, Configuration conf) throws IOException {
+    FileSystem base = path.getFileSystem(conf);
+    // The endpoint writes there too, and knows nothing of ".name.crc" beside each file.
+    return base instanceof LocalFileSystem ? ((LocalFileSystem) base).getRawFileSystem() : base;
   }
 
   /** A commit's text, or null. */

@@ -85,7 +85,8 @@ public class SqlLogFileSystem extends FileSystem {
   }
 
   private FileSystem fs(Path base) throws IOException {
-    return base.getFileSystem(getConf());
+    boolean inOverlay = base.toUri().getPath().contains(LogPath.OVERLAY);
+    return inOverlay ? SqlLog.overlayFs(base, getConf()) : base.getFileSystem(getConf());
   }
 
   private boolean isManaged(LogPath p) throws IOException {
@@ -126,9 +127,9 @@ public class SqlLogFileSystem extends FileSystem {
       return folder(named);
     }
     if (p.isCommit()) {
-      Answer commit = log().commit(p);
+      FileStatus commit = log().status(p);
       if (commit != null) {
-        return SqlLog.file(commit.body.length, commit.header("X-Modified", 0), named);
+        return SqlLog.as(commit, named);
       }
       if (isManaged(p)) {
         throw new FileNotFoundException(p + " does not exist");

@@ -4,6 +4,8 @@ import io.delta.storage.HadoopFileSystemLogStore;
 import io.delta.storage.LogStore;
 import io.deltalakedb.Endpoint.Answer;
 import java.io.IOException;
+import java.io.OutputStream;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.FileAlreadyExistsException;
 import java.util.ArrayList;
 import java.util.Iterator;
@@ -11,7 +13,9 @@ import java.util.List;
 import java.util.UUID;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.RawLocalFileSystem;
 import org.apache.spark.sql.delta.storage.DelegatingLogStore;
 import org.apache.spark.sql.delta.storage.LogStoreInverseAdaptor;
 
@@ -79,11 +83,33 @@ public class SqlLogStore extends HadoopFileSystemLogStore {
       LogPath p, SqlLog log, Iterator<String> lines, boolean overwrite, Configuration conf)
       throws IOException {
     if (p.inLog() && log.isManaged(p)) {
-      Path own = p.own();
-      own.getFileSystem(conf).mkdirs(own.getParent());
-      plain().write(own, lines, overwrite, conf);
+      writeOverlay(p.own(), lines, overwrite, conf);
     } else {
       plain().write(p.base(), lines, overwrite, conf);
+    }
+  }
+
+  /** Whole or not at all: on a local disk by a rename, on an object store by one put. */
+  private void writeOverlay(Path own, Iterator<String> lines, boolean overwrite, Configuration conf)
+      throws IOException {
+    FileSystem fs = SqlLog.overlayFs(own, conf);
+    fs.mkdirs(own.getParent());
+    if (!(fs instanceof RawLocalFileSystem)) {
+      plain().write(own, lines, overwrite, conf);
+      return;
+    }
+    if (!overwrite && fs.exists(own)) {
+      throw new FileAlreadyExistsException(own.toString());
+    }
+    Path beside = createTempPath(own);
+    try (OutputStream out = fs.create(beside, true)) {
+      while (lines.hasNext()) {
+        out.write((lines.next() + "\n").getBytes(StandardCharsets.UTF_8));
+      }
+    }
+    if (!fs.rename(beside, own)) {
+      fs.delete(beside, false);
+      throw new IOException(own + " could not be written");
     }
   }
 

@@ -130,7 +130,7 @@ class BridgeRouter:
 
         listing = await self._under(request, lambda tx: self._log.entries(self._place(path, tx, txn), tx, start))
         text = "".join(f"{commit_name(it.version)}\t{it.size}\t{it.modified_ms}\n" for it in listing.entries)
-        return PlainTextResponse(text, headers={"X-Pinned": str(listing.pinned)})
+        return PlainTextResponse(text, headers={"X-Head": str(listing.head), "X-Pinned": str(listing.pinned)})
 
     async def _read_commit(self, request: Request) -> Response:
         path, version, txn = _required(request, "path"), _number(request, "version"), _optional(request, "txn")
