@@ -10,6 +10,7 @@ import pytest
 from deltalakedb.exceptions import DeltaError, TableExistsError, TableNameError, TableNotFoundError
 from deltalakedb.serve import LocalEndpoint
 from deltalakedb.spark.endpoint import EndpointClient
+from tests.serve.conftest import StartEndpoint
 from tests.serve.wire import append, first_commit, make_table, versions
 
 
@@ -57,6 +58,16 @@ def test_a_reserved_name_is_created_by_its_first_commit_also_outside_the_warehou
     assert client.log(path) == []
     client.write_commit(path, 0, first_commit())
     assert endpoint.catalog.tables() == ["sales.far"]
+
+
+def test_a_reservation_outlives_its_endpoint_and_the_latest_one_holds(start: StartEndpoint, tmp_path: Path) -> None:
+    first, second = (EndpointClient(one.url, one.token) for one in (start(), start()))
+    place = f"{tmp_path}/elsewhere/t"
+    path = first.reserve("sales.failed", location=place).path.removeprefix("dldb://")
+    assert first.reserve("sales.wanted", location=place).path == f"dldb://{path}"
+    second.write_commit(path, 0, first_commit())
+    assert first.name("sales.wanted").path == f"dldb://{path}"
+    assert first.names("sales") == ["sales.wanted"]
 
 
 def test_a_name_or_a_place_that_is_taken_cannot_be_reserved(client: EndpointClient, warehouse: Path) -> None:

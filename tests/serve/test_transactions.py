@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import uuid
@@ -22,6 +23,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.serve import LocalEndpoint
 from deltalakedb.spark.endpoint import EndpointClient
+from tests.fixtures.s3 import S3
 from tests.serve.conftest import StartEndpoint
 from tests.serve.wire import append, ask, delete, first_commit, make_table, paths_in, versions
 
@@ -339,8 +341,6 @@ def test_the_overlay_of_a_transaction_goes_when_it_ends(client: EndpointClient, 
 def test_overlays_of_endpoints_that_died_go_after_a_day(
     client: EndpointClient, endpoint: LocalEndpoint, warehouse: Path
 ) -> None:
-    import os
-
     from deltalakedb.serve.bridge.leftovers import Leftovers
 
     make_table(client)
@@ -359,3 +359,57 @@ def test_overlays_of_endpoints_that_died_go_after_a_day(
         "t" + "2" * 32: True,
         open_one: True,
     }
+
+
+def test_one_endpoint_looks_for_leftovers_of_all_and_some_tables_at_a_time(
+    client: EndpointClient, endpoint: LocalEndpoint, warehouse: Path
+) -> None:
+    from deltalakedb.serve.bridge import leftovers
+
+    with endpoint.catalog.store.write() as conn:
+        conn.run("delete_expired_leases", before_ms=2**62)  # as if the endpoint's own first look were hours ago
+    folders = []
+    for number in range(leftovers.TABLES_AT_ONCE + 2):
+        make_table(client, f"sales.t{number}")
+        folders.append(warehouse / f"sales/t{number}/_dldb/txn-t{'1' * 32}")
+        folders[-1].mkdir(parents=True)
+        os.utime(folders[-1], (1, 1))
+    looks = [leftovers.Leftovers(endpoint.catalog) for _ in range(2)]
+    assert len(looks[0].sweep(lambda _: False)) == leftovers.TABLES_AT_ONCE
+    assert looks[1].sweep(lambda _: False) == [], "another one does it"
+    assert len(looks[0].sweep(lambda _: False)) == 2
+    assert looks[0].sweep(lambda _: False) == []
+    assert not any(folder.exists() for folder in folders)
+
+
+def test_overlays_in_s3_go_too(catalog_uri: str, s3: S3) -> None:
+    from deltalakedb.serve.bridge.leftovers import Leftovers
+
+    options = s3.storage_options
+    with pytest.MonkeyPatch.context() as patch:
+        for key, value in options.items():
+            patch.setenv(key, value)
+        with LocalEndpoint(catalog_uri, warehouse=s3.uri("lake")) as endpoint:
+            client = EndpointClient(endpoint.url, endpoint.token)
+            path = make_table(client, "sales.orders", "a.parquet")
+            assert path == f"/s3a/{s3.bucket}/lake/sales/orders"
+            tx, dead = client.begin().txn, "t" + "1" * 32
+            client.log(path, txn=tx)
+            for txn in (tx, dead):
+                s3.put(f"lake/sales/orders/_dldb/txn-{txn}/00.crc", b"{}")
+                s3.put(f"lake/sales/orders/_dldb/txn-{txn}/_sidecars/x.parquet", b"{}")
+            s3.put("lake/sales/orders/_dldb/log/00.crc", b"{}")
+            client.commit(tx)
+            kept = [key for key in s3.list_keys() if "/_dldb/" in key]
+            assert sorted(kept) == [
+                "lake/sales/orders/_dldb/log/00.crc",
+                f"lake/sales/orders/_dldb/txn-{dead}/00.crc",
+                f"lake/sales/orders/_dldb/txn-{dead}/_sidecars/x.parquet",
+            ]
+            leftovers = Leftovers(endpoint.catalog)
+            assert leftovers.collect(lambda _: False) == []
+            time.sleep(1.1)  # S3 tells times in seconds
+            assert leftovers.collect(lambda _: False, dead_seconds=0) == [
+                f"{s3.uri('lake/sales/orders')}/_dldb/txn-{dead}"
+            ]
+            assert [key for key in s3.list_keys() if "/_dldb/" in key] == ["lake/sales/orders/_dldb/log/00.crc"]

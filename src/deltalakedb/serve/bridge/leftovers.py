@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+import uuid
 from collections.abc import Callable, Iterable
 
 from deltalakedb.catalog import Catalog
@@ -19,6 +20,8 @@ logger = logging.getLogger(__name__)
 PREFIX = "txn-"
 DEAD_SECONDS = 86_400.0
 SWEEP_SECONDS = 6 * 3_600.0
+TABLES_AT_ONCE = 20
+LEASE = "bridge:leftovers"
 
 
 class Leftovers:
@@ -26,25 +29,44 @@ class Leftovers:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._swept: float | None = None
+        self._holder = uuid.uuid4().hex
+        self._next_look = 0.0
+        self._to_look_at: list[TableRow] = []
 
     def remove(self, txn: str, locations: Iterable[str]) -> None:
         """The folders of one transaction."""
         for location in locations:
             self._remove(location, f"{OVERLAY}/{PREFIX}{txn}", self._options(location))
 
-    def sweep(self, is_open: Callable[[str], bool]) -> None:
-        """Every few hours: the folders of endpoints that died, by looking into every table."""
-        now = time.monotonic()
-        if self._swept is not None and now - self._swept < SWEEP_SECONDS:
-            return
-        self._swept = now
-        self.collect(is_open)
+    def sweep(self, is_open: Callable[[str], bool]) -> list[str]:
+        """Every few hours the tables are looked into for folders of endpoints that died: some of them at each call.
+
+        One endpoint of the catalog does it for all, as looking costs a request a table on object stores.
+        """
+        if not self._to_look_at and time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + SWEEP_SECONDS
+            self._to_look_at = self._tables() if self._is_ours_to_do() else []
+        some, self._to_look_at = self._to_look_at[:TABLES_AT_ONCE], self._to_look_at[TABLES_AT_ONCE:]
+        return self._collect_all(some, is_open, DEAD_SECONDS)
+
+    def _is_ours_to_do(self) -> bool:
+        with self._catalog.store.write() as conn:
+            now_ms = conn.now_ms()
+            until_ms = now_ms + int(SWEEP_SECONDS * 1000)
+            taken = conn.run("take_lease", lease=LEASE, holder=self._holder, until_ms=until_ms, now_ms=now_ms)
+        return taken > 0
+
+    def _tables(self) -> list[TableRow]:
+        with self._catalog.store.read(single=True) as conn:
+            return [row for row in registry.list_tables(conn) if row.mode == "managed"]
 
     def collect(self, is_open: Callable[[str], bool], dead_seconds: float = DEAD_SECONDS) -> list[str]:
-        """Remove every folder of a transaction that is not open here and was not written to for a day."""
-        with self._catalog.store.read(single=True) as conn:
-            tables = [row for row in registry.list_tables(conn) if row.mode == "managed"]
+        """Remove every folder of a transaction that is not open here and was not written to for so long."""
+        return self._collect_all(self._tables(), is_open, dead_seconds)
+
+    def _collect_all(
+        self, tables: Iterable[TableRow], is_open: Callable[[str], bool], dead_seconds: float
+    ) -> list[str]:
         removed = []
         for table in tables:
             try:

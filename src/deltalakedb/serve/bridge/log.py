@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator
@@ -21,6 +20,7 @@ from deltalakedb.names import TableName, parse_table_name
 from deltalakedb.serve.bridge.overlay import Overlay
 from deltalakedb.serve.bridge.places import SCHEME, Place, location_of, name_in_warehouse, parents, path_of
 from deltalakedb.serve.bridge.rendered import Rendered, RenderedCommits
+from deltalakedb.serve.bridge.reservations import Reservations
 from deltalakedb.steps import reached
 from deltalakedb.store import registry
 from deltalakedb.store.connection import Row
@@ -36,9 +36,6 @@ _WRITING = frozenset(
     | {"CREATE TABLE", "REPLACE TABLE", "CREATE OR REPLACE TABLE"}
 )
 """Operations of Spark whose adds are files that it has just written."""
-
-RESERVED_SECONDS = 3600.0
-"""How long a name may wait for the first commit at the location that was given out for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +73,7 @@ class BridgedLog:
         self._overlay = Overlay(catalog)
         self._rendered = RenderedCommits()
         self._staged: WeakKeyDictionary[CatalogTransaction, _Staged] = WeakKeyDictionary()
-        self._reserved: dict[str, tuple[TableName, float]] = {}
-        self._lock = threading.Lock()
+        self._reservations = Reservations(catalog.store)
 
     # -- places
 
@@ -92,9 +88,9 @@ class BridgedLog:
                 table = registry.table_by_location(conn, location)
         if table is not None:
             return Place(location, table) if table.mode != "detached" else None
-        reserved = self._reserved.get(location)
-        if reserved is not None and reserved[1] > time.monotonic():
-            return Place(location, name=reserved[0])
+        reserved = self._reservations.get(location)
+        if reserved is not None:
+            return Place(location, name=reserved)
         inside, name = name_in_warehouse(location, self._catalog.config.warehouse)
         return Place(location, name=name) if inside else None
 
@@ -124,10 +120,8 @@ class BridgedLog:
             raise TableExistsError(
                 f"{target} cannot be created at {redact(at)}: {owner.shown} is there; a location has one owner"
             )
-        with self._lock:
-            now = time.monotonic()
-            self._reserved = {where: it for where, it in self._reserved.items() if it[1] > now}
-            self._reserved[at] = (target, now + RESERVED_SECONDS)
+        if owner is None or owner.name != target:  # else its place in the warehouse says the same
+            self._reservations.put(at, target)
         return Place(at, name=target)
 
     # -- reading
@@ -220,8 +214,8 @@ class BridgedLog:
             (made,) = outcome.commits
             if made.data is not None:
                 self._rendered.put(made.table, version, Rendered(made.data, made.timestamp_ms))
-        with self._lock:
-            self._reserved.pop(place.location, None)
+        if draft.is_new:
+            self._reservations.drop(place.location, name)
 
     def _refuse_unless_first(self, place: Place, version: int, token: str) -> None:
         if version != 0:
