@@ -1,9 +1,11 @@
 -- Postgres: what small commits do most often, as functions: a backend keeps the plans of their statements, and a connection pooler that
--- gives each transaction another backend is no obstacle to that.
+-- gives each transaction another backend is no obstacle to that. A plan made while tables are small must not read them whole later: hence
+-- `enable_seqscan`.
 
 -- The query `open_table`, as one JSON object.
 -- engines: postgres
-create function deltalakedb.dl_open(of_namespace_key text, of_name_key text) returns json language plpgsql stable as $$
+create function deltalakedb.dl_open(of_namespace_key text, of_name_key text) returns json language plpgsql stable
+set enable_seqscan = off as $$
 declare
     opened json;
 begin
@@ -32,7 +34,8 @@ $$;
 create function deltalakedb.dl_append(
     lock_timeout_ms text, held json, registered json, intent text, new_txn json, placeholder text, new_version json, new_adds json,
     new_bounds json, new_head json
-) returns bigint language plpgsql volatile as $$
+) returns bigint language plpgsql volatile
+set enable_seqscan = off as $$
 declare
     head dl_table_heads;
     registry dl_tables;
