@@ -2,11 +2,10 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,62 +29,67 @@ class Judge:
     catalog: dl.Catalog
     readers: Mapping[str, Reader]
 
-    def check(self, name: str, stage: Stage, *, read_from: int = 0) -> list[pa.Table | None]:
-        """Everything below; returns the rows of each version (None where they are gone from the disk)."""
-        assert self.catalog.mirror.flush(30)
-        root = Path(self.catalog.table(name).table_uri.removeprefix("file://"))
-        self.check_mirror(name, root)
-        head = self.catalog.table(name).version()
-        first = min(states(root))
-        return [
-            self._check_version(name, stage, root, version, with_rows=version >= read_from)
-            for version in range(first, head + 1)
-        ]
+    def check(
+        self, name: str, stage: Stage, *, read_from: int = 0, fenced_from: int = 0, older: Container[str] = ()
+    ) -> dict[int, pa.Table | None]:
+        """Everything below; returns the rows of each version (None where they are gone from the disk).
 
-    def check_mirror(self, name: str, root: Path) -> None:
+        A table that was promoted has versions from before the fence, and `older` files of others in its log.
+        """
+        root = Path(self.catalog.table(name).table_uri.removeprefix("file://"))
+        self.check_mirror(name, root, fenced_from, older)
+        return {
+            version: self._check_version(name, stage, root, version, with_rows=version >= read_from)
+            for version in states(root)
+        }
+
+    def check_mirror(self, name: str, root: Path, fenced_from: int = 0, older: Container[str] = ()) -> None:
         """The same actions as SQL's, fenced, and nothing beside them."""
         self._mirror_all(name)
         report = self.catalog.validate(name)
         assert report.drifts == (), report.drifts
         assert report.lag == 0
-        strangers = [path.name for path in (root / "_delta_log").iterdir() if not OURS.fullmatch(path.name)]
-        assert strangers == []
-        protocols = {f"{version}.json": state.protocol for version, state in states(root).items()}
-        for path in (root / "_delta_log").glob("*.crc"):
-            protocols[path.name] = json.loads(path.read_text())["protocol"]
-        for path in (root / "_delta_log").glob("*.checkpoint.parquet"):
+        log = root / "_delta_log"
+        strangers = [path.name for path in log.iterdir() if not OURS.fullmatch(path.name) and path.name not in older]
+        assert strangers == [], strangers
+        protocols = {f"{version:020}.json": state.protocol for version, state in states(root).items()}
+        protocols |= {path.name: json.loads(path.read_text())["protocol"] for path in log.glob("*.crc")}
+        for path in log.glob("*.checkpoint.parquet"):
             protocols[path.name] = next(filter(None, pq.read_table(path)["protocol"].to_pylist()))
         unfenced = [
             file for file, protocol in protocols.items() if FEATURE not in (protocol.get("writerFeatures") or ())
         ]
-        assert unfenced == [], "these were not written by the mirror"
+        strange = [file for file in unfenced if int(file[:20]) >= fenced_from]
+        assert strange == [], f"not written by the mirror: {strange}"
 
     def _mirror_all(self, name: str) -> None:
         """What an endpoint of another process may not have mirrored yet."""
-        table = self.catalog.table(name)
         with self.catalog.store.read() as conn:
             row = require_table(conn, parse_table_name(name))
+        assert row.mode == "managed"
         self.catalog.mirror.mirror_table(row)
-        assert table.mode == "managed"
+        assert self.catalog.mirror.flush(30)
 
     def _check_version(self, name: str, stage: Stage, root: Path, version: int, *, with_rows: bool) -> pa.Table | None:
         table = self.catalog.table(name)
         table.load_as_version(version)
-        seen = stage.spark.read.format("delta").option("versionAsOf", version).load(stage.path)
-        files = {
-            "SQL": {unquote(path) for path in table.files(["path"])["path"].to_pylist()},
-            "mirror": {unquote(path) for path, _ in states(root)[version].files},
-            "Spark": {_relative(path, root) for path in seen.inputFiles()},
-        }
-        assert files["SQL"] == files["mirror"] == files["Spark"], (version, files)
+        files = _names(table.files(["path"])["path"].to_pylist())
+        assert files == _names(path for path, _ in states(root)[version].files), version
         if not with_rows:
             return None
+        wanted, opened = self._seen_by_spark(stage, version)
+        assert opened <= files, version
         rows = {reader: found.at_version(root, version) for reader, found in self.readers.items()}
         rows["SQL"] = table.to_pyarrow_table()
-        wanted = sort_rows(seen.toArrow())
         for reader, found in rows.items():
             assert sort_rows(found, wanted.schema).to_pylist() == wanted.to_pylist(), (reader, version)
         return wanted
+
+    def _seen_by_spark(self, stage: Stage, version: int) -> tuple[pa.Table, set[str]]:
+        """The rows of a version, and the files that they are in, by one query."""
+        frame = stage.spark.read.format("delta").option("versionAsOf", version).load(stage.path)
+        rows = frame.select("*", frame["_metadata.file_path"].alias("opened file")).toArrow()
+        return sort_rows(rows.drop_columns("opened file")), _names(rows["opened file"].to_pylist())
 
 
 def plain_readers() -> dict[str, Reader]:
@@ -100,9 +104,9 @@ def commit_text(root: Path) -> str:
 def assert_rows(found: pa.Table, wanted: Sequence[tuple[Any, ...]]) -> None:
     """The rows in any order; columns as the table has them."""
     rows = [tuple(row.values()) for row in found.to_pylist()]
-    assert sorted(rows, key=repr) == sorted(wanted, key=repr)
+    assert sorted(rows, key=repr) == sorted(wanted, key=repr), rows
 
 
-def _relative(uri: str, root: Path) -> str:
-    """A data file as a commit names it: whatever the scheme is, the table's path is in it."""
-    return unquote(uri).partition(f"{root}/")[2]
+def _names(paths: Iterable[str]) -> set[str]:
+    """Data files by their names, which are unique: how a folder is spelled differs from reader to reader."""
+    return {path.rpartition("/")[2] for path in paths}

@@ -1,0 +1,65 @@
+"""Every kind of statement runs through the bridge, on SQLite and Postgres, and SQL, mirror and Spark agree after it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import deltalakedb as dl
+import deltalakedb.spark as dls
+from tests.spark.judging import assert_rows, commit_text
+from tests.spark.lake import Lake, new_catalog_uri, new_lake
+from tests.spark.stage import Kind, play
+from tests.spark.statements import KINDS, LISTED
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def lake(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Lake]:
+    assert spark.version
+    folder = tmp_path_factory.mktemp(f"statements_{request.param}")
+    uri = new_catalog_uri(str(request.param), folder, request)
+    with dl.connect(uri, warehouse=str(folder / "lake")) as catalog:
+        yield new_lake(catalog, "kinds")
+
+
+def test_every_listed_kind_is_here() -> None:
+    assert {kind.listed for kind in KINDS} == set(LISTED)
+    assert len({kind.name for kind in KINDS}) == len(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=[kind.name for kind in KINDS])
+def test_sql_mirror_and_spark_agree_after(lake: Lake, kind: Kind, tmp_path: Path) -> None:
+    stage = lake.stage(kind.name, tmp_path)
+    play(stage, kind.before)
+    play(stage, kind.statements)
+    name = lake.name(kind.name)
+    versions = lake.judge.check(name, stage, read_from=kind.read_from)
+    assert sorted(versions) == list(range(lake.catalog.table(name).version() + 1))
+    assert_rows(lake.spark.table(stage.table).toArrow(), kind.rows)
+    text = commit_text(lake.root(kind.name))
+    assert [words for words in kind.leaves if words not in text] == []
+    assert [words for words in kind.lacks if words in text] == []
+
+
+def test_what_spark_keeps_beside_the_log_is_in_the_overlay(lake: Lake) -> None:
+    """V2 checkpoints with their sidecars are Spark's; the mirror has classic ones."""
+    overlay = {path.name for path in (lake.root("v2_checkpoints") / "_dldb" / "log").rglob("*")}
+    assert any(".checkpoint." in name and not name.endswith("checkpoint.parquet") for name in overlay), overlay
+
+
+def test_a_shallow_clone_is_refused_with_its_reason(lake: Lake, tmp_path: Path) -> None:
+    """Its files would be named by paths that only a bridged session can read."""
+    source = lake.stage("cloned", tmp_path)
+    play(source, ("create table {t} using delta as select 1L as id",))
+    stage = lake.stage("clone", tmp_path)
+    stage.refused(f"create table {{t}} shallow clone {source.table}", "clone")
+    assert "kinds.clone" not in lake.catalog.tables()
+    lake.judge.check("kinds.cloned", source)
+
+
+def test_the_session_is_the_one_of_the_catalog(lake: Lake) -> None:
+    dls.bridge_of(lake.spark, lake.catalog)
+    assert lake.spark.sql(f"show tables in {lake.namespace}").count() == len(lake.catalog.tables(lake.namespace))
