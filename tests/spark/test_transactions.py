@@ -50,7 +50,7 @@ def test_statements_on_many_tables_become_true_at_once(shop: Shop) -> None:
     assert shop.rows("copied") == [(0, 1), (1, 1)]
     shop.check_level("orders", "lines", "fresh", "copied")
     # Four tables, one transaction: before it there was none of the new ones.
-    before = shop.catalog.history(orders)[2]["txnId"]
+    before = shop.catalog.history(lines)[2]["txnId"]
     assert shop.catalog.at(before).tables(shop.namespace) == [lines, orders]
 
 

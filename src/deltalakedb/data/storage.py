@@ -6,6 +6,7 @@ options mean, is not this layer's business: an opened store is handed in.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -136,10 +137,12 @@ class LocalDataStorage:
             raise DeltaError(f"cannot write {named} of {self.location}: {error.strerror or error}") from error
 
     def delete(self, path: str) -> None:
+        folder, slash, name = path.rpartition("/")
         try:
-            os.unlink(f"{self._root}/{path}")
-        except FileNotFoundError:
-            pass
+            # Hadoop puts a checksum beside each file that it writes to a disk.
+            for one in (path, f"{folder}{slash}.{name}.crc"):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(f"{self._root}/{one}")
         except OSError as error:
             raise DeltaError(f"cannot delete {self.location}/{path}: {error.strerror}") from error
 

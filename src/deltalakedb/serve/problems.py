@@ -58,12 +58,12 @@ def status_of(error: DeltaError) -> int:
     return next(_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS)
 
 
-def problem(status: int, error: str, message: str) -> Response:
-    """An error as clients read it; secrets in the message are masked."""
+def problem(status: int, error: str, message: str, **about: str | int | None) -> Response:
+    """An error as clients read it, with what it is about; secrets in the message are masked."""
     headers = {"Retry-After": str(RETRY_SECONDS)} if status == 503 else {}
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    return JSONResponse({"error": error, "message": redact(message)}, status, headers)
+    return JSONResponse({"error": error, "message": redact(message), **about}, status, headers)
 
 
 async def answer_error(_request: Request, error: Exception) -> Response:
@@ -72,7 +72,10 @@ async def answer_error(_request: Request, error: Exception) -> Response:
     status = status_of(error)
     if status >= 500:
         logger.warning("%s: %s", type(error).__name__, redact(str(error)))
-    return problem(status, type(error).__name__, str(error))
+    about: dict[str, str | int | None] = {}
+    if isinstance(error, CommitFailedError):
+        about = {"table": error.table, "version": error.version, "path": error.path}
+    return problem(status, type(error).__name__, str(error), **about)
 
 
 def answer_unexpected(error: Exception) -> Response:

@@ -17,7 +17,9 @@ final class LogPath {
   static final String LOG = "_delta_log";
 
   /** Where Spark's own checkpoints and checksums live: beside the mirror, never in it. */
-  static final String OVERLAY = "/_dldb/";
+  static final String OVERLAY_FOLDER = "_dldb";
+
+  static final String OVERLAY = "/" + OVERLAY_FOLDER + "/";
 
   private static final Pattern IN_LOG = Pattern.compile("(/.*?)/" + LOG + "(/.*)?");
   private static final Pattern COMMIT = Pattern.compile("/(\\d{20})\\.json");

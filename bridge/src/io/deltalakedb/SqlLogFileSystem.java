@@ -223,7 +223,22 @@ public class SqlLogFileSystem extends FileSystem {
     if (!found) {
       throw new FileNotFoundException(p + " does not exist");
     }
+    if (!p.inLog()) {
+      all.remove(LogPath.OVERLAY_FOLDER);
+      if (!p.txn.isEmpty() && !all.containsKey(LogPath.LOG) && isUnborn(p)) {
+        all.clear();
+      }
+    }
     return all.values().toArray(new FileStatus[0]);
+  }
+
+  /**
+   * A place for a table that this transaction has not created: files there are of transactions that
+   * failed or still run, and to Spark, which creates tables in empty folders only, they are not there.
+   */
+  private boolean isUnborn(LogPath p) throws IOException {
+    LogPath log = new LogPath(new Path(LogPath.SCHEME, p.txn, p.path + "/" + LogPath.LOG));
+    return log().isManaged(log) && !log().hasCommits(log);
   }
 
   private boolean add(Path base, Path named, Map<String, FileStatus> into) throws IOException {
