@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 
-from bench import bulk, commits, endpoint, report
+from bench import bulk, commits, endpoint, report, spark
 from bench.lab import Lab, Sizes
 from bench.ours import ENGINES
 from bench.postgres import running_postgres
@@ -34,6 +34,7 @@ GROUPS: dict[str, tuple[str, Rows]] = {
     "reads": ("Reading", {name: row for name, row in ROWS.items() if name != "huge"}),
     "commits": ("Writing", WRITING),
     "endpoint": ("The endpoint", {"endpoint": endpoint.endpoint_rows}),
+    "spark": ("Spark", spark.ROWS),
     "huge": ("Ten million files", {"huge": ROWS["huge"]}),
 }
 """Each group is a section of the report, which a run of all its rows replaces."""
@@ -76,6 +77,11 @@ def _describe(group: str, sizes: Sizes) -> str:
         )
     if group == "endpoint":
         return f"{sizes.clients} clients for {sizes.seconds:.0f} s each row, one connection each, from 4 processes"
+    if group == "spark":
+        return (
+            f"a table of {sizes.files:,} files with statistics, one of {sizes.real_files:,} real files, "
+            f"{sizes.spark_rows:,} rows of 8 columns; {sizes.statement_rounds} rounds of statements; Spark local[2]"
+        )
     return (
         f"tables of {sizes.files:,} and {sizes.large_files:,} files, {columns}; {sizes.commits:,} commits; "
         f"{sizes.rewrites} rewrites of {sizes.rewrite_files:,}"
@@ -102,6 +108,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--single-commits", type=int, default=defaults.single_commits, help="commits of the row alone")
     parser.add_argument("--adds", type=int, default=defaults.adds, help="files of the row large-commit")
     parser.add_argument("--clients", type=int, default=defaults.clients, help="clients at once of the group endpoint")
+    parser.add_argument("--real-files", type=int, default=defaults.real_files, help="files of the row selective-read")
+    parser.add_argument("--spark-rows", type=int, default=defaults.spark_rows, help="rows of the rows append, merge")
+    parser.add_argument(
+        "--statement-rounds", type=int, default=defaults.statement_rounds, help="rounds of the row statements"
+    )
     parser.add_argument("--folder", type=Path, help="where to generate (default: the system's temporary folder)")
     parser.add_argument("--output", type=Path, help=f"the report (default: {RESULTS.name}, when a whole group is run)")
     parser.add_argument("--no-output", action="store_true", help="print only")

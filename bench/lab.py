@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar, cast
 
 from bench.ours import CatalogAt, new_catalog
 from bench.peers import DuckLakeSession, fill_ducklake
@@ -31,6 +31,16 @@ class Sizes:
     single_commits: int = 100
     adds: int = 100_000
     clients: int = 200
+    real_files: int = 2_000
+    spark_rows: int = 2_000_000
+    statement_rounds: int = 5
+
+
+class Closeable(Protocol):
+    def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=Closeable)
 
 
 @dataclass(slots=True)
@@ -42,6 +52,7 @@ class Lab:
     _tables: dict[str, Path] = field(default_factory=dict)
     _catalogs: dict[str, CatalogAt] = field(default_factory=dict)
     _lakes: dict[str, DuckLakeSession] = field(default_factory=dict)
+    _kept: dict[str, Closeable] = field(default_factory=dict)
 
     def log_of(self, num_files: int) -> Path:
         """The table with one checkpoint of `num_files` files."""
@@ -79,8 +90,14 @@ class Lab:
             self._lakes[key] = session
         return self._lakes[key]
 
+    def keep(self, name: str, make: Callable[[], C]) -> C:
+        """Something that several rows share: made on first use, closed at the end."""
+        if name not in self._kept:
+            self._kept[name] = make()
+        return cast(C, self._kept[name])
+
     def close(self) -> None:
-        for session in self._lakes.values():
+        for session in (*self._lakes.values(), *self._kept.values()):
             session.close()
 
     def _table(self, name: str, write: Callable[[Path], Path]) -> Path:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-PACKAGES = ("deltalakedb", "deltalake", "duckdb", "duckdb-extension-ducklake", "pyarrow", "psycopg")
+PACKAGES = ("deltalakedb", "deltalake", "duckdb", "duckdb-extension-ducklake", "pyarrow", "psycopg", "pyspark")
 
 
 @dataclass(frozen=True, slots=True)
