@@ -122,6 +122,19 @@ def test_the_same_commit_sent_twice_is_one_version(client: EndpointClient) -> No
     assert versions(client, path) == [0, 1, 2]
 
 
+def test_an_id_that_was_used_for_another_commit_is_no_repeat_of_it(client: EndpointClient) -> None:
+    path, other, token = make_table(client, "sales.orders"), make_table(client, "sales.other"), str(uuid.uuid4())
+    client.write_commit(path, 1, append("a.parquet"), token=token)
+    with pytest.raises(InvalidCommitError, match="was used for another commit"):
+        client.write_commit(path, 2, append("b.parquet"), token=token)
+    with pytest.raises(VersionTakenError):
+        client.write_commit(path, 0, append("b.parquet"), token=token)
+    client.write_commit(other, 1, append("c.parquet"))
+    with pytest.raises(VersionTakenError):
+        client.write_commit(other, 1, append("d.parquet"), token=token)
+    assert (versions(client, path), versions(client, other)) == ([0, 1], [0, 1])
+
+
 def test_a_first_commit_sent_twice_is_one_table(client: EndpointClient, endpoint: LocalEndpoint) -> None:
     path, token, lines = client.reserve("sales.orders").path.removeprefix("dldb://"), str(uuid.uuid4()), first_commit()
     assert [client.write_commit(path, 0, lines, token=token) for _ in range(2)] == [0, 0]

@@ -183,6 +183,15 @@ def test_a_transaction_for_some_tables_knows_no_others(client: EndpointClient) -
         client.name("sales.lines", txn=tx)
 
 
+def test_a_begin_that_is_sent_again_is_the_same_transaction(client: EndpointClient, endpoint: LocalEndpoint) -> None:
+    make_table(client)
+    body = b'{"lock": ["sales.orders"]}'
+    begun = [ask(endpoint.url, endpoint.token, "POST", "/txn", {"id": "one"}, body).json for _ in range(2)]
+    assert begun[0] == begun[1], "else the second would wait for the lock of the first"
+    client.abort(begun[0]["txn"])
+    assert ask(endpoint.url, endpoint.token, "POST", "/txn", {"id": "one"}, body).json != begun[0]
+
+
 def test_a_locked_table_keeps_rewrites_away_until_the_transaction_ends(start: StartEndpoint) -> None:
     endpoint = start(concurrency_lock_timeout=0.5)
     client = EndpointClient(endpoint.url, endpoint.token)

@@ -106,7 +106,7 @@ class EndpointClient:
     ) -> Begun:
         """Begin a transaction: the heads of all tables are pinned. Without a sign of life it is aborted."""
         body = {"lock": list(lock or ()), "tables": None if tables is None else list(tables)}
-        query = {"message": message} if message is not None else {}
+        query = {"id": str(uuid.uuid4())} | ({"message": message} if message is not None else {})
         return Begun(**self._json("POST", "/txn", query, json.dumps(body).encode()))
 
     def commit(self, txn: str, app_versions: Mapping[str, tuple[str, int]] | None = None) -> Committed:

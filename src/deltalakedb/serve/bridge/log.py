@@ -210,6 +210,11 @@ class BridgedLog:
         txn_id = _transaction_id(info)
         outcome = commit_drafts(self._catalog, [draft], txn_id=txn_id, token=token, message=None)
         assert outcome is not None
+        if outcome.repeated and all(commit.version != version for commit in outcome.commits):
+            raise InvalidCommitError(
+                f"table {place.shown}: the id {token[:80]!r} was used for another commit; send version {version} under "
+                "an id of its own"
+            )
         if not outcome.repeated and not any(isinstance(action, Protocol) for action in actions):
             (made,) = outcome.commits
             if made.data is not None:
@@ -223,9 +228,12 @@ class BridgedLog:
 
     def _refuse_unless_repeated(self, place: Place, version: int, head: int, token: str) -> None:
         """A sender that has lost the answer sends again: its commit is there, under its token."""
-        with self._catalog.store.read(single=True) as conn:
-            if conn.one("select_token", client_token=token) is not None:
-                return
+        with self._catalog.store.read() as conn:
+            known = conn.one("select_token", client_token=token)
+            made = conn.all("select_transaction_versions", txn_id=known["txn_id"]) if known else []
+        table_id = place.table.table_id if place.table else None
+        if any((row["table_id"], row["version"]) == (table_id, version) for row in made):
+            return
         raise VersionTakenError(
             f"table {place.shown}: the head is at version {head}, so version {version} cannot be committed",
             table=place.shown,

@@ -220,7 +220,8 @@ class BridgeRouter:
         asked = await _json_body(request)
         lock, tables = _texts(asked, "lock") or [], _texts(asked, "tables")
         message = _optional(request, "message") or None
-        begun = await self._run(request, lambda: self._open.begin(message, lock, tables))
+        sent = _optional(request, "id")
+        begun = await self._run(request, lambda: self._open.begin(message, lock, tables, sent))
         return JSONResponse({"txn": begun.txn, "txn_id": begun.tx.txn_id})
 
     async def _commit(self, request: Request) -> Response:

@@ -79,6 +79,7 @@ class OpenTransactions:
         self._leftovers = Leftovers(catalog)
         self._open: dict[str, OpenTransaction] = {}
         self._ended: OrderedDict[str, Ended] = OrderedDict()
+        self._begun: OrderedDict[str, str] = OrderedDict()
         self._lock = threading.Lock()
         self._is_closed = False
 
@@ -86,16 +87,31 @@ class OpenTransactions:
         return len(self._open)
 
     def begin(
-        self, message: str | None = None, lock: Sequence[str] = (), tables: Sequence[str] | None = None
+        self,
+        message: str | None = None,
+        lock: Sequence[str] = (),
+        tables: Sequence[str] | None = None,
+        request: str = "",
     ) -> OpenTransaction:
-        """A new transaction: the heads of all tables, or of those named, are pinned in one read."""
+        """A new transaction: the heads of all tables, or of those named, are pinned in one read.
+
+        `request` is the client's own id of this call: who sends it again gets the transaction that it began.
+        """
         with self._lock:
+            if request and request in self._begun:
+                known = self._open.get(self._begun[request])
+                if known is not None:
+                    return known
             if self._is_closed or len(self._open) >= MAX_OPEN:
                 why = "is being stopped" if self._is_closed else f"has {MAX_OPEN} transactions open"
                 raise EndpointBusyError(f"the endpoint {why}; try again later")
         made = OpenTransaction(self._catalog.begin(message, lock, tables), time.monotonic())
         with self._lock:
             self._open[made.txn] = made
+            if request:
+                self._begun[request] = made.txn
+                while len(self._begun) > REMEMBERED:
+                    self._begun.popitem(last=False)
         return made
 
     def get(self, txn: str) -> OpenTransaction:
