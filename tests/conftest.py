@@ -29,5 +29,5 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whatever needs a JVM is marked so: `make test` runs those tests in one process, where Spark starts once."""
     for item in items:
-        if not {"spark", "readers", "bridge"}.isdisjoint(getattr(item, "fixturenames", ())):
+        if not {"spark", "readers", "bridge", "hadoop", "names"}.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.spark)

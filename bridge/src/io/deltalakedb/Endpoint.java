@@ -40,6 +40,11 @@ final class Endpoint {
   /** One client, with its pool of connections, per certificate authority. */
   private static final Map<String, HttpClient> CLIENTS = new ConcurrentHashMap<>();
 
+  /** When an endpoint was last found dead: Delta asks again and again, and not each time as long. */
+  private static final Map<String, Long> DEAD = new ConcurrentHashMap<>();
+
+  private static final long DEAD_FOR = Duration.ofSeconds(60).toNanos();
+
   private final String url;
   private final String token;
   private final String ca;
@@ -138,12 +143,13 @@ final class Endpoint {
 
   private Answer send(String method, String path, String[] query, Spool body) throws IOException {
     long since = System.nanoTime();
-    long patience = Duration.ofSeconds(retrySeconds).toNanos();
+    long patience = isDead() ? 0 : Duration.ofSeconds(retrySeconds).toNanos();
     IOException last = null;
     for (int attempt = 0; ; attempt++) {
       try {
         HttpResponse<byte[]> response = once(method, path, query, body);
         if (response.statusCode() != 503) {
+          DEAD.remove(url);
           return checked(new Answer(response, attempt > 0));
         }
         last = new IOException(new Answer(response, false).message());
@@ -156,11 +162,17 @@ final class Endpoint {
       }
       // The first repeat comes at once: a kept-alive connection may just have been closed.
       long wait = attempt == 0 ? 0 : Math.min(100L << Math.min(attempt, 5), 2000);
-      if (System.nanoTime() - since + wait * 1_000_000 > patience) {
+      if (attempt > 0 && System.nanoTime() - since + wait * 1_000_000 > patience) {
+        DEAD.put(url, System.nanoTime());
         throw unreachable(last);
       }
       sleep(wait);
     }
+  }
+
+  private boolean isDead() {
+    Long since = DEAD.get(url);
+    return since != null && System.nanoTime() - since < DEAD_FOR;
   }
 
   private HttpResponse<byte[]> once(String method, String path, String[] query, Spool body)

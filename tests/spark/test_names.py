@@ -1,0 +1,241 @@
+"""Tables of the catalog by their names in Spark SQL: made here or by others, beside what else the session has."""
+
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+import deltalakedb as dl
+
+NOT_FOUND = "TABLE_OR_VIEW_NOT_FOUND"
+
+
+class Names:
+    """A namespace of the test's own, written `ns` in statements."""
+
+    def __init__(self, spark: SparkSession, catalog: dl.Catalog) -> None:
+        self.spark, self.catalog, self.ns = spark, catalog, f"names_{uuid.uuid4().hex[:8]}"
+
+    def sql(self, text: str) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in self.spark.sql(text.replace("ns.", f"{self.ns}.")).collect()]
+
+    def name(self, table: str) -> str:
+        return f"{self.ns}.{table}"
+
+    def make(self, table: str, *values: int) -> None:
+        """By Python, as another process would."""
+        with self.catalog.begin() as tx:
+            tx.create_table(self.name(table), pa.schema([("id", pa.int64())]))
+            tx.write(self.name(table), pa.table({"id": list(values)}), mode="append")
+
+    def tables(self) -> list[str]:
+        return sorted(str(row[1]) for row in self.sql(f"show tables in {self.ns}"))
+
+    def registered(self) -> list[str]:
+        prefix = f"{self.ns}."
+        return sorted(str(one).removeprefix(prefix) for one in self.catalog.tables() if str(one).startswith(prefix))
+
+
+@pytest.fixture
+def names(spark: SparkSession, bridge_catalog: dl.Catalog) -> Iterator[Names]:
+    yield Names(spark, bridge_catalog)
+    spark.sql("use default")
+
+
+def test_tables_are_created_filled_and_read_by_name(names: Names) -> None:
+    names.sql("create table ns.orders (id bigint, day string) using delta partitioned by (day)")
+    names.sql("insert into ns.orders values (1, 'a'), (2, 'b')")
+    names.sql("create table ns.copy using delta as select * from ns.orders")
+    assert names.sql("select * from ns.copy order by id") == [(1, "a"), (2, "b")]
+    names.sql("create or replace table ns.copy using delta as select id from ns.orders where id = 2")
+    assert names.sql("select * from ns.copy") == [(2,)]
+    names.sql("create table if not exists ns.copy (other string) using delta")
+    with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_ALREADY_EXISTS"):
+        names.sql("create table ns.copy (id bigint) using delta")
+    names.sql("create table ns.like like ns.orders")
+    assert names.tables() == names.registered() == ["copy", "like", "orders"]
+    assert names.catalog.table(names.name("orders")).metadata().partition_columns == ["day"]
+    assert names.catalog.table(names.name("copy")).to_pyarrow_table().to_pylist() == [{"id": 2}]
+
+
+def test_dataframes_are_saved_under_names(names: Names) -> None:
+    frame, name = names.spark.range(3).coalesce(1), names.name("saved")
+    frame.write.format("delta").saveAsTable(name)
+    frame.write.format("delta").mode("append").saveAsTable(name)
+    assert names.spark.table(name).count() == 6
+    frame.write.format("delta").mode("overwrite").saveAsTable(name)
+    frame.write.insertInto(name)
+    frame.writeTo(names.name("other")).using("delta").create()
+    assert names.sql("select count(*) from ns.saved union all select count(*) from ns.other") == [(6,), (3,)]
+    assert names.registered() == ["other", "saved"]
+    with pytest.raises(AnalysisException, match="already exists"):
+        frame.write.format("delta").saveAsTable(name)
+
+
+def test_history_time_travel_and_maintenance_work_by_name(names: Names) -> None:
+    names.sql("create table ns.t (id bigint) using delta tblproperties ('delta.enableChangeDataFeed' = 'true')")
+    for number in range(3):
+        names.sql(f"insert into ns.t values ({number})")
+    table = names.catalog.table(names.name("t"))
+    assert [row[4] for row in names.sql("describe history ns.t")] == ["WRITE", "WRITE", "WRITE", "CREATE TABLE"]
+    assert names.sql("describe detail ns.t")[0][2].endswith(names.name("t"))
+    assert names.sql("select id from ns.t version as of 2 order by id") == [(0,), (1,)]
+    at = datetime.fromtimestamp(table.history()[1]["timestamp"] / 1000, UTC)
+    asked = f"select id from ns.t timestamp as of '{at:%Y-%m-%d %H:%M:%S.%f}' order by id"
+    assert names.sql(asked) == [(0,), (1,)]
+    names.sql("update ns.t set id = 9 where id = 0")
+    changes = names.sql("select id, _change_type from table_changes('ns.t', 4) order by 2")
+    assert changes == [(9, "update_postimage"), (0, "update_preimage")]
+    names.sql("optimize ns.t")
+    names.sql("vacuum ns.t")
+    names.sql("restore table ns.t to version as of 3")
+    assert names.sql("select id from ns.t order by id") == [(0,), (1,), (2,)]
+    operations = {entry["operation"] for entry in names.catalog.table(names.name("t")).history()}
+    assert {"OPTIMIZE", "RESTORE", "UPDATE"} <= operations
+
+
+def test_delta_table_for_name_finds_a_table_that_this_session_never_saw(names: Names) -> None:
+    names.make("unseen", 1, 2)
+    jvm: Any = names.spark._jvm
+    found = jvm.io.delta.tables.DeltaTable.forName(names.spark._jsparkSession, names.name("unseen"))
+    found.delete("id = 1")
+    assert names.catalog.table(names.name("unseen")).to_pyarrow_table().to_pylist() == [{"id": 2}]
+
+
+def test_tables_made_dropped_and_changed_by_others_are_seen_at_once(names: Names) -> None:
+    names.make("theirs", 1, 2)
+    assert names.tables() == ["theirs"]
+    assert names.sql("select * from ns.theirs order by id") == [(1,), (2,)]
+    with names.catalog.begin() as tx:
+        tx.write(names.name("theirs"), pa.table({"id": [3]}), mode="append")
+    assert names.sql("select count(*) from ns.theirs") == [(3,)]
+    names.catalog.rename_table(names.name("theirs"), names.name("renamed"))
+    assert names.sql("select count(*) from ns.renamed") == [(3,)]
+    with pytest.raises(AnalysisException, match=NOT_FOUND):
+        names.sql("select * from ns.theirs")
+    names.catalog.drop_table(names.name("renamed"))
+    assert names.tables() == []
+    with pytest.raises(AnalysisException, match=NOT_FOUND):
+        names.sql("select * from ns.renamed")
+    assert not names.spark.catalog.tableExists(names.name("renamed"))
+
+
+def test_drop_leaves_the_files_and_drop_purge_takes_them(names: Names) -> None:
+    for table in ("kept", "purged"):
+        names.sql(f"create table ns.{table} using delta as select 1 as id")
+    kept, purged = (
+        Path(names.catalog.table(names.name(t)).table_uri.removeprefix("file://")) for t in ("kept", "purged")
+    )
+    names.sql("drop table ns.kept")
+    names.sql("drop table ns.purged purge")
+    assert names.registered() == names.tables() == []
+    assert list(kept.glob("*.parquet"))
+    assert names.spark.read.format("delta").load(str(kept)).count() == 1
+    assert not list(purged.glob("*.parquet"))
+    with pytest.raises(AnalysisException, match=NOT_FOUND):
+        names.sql("drop table ns.kept")
+    names.sql("drop table if exists ns.kept")
+    names.sql("create table ns.purged using delta as select 2 as id, 'x' as more")
+    assert names.sql("select * from ns.purged") == [(2, "x")]
+
+
+def test_renames_and_namespaces_go_through_the_catalog(names: Names) -> None:
+    names.sql(f"create database {names.ns}")
+    assert names.ns in names.catalog.namespaces()
+    names.sql("create table ns.old using delta as select 1 as id")
+    names.sql("create table ns.taken using delta as select 1 as id")
+    names.sql("alter table ns.old rename to ns.new")
+    with pytest.raises(AnalysisException, match="ALREADY_EXISTS"):
+        names.sql("alter table ns.new rename to ns.taken")
+    assert names.registered() == names.tables() == ["new", "taken"]
+    names.sql(f"use {names.ns}")
+    assert names.sql("select id from new") == [(1,)]
+    names.sql("use default")
+    with pytest.raises(AnalysisException, match="SCHEMA_NOT_EMPTY"):
+        names.sql(f"drop database {names.ns}")
+    names.sql(f"drop database {names.ns} cascade")
+    assert names.registered() == []
+    assert names.ns not in names.catalog.namespaces()
+    assert (names.ns,) not in names.sql("show databases")
+
+
+def test_a_namespace_of_others_is_a_database(names: Names) -> None:
+    names.make("t", 1)
+    assert (names.ns,) in names.sql("show databases")
+    names.sql(f"use {names.ns}")
+    assert names.sql("select * from t") == [(1,)]
+    names.sql("create table here using delta as select 2 as id")
+    assert names.registered() == ["here", "t"]
+
+
+def test_tables_of_nested_namespaces_are_read_and_written(names: Names) -> None:
+    nested = f"{names.ns}.inner.t"
+    with names.catalog.begin() as tx:
+        tx.create_table(nested, pa.schema([("id", pa.int64())]))
+        tx.write(nested, pa.table({"id": [1]}), mode="append")
+    names.sql(f"insert into {nested} values (2)")
+    assert names.sql(f"select * from {nested} order by id") == [(1,), (2,)]
+    assert len(names.sql(f"describe history {nested}")) == 3
+    with pytest.raises(AnalysisException, match=NOT_FOUND):
+        names.sql(f"select * from {names.ns}.inner.nothing")
+
+
+def test_temporary_views_and_plain_tables_are_sparks_own(names: Names) -> None:
+    names.sql(f"create database {names.ns}")
+    names.sql("create table ns.plain (id int) using parquet")
+    names.sql("insert into ns.plain values (1)")
+    names.make("ours", 5)
+    names.spark.createDataFrame([(7,)], "id long").createOrReplaceTempView("tv")
+    assert names.sql("select p.id, o.id, v.id from ns.plain p, ns.ours o, tv v") == [(1, 5, 7)]
+    assert names.tables() == ["ours", "plain", "tv"]
+    assert names.registered() == ["ours"]
+    names.sql("create view ns.seen as select * from ns.ours")
+    assert names.sql("select * from ns.seen") == [(5,)]
+    names.sql("drop view ns.seen")
+    names.make("plain", 9)
+    with pytest.raises(Py4JJavaError, match="created in this Spark session alone: drop or rename"):
+        names.sql("select * from ns.plain")
+    names.spark.catalog.dropTempView("tv")
+
+
+def test_a_table_may_be_created_at_a_place_of_its_own_which_then_is_its(names: Names, tmp_path: Path) -> None:
+    names.sql(f"create table ns.placed (id int) using delta location '{tmp_path}/a place'")
+    names.sql("insert into ns.placed values (1)")
+    assert names.sql("select * from ns.placed") == [(1,)]
+    assert names.catalog.table(names.name("placed")).version() == 1
+    assert list((tmp_path / "a place").glob("*.parquet"))
+    with pytest.raises(Py4JJavaError, match="a location has one owner"):
+        names.sql(f"create table ns.second (id int) using delta location '{tmp_path}/a place'")
+    with pytest.raises(Exception, match="is in the catalog and cannot be set by Spark"):
+        names.sql(f"alter table ns.placed set location '{tmp_path}/other'")
+
+
+def test_a_shallow_clone_is_refused_with_a_reason_and_leaves_no_name(names: Names) -> None:
+    names.sql("create table ns.source using delta as select 1 as id")
+    with pytest.raises(Py4JJavaError, match="as SHALLOW CLONE does; nothing was committed"):
+        names.sql("create table ns.clone shallow clone ns.source")
+    assert names.registered() == names.tables() == ["source"]
+
+
+def test_a_stream_writes_into_a_new_name_and_reads_from_one(names: Names, tmp_path: Path) -> None:
+    names.make("source", 1, 2, 3)
+    stream = names.spark.readStream.table(names.name("source")).writeStream.format("delta")
+    started = stream.trigger(availableNow=True).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    assert started.toTable(names.name("sink")).awaitTermination(120)
+    assert sorted(names.catalog.table(names.name("sink")).to_pyarrow_table().column("id").to_pylist()) == [1, 2, 3]
+
+
+def test_a_follower_is_read_where_it_lies(names: Names, tmp_path: Path) -> None:
+    names.spark.range(4).write.format("delta").save(str(tmp_path / "lake"))
+    names.catalog.attach_table(str(tmp_path / "lake"), names.name("follower"))
+    assert names.sql("select count(*) from ns.follower") == [(4,)]
+    names.catalog.drop_table(names.name("follower"))
+    with pytest.raises(AnalysisException, match=NOT_FOUND):
+        names.sql("select count(*) from ns.follower")
