@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -155,11 +156,13 @@ def propose_frame(tx: CatalogTransaction, name: str, df: DataFrame, options: Wri
             draft.use_options(options.storage_options)
             if _is_applied(tx, name, options.app_transactions):
                 return False
-        data = schema_of(df)
+        with _named(str(target)):
+            data = schema_of(df)
+            schema = new_schema(data) if draft is None else data
         if draft is None:
             draft, first = tx._drafts.new(
                 target,
-                new_schema(data),
+                schema,
                 partition_by=options.partition_by or (),
                 location=options.location,
                 properties=options.properties,
@@ -171,6 +174,15 @@ def propose_frame(tx: CatalogTransaction, name: str, df: DataFrame, options: Wri
             tx._drafts.add(draft)
         draft.propose(commit)
         return True
+
+
+@contextmanager
+def _named(table: str) -> Iterator[None]:
+    """Say of which table's write a mismatch is."""
+    try:
+        yield
+    except SchemaMismatchError as error:
+        raise SchemaMismatchError(f"table {table}: {error}") from None
 
 
 def _is_applied(tx: CatalogTransaction, name: str, applied: Sequence[AppTransaction]) -> bool:
@@ -230,20 +242,17 @@ class _Write:
         snapshot = self.draft.snapshot()
         protocol, metadata = snapshot.protocol, snapshot.metadata
         data_writable(protocol, metadata, self.name)
-        try:
-            if options.overwrite_schema:
-                partition_by = options.partition_by or ()
-                actions = with_schema(
-                    protocol, metadata, new_schema(self.data), table=self.name, partition_by=partition_by
-                )
-            else:
-                check_partitioning(metadata, options.partition_by, self.name)
-                schema = parse_schema(metadata.schema_string)
+        if options.overwrite_schema:
+            with _named(self.name):
+                schema = new_schema(self.data)
+            columns = options.partition_by or ()
+            actions = with_schema(protocol, metadata, schema, table=self.name, partition_by=columns)
+        else:
+            check_partitioning(metadata, options.partition_by, self.name)
+            schema = parse_schema(metadata.schema_string)
+            with _named(self.name):
                 merged = merged_schema(schema, self.data, adds=options.merge_schema)
-                actions = [] if merged is schema else with_schema(protocol, metadata, merged, table=self.name)
-        except SchemaMismatchError as error:
-            text = str(error)
-            raise SchemaMismatchError(text if self.name in text else f"table {self.name}: {text}") from None
+            actions = [] if merged is schema else with_schema(protocol, metadata, merged, table=self.name)
         for action in actions:
             protocol = action if isinstance(action, Protocol) else protocol
             metadata = action if isinstance(action, Metadata) else metadata

@@ -1,0 +1,202 @@
+"""read_table gives what `format("delta")` gives, at every version, and reads no file that cannot matter."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from pyspark.sql import DataFrame, SparkSession
+
+import deltalakedb as dl
+import deltalakedb.spark as dls
+from deltalakedb.exceptions import ConfigError, PredicateError
+from deltalakedb.spark.places import metadata_path, reading_path
+from tests.golden.judges import SparkTable
+from tests.spark.compare import rows_of, rows_of_all
+from tests.spark.generated import Recipe, make, recipes
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[dl.Catalog]:
+    with dl.connect(tmp_path / "catalog.db", warehouse=str(tmp_path / "lake")) as opened:
+        yield opened
+
+
+def delta(spark: SparkSession, path: Path | str, version: int | None = None) -> DataFrame:
+    reader = spark.read.format("delta")
+    return (reader if version is None else reader.option("versionAsOf", version)).load(str(path))
+
+
+def versions_of(catalog: dl.Catalog, name: str) -> list[int]:
+    return sorted(entry["version"] for entry in catalog.table(name).history())
+
+
+def same_at_every_version(spark: SparkSession, catalog: dl.Catalog, path: Path, name: str) -> None:
+    versions = versions_of(catalog, name)
+    ours = {v: dls.read_table(spark, name, version=v, catalog=catalog) for v in versions}
+    theirs = {v: delta(spark, path, v) for v in versions}
+    for v in versions:
+        assert ours[v].schema.simpleString() == theirs[v].schema.simpleString()
+    assert rows_of_all(ours) == rows_of_all(theirs)
+
+
+GOLDEN = [
+    "partitioned", "deletion_vectors", "column_mapping", "column_mapping_by_id", "mapping_turned_on", "type_widening",
+    "shallow_clone", "generated_columns", "variant", "row_tracking", "feature_dropped",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_it_reads_what_delta_reads_at_every_version_of_the_golden_tables(
+    spark: SparkSession, catalog: dl.Catalog, tables_by_spark: dict[str, SparkTable], name: str
+) -> None:
+    table = tables_by_spark[name]
+    catalog.attach_table(table.path, f"golden.{name}")
+    same_at_every_version(spark, catalog, table.path, f"golden.{name}")
+
+
+PREDICATES = [
+    "id % 100 < 5", "id = 3 or t is null", "s.a > 0", "t = 'plain'", "`p0_é` is null", "`p0 %é` = 'a b' and id >= 100",
+    "array_contains(transform(l, e -> e.x), 0) or size(m) = 0", 't <=> "a b"', "v > 1 or isnan(v)",
+]  # fmt: skip
+
+
+@settings(max_examples=4, suppress_health_check=list(HealthCheck))
+@given(recipe=recipes)
+def test_it_reads_what_delta_reads_of_generated_tables(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, recipe: Recipe
+) -> None:
+    folder = tmp_path_factory.mktemp("generated")
+    make(spark, folder / "table", recipe)
+    with dl.connect(folder / "catalog.db") as catalog:
+        catalog.attach_table(folder / "table", "g.t")
+        same_at_every_version(spark, catalog, folder / "table", "g.t")
+        theirs = delta(spark, folder / "table")
+        known = [text for text in PREDICATES if _fits(theirs, text)]
+        ours = {text: dls.read_table(spark, "g.t", where=text, catalog=catalog) for text in known}
+        assert rows_of_all(ours) == rows_of_all({text: theirs.where(text) for text in known})
+
+
+def _fits(frame: DataFrame, text: str) -> bool:
+    names = {name for name in ("t", "v", "p0_é", "p0 %é") if name in frame.columns}
+    asked = {name for name in ("t", "v") if text.startswith(f"{name} ") or f" {name} " in text}
+    asked |= {name for name in ("p0_é", "p0 %é") if name in text}
+    return asked <= names
+
+
+def test_odd_folders_and_partition_values_are_found(spark: SparkSession, catalog: dl.Catalog, tmp_path: Path) -> None:
+    path = tmp_path / "a b%20#é{x}[y]*?+"
+    make(spark, path, Recipe(7, ("string",), "none", True, ("insert", "delete")))
+    catalog.attach_table(path, "odd.t")
+    ours = {p: dls.read_table(spark, "odd.t", where=p, catalog=catalog) for p in ("`p0_é` = '%41'", "`p0_é` is null")}
+    assert rows_of_all(ours) == rows_of_all({p: delta(spark, path).where(p) for p in ours})
+    assert rows_of(dls.read_table(spark, path, catalog=catalog)) == rows_of(delta(spark, path))
+
+
+def test_spark_spells_files_as_we_expect_it(spark: SparkSession, tmp_path: Path) -> None:
+    names = [
+        "plain", "sp ace", "per%cent", "per%20cent", "ha#sh", "q?m", "star*", "br[a]", "cu{r}ly", "é中", "plus+&=",
+        "col:on",
+        "qu'o\"te", "tab\tx", "back\\slash", "at@semi;com,", "~tilde!$()", "\u00a0nbsp", "p^r|<>`", "emoji😀",
+        "\u2028line",
+    ]  # fmt: skip
+    files = {}
+    for number, name in enumerate(names):
+        (tmp_path / name).mkdir()
+        pq.write_table(pa.table({"number": [number]}), tmp_path / name / "file.parquet")
+        files[number] = f"file://{tmp_path}/{name}/file.parquet"
+    found = spark.read.schema("number long").parquet(*map(reading_path, files.values()))
+    spelled = {row[0]: row[1] for row in found.select("number", "_metadata.file_path").collect()}
+    assert spelled == {number: metadata_path(file) for number, file in files.items()}
+
+
+def test_timestamps_of_partitions_are_those_of_the_sessions_zone(
+    spark: SparkSession, catalog: dl.Catalog, tables_by_spark: dict[str, SparkTable]
+) -> None:
+    abroad = spark.newSession()
+    abroad.conf.set("spark.sql.session.timeZone", "America/New_York")
+    path = tables_by_spark["partitioned"].path
+    catalog.attach_table(path, "golden.partitioned")
+    where = "at >= '1969-12-31 18:00:00'"
+    ours = {p: dls.read_table(abroad, "golden.partitioned", where=p, catalog=catalog, version=2) for p in (where, None)}
+    theirs = {p: delta(abroad, path, 2) if p is None else delta(abroad, path, 2).where(p) for p in ours}
+    assert rows_of_all(ours) == rows_of_all(theirs)
+
+
+@pytest.fixture
+def many(spark: SparkSession, catalog: dl.Catalog, tmp_path: Path) -> Path:
+    """40 partitions of one file each, ids in order."""
+    rows = spark.range(0, 400, numPartitions=1).selectExpr("id", "cast(id div 10 as int) p", "concat('n', id) name")
+    rows.write.format("delta").partitionBy("p").save(str(tmp_path / "many"))
+    catalog.attach_table(tmp_path / "many", "a.many")
+    return tmp_path / "many"
+
+
+def test_only_planned_files_are_read_and_no_setting_stays_behind(
+    spark: SparkSession, catalog: dl.Catalog, many: Path
+) -> None:
+    name = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+    before = spark.conf.get(name)
+    few = dls.read_table(spark, "a.many", where="id between 55 and 64", columns=["name"], catalog=catalog)
+    assert len(few.inputFiles()) == 2
+    assert few.columns == ["name"]
+    assert sorted(row.name for row in few.collect()) == [f"n{i}" for i in range(55, 65)]
+    whole = dls.read_table(spark, "a.many", columns=["p", "id"], catalog=catalog)
+    assert len(whole.inputFiles()) == 40
+    assert rows_of(whole) == rows_of(delta(spark, many).select("p", "id"))
+    assert dls.read_table(spark, "a.many", columns=["p"], catalog=catalog).distinct().count() == 40
+    assert spark.conf.get(name) == before
+
+
+@pytest.mark.usefixtures("many")
+def test_filter_lists_mean_what_they_mean_to_deltalake(spark: SparkSession, catalog: dl.Catalog) -> None:
+    filters: list[list[tuple[str, str, Any]]] = [[("p", "=", 3), ("id", ">", 35)], [("name", "in", ["n1"])]]
+    lists = dls.read_table(spark, "a.many", where=filters, catalog=catalog)
+    assert sorted(row.id for row in lists.collect()) == [1, 36, 37, 38, 39]
+
+
+def test_no_surviving_file_gives_no_row_but_the_schema(spark: SparkSession, catalog: dl.Catalog, many: Path) -> None:
+    none = dls.read_table(spark, "a.many", where="id > 1000", catalog=catalog)
+    assert none.schema.simpleString() == delta(spark, many).schema.simpleString()
+    assert none.count() == 0
+    catalog.create_table("a.empty", "id long, s struct<a: int>, p string", partition_by="p")
+    empty = dls.read_table(spark, "a.empty", catalog=catalog)
+    assert empty.schema.simpleString() == "struct<id:bigint,s:struct<a:int>,p:string>"
+    assert empty.collect() == []
+
+
+def test_a_transaction_reads_its_own_writes_and_the_read_is_checked(spark: SparkSession, catalog: dl.Catalog) -> None:
+    dls.write_table(spark.range(3), "a.t", catalog=catalog)
+    tx = catalog.begin()
+    tx.write("a.t", spark.range(3, 5), mode="append")
+    assert sorted(row.id for row in dls.read_table(spark, tx.table("a.t")).collect()) == [0, 1, 2, 3, 4]
+    dls.write_table(spark.range(9, 10), "a.t", catalog=catalog)
+    with pytest.raises(dl.CommitFailedError):
+        tx.commit()
+
+
+@pytest.mark.usefixtures("many")
+def test_it_says_what_is_wrong(spark: SparkSession, catalog: dl.Catalog) -> None:
+    def read(**options: Any) -> DataFrame:
+        return dls.read_table(spark, "a.many", catalog=catalog, **options)
+
+    with pytest.raises(PredicateError, match="no column 'nme'"):
+        read(columns=["nme"])
+    with pytest.raises(PredicateError, match="no column 'nme'"):
+        read(where="nme = 1")
+    with pytest.raises(PredicateError, match="cannot read the predicate"):
+        read(where="id = = 1")
+    with pytest.raises(PredicateError, match="where is a condition in SQL"):
+        read(where=spark.range(1).id > 0)
+    with pytest.raises(ConfigError, match="not at both"):
+        read(version=0, timestamp="2026-01-01")
+    with pytest.raises(dl.TableNotFoundError):
+        dls.read_table(spark, "a.none", catalog=catalog)
+    with pytest.raises(dl.VersionNotFoundError):
+        read(version=7)
+    assert read(version=0).count() == 400
