@@ -14,7 +14,8 @@ _SQL = {
         from duckdb_columns() where not internal
         union all select 'index', table_name, index_name, sql from duckdb_indexes()
         union all select 'constraint', table_name, constraint_text, constraint_type from duckdb_constraints()
-        union all select 'view', view_name, view_name, sql from duckdb_views() where not internal
+        -- DuckDB puts parentheses around unions when it reads a view from the file.
+        union all select 'view', view_name, view_name, translate(sql, '()', '  ') from duckdb_views() where not internal
         order by 1, 2, 3""",
     "postgres": """
         select 'column' as kind, c.table_name as owner, c.column_name as name,

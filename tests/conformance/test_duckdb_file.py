@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pytest
 
 from deltalakedb.exceptions import StoreBusyError, StoreError
@@ -181,3 +182,67 @@ def test_a_folder_without_write_access_can_still_be_read(path: Path, monkeypatch
     monkeypatch.setattr(os, "open", lambda p, *a: refuse() if str(p).endswith(".lock") else real_open(p, *a))
     with open_store("duckdb", str(path), schema="error") as store:
         assert next_table_id(store) == 1
+
+
+def advance(store: Store) -> int:
+    with store.write() as conn:
+        row = conn.one("select_next_table_id")
+        assert row is not None
+        expected = int(row["next_table_id"])
+        assert conn.run("advance_next_table_id", expected=expected) == 1
+    return expected + 1
+
+
+def test_an_idle_writer_shuts_nobody_out_and_goes_on_from_what_others_wrote(path: Path) -> None:
+    with open_store("duckdb", str(path)) as store:
+        expected = 1
+        for _ in range(4):
+            expected += 1
+            assert advance(store) == expected
+            finish(advance_elsewhere(path))
+            expected += 1
+            assert next_table_id(store) == expected
+        run_elsewhere(path, "update dl_catalog set next_table_id = 100; checkpoint")  # the WAL is gone, and not by us
+        assert advance(store) == 101
+        run_elsewhere(path, "update dl_catalog set next_table_id = 200")
+        assert (next_table_id(store), advance(store)) == (200, 201)
+    with open_store("duckdb", str(path)) as store:
+        assert next_table_id(store) == 201
+
+
+def test_a_writer_that_failed_leaves_nothing_for_the_next_one(path: Path) -> None:
+    with open_store("duckdb", str(path)) as store:
+        assert advance(store) == 2
+        with pytest.raises(StoreError), store.write() as conn:
+            conn.script(["update dl_catalog set next_table_id = 7", "select nonsense from nowhere"])
+        assert next_table_id(store) == 2
+        assert advance(store) == 3
+
+
+def test_nothing_can_be_written_in_a_read_block(path: Path) -> None:
+    with open_store("duckdb", str(path)) as store:
+        advance(store)
+        for single in (True, False):
+            with pytest.raises(StoreError), store.read(single=single) as conn:
+                conn.run("advance_next_table_id", expected=2)
+        assert next_table_id(store) == 2
+
+
+def test_users_read_a_file_that_was_just_written(path: Path) -> None:
+    with open_store("duckdb", str(path)) as store:
+        for expected in (2, 3):
+            assert advance(store) == expected
+            assert store.select("select next_table_id from dl_catalog").to_pylist() == [{"next_table_id": expected}]
+
+
+def test_many_rows_at_once_are_written_into_the_file(path: Path) -> None:
+    with open_store("duckdb", str(path)) as store:
+        count = 30_000
+        rows = pa.table({"lease": [f"x{n}" for n in range(count)], "holder": ["a"] * count, "until_ms": [1] * count})
+        with store.write() as conn:
+            conn.insert("dl_leases", rows)
+        wal = Path(f"{path}.wal")
+        assert not wal.exists() or wal.stat().st_size < 32 * 1024
+        advance(store)
+    with open_store("duckdb", str(path)) as store, store.read() as conn:
+        assert conn.sql("select count(*) as count from dl_leases") == [{"count": count}]

@@ -154,9 +154,10 @@ class DuckdbStore:
 
     @contextmanager
     def read(self, *, single: bool = False) -> Iterator[Connection]:
-        with _translated(self._where), self._existing().shared(self._busy_timeout_seconds) as cursor:
+        file = self._existing()
+        with _translated(self._where), file.shared(self._busy_timeout_seconds) as cursor:
             session = DuckdbSession(cursor, self._where)
-            if not single:
+            if not single or file.is_writable:
                 session.execute("begin transaction read only", {})
             yield session
 

@@ -5,9 +5,10 @@ a process refuses a second handle with another configuration. So every block tak
 exclusive to write.
 
 The file is attached to one DuckDB instance that all files of the process share: starting an instance costs more than
-attaching (10 ms against 5). For reading it stays attached between blocks. DuckDB's own lock on the file is a
-POSIX one, owned by the process: it is let go while no block is open, so that an idle reader shuts nobody out, and taken
-again before the next block, which attaches the file anew if anybody changed it meanwhile.
+attaching (10 ms against 5). It stays attached between blocks. DuckDB's own locks on the file and its WAL are POSIX
+ones, owned by the process: they are let go while no block is open, so that who is idle shuts nobody out, and taken
+again before the next block, which attaches the file anew if anybody changed it meanwhile. Detaching a file that others
+have changed writes nothing.
 """
 
 import fcntl
@@ -15,7 +16,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +44,14 @@ class DuckdbFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._wal = Path(f"{path}.wal")
         self._pid = os.getpid()
         self._users = 0
         self._changed = threading.Condition()
         self._readers: dict[int, int] = {}
         self._writer: int | None = None
         self._attached: str | None = None  # the file's name in the process's instance
+        self._is_writable = False  # whether it is attached for writing too
         self._seen: tuple[object, ...] = ()
         self._lock_file = -1
         self._data_file = -1
@@ -98,9 +101,17 @@ class DuckdbFile:
             if not self._readers and self._writer is None:
                 self._drop_all()
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether a statement in a block of `shared` could write."""
+        return self._is_writable
+
     @contextmanager
-    def shared(self, timeout_seconds: float) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A read-only cursor that sees one state of the file until the block ends."""
+    def shared(self, timeout_seconds: float, *, read_only: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A cursor to read with, that sees one state of the file until the block ends.
+
+        `read_only`: attached so that others of this process may open the file for reading beside it.
+        """
         me = threading.get_ident()
         deadline = time.monotonic() + timeout_seconds
         with self._changed:
@@ -108,11 +119,17 @@ class DuckdbFile:
                 raise StoreError(
                     "a write block is open in this thread: DuckDB can only be read through its own connection"
                 )
-            self._wait(lambda: self._writer is None, deadline)
+            if read_only and self._is_writable and me in self._readers:
+                raise StoreError("a block is open in this thread already: DuckDB needs it closed before users' SQL")
+            self._wait(
+                lambda: self._writer is None and not (read_only and self._is_writable and self._readers), deadline
+            )
             if not self._readers:
+                if self._attached is None and not read_only:
+                    self._attach_both_ways()
                 self._lock(fcntl.LOCK_SH, deadline)
                 try:
-                    self._attach(deadline)
+                    self._attach(deadline, read_only=read_only)
                 except BaseException:
                     self._unlock()
                     raise
@@ -128,7 +145,7 @@ class DuckdbFile:
                 if not self._readers[me]:
                     del self._readers[me]
                 if not self._readers:
-                    fcntl.lockf(self._data_file, fcntl.LOCK_UN)
+                    self._let_go()
                     self._unlock()
                     if not self._users:
                         self._drop_all()
@@ -137,7 +154,7 @@ class DuckdbFile:
     @contextmanager
     def for_users(self, timeout_seconds: float) -> Iterator[duckdb.DuckDBPyConnection]:
         """A read-only handle for what users type: it reaches nothing but the file, and cannot be told otherwise."""
-        with self.shared(timeout_seconds):
+        with self.shared(timeout_seconds, read_only=True):
             handle = duckdb.connect(self.path, read_only=True, config=_USERS_CONFIG)
             try:
                 yield handle
@@ -157,19 +174,21 @@ class DuckdbFile:
             self._wait(lambda: self._writer is None and not self._readers, deadline)
             self._lock(fcntl.LOCK_EX, deadline)
             self._writer = me
-        name = None
+        is_whole = False
         try:
-            self._detach()
-            name = _retried(lambda: instance.attach(self.path, read_only=False), deadline)
-            with closing(instance.cursor(name)) as cursor:
+            with closing(instance.cursor(self._attach_to_write(deadline))) as cursor:
                 yield cursor
-                if _size(Path(f"{self.path}.wal")) > WAL_BYTES:
+                if _size(self._wal) > WAL_BYTES:
                     cursor.execute("checkpoint")
+            is_whole = True
         finally:
-            if name is not None:
-                instance.detach(name)
             with self._changed:
                 self._count_change()
+                if is_whole:
+                    self._seen = self._state()
+                    self._let_go()
+                else:
+                    self._detach()
                 self._writer = None
                 self._unlock()
                 if not self._users:
@@ -213,26 +232,67 @@ class DuckdbFile:
         if self._lock_file >= 0:
             fcntl.flock(self._lock_file, fcntl.LOCK_UN)
 
-    def _attach(self, deadline: float) -> None:
+    def _attach(self, deadline: float, *, read_only: bool) -> None:
         """Make sure that the file is attached, as it is now, and that DuckDB's lock on it is ours."""
-        if self._attached is not None:
+        if self._attached is not None and not (read_only and self._is_writable):
             _retried(lambda: fcntl.lockf(self._data_file, fcntl.LOCK_SH | fcntl.LOCK_NB), deadline)
             if self._state() == self._seen:
                 return
-            self._detach()
+        self._attach_anew(lambda: _retried(lambda: instance.attach(self.path), deadline), is_writable=False)
+
+    def _attach_to_write(self, deadline: float) -> str:
+        """The same for a writer; the name of the file in the instance."""
+        if self._attached is not None and self._is_writable:
+            _retried(lambda: fcntl.lockf(self._data_file, fcntl.LOCK_EX | fcntl.LOCK_NB), deadline)
+            if self._state() == self._seen:
+                return self._attached
+        return self._attach_anew(
+            lambda: _retried(lambda: instance.attach(self.path, read_only=False), deadline), is_writable=True
+        )
+
+    def _attach_both_ways(self) -> None:
+        """Who reads first mostly writes next: attached for both while nobody else is here, it is attached only once."""
+        if self._lock_file < 0:
+            self._lock_file = _open_lock_file(Path(f"{self.path}.lock"))
+        if self._lock_file < 0 or not os.access(self.path, os.W_OK):
+            return
+        try:
+            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        try:
+            self._attach_anew(lambda: instance.attach(self.path, read_only=False), is_writable=True)
+            self._let_go()
+        except (duckdb.Error, OSError):
+            self._detach()  # whoever reads will say what is wrong, if anything is
+        finally:
+            self._unlock()
+
+    def _attach_anew(self, attach: Callable[[], str], *, is_writable: bool) -> str:
+        self._detach()
         if self._data_file >= 0:
             os.close(self._data_file)
             self._data_file = -1
-        self._attached = _retried(lambda: instance.attach(self.path), deadline)
+        name = self._attached = attach()
+        self._is_writable = is_writable
         # Opened after DuckDB took its lock, and closed only while the file is not attached: closing any descriptor of a
         # file drops the POSIX locks this process has on it.
-        self._data_file = os.open(self.path, os.O_RDONLY)
+        self._data_file = os.open(self.path, os.O_RDWR if is_writable else os.O_RDONLY)
         self._seen = self._state()
+        return name
+
+    def _let_go(self) -> None:
+        """Give up the POSIX locks, for as long as no block is open."""
+        fcntl.lockf(self._data_file, fcntl.LOCK_UN)
+        if self._is_writable:
+            # DuckDB has locked the WAL too, by a descriptor of its own; closing any other one ends that.
+            with suppress(FileNotFoundError):
+                os.close(os.open(self._wal, os.O_RDONLY))
 
     def _state(self) -> tuple[object, ...]:
         """What differs once anybody has written: our own counter, the file system's view of the file and its WAL."""
         counter = os.pread(self._lock_file, 32, 0) if self._lock_file >= 0 else b""
-        return (counter, *(_stamp(Path(f"{self.path}{suffix}")) for suffix in ("", ".wal")))
+        return counter, _stamp(self.path), _stamp(self._wal)
 
     def _count_change(self) -> None:
         if self._lock_file >= 0:
@@ -242,7 +302,7 @@ class DuckdbFile:
     def _detach(self) -> None:
         if self._attached is not None:
             instance.detach(self._attached)
-            self._attached = None
+            self._attached, self._is_writable = None, False
 
     def _drop_all(self) -> None:
         self._detach()
