@@ -4,9 +4,11 @@ from typing import TYPE_CHECKING
 
 from deltalakedb.lazy import lazy_names
 
+# Not lazy: the function `session` must be there before anybody imports the module of that name.
+from deltalakedb.spark.session import bridge_of, configure, session
+
 if TYPE_CHECKING:
     from deltalakedb.spark.read import read_table
-    from deltalakedb.spark.session import bridge_of, configure, session
     from deltalakedb.spark.streaming import foreach_batch
     from deltalakedb.spark.transaction import SparkTransaction, begin
     from deltalakedb.spark.write import write_table
@@ -27,11 +29,8 @@ __getattr__ = lazy_names(
     {
         "SparkTransaction": "deltalakedb.spark.transaction",
         "begin": "deltalakedb.spark.transaction",
-        "bridge_of": "deltalakedb.spark.session",
-        "configure": "deltalakedb.spark.session",
         "foreach_batch": "deltalakedb.spark.streaming",
         "read_table": "deltalakedb.spark.read",
-        "session": "deltalakedb.spark.session",
         "write_table": "deltalakedb.spark.write",
     },
 )
