@@ -6,6 +6,8 @@ import logging
 import os
 import stat
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -75,9 +77,8 @@ def serve(
         )
     if tls_cert is None and host not in ("127.0.0.1", "localhost", "::1"):
         output.warn(f"{host} can be reached by others, and without --tls-cert the token travels in the clear")
-    _log_to_stderr(access_log)
     tls = Tls(str(tls_cert), str(tls_key) if tls_key else None) if tls_cert else None
-    with ended_by_signal() as ended:
+    with _logging_to_stderr(access_log), ended_by_signal() as ended:
         endpoint = Endpoint(catalog, token=token, host=host, port=port, tls=tls, bridge=bridge, warehouse=warehouse)
         with endpoint:
             where = {"url": endpoint.url, "catalog": str(endpoint.catalog.uri), "pid": os.getpid()}
@@ -102,11 +103,19 @@ def _read_token(path: Path) -> str:
     return text
 
 
-def _log_to_stderr(access_log: bool) -> None:
+@contextmanager
+def _logging_to_stderr(access_log: bool) -> Iterator[None]:
+    """Warnings of the package, and each request if it is asked for, while the endpoint serves."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
-    root = logging.getLogger("deltalakedb")
-    root.addHandler(handler)
-    root.setLevel(logging.WARNING)
-    if access_log:
-        logging.getLogger("deltalakedb.access").setLevel(logging.INFO)
+    levels = {"deltalakedb": logging.WARNING} | ({"deltalakedb.access": logging.INFO} if access_log else {})
+    before = {name: logging.getLogger(name).level for name in levels}
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
+    logging.getLogger("deltalakedb").addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger("deltalakedb").removeHandler(handler)
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)
