@@ -15,7 +15,7 @@ from deltalakedb.log.fence import FEATURE
 from deltalakedb.names import parse_table_name
 from deltalakedb.registered import require_table
 from tests.fixtures.readers import Deltalake, DuckDB, Reader, sort_rows
-from tests.golden.state import states
+from tests.golden.state import State, states
 from tests.spark.stage import Stage
 
 OURS = re.compile(r"\d{20}\.(json|crc|checkpoint\.parquet)|_last_checkpoint")
@@ -30,18 +30,27 @@ class Judge:
     readers: Mapping[str, Reader]
 
     def check(
-        self, name: str, stage: Stage, *, read_from: int = 0, fenced_from: int = 0, older: Container[str] = ()
-    ) -> dict[int, pa.Table | None]:
-        """Everything below; returns the rows of each version (None where they are gone from the disk).
+        self,
+        name: str,
+        stage: Stage,
+        *,
+        read_from: int = 0,
+        seen_from: int = 0,
+        fenced_from: int = 0,
+        older: Container[str] = (),
+    ) -> list[int]:
+        """Everything below; returns the versions that were compared.
 
-        A table that was promoted has versions from before the fence, and `older` files of others in its log.
+        Rows from before `read_from` are gone from the disk, those from before `seen_from` are not asked of Spark, which
+        is slow. A table that was promoted has versions from before the fence, and `older` files of others in its log.
         """
         root = Path(self.catalog.table(name).table_uri.removeprefix("file://"))
         self.check_mirror(name, root, fenced_from, older)
-        return {
-            version: self._check_version(name, stage, root, version, with_rows=version >= read_from)
-            for version in states(root)
-        }
+        for version, state in states(root).items():
+            self._check_files(name, version, state)
+            if version >= read_from:
+                self._check_rows(name, root, version, stage if version >= seen_from else None)
+        return sorted(states(root))
 
     def check_mirror(self, name: str, root: Path, fenced_from: int = 0, older: Container[str] = ()) -> None:
         """The same actions as SQL's, fenced, and nothing beside them."""
@@ -53,7 +62,7 @@ class Judge:
         strangers = [path.name for path in log.iterdir() if not OURS.fullmatch(path.name) and path.name not in older]
         assert strangers == [], strangers
         protocols = {f"{version:020}.json": state.protocol for version, state in states(root).items()}
-        protocols |= {path.name: json.loads(path.read_text())["protocol"] for path in log.glob("*.crc")}
+        protocols |= {path.name: json.loads(path.read_text())["protocol"] for path in log.glob("[0-9]*.crc")}
         for path in log.glob("*.checkpoint.parquet"):
             protocols[path.name] = next(filter(None, pq.read_table(path)["protocol"].to_pylist()))
         unfenced = [
@@ -70,26 +79,28 @@ class Judge:
         self.catalog.mirror.mirror_table(row)
         assert self.catalog.mirror.flush(30)
 
-    def _check_version(self, name: str, stage: Stage, root: Path, version: int, *, with_rows: bool) -> pa.Table | None:
+    def _check_files(self, name: str, version: int, state: State) -> None:
         table = self.catalog.table(name)
         table.load_as_version(version)
         files = _names(table.files(["path"])["path"].to_pylist())
-        assert files == _names(path for path, _ in states(root)[version].files), version
-        if not with_rows:
-            return None
-        wanted, opened = self._seen_by_spark(stage, version)
-        assert opened <= files, version
+        assert files == _names(path for path, _ in state.files), version
+
+    def _check_rows(self, name: str, root: Path, version: int, stage: Stage | None) -> None:
+        table = self.catalog.table(name)
+        table.load_as_version(version)
         rows = {reader: found.at_version(root, version) for reader, found in self.readers.items()}
-        rows["SQL"] = table.to_pyarrow_table()
+        if stage is not None:
+            rows["Spark"], opened = self._seen_by_spark(stage, version)
+            assert opened <= _names(table.files(["path"])["path"].to_pylist()), version
+        wanted = sort_rows(table.to_pyarrow_table())
         for reader, found in rows.items():
             assert sort_rows(found, wanted.schema).to_pylist() == wanted.to_pylist(), (reader, version)
-        return wanted
 
     def _seen_by_spark(self, stage: Stage, version: int) -> tuple[pa.Table, set[str]]:
         """The rows of a version, and the files that they are in, by one query."""
         frame = stage.spark.read.format("delta").option("versionAsOf", version).load(stage.path)
         rows = frame.select("*", frame["_metadata.file_path"].alias("opened file")).toArrow()
-        return sort_rows(rows.drop_columns("opened file")), _names(rows["opened file"].to_pylist())
+        return rows.drop_columns("opened file"), _names(rows["opened file"].to_pylist())
 
 
 def plain_readers() -> dict[str, Reader]:

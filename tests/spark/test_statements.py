@@ -32,12 +32,14 @@ def test_every_listed_kind_is_here() -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=[kind.name for kind in KINDS])
 def test_sql_mirror_and_spark_agree_after(lake: Lake, kind: Kind, tmp_path: Path) -> None:
-    stage = lake.stage(kind.name, tmp_path)
+    """On Postgres Spark is not asked again for the versions before the statements, which most kinds have in common."""
+    stage, name = lake.stage(kind.name, tmp_path), lake.name(kind.name)
     play(stage, kind.before)
+    on_postgres = lake.catalog.uri.engine == "postgres"
+    known = lake.catalog.table(name).version() if on_postgres and name in lake.catalog.tables() else 0
     play(stage, kind.statements)
-    name = lake.name(kind.name)
-    versions = lake.judge.check(name, stage, read_from=kind.read_from)
-    assert sorted(versions) == list(range(lake.catalog.table(name).version() + 1))
+    versions = lake.judge.check(name, stage, read_from=kind.read_from, seen_from=known)
+    assert versions == list(range(lake.catalog.table(name).version() + 1))
     assert_rows(lake.spark.table(stage.table).toArrow(), kind.rows)
     text = commit_text(lake.root(kind.name))
     assert [words for words in kind.leaves if words not in text] == []
