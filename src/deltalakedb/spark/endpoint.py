@@ -33,6 +33,8 @@ class Begun:
 
     txn: str
     txn_id: str
+    timeout_seconds: float = 300.0
+    """After so long without a sign of life it is aborted."""
 
 
 @dataclass(frozen=True, slots=True)

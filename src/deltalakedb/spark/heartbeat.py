@@ -10,18 +10,18 @@ from deltalakedb.exceptions import DeltaError, GoneError
 if TYPE_CHECKING:
     from deltalakedb.spark.endpoint import EndpointClient
 
-INTERVAL_SECONDS = 20.0
-"""A small part of the shortest sensible `serve.txn_timeout`, so that a few may be lost."""
+LONGEST_INTERVAL_SECONDS = 20.0
 
 
 class Heartbeat:
     """Tells the endpoint every few seconds that a transaction's driver lives, until `stop()` or the process ends."""
 
-    def __init__(self, endpoint: EndpointClient, txn: str, interval_seconds: float = INTERVAL_SECONDS) -> None:
+    def __init__(self, endpoint: EndpointClient, txn: str, timeout_seconds: float) -> None:
         self.gone: GoneError | None = None
         """Why the transaction is over, once the endpoint has said so."""
         self._endpoint, self._txn = endpoint, txn
-        self._interval_seconds = interval_seconds
+        # Several before the endpoint gives up: one may be lost.
+        self._interval_seconds = min(LONGEST_INTERVAL_SECONDS, timeout_seconds / 5)
         self._stopped = threading.Event()
         thread = threading.Thread(target=self._beat, name=f"deltalakedb-alive-{txn[:9]}", daemon=True)
         thread.start()

@@ -81,7 +81,7 @@ class SparkTransaction:
         self._settings.enter_context(setting(spark, _METADATA_QUERIES, "false"))
         self.txn_id = begun.txn_id
         self._id = begun.txn
-        self._heartbeat = Heartbeat(endpoint, self._id)
+        self._heartbeat = Heartbeat(endpoint, self._id, begun.timeout_seconds)
 
     def __repr__(self) -> str:
         return f"SparkTransaction({self.txn_id!r}, {self._state})"

@@ -222,7 +222,8 @@ class BridgeRouter:
         message = _optional(request, "message") or None
         sent = _optional(request, "id")
         begun = await self._run(request, lambda: self._open.begin(message, lock, tables, sent))
-        return JSONResponse({"txn": begun.txn, "txn_id": begun.tx.txn_id})
+        silence = self._catalog.config.serve_txn_timeout
+        return JSONResponse({"txn": begun.txn, "txn_id": begun.tx.txn_id, "timeout_seconds": silence})
 
     async def _commit(self, request: Request) -> Response:
         txn, asked = str(request.path_params["txn"]), await _json_body(request)
