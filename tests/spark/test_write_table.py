@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
-import duckdb
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -22,6 +21,7 @@ from deltalakedb.exceptions import (
     TableExistsError,
     UnsupportedFeatureError,
 )
+from tests.fixtures.readers import DuckDB
 from tests.spark.compare import rows_of
 from tests.spark.generated import TEXTS, VALUES
 
@@ -41,6 +41,7 @@ class Lake:
         self.spark = spark
         self.catalog = catalog
         self.root = root / "lake"
+        self.duckdb = DuckDB()
 
     def write(self, frame: DataFrame, name: str = "a.t", **options: Any) -> int | None:
         return dls.write_table(frame, name, catalog=self.catalog, **options)
@@ -62,7 +63,7 @@ class Lake:
         path = str(self.location(name))
         assert sorted(row.id for row in self.delta(name).select("id").collect()) == ours
         assert sorted(deltalake.DeltaTable(path).to_pyarrow_table(columns=["id"]).column("id").to_pylist()) == ours
-        assert [row[0] for row in duckdb.sql(f"select id from delta_scan('{path}') order by id").fetchall()] == ours
+        assert sorted(self.duckdb.latest(self.location(name)).rows.column("id").to_pylist()) == ours
         return ours
 
     def folders(self, name: str = "a.t") -> set[str]:
@@ -71,8 +72,10 @@ class Lake:
 
 
 @pytest.fixture
-def lake(spark: SparkSession, catalog: dl.Catalog, tmp_path: Path) -> Lake:
-    return Lake(spark, catalog, tmp_path)
+def lake(spark: SparkSession, catalog: dl.Catalog, tmp_path: Path) -> Iterator[Lake]:
+    lake = Lake(spark, catalog, tmp_path)
+    yield lake
+    lake.duckdb.close()
 
 
 def test_a_table_is_made_appended_to_and_overwritten(lake: Lake) -> None:

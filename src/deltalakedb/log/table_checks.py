@@ -234,15 +234,28 @@ def _retyped(old: StructType, new: StructType, *, widening: bool) -> str:
     fields = {item.physical_name: item for item in new.fields}
     for item in old.fields:
         other = fields.get(item.physical_name)
-        if other is None or other.type == item.type:
+        if other is None:
             continue
-        if isinstance(item.type, StructType) and isinstance(other.type, StructType):
-            nested = _retyped(item.type, other.type, widening=widening)
-            if nested:
-                return nested
-        elif not (widening and (other.type_changes or _is_nested(other.type))):
-            return f"column {item.name} from {item.type} to {other.type}"
+        # what changed inside of arrays and maps is noted at the field that holds them
+        if found := _unreadable(item.type, other.type, widening=widening, noted=bool(other.type_changes)):
+            return found if found.startswith("column ") else f"column {item.name} {found}"
     return ""
+
+
+def _unreadable(old: DataType, new: DataType, *, widening: bool, noted: bool) -> str:
+    """How a type changed in a way that its files cannot be read by; structs may gain fields, wherever they are."""
+    match old, new:
+        case StructType(), StructType():
+            return _retyped(old, new, widening=widening)
+        case ArrayType(), ArrayType() if new.contains_null or not old.contains_null:
+            return _unreadable(old.element_type, new.element_type, widening=widening, noted=noted)
+        case MapType(), MapType() if new.value_contains_null or not old.value_contains_null:
+            return _unreadable(old.key_type, new.key_type, widening=widening, noted=noted) or _unreadable(
+                old.value_type, new.value_type, widening=widening, noted=noted
+            )
+    if old == new or (widening and (noted or _is_nested(new))):
+        return ""
+    return f"from {old} to {new}"
 
 
 def _is_nested(data_type: DataType) -> bool:

@@ -274,6 +274,15 @@ def test_files_that_stay_keep_their_types() -> None:
     check(table(field("s", StructType((field("a"), field("b"))))), metadata=inner, live_files=1)
 
 
+def test_structs_inside_of_arrays_and_maps_may_gain_fields_while_files_stay() -> None:
+    less, more = StructType((field("a"),)), StructType((field("a"), field("b")))
+    for old, new in ((ArrayType(less), ArrayType(more)), (MapType(less, less), MapType(less, more))):
+        check(table(field("l", new)), metadata=table(field("l", old)), live_files=1)
+    with pytest.raises(SchemaMismatchError, match="column l from long to string"):
+        texts = ArrayType(PrimitiveType("string"))
+        check(table(field("l", texts)), metadata=table(field("l", ArrayType(PrimitiveType("long")))), live_files=1)
+
+
 def test_a_widened_type_needs_no_rewrite_where_the_table_has_that_feature() -> None:
     changes = [{"fromType": "integer", "toType": "long"}]
     before, after = table(field("a", PrimitiveType("integer"))), table(field("a", delta__typeChanges=changes))
