@@ -25,8 +25,9 @@ $(STAMP): requirements.lock pyproject.toml
 bridge: $(STAMP)
 	@$(BIN)/python bridge/build.py
 
-demo: setup ## a real Delta table, attached to SQLite, planned, followed and travelled
+demo: setup ## a tour of the catalog, then a nightly star-schema load on Spark: tables, versions, timings
 	@$(BIN)/python examples/demo.py
+	@$(BIN)/python examples/nightly_star_schema.py
 
 # Tests that need a JVM share one Spark, beside two processes for all others. Exit code 5: ARGS chose none of a kind.
 test: setup ## the whole suite, on SQLite, DuckDB, Postgres, S3 and Spark

@@ -1,4 +1,4 @@
-"""A job as it runs today: delta-spark on paths, one commit a table. LAKE says where the tables are."""
+"""The same job through the catalog DL_CATALOG: its statements have not changed. LAKE is where the data arrives."""
 
 import os
 
