@@ -15,6 +15,7 @@ from typing import TypeVar
 from deltalakedb.catalog import Catalog
 from deltalakedb.exceptions import DeltaError, EndpointBusyError, GoneError, OutcomeUnknownError, StoreError, redact
 from deltalakedb.serve.bridge.leftovers import Leftovers
+from deltalakedb.steps import reached
 from deltalakedb.transactions.settle import settle
 from deltalakedb.transactions.transaction import CatalogTransaction
 
@@ -164,7 +165,9 @@ class OpenTransactions:
                 self._prepare(found.tx)
                 if finish is not None:
                     finish(found.tx)
+            reached("bridge.prepared")
             versions = found.tx.commit()
+            reached("bridge.committed")
         except (StoreError, OutcomeUnknownError):
             found.seen = time.monotonic()
             raise  # it stays open: who asks again learns the outcome
