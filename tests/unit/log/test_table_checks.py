@@ -278,8 +278,8 @@ def test_structs_inside_of_arrays_and_maps_may_gain_fields_while_files_stay() ->
     less, more = StructType((field("a"),)), StructType((field("a"), field("b")))
     for old, new in ((ArrayType(less), ArrayType(more)), (MapType(less, less), MapType(less, more))):
         check(table(field("l", new)), metadata=table(field("l", old)), live_files=1)
+    texts = ArrayType(PrimitiveType("string"))
     with pytest.raises(SchemaMismatchError, match="column l from long to string"):
-        texts = ArrayType(PrimitiveType("string"))
         check(table(field("l", texts)), metadata=table(field("l", ArrayType(PrimitiveType("long")))), live_files=1)
 
 

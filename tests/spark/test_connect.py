@@ -1,0 +1,24 @@
+"""The functions that need no jar work over Spark Connect, with a server that has nothing of ours."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_tables_are_written_and_read_over_spark_connect(tmp_path: Path) -> None:
+    options = "--conf spark.ui.enabled=false --driver-memory 1g --conf spark.sql.shuffle.partitions=2"
+    environment = {**os.environ, "PYSPARK_SUBMIT_ARGS": f"{options} pyspark-shell"}
+    # One SparkContext lives in a process, and the tests have theirs.
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.spark.over_connect", str(tmp_path)],
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1:] == ["all of it worked"], done.stdout + done.stderr[-4000:]
+    assert done.returncode == 0

@@ -1,0 +1,73 @@
+"""read_table and write_table over s3a, in a process of its own: Hadoop's S3 client comes with jars of its own."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import deltalake
+import pytest
+
+import deltalakedb as dl
+from tests.fixtures.s3 import ACCESS_KEY_ID, REGION, S3, SECRET_ACCESS_KEY
+from tests.fixtures.spark import DELTA_SPARK
+from tests.spark.peer import Peer
+from tests.spark.test_s3 import PACKAGES
+
+pytestmark = pytest.mark.spark
+
+PIPELINE = """
+import deltalakedb as dl, deltalakedb.spark as dls
+spark = sessions.plain()
+with dl.connect({uri!r}, warehouse={warehouse!r}) as catalog:
+    rows = spark.range(40).selectExpr("id", "concat('p #', id % 10) p")
+    versions = [dls.write_table(rows, "a.t", partition_by="p", catalog=catalog)]
+    versions.append(dls.write_table(rows.where("id = 3"), "a.t", "overwrite", replace_where="id = 3", catalog=catalog))
+    try:
+        dls.write_table(rows.selectExpr("if(id = 30, raise_error('boom'), id) id"), "a.t", catalog=catalog)
+    except Exception as error:
+        versions.append("boom" in str(error))
+    found = dls.read_table(spark, "a.t", where="p = 'p #3' or id > 37", catalog=catalog)
+    answer = [versions, sorted(row.id for row in found.collect())]
+"""
+
+
+@pytest.fixture
+def peer(s3: S3, tmp_path: Path) -> Iterator[Peer]:
+    client = {
+        "endpoint": s3.endpoint_url,
+        "endpoint.region": REGION,
+        "access.key": ACCESS_KEY_ID,
+        "secret.key": SECRET_ACCESS_KEY,
+        "path.style.access": "true",
+        "connection.ssl.enabled": "false",
+        "aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
+    }
+    other = Peer(
+        tmp_path / "peer",
+        **{
+            "spark.jars.packages": f"{DELTA_SPARK},{PACKAGES}",
+            "spark.jars.excludes": "software.amazon.awssdk:bundle",
+            **{f"spark.hadoop.fs.s3a.{key}": value for key, value in client.items()},
+        },
+    )
+    yield other
+    other.close()
+
+
+def test_tables_on_s3_are_written_and_read_without_the_bridge(
+    s3: S3, peer: Peer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key, value in s3.storage_options.items():
+        monkeypatch.setenv(key, value)
+    uri, warehouse = str(tmp_path / "catalog.db"), s3.uri("lake")
+    peer.ask(f"import os; os.environ.update({s3.storage_options!r})")
+    answer = peer.ask(PIPELINE.format(uri=uri, warehouse=warehouse))
+    assert answer == [[0, 1, True], [3, 13, 23, 33, 38, 39]]
+    with dl.connect(uri, warehouse=warehouse) as catalog:
+        paths = catalog.table("a.t").files(["path"]).column("path").to_pylist()
+        assert sorted(catalog.table("a.t").to_pyarrow_table().column("id").to_pylist()) == list(range(40))
+    mirrored = deltalake.DeltaTable(f"{warehouse}/a/t", storage_options=s3.storage_options)
+    assert sorted(mirrored.to_pyarrow_table().column("id").to_pylist()) == list(range(40))
+    # the two jobs that were committed, and nothing of the one that failed
+    jobs = {key.partition("/w-")[2].partition("/")[0] for key in s3.list_keys() if "/w-" in key}
+    assert len(jobs) == 2
+    assert all(path.startswith("w-") for path in paths)
