@@ -1,5 +1,6 @@
 """Transactions over many tables from Spark: all at once or nothing, and nobody sees anything before."""
 
+import gc
 import threading
 from pathlib import Path
 
@@ -231,6 +232,16 @@ def test_a_transaction_is_entered_once_and_tells_what_it_is(shop: Shop) -> None:
         tx.__enter__()
     with pytest.raises(DeltaError, match="is committed; begin another one"):
         tx.sql("select 1")
+
+
+def test_a_transaction_that_is_forgotten_gives_no_more_signs_of_life(shop: Shop) -> None:
+    tx = dls.begin(shop.spark)
+    heartbeat = tx._heartbeat
+    assert not heartbeat._stopped.is_set()
+    del tx
+    gc.collect()
+    assert heartbeat._stopped.is_set()
+    assert shop.spark.conf.get(METADATA_QUERIES) == "true"
 
 
 def test_another_catalog_than_the_sessions_is_refused(shop: Shop, tmp_path: Path) -> None:

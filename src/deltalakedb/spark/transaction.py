@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote
@@ -82,6 +83,9 @@ class SparkTransaction:
         self.txn_id = begun.txn_id
         self._id = begun.txn
         self._heartbeat = Heartbeat(endpoint, self._id, begun.timeout_seconds)
+        # Nobody can commit a transaction that is forgotten: without signs of life the endpoint ends it.
+        self._forgotten = weakref.finalize(self, _let_go, self._heartbeat, self._settings)
+        self._forgotten.atexit = False
 
     def __repr__(self) -> str:
         return f"SparkTransaction({self.txn_id!r}, {self._state})"
@@ -103,7 +107,7 @@ class SparkTransaction:
         if error is None:
             self.commit()
             return
-        gone = self._why_gone() if _is_of_spark(error) else None
+        gone = self._why_gone() if isinstance(error, _of_spark()) else None
         self._abort_quietly()
         if gone is not None:
             raise gone from error
@@ -217,8 +221,9 @@ class SparkTransaction:
         self._release()
 
     def _release(self) -> None:
-        self._heartbeat.stop()
-        self._settings.close()
+        self._forgotten.detach()
+        _let_go(self._heartbeat, self._settings)
+        _forget_logs(self._spark, self._paths.values())
 
     def _check_open(self) -> None:
         if self._state == "open":
@@ -233,7 +238,7 @@ class SparkTransaction:
         try:
             yield
         except Exception as error:
-            gone = self._why_gone() if _is_of_spark(error) else None
+            gone = self._why_gone() if isinstance(error, _of_spark()) else None
             if gone is None:
                 raise
             raise gone from error
@@ -249,10 +254,32 @@ class SparkTransaction:
         return None
 
 
+def _let_go(heartbeat: Heartbeat, settings: ExitStack) -> None:
+    heartbeat.stop()
+    with suppress(*_of_spark()):  # a session that was stopped has no settings to put back
+        settings.close()
+
+
+def _forget_logs(spark: SparkSession, paths: Iterable[str]) -> None:
+    """Delta keeps the state of every path that it has seen; these are never seen again."""
+    jvm: Any = getattr(spark, "_jvm", None)
+    if jvm is None:  # Spark Connect: they leave the server's cache when their time is over
+        return
+    with suppress(*_of_spark()):
+        for path in paths:
+            jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(
+                spark._jsparkSession, jvm.org.apache.hadoop.fs.Path(path)
+            )
+
+
+def _of_spark() -> tuple[type[BaseException], ...]:
+    """What a call to a JVM may raise; of a JVM that is gone, the socket's errors."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return Py4JError, PySparkException, OSError
+
+
 def _to_path(named: Named) -> str:
     """What Spark takes for a path is not decoded: a space is a space, and a percent sign one too."""
     return unquote(named.path)
-
-
-def _is_of_spark(error: BaseException) -> bool:
-    return type(error).__module__.split(".")[0] in ("pyspark", "py4j")
