@@ -88,6 +88,11 @@ class CatalogTransaction:
         return f"CatalogTransaction({self.txn_id!r}, {self._state})"
 
     @property
+    def is_open(self) -> bool:
+        """Whether it takes statements."""
+        return self._state == "open"
+
+    @property
     def is_undecided(self) -> bool:
         """Whether a commit was tried whose outcome nobody knows yet; `commit()` again tells."""
         return self._state == "unknown"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import threading
 import time
@@ -172,6 +173,8 @@ class OpenTransactions:
             found.seen = time.monotonic()
             raise  # it stays open: who asks again learns the outcome
         except DeltaError as error:
+            if found.tx.is_open:  # it did not come to the commit itself
+                found.tx.rollback()
             self._end(found, error=error)
             raise
         return self._end(found, versions=versions)
@@ -186,7 +189,7 @@ class OpenTransactions:
             error = None if versions is not None else _nothing_committed(txn_id)
             ended = self._remember(txn, Ended(time.monotonic(), txn_id, versions, error))
         if ended.error is not None:
-            raise ended.error
+            raise copy.copy(ended.error)
         return ended
 
     def abort(self, txn: str, reason: str = "was aborted") -> bool:
@@ -218,7 +221,8 @@ class OpenTransactions:
     def _end(
         self, found: OpenTransaction, versions: dict[str, int] | None = None, error: DeltaError | None = None
     ) -> Ended:
-        ended = self._remember(found.txn, Ended(time.monotonic(), found.tx.txn_id, versions, error))
+        # A copy: an error that was raised holds on to all that its callers had, for as long as it is remembered.
+        ended = self._remember(found.txn, Ended(time.monotonic(), found.tx.txn_id, versions, copy.copy(error)))
         self._leftovers.remove(found.txn, found.locations)
         return ended
 
@@ -273,7 +277,7 @@ class OpenTransactions:
 
 def _over(ended: Ended) -> DeltaError:
     if isinstance(ended.error, GoneError):
-        return ended.error
+        return copy.copy(ended.error)
     how = "is committed" if ended.error is None else f"has failed ({type(ended.error).__name__})"
     return GoneError(f"transaction {ended.txn_id} {how} and takes no more statements; begin another one")
 
