@@ -16,6 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+import deltalakedb as dl
 import deltalakedb.spark as dls
 from deltalakedb.spark.transaction import SparkTransaction
 
@@ -117,13 +118,14 @@ def main() -> None:
     folder = parser.parse_args().keep
     with tempfile.TemporaryDirectory(prefix="deltalakedb-ingest-") as scratch:
         root = (folder or Path(scratch)).resolve()
-        spark = dls.session(f"deltasql://sqlite/{root}/catalog.db", **{"spark.ui.enabled": "false"})
-        try:
-            readings, total = run(spark, root)
-            print(f"{readings} readings, {total} in all, in both tables")
-            spark.table("iot.hourly").orderBy("sensor", "hour").show()
-        finally:
-            spark.stop()
+        with dl.connect(root / "catalog.db", warehouse=str(root / "lake")) as catalog:
+            spark = dls.session(catalog, **{"spark.ui.enabled": "false"})
+            try:
+                readings, total = run(spark, root)
+                print(f"{readings} readings, {total} in all, in both tables")
+                spark.table("iot.hourly").orderBy("sensor", "hour").show()
+            finally:
+                spark.stop()
 
 
 if __name__ == "__main__":
