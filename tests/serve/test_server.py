@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -348,3 +349,29 @@ def test_close_finishes_what_is_under_way_and_aborts_what_is_open(
     with connect(catalog_uri) as catalog:
         assert catalog.table("sales.orders").version() == 1
         assert catalog.table("sales.orders").file_uris() == [f"{warehouse}/sales/orders/a.parquet"]
+
+
+def test_a_process_that_ends_aborts_the_transactions_of_its_own_endpoint(catalog_uri: str, warehouse: Path) -> None:
+    script = (
+        "import sys; from deltalakedb.serve import LocalEndpoint; from tests.serve.wire import *\n"
+        "endpoint = LocalEndpoint.of(sys.argv[1], warehouse=sys.argv[2], serve_txn_timeout=3600)\n"
+        "client = EndpointClient(endpoint.url, endpoint.token); path = make_table(client)\n"
+        "tx = client.begin(lock=['sales.orders']).txn; client.write_commit(path, 1, append('a.parquet'), txn=tx)\n"
+        "client.close(); print(tx)"
+    )
+    command = [sys.executable, "-X", "dev", "-c", script, catalog_uri, str(warehouse)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr == ""
+    with LocalEndpoint(catalog_uri, warehouse=str(warehouse)) as endpoint:
+        client = EndpointClient(endpoint.url, endpoint.token)
+        assert client.abort(done.stdout.strip())
+        path = client.name("sales.orders").path.removeprefix("dldb://")
+        assert client.write_commit(path, 1, [info("DELETE", blind=False)]) == 1, "the claim on the table is gone"
+
+
+@pytest.mark.parametrize("missing", ["starlette", "uvicorn"])
+def test_without_the_extra_it_says_what_to_install(missing: str) -> None:
+    script = f"import sys; sys.modules[{missing!r}] = None; from deltalakedb.serve import LocalEndpoint"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "MissingExtraError: serving needs an optional dependency: pip install 'deltalakedb[serve]'" in done.stderr
