@@ -41,7 +41,7 @@ class Writer:
     @property
     def was_short(self) -> bool:
         """Whether the last commit took the short way."""
-        return self.taken == ["commit.committed"]
+        return self.taken == ["commit.begun", "commit.committed"]
 
 
 @contextmanager

@@ -63,7 +63,9 @@ def acknowledged_by(ended: Ended, writer: str) -> dict[tuple[str, int], int]:
 def test_a_process_that_dies_at_a_step_loses_nothing_it_acknowledged(place: Place, step: str) -> None:
     run("create", place=arguments(place), table=TABLE)
     # Marks are written for several commits at once, at the latest when the catalog is closed.
-    times = 1 if step == "mirror.marked" else 2
+    # On Postgres the second append of a process is one call of the database, with no step to die at within.
+    in_one_call = place.engine == "postgres" and step in COMMIT_STEPS[1:4]
+    times = 1 if step == "mirror.marked" or in_one_call else 2
     ended = start(
         "append", kill_at=f"{step}#{times}", place=arguments(place), table=TABLE, writer="victim", count=COMMITS
     ).wait()

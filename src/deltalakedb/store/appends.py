@@ -13,6 +13,7 @@ import orjson
 
 from deltalakedb.log.actions import AddFile
 from deltalakedb.log.features import writer_features
+from deltalakedb.steps import reached
 from deltalakedb.store.commit_locks import LockedTable, Locks
 from deltalakedb.store.connection import Connection, Row
 from deltalakedb.store.proposals import Outcome, Proposal
@@ -117,6 +118,7 @@ class Appends:
             append = _append(proposal, left, recorder)
         except _UncommonError:
             return None
+        reached("commit.begun")
         at_ms = self._store.append(append)
         if at_ms is None:
             self._left.pop(table.table.table_id, None)
