@@ -93,7 +93,9 @@ def deliver(source: Path, files: int, rows: int) -> None:
     source.mkdir(parents=True)
     for number in range(files):
         ids = list(range(number * rows, (number + 1) * rows))
-        pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), source / f"{number:04}.parquet")
+        path = source / f"{number:04}.parquet"
+        pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), path)
+        os.utime(path, (1_760_000_000 + number,) * 2)  # Spark takes the oldest first
 
 
 def stream(spark: SparkSession, source: str, checkpoint: str) -> int:

@@ -29,6 +29,7 @@ DRIVER_KILLS = 12 if FULL else 1
 STREAM_KILLS = ["commit.committed#2", "bridge.staged#3", "commit.written#2", "commit.begun#1"] * 5
 STREAM_KILLS = STREAM_KILLS if FULL else STREAM_KILLS[:3]
 ROWS = 30
+LONGEST_SECONDS = 900 if FULL else 300
 
 
 class Bank:
@@ -107,11 +108,12 @@ def test_transfers_by_two_processes_never_show_a_wrong_total(
     try:
         for peer in peers:
             peer.answer()
+        before = bank.catalog.table(ACCOUNTS[0]).version()
         for seed, peer in enumerate(peers):
             peer.tell(f"answer = spark_driver.transfer(spark, {seed + 1}, {TRANSFERS})")
         seen = set()
-        before = bank.catalog.table(ACCOUNTS[0]).version()
-        while bank.catalog.table(ACCOUNTS[0]).version() < before + 2 * TRANSFERS:
+        deadline = time.monotonic() + LONGEST_SECONDS
+        while bank.catalog.table(ACCOUNTS[0]).version() < before + 2 * TRANSFERS and time.monotonic() < deadline:
             totals = spark_driver.balances(accounts)
             seen.add(tuple(totals))
             assert sum(totals) == 2 * START, totals

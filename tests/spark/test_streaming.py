@@ -1,5 +1,6 @@
 """Structured streaming through the bridge: delta-spark's own sink and source, on tables that SQL decides."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,16 @@ from pyspark.sql import DataFrame
 from tests.spark.shop import Shop, rows_of
 
 SCHEMA = "id long, value long"
+BEGAN = 1_760_000_000
 
 
 def arrive(folder: Path, *ids: int) -> None:
     """One more file of the source."""
     folder.mkdir(exist_ok=True)
     number = len(list(folder.iterdir()))
-    pq.write_table(rows_of(list(ids), 0), folder / f"{number:03}.parquet")
+    path = folder / f"{number:03}.parquet"
+    pq.write_table(rows_of(list(ids), 0), path)
+    os.utime(path, (BEGAN + number, BEGAN + number))  # Spark takes the oldest first
 
 
 def source(shop: Shop, folder: Path) -> DataFrame:
