@@ -82,13 +82,14 @@ def test_after_kill_9_committed_transactions_are_told_and_open_ones_are_gone(
 def test_sigint_ends_it_too_and_the_access_log_goes_to_stderr(
     serve_process: ServeProcess, tmp_path: Path, warehouse: Path
 ) -> None:
-    served = serve_process(str(tmp_path / "c.db"), "--access-log")
-    EndpointClient(served.url, served.token).health()
+    served = serve_process(str(tmp_path / "c.db"), "--access-log", "--json")
+    told = json.loads(served.url)
+    assert told == {"url": told["url"], "catalog": f"deltasql://sqlite/{tmp_path}/c.db", "pid": served.process.pid}
+    EndpointClient(told["url"], served.token).health()
     served.process.send_signal(signal.SIGINT)
     code, errors = served.end()
     assert code == 0
     assert "GET /bridge/v1/health 200" in errors
-    assert f"serving deltasql://sqlite/{tmp_path}/c.db" in errors
     assert not warehouse.exists()
 
 

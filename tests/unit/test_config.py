@@ -138,3 +138,10 @@ def test_the_password_of_the_catalog_is_never_shown() -> None:
     config = load_config(environ={"DL_CATALOG": "postgresql://ann:s3cr3t@h/lake"})
     assert config.catalog == "postgresql://ann:s3cr3t@h/lake"
     assert "s3cr3t" not in repr(config)
+
+
+def test_the_token_of_the_endpoint_is_shown_nowhere() -> None:
+    assert "a-secret-token" not in repr(load_config({"serve_token": "a-secret-token"}, environ={}))
+    with pytest.raises(ConfigError, match=r"serve\.token") as refused:
+        load_config({"serve": {"token": 12345678}}, environ={})
+    assert "12345678" not in str(refused.value)

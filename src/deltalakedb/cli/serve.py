@@ -82,7 +82,10 @@ def serve(
         endpoint = Endpoint(catalog, token=token, host=host, port=port, tls=tls, bridge=bridge, warehouse=warehouse)
         with endpoint:
             where = {"url": endpoint.url, "catalog": str(endpoint.catalog.uri), "pid": os.getpid()}
-            output.emit(where, lambda: print(endpoint.url, flush=True))
+            if output.settings.json:
+                output.emit_json(where, indent=None)
+            else:
+                print(endpoint.url, flush=True)
             output.say(f"serving {endpoint.catalog.uri}; SIGINT or SIGTERM ends it")
             while not ended.wait(1.0):
                 endpoint.check()
