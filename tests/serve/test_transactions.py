@@ -329,3 +329,31 @@ def test_of_a_commit_and_a_settling_at_once_exactly_one_holds(start: StartEndpoi
             told = list(pool.map(commit, clients, [tx] * 2, [threading.Barrier(2)] * 2))
             committed = versions(holder, path)[-1] == head + 1
             assert told == [{"sales.orders": head + 1} if committed else None] * 2
+
+
+def test_many_transactions_at_once_are_in_both_tables_or_in_none(
+    client: EndpointClient, endpoint: LocalEndpoint
+) -> None:
+    paths = [make_table(client, name) for name in ("bank.left", "bank.right")]
+
+    def work(number: int) -> list[str]:
+        kept = []
+        with EndpointClient(endpoint.url, endpoint.token, retry_seconds=60) as mine:
+            for turn in range(4):
+                tx = mine.begin(f"{number}/{turn}").txn
+                for path in paths:
+                    head = versions(mine, path, txn=tx)[-1]
+                    mine.write_commit(path, head + 1, append(f"{number}-{turn}.parquet"), txn=tx)
+                if (number + turn) % 3 == 0:
+                    assert mine.abort(tx)
+                else:
+                    assert set(mine.commit(tx).versions) == {"bank.left", "bank.right"}
+                    kept.append(f"{number}-{turn}.parquet")
+        return kept
+
+    with ThreadPoolExecutor(12) as pool:
+        kept = sorted(name for names in pool.map(work, range(12)) for name in names)
+    for path in paths:
+        seen = versions(client, path)
+        assert seen == list(range(len(kept) + 1))
+        assert sorted(name for version in seen for name in paths_in(client.read_commit(path, version))) == kept
