@@ -10,11 +10,11 @@ import threading
 import time
 from pathlib import Path
 
-from deltalakedb.exceptions import DeltaError
+from deltalakedb.exceptions import EndpointError
 from deltalakedb.serve.server import Endpoint
 from deltalakedb.spark.endpoint import EndpointClient
 
-TOKEN = "a token of the tests"
+TOKEN = "the-token-of-the-tests"
 READY_SECONDS = 60
 
 
@@ -74,7 +74,7 @@ def main() -> None:
         try:
             Endpoint(arguments.catalog, token=TOKEN, port=int(arguments.port), warehouse=arguments.warehouse)
             break
-        except DeltaError:  # the port of one that was killed is free a moment later
+        except EndpointError:  # the port of one that was killed is free a moment later
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 import deltalakedb as dl
 import deltalakedb.spark as dls
 from deltalakedb.exceptions import GoneError
+from deltalakedb.mirror.reconciler import Reconciler
 from deltalakedb.serve.bridge.leftovers import Leftovers
 from deltalakedb.serve.server import Endpoint
 from tests.faults import spark_driver
@@ -41,7 +42,7 @@ class Bank:
 
     def sums(self) -> list[int]:
         """Of what is committed, by SQL and by who reads the files."""
-        assert self.catalog.mirror.flush(30)
+        self.bring_level()
         found = []
         for name in ACCOUNTS:
             table = self.catalog.table(name)
@@ -51,7 +52,15 @@ class Bank:
             found.append(by_sql)
         return found
 
+    def bring_level(self) -> None:
+        """As `dl mirror run` does: whoever died may have left the files behind."""
+        assert self.catalog.mirror.flush(30)
+        options = self.catalog.storage_options_of
+        with Reconciler(self.catalog.store, config=self.catalog.config, options_of=options) as reconciler:
+            assert [result.error for result in reconciler.once() if result.error] == []
+
     def check_level(self) -> None:
+        self.bring_level()
         for name in self.catalog.tables():
             report = self.catalog.validate(name)
             assert report.drift is None, report.drift
