@@ -10,7 +10,7 @@ import pytest
 
 import deltalakedb as dl
 import deltalakedb.spark as dls
-from deltalakedb.exceptions import ConfigError, DeltaError, TableNotFoundError
+from deltalakedb.exceptions import ConfigError, DeltaError, NotWritableError, TableNotFoundError
 from tests.spark.shop import Shop, as_rows
 
 METADATA_QUERIES = "spark.databricks.delta.optimizeMetadataQuery.enabled"
@@ -205,6 +205,17 @@ def test_a_table_that_is_not_there_is_named(shop: Shop) -> None:
         with pytest.raises(ConfigError, match="is not a valid name"):
             tx.sql("select * from {a..b}")
         assert tx.sql("select '{a}' as `{{`, map('k', 1)['k'] as v").first() == ("{a}", 1)
+    assert tx.result == {}
+
+
+def test_a_table_that_others_write_has_no_part_in_a_transaction(shop: Shop, tmp_path: Path) -> None:
+    name = shop.name("followed")
+    deltalake.write_deltalake(tmp_path / "others", pa.table({"id": [1], "value": [1]}))
+    shop.catalog.attach_table(tmp_path / "others", name)
+    with dls.begin(shop.spark) as tx:
+        for use in (tx.path, tx.table):
+            with pytest.raises(NotWritableError, match=f"dl promote {name}"):
+                use(name)
     assert tx.result == {}
 
 

@@ -15,6 +15,7 @@ from deltalakedb.exceptions import (
     DeltaError,
     EndpointError,
     GoneError,
+    NotWritableError,
     OutcomeUnknownError,
     StoreError,
     TableNotFoundError,
@@ -228,6 +229,8 @@ class SparkTransaction:
     def _check_open(self) -> None:
         if self._state == "open":
             if self._heartbeat.gone is not None:
+                self._state = "failed"
+                self._release()
                 raise self._heartbeat.gone
             return
         ended = "may or may not be committed: commit() again tells" if self._state == "unknown" else f"is {self._state}"
@@ -281,5 +284,11 @@ def _of_spark() -> tuple[type[BaseException], ...]:
 
 
 def _to_path(named: Named) -> str:
-    """What Spark takes for a path is not decoded: a space is a space, and a percent sign one too."""
+    if not named.managed:
+        raise NotWritableError(
+            f"table {named.name} is not managed by this catalog and has no part in its transactions; read it by its "
+            f"name, outside of the transaction, or `dl promote {named.name}` to make this catalog its writer",
+            table=named.name,
+        )
+    # What Spark takes for a path is not decoded: a space is a space, and a percent sign one too.
     return unquote(named.path)
