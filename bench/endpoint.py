@@ -71,26 +71,34 @@ class Load:
 
 def endpoint_rows(lab: Lab) -> list[Row]:
     """Clients that commit to a table each, that commit to few tables, and that only read; on Postgres."""
-    rows = []
-    for kind, what in zip(KINDS, ("a table each", f"{TABLES} tables together", "log and newest commit"), strict=True):
-        catalog = lab.empty_catalog("postgres", f"endpoint_{kind}")
-        with serving(str(catalog.uri), lab.folder / f"lake_{kind}") as (url, token):
-            load = run_load(url, token, kind, clients=lab.sizes.clients, seconds=lab.sizes.seconds)
-        for error in sorted(set(load.errors))[:5]:
-            print(f"    {error}", file=sys.stderr)
-        verb = "read" if kind == "read" else "list and commit"
-        named = f"{load.clients} clients {verb}, {what}"
-        rows.append(Row(named, "postgres", load.text, "", float(len(load.errors)), " errors", below(1, " errors")))
-    return rows
+    each, shared, newest = "a table each", f"{TABLES} tables together", "log and newest commit"
+    return [
+        _row(lab, "commit", f"list and commit, {each}", "inline"),
+        _row(lab, "commit", f"list and commit, {each}, mirror in the background", "background"),
+        _row(lab, "shared", f"list and commit, {shared}, mirror in the background", "background"),
+        _row(lab, "read", f"read {newest}", "inline"),
+    ]
+
+
+def _row(lab: Lab, kind: str, what: str, mirror: str) -> Row:
+    name = f"endpoint_{kind}_{mirror}"
+    catalog = lab.empty_catalog("postgres", name)
+    with serving(str(catalog.uri), lab.folder / name, mirror=mirror) as (url, token):
+        load = run_load(url, token, kind, clients=lab.sizes.clients, seconds=lab.sizes.seconds)
+    for error in sorted(set(load.errors))[:5]:
+        print(f"    {error}", file=sys.stderr)
+    errors = float(len(load.errors))
+    return Row(f"{load.clients} clients {what}", "postgres", load.text, "", errors, " errors", below(1, " errors"))
 
 
 @contextmanager
-def serving(catalog: str, warehouse: Path, *arguments: str) -> Iterator[tuple[str, str]]:
+def serving(catalog: str, warehouse: Path, *, mirror: str = "inline") -> Iterator[tuple[str, str]]:
     """`dl serve` in a process of its own: its URL and its token."""
     token = os.urandom(TOKEN_BYTES).hex()
     command = [sys.executable, "-c", "from deltalakedb.cli import main; main()", "serve", "--bridge", "--port", "0"]
-    command += ["--catalog", catalog, "--warehouse", str(warehouse), *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"DL_SERVE_TOKEN": token})
+    command += ["--catalog", catalog, "--warehouse", str(warehouse)]
+    environ = os.environ | {"DL_SERVE_TOKEN": token, "DL_MIRROR_MODE": mirror}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ)
     try:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
