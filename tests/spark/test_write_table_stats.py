@@ -15,6 +15,8 @@ import deltalakedb as dl
 import deltalakedb.spark as dls
 from deltalakedb.log.moments import parse_timestamp
 from deltalakedb.log.types import Leaf, leaf_columns
+from deltalakedb.spark.footers import FooterStats
+from deltalakedb.spark.gathering import gather
 
 pytestmark = pytest.mark.spark
 
@@ -141,3 +143,18 @@ def test_only_the_first_32_columns_have_statistics_and_partition_columns_none(
     ours = stats_by_us(catalog, "a.t")
     assert list(ours["minValues"]) == [f"c{place}" for place in range(32)]
     assert catalog.table("a.t").files(["partition_values"]).column(0).to_pylist() == ['{"p":"x"}']
+
+
+def test_executors_read_footers_as_the_driver_does(spark: SparkSession, catalog: dl.Catalog) -> None:
+    frame = spark.range(0, 40, numPartitions=4).selectExpr("id", "concat('t', id) t", "struct(id / 3 a) s", "id % 3 p")
+    dls.write_table(frame, "a.t", partition_by="p", catalog=catalog)
+    table = catalog.table("a.t")
+    files = table.files(["path", "stats"]).to_pylist()
+    metadata = table.metadata()
+    stats = FooterStats(table.schema(), metadata.partition_columns, metadata.configuration)
+    paths, location = [row["path"] for row in files], table.table_uri.rstrip("/")
+    assert len(paths) == 12
+    by_executors = gather(spark, paths, stats, location, None, driver_files=0)
+    assert [one.stats for one in by_executors] == [row["stats"] for row in files]
+    assert sum(one.num_rows for one in by_executors) == 40
+    assert gather(spark, paths, stats, location, None) == by_executors

@@ -6,15 +6,12 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_to_bytes
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from obstore.exceptions import BaseError
 from pyspark.sql import functions as F  # noqa: N812  the usual name
 
@@ -28,13 +25,13 @@ from deltalakedb.log.actions import AddFile
 from deltalakedb.log.paths import decode_path, encode_path
 from deltalakedb.log.types import StructField
 from deltalakedb.spark.footers import FooterStats
+from deltalakedb.spark.gathering import gather
 from deltalakedb.spark.places import spark_location
 from deltalakedb.spark.settings import setting
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
-_READERS: Final = 16
 _TIMESTAMP_TYPE: Final = "spark.sql.parquet.outputTimestampType"
 # A marker file would stay for ever: clean-up does not look at names that begin with an underscore.
 _NO_MARKER: Final = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
@@ -77,7 +74,7 @@ class WriteJob:
                     f"{spark_location(self._location)}/{self.folder}"
                 )
             files = list(self._listed())
-            adds = self._adds(files, stats)
+            adds = self._adds(rows.sparkSession, files, stats)
             if not adds:
                 self.clean()
             self._storage.sync([decode_path(add.path) for add in adds])
@@ -87,34 +84,24 @@ class WriteJob:
             raise
         return adds
 
-    def _adds(self, files: Sequence[_Listed], stats: FooterStats) -> list[AddFile]:
-        def add(file: _Listed) -> AddFile | None:
-            footer = self._footer(file)
+    def _adds(self, spark: SparkSession, files: Sequence[_Listed], stats: FooterStats) -> list[AddFile]:
+        found = gather(spark, [file.path for file in files], stats, self._location, self._options)
+        adds = []
+        for file, footer in zip(files, found, strict=True):
             if not footer.num_rows:  # a job without rows leaves a file that says so
                 self._storage.delete(file.path)
-                return None
-            return AddFile(
-                path=encode_path(file.path),
-                partition_values=partition_values(file.path),
-                size=file.size,
-                modification_time=file.modified_ms,
-                data_change=True,
-                stats=stats.of(footer),
+                continue
+            adds.append(
+                AddFile(
+                    path=encode_path(file.path),
+                    partition_values=partition_values(file.path),
+                    size=file.size,
+                    modification_time=file.modified_ms,
+                    data_change=True,
+                    stats=footer.stats,
+                )
             )
-
-        if len(files) < 3:
-            found = [add(file) for file in files]
-        else:
-            with ThreadPoolExecutor(_READERS, thread_name_prefix="deltalakedb-footer") as pool:
-                found = list(pool.map(add, files))
-        return [one for one in found if one is not None]
-
-    def _footer(self, file: _Listed) -> pq.FileMetaData:
-        try:
-            with self._storage.open(file.path) as opened:  # without its size: only the end of it is wanted
-                return pq.read_metadata(opened)
-        except (pa.ArrowException, OSError) as error:
-            raise DeltaError(f"cannot read {file.path} of {self._location}, which Spark wrote: {error}") from error
+        return adds
 
     # -- the job's own folder
 
