@@ -11,6 +11,7 @@ SPARK_LINE = "4.1"
 DELTA_SPARK = "io.delta:delta-spark_4.1_2.13:4.4.0"
 
 FILE_SYSTEM = "io.deltalakedb.SqlLogFileSystem"
+ABSTRACT_FILE_SYSTEM = "io.deltalakedb.SqlLogFs"
 LOG_STORE = "io.deltalakedb.SqlLogStore"
 CATALOG = "io.deltalakedb.SqlCatalog"
 # Ours comes first: it tells Delta's where new tables are to be.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from deltalakedb.exceptions import ConfigError, MissingExtraError
 from deltalakedb.spark.endpoint import EndpointClient
 from deltalakedb.spark.jar import (
+    ABSTRACT_FILE_SYSTEM,
     CATALOG,
     DELTA_SPARK,
     EXTENSIONS,
@@ -73,6 +74,7 @@ def configure(
         "spark.sql.extensions": _joined(given.get("spark.sql.extensions"), EXTENSIONS),
         "spark.sql.catalog.spark_catalog": CATALOG,
         "spark.hadoop.fs.dldb.impl": FILE_SYSTEM,
+        "spark.hadoop.fs.AbstractFileSystem.dldb.impl": ABSTRACT_FILE_SYSTEM,
         # One object per transaction would stay in Hadoop's cache for as long as the JVM lives.
         "spark.hadoop.fs.dldb.impl.disable.cache": "true",
         "spark.delta.logStore.dldb.impl": LOG_STORE,

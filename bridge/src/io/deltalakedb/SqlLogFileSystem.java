@@ -20,6 +20,7 @@ import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.RawLocalFileSystem;
 import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.util.Progressable;
 
@@ -265,8 +266,11 @@ public class SqlLogFileSystem extends FileSystem {
       Progressable progress)
       throws IOException {
     Path target = writable(path);
-    return fs(target)
-        .create(target, permission, overwrite, bufferSize, replication, blockSize, progress);
+    FileSystem fs = fs(target);
+    if (fs instanceof RawLocalFileSystem) { // the overlay: to set what is the default forks a process
+      return fs.create(target, overwrite, bufferSize, replication, blockSize, progress);
+    }
+    return fs.create(target, permission, overwrite, bufferSize, replication, blockSize, progress);
   }
 
   @Override
@@ -360,7 +364,8 @@ public class SqlLogFileSystem extends FileSystem {
   @Override
   public boolean mkdirs(Path path, FsPermission permission) throws IOException {
     Path target = target(at(path));
-    return fs(target).mkdirs(target, permission);
+    FileSystem fs = fs(target);
+    return fs instanceof RawLocalFileSystem ? fs.mkdirs(target) : fs.mkdirs(target, permission);
   }
 
   @Override
