@@ -122,9 +122,9 @@ def _start(lab: Lab) -> SparkLab:
     return made
 
 
-def wide_rows(spark: SparkSession, count: int, first: int = 0) -> DataFrame:
-    """Rows of eight columns, made by Spark itself from a range."""
-    return spark.range(first, first + count).selectExpr(
+def wide_rows(spark: SparkSession, count: int, first: int = 0, files: int | None = None) -> DataFrame:
+    """Rows of eight columns, made by Spark itself from a range; `files`: each with a range of ids of its own."""
+    return spark.range(first, first + count, numPartitions=files).selectExpr(
         "id",
         "cast(id % 1000 as int) as qty",
         "id * 0.25D as price",

@@ -64,4 +64,6 @@ def test_a_shallow_clone_is_refused_with_its_reason(lake: Lake, tmp_path: Path) 
 
 def test_the_session_is_the_one_of_the_catalog(lake: Lake) -> None:
     dls.bridge_of(lake.spark, lake.catalog)
-    assert lake.spark.sql(f"show tables in {lake.namespace}").count() == len(lake.catalog.tables(lake.namespace))
+    shown = lake.spark.sql(f"show tables in {lake.namespace}").collect()
+    names = sorted(f"{row.namespace}.{row.tableName}" for row in shown if not row.isTemporary)
+    assert names == sorted(lake.catalog.tables(lake.namespace))
