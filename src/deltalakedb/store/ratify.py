@@ -8,7 +8,7 @@ from importlib.metadata import version as package_version
 from deltalakedb.exceptions import ConcurrentTransactionError
 from deltalakedb.log.actions import Action, AppTransaction, CommitInfo, Metadata, Protocol
 from deltalakedb.log.commit import Commit
-from deltalakedb.log.commit_info import Mark, Participant, render_commit_info
+from deltalakedb.log.commit_info import Mark, Participant, mark_commit_info, render_commit_info
 from deltalakedb.log.features import is_enabled, writer_features
 from deltalakedb.log.proposal import ProposedCommit
 from deltalakedb.log.render import render_commit
@@ -64,7 +64,8 @@ class Ratifier:
         if not table.commits:
             return []
         locked = self._locks.tables.get(table.table.table_id)
-        _check_applications(table, locked)
+        if not table.exactly:  # whoever names the version has seen how far the applications are
+            _check_applications(table, locked)
         loader = self._loader(row, locked, in_force[1] if in_force else None)
         protocol, metadata = in_force or (None, None)
         state = _InForce(protocol, metadata, _row_id_mark(locked))
@@ -72,7 +73,7 @@ class Ratifier:
         ratified = []
         for offset, commit in enumerate(table.commits):
             version = self._first_version(table) + offset
-            last_ms = max(self._at_ms, last_ms + 1)
+            last_ms = self._time_of(table, commit, last_ms)
             actions = self._settled(table, row, commit, state, version, last_ms)
             fenced = commit.fenced if commit.fenced is not None else (locked.fenced if locked else True)
             data = render_commit(actions, fenced=fenced) if len(actions) <= RENDERED_ACTIONS else None
@@ -86,6 +87,13 @@ class Ratifier:
             self.left[row.table_id] = replace(locked, row=row, head=head, known=loader.known)
         ratified[-1] = replace(ratified[-1], num_files=head.num_files, size_bytes=head.size_bytes)
         return ratified
+
+    def _time_of(self, table: TableProposal, commit: ProposedCommit, last_ms: int) -> int:
+        """The version's own time: the transaction's, unless an engine has put its own into the commit and read it."""
+        info = commit.commit_info
+        if table.exactly and info is not None and info.in_commit_timestamp is not None:
+            return max(info.in_commit_timestamp, last_ms + 1)
+        return max(self._at_ms, last_ms + 1)
 
     def _loader(self, row: TableRow, locked: LockedTable | None, metadata: Metadata | None) -> Loader:
         return Loader(
@@ -132,6 +140,8 @@ class Ratifier:
             actor=self._proposal.actor,
             message=self._proposal.message,
         )
+        if commit.commit_info is not None:
+            return mark_commit_info(commit.commit_info, mark, timestamp_ms=at_ms)
         read_version = table.read_version + version - self._first_version(table)
         configuration = state.metadata.configuration if state.metadata else {}
         return render_commit_info(

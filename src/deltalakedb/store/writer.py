@@ -18,6 +18,7 @@ from deltalakedb.exceptions import (
     OutcomeUnknownError,
     StoreError,
     TableLockedError,
+    VersionTakenError,
 )
 from deltalakedb.log import conflicts
 from deltalakedb.log.actions import AddFile, Metadata, Protocol
@@ -169,6 +170,13 @@ def _check_conflicts(conn: Connection, locked: LockedTable, proposal: TablePropo
         )
     if head.current_version == since:
         return proposal.protocol, proposal.metadata
+    if proposal.exactly:
+        raise VersionTakenError(
+            f"table {proposal.table.full_name}: version {since + 1} exists already, the head is "
+            f"{head.current_version}; nothing was committed",
+            table=proposal.table.full_name,
+            version=since + 1,
+        )
     needs = conflicts.needs(proposal.commits, proposal.also_read)
     moved = head.metadata_version > since or head.protocol_version > since
     if moved or needs.files or needs.txns or needs.domains:
