@@ -26,7 +26,8 @@ T = TypeVar("T")
 
 TOKEN_BYTES = 24
 WORKER_PROCESSES = 4
-START_SECONDS = 2.0
+START_SECONDS = 1.0
+READY = b"ready"
 KINDS = ("commit", "shared", "read")
 TABLES = 8
 """Tables that the clients of the kinds `shared` and `read` share."""
@@ -127,11 +128,15 @@ def run_load(
         subprocess.Popen([sys.executable, "-m", "bench.endpoint"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         for _ in jobs
     ]
-    start = time.time() + START_SECONDS
     for worker, job in zip(workers, jobs, strict=True):
-        assert worker.stdin is not None
-        worker.stdin.write(json.dumps({**asdict(job), "start": start}).encode() + b"\n")  # not an argument: the token
-        worker.stdin.flush()
+        _tell(worker, asdict(job))  # not as an argument, which others can see: the token is in it
+    for worker in workers:
+        assert worker.stdout is not None
+        if worker.stdout.readline().strip() != READY:
+            raise RuntimeError("a process of clients died before it was ready; its error is above")
+    start = time.time() + START_SECONDS
+    for worker in workers:
+        _tell(worker, {"start": start})
     told = [json.loads(worker.communicate(timeout=seconds + 120)[0]) for worker in workers]
     latencies: dict[str, list[float]] = {}
     for one in told:
@@ -140,6 +145,12 @@ def run_load(
     ended = max(one["ended"] for one in told)
     errors = [error for one in told for error in one["errors"]]
     return Load(kind, clients, ended - start, latencies, sum(one["taken"] for one in told), errors)
+
+
+def _tell(worker: subprocess.Popen[bytes], what: dict[str, object]) -> None:
+    assert worker.stdin is not None
+    worker.stdin.write(json.dumps(what).encode() + b"\n")
+    worker.stdin.flush()
 
 
 class _Tally:
@@ -169,8 +180,7 @@ class _Tally:
         return None
 
 
-def _client(job: Clients, number: int, start: float, tally: _Tally) -> None:
-    path = _path(EndpointClient(job.url, job.token), number if job.kind == "commit" else number % TABLES)
+def _client(job: Clients, path: str, start: float, tally: _Tally) -> None:
     client = EndpointClient(job.url, job.token)
     head = 0
     time.sleep(max(0.0, start - time.time()))
@@ -215,11 +225,13 @@ def _append() -> Sequence[str]:
 
 def main() -> None:
     """One process of clients: its job comes on stdin, what it saw goes to stdout."""
-    told = json.loads(sys.stdin.readline())
-    start = told.pop("start")
-    job, tally = Clients(**told), _Tally()
-    numbers = range(job.first, job.first + job.count)
-    threads = [threading.Thread(target=_client, args=(job, number, start, tally)) for number in numbers]
+    job, tally = Clients(**json.loads(sys.stdin.readline())), _Tally()
+    with EndpointClient(job.url, job.token) as client:
+        numbers = range(job.first, job.first + job.count)
+        paths = [_path(client, number if job.kind == "commit" else number % TABLES) for number in numbers]
+    print(READY.decode(), flush=True)
+    start = json.loads(sys.stdin.readline())["start"]
+    threads = [threading.Thread(target=_client, args=(job, path, start, tally)) for path in paths]
     for thread in threads:
         thread.start()
     for thread in threads:
