@@ -25,8 +25,8 @@ def bridged(catalog: dl.Catalog, name: str, txn: str = "") -> str:
     return f"dldb://{txn}/file{folder(catalog, name)}"
 
 
-def save(spark: SparkSession, path: str, start: int, end: int, mode: str = "append") -> None:
-    spark.range(start, end).coalesce(1).write.format("delta").mode(mode).save(path)
+def save(spark: SparkSession, path: str, start: int, end: int, **options: str) -> None:
+    spark.range(start, end).coalesce(1).write.format("delta").options(**options).mode("append").save(path)
 
 
 def ids(spark: SparkSession, path: str, **options: Any) -> list[int]:
@@ -67,13 +67,13 @@ def test_what_spark_keeps_beside_the_commits_never_reaches_the_mirror(
 ) -> None:
     name = "basics.beside"
     path, root = bridged(bridge_catalog, name), folder(bridge_catalog, name)
-    for number in range(12):
-        save(spark, path, number, number + 1)
+    for number in range(5):
+        save(spark, path, number, number + 1, **{"delta.checkpointInterval": "3"} if number == 0 else {})
     bridge_catalog.mirror.flush(30)
     beside = {one.name for one in (root / "_dldb" / "log").iterdir()}
-    assert {"00000000000000000010.checkpoint.parquet", "_last_checkpoint", "00000000000000000011.crc"} <= beside
+    assert {f"{3:020}.checkpoint.parquet", "_last_checkpoint", f"{4:020}.crc"} <= beside
     assert not [one for one in beside if one.startswith(".")], "no temporary files, and no checksums of Hadoop's"
-    checksum = json.loads((root / "_dldb" / "log" / "00000000000000000011.crc").read_text())
+    checksum = json.loads((root / "_dldb" / "log" / f"{4:020}.crc").read_text())
     assert FEATURE not in json.dumps(checksum["protocol"])
     first = (root / "_delta_log" / "00000000000000000000.json").read_text()
     assert FEATURE in protocol_of(first).get("writerFeatures", []), "the mirror has the fence"
@@ -199,24 +199,25 @@ def test_a_transaction_sees_no_checkpoint_and_no_checksum_that_is_younger_than_i
 ) -> None:
     name = "basics.pinned"
     path = bridged(bridge_catalog, name)
-    save(spark, path, 0, 1)
+    save(spark, path, 0, 1, **{"delta.checkpointInterval": "3"})
     endpoint = dls.bridge_of(spark, bridge_catalog)
     txn = endpoint.begin().txn
     inside = bridged(bridge_catalog, name, txn)
-    for number in range(1, 12):  # Spark checkpoints version 10, in everybody's overlay
+    for number in range(1, 5):  # Spark checkpoints version 3, in everybody's overlay
         save(spark, path, number, number + 1)
-    assert (folder(bridge_catalog, name) / "_dldb" / "log" / f"{10:020}.checkpoint.parquet").exists()
+    assert (folder(bridge_catalog, name) / "_dldb" / "log" / f"{3:020}.checkpoint.parquet").exists()
     assert ids(spark, inside) == [0]
-    for number in range(100, 111):  # and version 10 of the transaction, in its own
+    for number in range(100, 104):  # and version 3 of the transaction, in its own
         save(spark, inside, number, number + 1)
-    assert ids(spark, inside) == [0, *range(100, 111)]
-    assert ids(spark, path) == list(range(12))
+    assert (folder(bridge_catalog, name) / "_dldb" / f"txn-{txn}" / f"{3:020}.checkpoint.parquet").exists()
+    assert ids(spark, inside) == [0, *range(100, 104)]
+    assert ids(spark, path) == list(range(5))
     listed = [one for one, _ in Hadoop(spark).listed(f"{inside}/_delta_log/{0:020}.json")]
-    assert len([one for one in listed if one.endswith(".json")]) == 12
+    assert len([one for one in listed if one.endswith(".json")]) == 5
     endpoint.abort(txn)
     with pytest.raises(Py4JJavaError, match="transaction is over"):
         save(spark, inside, 0, 1)
-    assert ids(spark, path) == list(range(12))
+    assert ids(spark, path) == list(range(5))
 
 
 def test_a_table_outside_the_catalog_cannot_be_written_inside_a_transaction(
