@@ -145,7 +145,9 @@ def test_only_the_first_32_columns_have_statistics_and_partition_columns_none(
     assert catalog.table("a.t").files(["partition_values"]).column(0).to_pylist() == ['{"p":"x"}']
 
 
-def test_executors_read_footers_as_the_driver_does(spark: SparkSession, catalog: dl.Catalog) -> None:
+def test_executors_read_footers_as_the_driver_does(
+    spark: SparkSession, catalog: dl.Catalog, caplog: pytest.LogCaptureFixture
+) -> None:
     frame = spark.range(0, 40, numPartitions=4).selectExpr("id", "concat('t', id) t", "struct(id / 3 a) s", "id % 3 p")
     dls.write_table(frame, "a.t", partition_by="p", catalog=catalog)
     table = catalog.table("a.t")
@@ -157,4 +159,9 @@ def test_executors_read_footers_as_the_driver_does(spark: SparkSession, catalog:
     by_executors = gather(spark, paths, stats, location, None, driver_files=0)
     assert [one.stats for one in by_executors] == [row["stats"] for row in files]
     assert sum(one.num_rows for one in by_executors) == 40
+    assert "executors cannot" not in caplog.text
     assert gather(spark, paths, stats, location, None) == by_executors
+    # where executors cannot, the driver tries: here neither can
+    with pytest.raises(dl.DeltaError, match="cannot read none.parquet"):
+        gather(spark, ["none.parquet"], stats, location, None, driver_files=0)
+    assert "executors cannot read the footers" in caplog.text
