@@ -54,7 +54,7 @@ class Load:
     seconds: float
     latencies_ms: dict[str, list[float]]
     taken: int
-    """Commits that came second (409): Spark would rebase and send them again, and so do these clients."""
+    """Commits that came second (409): these clients, as Spark does, list again and send them for the next version."""
     errors: list[str]
 
     @property
@@ -67,7 +67,7 @@ class Load:
         for what, times in sorted(self.latencies_ms.items()):
             p50, p95, p99 = (percentile(times, rank) for rank in (50, 95, 99))
             parts.append(f"{what} {len(times) / self.seconds:,.0f}/s p50 {p50:.0f} p95 {p95:.0f} p99 {p99:.0f} ms")
-        return ", ".join([*parts, f"{self.taken} taken, {len(self.errors)} errors"])
+        return ", ".join([*parts, f"{len(self.errors)} errors"])
 
 
 def endpoint_rows(lab: Lab) -> list[Row]:
@@ -168,6 +168,7 @@ class _Tally:
         try:
             return call()
         except VersionTakenError:
+            what = "taken"
             with self._lock:
                 self.taken += 1
         except DeltaError as error:

@@ -14,7 +14,8 @@ def test_the_benchmark_of_many_clients_meets_no_error(kind: str, postgres_dsn: s
     with serving(postgres_dsn, tmp_path / "lake") as (url, token):
         load = run_load(url, token, kind, clients=12, seconds=1.5, processes=2)
     assert load.errors == []
-    assert set(load.latencies_ms) == {"log", "read" if kind == "read" else "commit"}
+    assert set(load.latencies_ms) - {"taken"} == {"log", "read" if kind == "read" else "commit"}
+    assert len(load.latencies_ms.get("taken", [])) == load.taken
     assert load.requests_per_second > 1
     assert load.taken == 0 or kind == "shared"
     assert "0 errors" in load.text
