@@ -35,6 +35,11 @@ LOCAL = {
     "spark.log.level": "ERROR",
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "2",
+    # What these queries cost on small data is planning and compiling, not rows.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
 }
 """Small data on one machine: a cluster needs none of these."""
 
@@ -157,9 +162,10 @@ def _total(rows: pa.Table) -> tuple[int, Any]:
 def picture(catalog: dl.Catalog, spark: SparkSession, timings: Sequence[tuple[str, float, dict[str, int]]]) -> None:
     """What happened: transactions with their versions and times, tables, and what other readers make of the files."""
     tables = (*DIMENSIONS, FACT)
+    short = [name.partition(".")[2] for name in tables]
     show(
         "Transactions",
-        ("what", *tables, "seconds"),
+        ("what", *short, "seconds"),
         [(what, *(f"v{versions[name]}" for name in tables), f"{took:.1f}") for what, took, versions in timings],
     )
     infos = [catalog.table(name) for name in tables]
@@ -175,7 +181,7 @@ def picture(catalog: dl.Catalog, spark: SparkSession, timings: Sequence[tuple[st
     for entry in reversed(catalog.history(FACT)[: len(timings)]):
         then = catalog.at(entry["txnId"])
         rows.append((entry["deltalakedb"]["message"], *(f"{then.table(name).count():,}" for name in tables)))
-    show("The whole catalog as it was after each transaction", ("after", *tables), rows)
+    show("The whole catalog as it was after each transaction", ("after", *short), rows)
 
 
 def timed(what: str, work: Callable[[], dict[str, int]]) -> tuple[str, float, dict[str, int]]:
@@ -198,7 +204,7 @@ def run(spark: SparkSession, catalog: dl.Catalog, nights: int = 3, sales: int = 
         load(spark, Night(night.day, night.customers, night.products, broken))
     except Exception as error:
         console.print(
-            f"night {nights + 1} fails in its third statement: {type(error).__name__}. Nothing of it is there."
+            f"night {nights + 1} fails in its third statement ({type(error).__name__}): nothing of it is there"
         )
     assert before == {name: catalog.table(name).version() for name in (*DIMENSIONS, FACT)}
     picture(catalog, spark, timings)
