@@ -40,7 +40,8 @@ def read_table(
     """
     with opened_table(name_or_uri, catalog, version, timestamp) as table:
         schema = without_void(table.schema())
-        condition = None if where is None or where == [] else read_where(where, schema)
+        everything = where is None or (isinstance(where, list | tuple) and not where)
+        condition = None if where is None or everything else read_where(where, schema)
         chosen = _chosen(schema, columns, table.name)
         wanted = {item.name for item in chosen} | (condition.columns if condition else set())
         metadata = table.metadata()
