@@ -6,9 +6,13 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812  the usual name
+from deltalakedb.exceptions import MissingExtraError, PredicateError
 
-from deltalakedb.exceptions import PredicateError
+try:
+    from pyspark.sql import functions as F  # noqa: N812  the usual name
+except ModuleNotFoundError:
+    raise MissingExtraError("deltalakedb.spark", "spark") from None
+
 from deltalakedb.instants import Instant
 from deltalakedb.log.types import StructField, StructType
 from deltalakedb.spark.predicates import Where, read_where

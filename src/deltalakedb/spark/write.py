@@ -8,16 +8,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from pyspark.sql import functions as F  # noqa: N812  the usual name
-
-from deltalakedb.definitions.table import PropertyValue, with_schema
 from deltalakedb.exceptions import (
     ConcurrentTransactionError,
     ConfigError,
     InvalidCommitError,
+    MissingExtraError,
     SchemaMismatchError,
     TableExistsError,
 )
+
+try:
+    from pyspark.sql import functions as F  # noqa: N812  the usual name
+except ModuleNotFoundError:
+    raise MissingExtraError("deltalakedb.spark", "spark") from None
+
+from deltalakedb.definitions.table import PropertyValue, with_schema
 from deltalakedb.log.actions import Action, AddFile, AppTransaction, Metadata, Protocol
 from deltalakedb.log.codec import to_json
 from deltalakedb.log.features import data_writable, is_enabled
