@@ -11,7 +11,7 @@ import java.security.cert.CertificateFactory;
 import javax.net.ssl.SSLContext;
 import javax.net.ssl.TrustManagerFactory;
 
-/** Owns the trust in an endpoint whose certificate comes from a certificate authority of its own. */
+/** Owns the trust in an endpoint whose certificate comes from an authority of its own. */
 final class Certificates {
   private Certificates() {}
 

@@ -40,7 +40,7 @@ final class Endpoint {
   /** One client, with its pool of connections, per certificate authority. */
   private static final Map<String, HttpClient> CLIENTS = new ConcurrentHashMap<>();
 
-  /** When an endpoint was last found dead: Delta asks again and again, and not each time as long. */
+  /** When an endpoint was last found dead: Delta asks again and again, not each time as long. */
   private static final Map<String, Long> DEAD = new ConcurrentHashMap<>();
 
   private static final long DEAD_FOR = Duration.ofSeconds(60).toNanos();

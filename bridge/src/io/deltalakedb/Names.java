@@ -5,6 +5,7 @@ import io.deltalakedb.Endpoint.Answer;
 import java.io.IOException;
 import java.net.URI;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
@@ -24,6 +25,12 @@ final class Names {
 
   static String of(String[] namespace) {
     return String.join(".", namespace);
+  }
+
+  /** Whether a namespace is another one, or inside it. */
+  static boolean isIn(String[] one, String[] outer) {
+    return one.length >= outer.length
+        && of(Arrays.copyOf(one, outer.length)).equalsIgnoreCase(of(outer));
   }
 
   /** Where a table is, or null. A name that the catalog could not have is one it does not have. */

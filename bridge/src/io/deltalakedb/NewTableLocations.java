@@ -16,8 +16,9 @@ import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Owns the places of tables that Delta creates without asking a catalog: CLONE and CREATE TABLE LIKE
- * by name put a table below Spark's own warehouse, so they are told where the catalog wants it.
+ * Owns the places of tables that Delta creates without asking a catalog: CLONE and CREATE TABLE
+ * LIKE by name put a table below Spark's own warehouse, so they are told where the catalog wants
+ * it.
  */
 final class NewTableLocations extends Rule<LogicalPlan> {
   private final SparkSession spark;
@@ -95,7 +96,8 @@ final class NewTableLocations extends Rule<LogicalPlan> {
   }
 
   private static List<String> parts(TableIdentifier id) {
-    return id.database().isDefined() ? List.of(id.database().get(), id.table()) : List.of(id.table());
+    Option<String> database = id.database();
+    return database.isDefined() ? List.of(database.get(), id.table()) : List.of(id.table());
   }
 
   private static boolean isBridged(Option<URI> location) {

@@ -21,8 +21,8 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Owns the entries of Spark's own session catalog that stand for tables of the catalog: commands of
- * Spark and Delta that know only that catalog find the tables there. An entry is a name, the provider
- * and the location; it is made when a name is first asked for, and goes when the table has gone.
+ * Spark and Delta that know only that catalog find the tables there. An entry is a name, the
+ * provider and the location; it is made when a name is first asked for, and goes with the table.
  */
 final class SessionTables {
   /** Marks the entry of a table that is read where it lies, so that its location does not tell. */
@@ -104,7 +104,8 @@ final class SessionTables {
   List<String> ours(String namespace) {
     List<String> found = new ArrayList<>();
     if (hasDatabase(namespace)) {
-      for (TableIdentifier id : CollectionConverters.asJava(catalog.listTables(namespace, "*", false))) {
+      var listed = CollectionConverters.asJava(catalog.listTables(namespace, "*", false));
+      for (TableIdentifier id : listed) {
         CatalogTable known = find(id);
         if (known != null && isOurs(known)) {
           found.add(id.table());

@@ -65,7 +65,9 @@ final class Spool implements Closeable {
   }
 
   BodyPublisher publisher() throws IOException {
-    return file == null ? BodyPublishers.ofByteArray(memory.toByteArray()) : BodyPublishers.ofFile(file);
+    return file == null
+        ? BodyPublishers.ofByteArray(memory.toByteArray())
+        : BodyPublishers.ofFile(file);
   }
 
   /** The lines again, for a store that is not ours. */

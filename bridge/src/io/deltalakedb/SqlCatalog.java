@@ -23,8 +23,8 @@ import org.apache.spark.sql.delta.catalog.DeltaCatalog;
 import org.apache.spark.sql.delta.catalog.DeltaTableV2;
 
 /**
- * Spark's session catalog ({@code spark.sql.catalog.spark_catalog}) with the tables of the catalog in
- * it, whoever made them. Names are looked up, created and dropped through the endpoint; what the
+ * Spark's session catalog ({@code spark.sql.catalog.spark_catalog}) with the tables of the catalog
+ * in it, whoever made them. Names are looked up, created and dropped through the endpoint; what the
  * catalog does not know (temporary views, tables of other formats) is Spark's own, as ever.
  *
  * <p>Tables in nested namespaces, which Spark's own catalog cannot hold, are opened by their path.
@@ -239,8 +239,8 @@ public class SqlCatalog extends DeltaCatalog {
           && isOurs(ident)) {
         throw new UnsupportedOperationException(
             "The location of " + Names.of(ident) + " is in the catalog and cannot be set by Spark:"
-                + " create a table at the new place (CREATE TABLE ... LOCATION ... AS SELECT), then drop"
-                + " this one.");
+                + " create a table at the new place (CREATE TABLE ... LOCATION ... AS SELECT), then"
+                + " drop this one.");
       }
     }
     return super.alterTable(known, changes);
@@ -310,8 +310,8 @@ public class SqlCatalog extends DeltaCatalog {
       boolean inSession = parent.length == 1 && session().hasDatabase(parent[0]);
       List<String[]> known = names().namespaces();
       for (String[] one : known) {
-        if (one.length > parent.length && Names.of(head(one, parent.length)).equalsIgnoreCase(Names.of(parent))) {
-          String[] child = head(one, parent.length + 1);
+        if (one.length > parent.length && Names.isIn(one, parent)) {
+          String[] child = Arrays.copyOf(one, parent.length + 1);
           all.put(Names.of(child).toLowerCase(Locale.ROOT), child);
         }
       }
@@ -326,17 +326,9 @@ public class SqlCatalog extends DeltaCatalog {
     }
   }
 
-  private static String[] head(String[] parts, int length) {
-    return Arrays.copyOf(parts, length);
-  }
-
   /** Whether a namespace is one of these, or around one of them. */
   private static boolean hasNamespace(List<String[]> known, String[] namespace) {
-    return known.stream()
-        .anyMatch(
-            one ->
-                one.length >= namespace.length
-                    && Names.of(head(one, namespace.length)).equalsIgnoreCase(Names.of(namespace)));
+    return known.stream().anyMatch(one -> Names.isIn(one, namespace));
   }
 
   @Override

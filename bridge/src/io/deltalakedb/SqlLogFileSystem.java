@@ -25,17 +25,14 @@ import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.util.Progressable;
 
 /**
- * The file system {@code dldb:}, over any other one. Data files pass straight through. Of a table of
- * the catalog, commits come from SQL, and whatever else Spark keeps in {@code _delta_log}
+ * The file system {@code dldb:}, over any other one. Data files pass straight through. Of a table
+ * of the catalog, commits come from SQL, and whatever else Spark keeps in {@code _delta_log}
  * (checkpoints, checksums) lives in {@code TABLE/_dldb/log}; inside a transaction (the authority of
- * the URI) {@code TABLE/_dldb/txn-ID} is laid over it. The mirror in {@code TABLE/_delta_log} is never
- * touched. Tables that the catalog does not know pass through wholly.
+ * the URI) {@code TABLE/_dldb/txn-ID} is laid over it. The mirror in {@code TABLE/_delta_log} is
+ * never touched. Tables that the catalog does not know pass through wholly.
  */
 public class SqlLogFileSystem extends FileSystem {
   private static final Pattern VERSION = Pattern.compile("\"version\"\\s*:\\s*(\\d+)");
-
-  /** How deep a folder is searched for tables before it is deleted or renamed. */
-  private static final int DEPTH = 3;
 
   private URI uri;
   private Path cwd;
@@ -98,12 +95,13 @@ public class SqlLogFileSystem extends FileSystem {
   private Path target(LogPath p) throws IOException {
     Path base = isManaged(p) ? p.own() : p.base();
     if (base == null) {
-      throw new IOException(p + " names no file system: dldb:///file/... or dldb:///s3a/bucket/...");
+      throw new IOException(
+          p + " names no file system: it is dldb:///file/... or dldb:///s3a/bucket/...");
     }
     return base;
   }
 
-  /** Where a path is read from: what the transaction wrote comes first, later versions not at all. */
+  /** Where a path is read from: first what the transaction wrote, later versions not at all. */
   private Path source(LogPath p) throws IOException {
     if (!isManaged(p)) {
       return target(p);
@@ -139,7 +137,7 @@ public class SqlLogFileSystem extends FileSystem {
     if (p.isLog() && isManaged(p) && log().hasCommits(p)) {
       return folder(named);
     }
-    // A checksum of the catalog's can be opened, but does not "exist": Spark would not write its own.
+    // A checksum of the catalog's can be opened, but does not "exist": else Spark writes none.
     Path source = source(p);
     return SqlLog.as(fs(source).getFileStatus(source), named);
   }
@@ -235,7 +233,7 @@ public class SqlLogFileSystem extends FileSystem {
 
   /**
    * A place for a table that this transaction has not created: files there are of transactions that
-   * failed or still run, and to Spark, which creates tables in empty folders only, they are not there.
+   * failed or still run. Spark creates tables in empty folders only: to it they are not there.
    */
   private boolean isUnborn(LogPath p) throws IOException {
     LogPath log = new LogPath(new Path(LogPath.SCHEME, p.txn, p.path + "/" + LogPath.LOG));
@@ -245,7 +243,8 @@ public class SqlLogFileSystem extends FileSystem {
   private boolean add(Path base, Path named, Map<String, FileStatus> into) throws IOException {
     try {
       for (FileStatus one : fs(base).listStatus(base)) {
-        boolean itself = one.isFile() && one.getPath().toUri().getPath().equals(base.toUri().getPath());
+        String found = one.getPath().toUri().getPath();
+        boolean itself = one.isFile() && found.equals(base.toUri().getPath());
         String name = one.getPath().getName();
         into.put(name, SqlLog.as(one, itself ? named : LogPath.child(named, name)));
       }
@@ -267,7 +266,7 @@ public class SqlLogFileSystem extends FileSystem {
       throws IOException {
     Path target = writable(path);
     FileSystem fs = fs(target);
-    if (fs instanceof RawLocalFileSystem) { // the overlay: to set what is the default forks a process
+    if (fs instanceof RawLocalFileSystem) { // the overlay: setting permissions forks a process
       return fs.create(target, overwrite, bufferSize, replication, blockSize, progress);
     }
     return fs.create(target, permission, overwrite, bufferSize, replication, blockSize, progress);
@@ -310,7 +309,7 @@ public class SqlLogFileSystem extends FileSystem {
   public boolean rename(Path from, Path to) throws IOException {
     Path target = writable(to);
     Path source = writable(from);
-    refuseTables(at(from), "renamed");
+    new TableGuard(getConf()).refuse(at(from), "renamed");
     return fs(target).rename(source, target);
   }
 
@@ -321,44 +320,10 @@ public class SqlLogFileSystem extends FileSystem {
       return false; // what the log keeps, and for how long, is the catalog's to decide
     }
     if (recursive) {
-      refuseTables(p, "deleted");
+      new TableGuard(getConf()).refuse(p, "deleted");
     }
     Path target = target(p);
     return fs(target).delete(target, recursive);
-  }
-
-  /** A folder that holds a table of the catalog is not removed behind the catalog's back. */
-  private void refuseTables(LogPath p, String what) throws IOException {
-    Path base = p.base();
-    if (p.inLog() || base == null || !fs(base).exists(base) || !fs(base).getFileStatus(base).isDirectory()) {
-      return;
-    }
-    String table = tableIn(p.path, base, DEPTH);
-    if (table != null) {
-      throw new IOException(
-          p + " cannot be " + what + ": table " + table + " of the catalog lives there."
-              + " Drop or rename the table by its name (DROP TABLE ... PURGE).");
-    }
-  }
-
-  private String tableIn(String path, Path base, int depth) throws IOException {
-    // Outside of any transaction: to look whether a table is there is not to read it.
-    LogPath log = new LogPath(new Path(LogPath.SCHEME, null, path + "/" + LogPath.LOG));
-    if (log().hasCommits(log)) {
-      return path;
-    }
-    if (depth > 0) {
-      for (FileStatus one : fs(base).listStatus(base)) {
-        String name = one.getPath().getName();
-        if (one.isDirectory() && !name.startsWith("_") && !name.contains("=")) {
-          String found = tableIn(path + "/" + name, one.getPath(), depth - 1);
-          if (found != null) {
-            return found;
-          }
-        }
-      }
-    }
-    return null;
   }
 
   @Override

@@ -28,7 +28,11 @@ public class SqlLogFs extends DelegateToFileSystem {
     if (!overwrite && fsImpl.exists(to)) {
       throw new org.apache.hadoop.fs.FileAlreadyExistsException(to + " exists already");
     }
-    if (!fsImpl.rename(from, to) && !(overwrite && fsImpl.delete(to, false) && fsImpl.rename(from, to))) {
+    boolean done = fsImpl.rename(from, to);
+    if (!done && overwrite && fsImpl.delete(to, false)) {
+      done = fsImpl.rename(from, to);
+    }
+    if (!done) {
       throw new IOException(from + " could not be renamed to " + to);
     }
   }
