@@ -21,8 +21,8 @@ import org.apache.spark.sql.delta.storage.LogStoreInverseAdaptor;
 
 /**
  * Delta's log store for {@code dldb:}: every commit is proposed to the endpoint, which alone
- * decides, and the list of commits comes from there. Tables that the catalog does not know are left to
- * the store that Delta itself would have chosen for their file system.
+ * decides, and the list of commits comes from there. Tables that the catalog does not know are
+ * left to the store that Delta itself would have chosen for their file system.
  */
 public class SqlLogStore extends HadoopFileSystemLogStore {
   private volatile LogStore plain;
