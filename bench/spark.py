@@ -69,8 +69,9 @@ def _statement_round(lab: SparkLab, kind: Kind, number: int) -> dict[str, float]
     for engine, bridged in lab.bridged.items():
         path = f"dldb:///file{bridged.warehouse}/statements/{table}"
         stages[engine] = Stage(bridged.spark, f"statements.{table}", path, _scratch(lab, engine, table))
-    seconds = {}
-    for side in sorted(stages, reverse=bool(number % 2)):
+    seconds, order = {}, list(stages)
+    first = number % len(order)
+    for side in order[first:] + order[:first]:
         play(stages[side], kind.before)
         begin = time.perf_counter()
         play(stages[side], kind.statements)
