@@ -146,19 +146,22 @@ final class Endpoint {
     long patience = isDead() ? 0 : Duration.ofSeconds(retrySeconds).toNanos();
     IOException last = null;
     for (int attempt = 0; ; attempt++) {
+      HttpResponse<byte[]> response = null;
       try {
-        HttpResponse<byte[]> response = once(method, path, query, body);
-        if (response.statusCode() != 503) {
-          DEAD.remove(url);
-          return checked(new Answer(response, attempt > 0));
-        }
-        last = new IOException(new Answer(response, false).message());
+        response = once(method, path, query, body);
       } catch (HttpTimeoutException e) {
         last = e;
       } catch (InterruptedIOException e) {
         throw e;
       } catch (IOException e) {
         last = e;
+      }
+      if (response != null && response.statusCode() != 503) {
+        DEAD.remove(url);
+        return checked(new Answer(response, attempt > 0)); // what it refuses, it refuses again
+      }
+      if (response != null) {
+        last = new IOException(new Answer(response, false).message());
       }
       // The first repeat comes at once: a kept-alive connection may just have been closed.
       long wait = attempt == 0 ? 0 : Math.min(100L << Math.min(attempt, 5), 2000);
