@@ -86,7 +86,6 @@ class SparkTransaction:
         self._heartbeat = Heartbeat(endpoint, self._id, begun.timeout_seconds)
         # Nobody can commit a transaction that is forgotten: without signs of life the endpoint ends it.
         self._forgotten = weakref.finalize(self, _let_go, self._heartbeat, self._settings)
-        self._forgotten.atexit = False
 
     def __repr__(self) -> str:
         return f"SparkTransaction({self.txn_id!r}, {self._state})"
