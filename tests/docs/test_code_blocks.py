@@ -27,8 +27,8 @@ def run_in(folder: Path, script: str, *command: str) -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
 def test_the_examples_run_as_they_stand(page: Path, tmp_path: Path) -> None:
-    """The Python of a page first, then its `dl` commands on what that left behind."""
-    run_in(tmp_path, "\n".join(blocks(page, "python")), sys.executable, "-c")
+    """The Python of a page first (`py`: with Spark), then its `dl` commands on what that left behind."""
+    run_in(tmp_path, "\n".join([*blocks(page, "python"), *blocks(page, "py")]), sys.executable, "-c")
     commands = [block for block in blocks(page, "sh") if not MAKE.search(block)]
     if commands:
         run_in(tmp_path, "set -e\n" + "\n".join(commands), "bash", "-c")

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from weakref import WeakKeyDictionary
 
 from deltalakedb.catalog import Catalog
 from deltalakedb.exceptions import ConfigError, InvalidCommitError, TableExistsError, VersionTakenError, redact
-from deltalakedb.log.actions import Action, AddFile, CommitInfo, DomainMetadata, Protocol, RemoveFile
-from deltalakedb.log.commit import iter_actions
-from deltalakedb.log.paths import check_path, is_absolute
-from deltalakedb.log.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit, ReadSet
+from deltalakedb.log.actions import Action, CommitInfo, Protocol
+from deltalakedb.log.proposal import WHOLE_TABLE
 from deltalakedb.log.render import render_commit
-from deltalakedb.log.row_tracking import DOMAIN, high_water_mark
 from deltalakedb.names import TableName, parse_table_name
+from deltalakedb.serve.bridge.commits import (
+    parse_commit,
+    proposed,
+    read_by,
+    transaction_id,
+    without_row_ids,
+    written_for,
+)
 from deltalakedb.serve.bridge.overlay import Overlay
 from deltalakedb.serve.bridge.places import SCHEME, Place, location_of, name_in_warehouse, parents, path_of
 from deltalakedb.serve.bridge.rendered import Rendered, RenderedCommits
@@ -27,15 +31,8 @@ from deltalakedb.store.connection import Row
 from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.registry import Head, TableRow
 from deltalakedb.transactions.commit import commit_drafts
-from deltalakedb.transactions.draft import TableDraft
 from deltalakedb.transactions.drafts import Drafts
 from deltalakedb.transactions.transaction import CatalogTransaction
-
-_WRITING = frozenset(
-    {"WRITE", "MERGE", "UPDATE", "DELETE", "OPTIMIZE", "STREAMING UPDATE"}
-    | {"CREATE TABLE", "REPLACE TABLE", "CREATE OR REPLACE TABLE"}
-)
-"""Operations of Spark whose adds are files that it has just written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +178,7 @@ class BridgedLog:
                 f"no table can be created at {redact(place.location)}: inside the warehouse a table's folder is "
                 "<warehouse>/<namespace>/<name>; create it by name, or give a location outside of the warehouse"
             )
-        info, actions = _parse(lines, table=place.shown, version=version)
+        info, actions = parse_commit(lines, table=place.shown, version=version)
         if tx is not None:
             self._stage(place, tx, version, info, actions, token)
         else:
@@ -206,8 +203,8 @@ class BridgedLog:
                 self._refuse_unless_repeated(place, version, draft.base.version, token)
                 return
         draft.exactly = True
-        draft.propose(_proposed(info, actions, fenced=True if draft.is_new else None))
-        txn_id = _transaction_id(info)
+        draft.propose(proposed(info, actions, fenced=True if draft.is_new else None))
+        txn_id = transaction_id(info)
         outcome = commit_drafts(self._catalog, [draft], txn_id=txn_id, token=token, message=None)
         assert outcome is not None
         if outcome.repeated and all(commit.version != version for commit in outcome.commits):
@@ -252,10 +249,10 @@ class BridgedLog:
         if any(sent == token for sent, _ in self._staged_at(tx, place.location)):
             return
         draft = tx.draft_at(place.location)
-        commit = _proposed(info, actions, fenced=True if draft is None else None)
-        commit = replace(commit, actions=_without_row_ids(commit.actions, draft))
-        commit = replace(commit, read=_read_by(info, commit))
-        written = _written_for(commit)
+        commit = proposed(info, actions, fenced=True if draft is None else None)
+        commit = replace(commit, actions=without_row_ids(commit.actions, draft))
+        commit = replace(commit, read=read_by(info, commit))
+        written = written_for(commit)
         tx.stage(commit, location=place.location, version=version, name=place.name, written=written)
         text = render_commit([info, *actions] if info else actions, fenced=False)
         staged = self._staged.setdefault(tx, _Staged()).commits.setdefault(place.location, [])
@@ -334,74 +331,8 @@ def _entries(staged: list[Rendered], first: int, start: int) -> tuple[LogEntry, 
     return tuple(LogEntry(version, len(one.data), one.modified_ms) for version, one in numbered if version >= start)
 
 
-def _parse(lines: Iterable[bytes], *, table: str, version: int) -> tuple[CommitInfo | None, list[Action]]:
-    info: CommitInfo | None = None
-    actions: list[Action] = []
-    for action in iter_actions(lines, table=table, version=version):
-        if isinstance(action, CommitInfo):
-            info = action
-            continue
-        if isinstance(action, AddFile) and action.path.startswith(f"{SCHEME}:"):
-            raise InvalidCommitError(
-                f"table {table}, version {version}: the commit adds files of another table by their address in this "
-                "session, as SHALLOW CLONE does; nothing was committed: no other reader could follow that address, so "
-                "copy the rows (CREATE TABLE ... AS SELECT)"
-            )
-        actions.append(action)
-    return info, actions
-
-
-def _proposed(info: CommitInfo | None, actions: list[Action], *, fenced: bool | None) -> ProposedCommit:
-    operation = (info.operation if info else None) or "WRITE"
-    return ProposedCommit(tuple(actions), operation, fenced=fenced, commit_info=info)
-
-
-def _read_by(info: CommitInfo | None, commit: ProposedCommit) -> ReadSet:
-    """A commit's text has no read set: what is not said to be blind has read the table, whole."""
-    blind = info is not None and info.value.get("isBlindAppend") is True
-    return NOTHING_READ if blind and commit.is_blind_append else WHOLE_TABLE
-
-
-def _written_for(commit: ProposedCommit) -> list[AddFile]:
-    """The files that were made for a commit. Those that it takes over (RESTORE, CONVERT) or marks (DVs) are older."""
-    if commit.operation.removesuffix(" AS SELECT") not in _WRITING:
-        return []
-    older = {action.path for action in commit.actions if isinstance(action, RemoveFile)}
-    adds = [action for action in commit.actions if isinstance(action, AddFile) and action.path not in older]
-    for add in adds:
-        check_path(add.path)
-    return [add for add in adds if not is_absolute(add.path)]
-
-
-def _without_row_ids(actions: tuple[Action, ...], draft: TableDraft | None) -> tuple[Action, ...]:
-    """Row ids that Spark handed out itself: if others commit first, they are theirs. The writer gives new ones."""
-    if not any(isinstance(action, DomainMetadata) and action.domain == DOMAIN for action in actions):
-        return actions
-    known = draft.snapshot().domain_metadata() if draft is not None and (draft.base or draft.commits) else {}
-    mark = high_water_mark(known.get(DOMAIN))
-    return tuple(_strip(actions, mark))
-
-
-def _strip(actions: Iterable[Action], mark: int) -> Iterator[Action]:
-    for action in actions:
-        if isinstance(action, DomainMetadata) and action.domain == DOMAIN:
-            continue
-        if isinstance(action, AddFile) and action.base_row_id is not None and action.base_row_id > mark:
-            yield replace(action, base_row_id=None, default_row_commit_version=None)
-        else:
-            yield action
-
-
 def _name_of(place: Place) -> TableName:
     if place.table is not None:
         return TableName(place.table.namespace, place.table.name)
     assert place.name is not None
     return place.name
-
-
-def _transaction_id(info: CommitInfo | None) -> str:
-    """Spark's own id of the commit, where it is one nobody else can have."""
-    try:
-        return str(uuid.UUID((info.txn_id if info else None) or ""))
-    except ValueError:
-        return str(uuid.uuid4())
