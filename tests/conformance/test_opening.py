@@ -133,9 +133,23 @@ def test_opening_reads_and_closing_leave_no_descriptor_behind(store: Store, engi
     open_store(engine, target).close()
     before = descriptors()
     for _ in range(5):
-        with open_store(engine, target) as again, again.read(), again.read():
+        with open_store(engine, target) as again:
+            with again.read(), again.read():
+                pass
             again.select("select 1 as x")
     assert descriptors() == before
+
+
+def test_users_sql_beside_an_open_block_of_the_same_thread_is_answered_or_refused_at_once(
+    store: Store, engine: str
+) -> None:
+    with store.read():
+        if engine == "duckdb":  # it cannot have the file open in two ways at once; waiting would never end
+            with pytest.raises(StoreError, match="a block is open in this thread"):
+                store.select("select 1 as x")
+        else:
+            assert store.select("select 1 as x").to_pylist() == [{"x": 1}]
+    assert store.select("select 1 as x").to_pylist() == [{"x": 1}]
 
 
 _FORK = """

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.spark import local_conf
+
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 MAKE = re.compile(r"^make ([a-z-]+)", re.MULTILINE)
@@ -20,6 +22,12 @@ def blocks(page: Path, language: str) -> list[str]:
 def run_in(folder: Path, script: str, *command: str) -> None:
     """Run with our `dl` and this interpreter first, and no settings of the developer's own."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DL_")}
+    if "deltalakedb.spark" in script:  # a page leaves most settings as they are; here tasks and compiling are what costs
+        conf = folder / "conf"
+        conf.mkdir(exist_ok=True)
+        settings = local_conf(folder).items()
+        (conf / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in settings))
+        environment["SPARK_CONF_DIR"] = str(conf)
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     done = subprocess.run([*command, script], cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
