@@ -27,7 +27,13 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever needs a JVM is marked so: `make test` runs those tests in one process, where Spark starts once."""
+    """Whatever needs a JVM is marked so: `make test` runs those tests in two processes, where Spark starts once each.
+
+    Those on tables that Spark makes for many tests stay together, away from those of the pipeline on Spark.
+    """
     for item in items:
-        if not {"spark", "readers", "bridge", "hadoop", "names"}.isdisjoint(getattr(item, "fixturenames", ())):
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if fixtures & {"spark", "readers", "bridge", "hadoop", "names"}:
             item.add_marker(pytest.mark.spark)
+            if item.path.parent.name in ("spark", "faults") and "tables_by_spark" not in fixtures:
+                item.add_marker(pytest.mark.pipeline)
