@@ -32,12 +32,15 @@ demo: setup ## a tour of the catalog, then a nightly star-schema load on Spark: 
 # Tests that need a JVM share two Sparks, beside two processes for all others. Exit code 5: ARGS chose none of a kind.
 test: setup ## the whole suite, on SQLite, DuckDB, Postgres, S3 and Spark
 	@logs=$$(mktemp -d); \
-	$(PYTEST) -m "spark and pipeline" $(ARGS) >$$logs/pipeline 2>&1 & pipeline=$$!; \
-	$(PYTEST) -m "spark and not pipeline" $(ARGS) >$$logs/readers 2>&1 & readers=$$!; \
-	$(PYTEST) -m "not spark" -n 2 --dist loadfile $(ARGS); others=$$?; \
+	$(PYTEST) -m "spark and pipeline and not long" $(ARGS) >$$logs/pipeline 2>&1 & pipeline=$$!; \
+	$(PYTEST) -m "spark and not pipeline and not long" $(ARGS) >$$logs/readers 2>&1 & readers=$$!; \
+	$(PYTEST) -m "not spark and not long" -n 2 --dist loadfile $(ARGS); others=$$?; \
 	wait $$readers; readers=$$?; cat $$logs/readers; \
 	wait $$pipeline; pipeline=$$?; cat $$logs/pipeline; rm -rf $$logs; \
 	for code in $$others $$readers $$pipeline; do test $$code -eq 0 || test $$code -eq 5 || exit $$code; done
+
+test-long: setup ## what `make test` leaves out: more Sparks, statements on Postgres, S3 under Spark
+	$(PYTEST) -m long $(ARGS)
 
 test-partitioned: setup ## the conformance suite on Postgres with hash-partitioned tables (docs/scale.md)
 	DL_TEST_PARTITIONED=1 $(PYTEST) tests/conformance -k "postgres and not migrations and not create_its_schema" $(ARGS)

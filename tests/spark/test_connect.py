@@ -12,6 +12,7 @@ pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.long
 def test_tables_are_written_and_read_over_spark_connect(tmp_path: Path) -> None:
     options = "--conf spark.ui.enabled=false --driver-memory 1g --conf spark.sql.shuffle.partitions=2"
     environment = {**os.environ, "PYSPARK_SUBMIT_ARGS": f"{options} pyspark-shell"}

@@ -66,6 +66,7 @@ def arrive(lake: Path, *rows: str) -> None:
     (lake / "arrived.csv").write_text("\n".join(["id,day,amount", *rows]))
 
 
+@pytest.mark.long
 def test_moving_a_job_changes_a_few_lines_and_no_result(tmp_path: Path, spark: SparkSession) -> None:
     assert spark.version  # it runs beside the tests that have a JVM
     lake, catalog = tmp_path / "lake", f"deltasql://sqlite/{tmp_path}/catalog.db"

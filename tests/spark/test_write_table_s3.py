@@ -53,6 +53,7 @@ def peer(s3: S3, tmp_path: Path) -> Iterator[Peer]:
     other.close()
 
 
+@pytest.mark.long
 def test_tables_on_s3_are_written_and_read_without_the_bridge(
     s3: S3, peer: Peer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
