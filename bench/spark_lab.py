@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ class SparkLab:
         for engine, side in self.bridged.items():
             copy = self.folder / engine / table
             shutil.copytree(log, copy)
-            say(f"importing {table} into {engine}", lambda c=copy, s=side: _import(s, c, table))  # type: ignore[misc]
+            say(f"importing {table} into {engine}", partial(_import, side, copy, table))
 
     def close(self) -> None:
         spark = self.spark

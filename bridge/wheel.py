@@ -6,7 +6,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
-class JarHook(BuildHookInterface):  # type: ignore[type-arg]
+class JarHook(BuildHookInterface[Any]):
     """Looks for the jar before a wheel is packed; an editable install gets it from `make setup` afterwards."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002

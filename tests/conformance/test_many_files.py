@@ -12,6 +12,7 @@ from deltalakedb import Catalog
 from deltalakedb.exceptions import InvalidCommitError
 from deltalakedb.log.actions import Action, AddFile, AppTransaction, CommitInfo, DeletionVector, RemoveFile
 from deltalakedb.store import registry as reg
+from deltalakedb.store.connection import Row
 from deltalakedb.store.loader import MANY_FILES, SLICE_FILES
 from deltalakedb.store.reader import SqlTxnLogReader
 from tests.conformance.transacting import open_catalog
@@ -74,8 +75,8 @@ def live(catalog: Catalog, row: reg.TableRow) -> tuple[list[tuple[object, ...]],
     return [tuple(_plain(one).values()) for one in files], [tuple(one.values()) for one in bounds], counters
 
 
-def _plain(row: dict[str, object]) -> dict[str, object]:
-    return {**row, "key_hash": bytes(row["key_hash"]), "data_change": bool(row["data_change"])}  # type: ignore[call-overload]
+def _plain(row: Row) -> Row:
+    return {**row, "key_hash": bytes(row["key_hash"]), "data_change": bool(row["data_change"])}
 
 
 def together(actions: list[Action]) -> list[list[Action]]:

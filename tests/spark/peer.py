@@ -100,7 +100,7 @@ def main() -> None:
         names["answer"] = error = None
         try:
             exec(json.loads(line), names)
-        except Exception as raised:
+        except Exception as raised:  # whatever it was, the asking test is told
             error = f"{type(raised).__name__}: {raised}"
         print(f"\n{_MARK}{json.dumps([names['answer'], error])}", flush=True)
 

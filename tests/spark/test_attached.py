@@ -73,7 +73,8 @@ def test_a_table_whose_history_was_collected_is_read_and_written(lake: Lake, tmp
     kept = min(entry["version"] for entry in lake.catalog.history(lake.name("collected")))
     assert ids(lake, "collected") == [2, 3]
     stage.sql("insert into {t} values (9, 'b', 9.0)")
-    lake.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+    assert lake.spark._jvm is not None
+    lake.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
     assert ids(lake, "collected") == [2, 3, 9], "opened anew, from what is left of the log"
     head = lake.catalog.table(lake.name("collected")).version()
     # The first version is kept as a state without its commit, which Delta wants to see before it travels there.

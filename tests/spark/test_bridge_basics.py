@@ -183,7 +183,8 @@ def test_a_commit_too_large_for_memory_goes_through_a_file_and_leaves_none(
     path = bridged(bridge_catalog, "basics.large")
     hadoop.commit(f"{path}/_delta_log/{0:020}.json", first_commit())
     big = [add(f"f{number}.parquet", tags={"note": "x" * 200_000}) for number in range(60)]
-    temporary = Path(str(spark._jvm.java.lang.System.getProperty("java.io.tmpdir")))  # type: ignore[union-attr]
+    assert spark._jvm is not None
+    temporary = Path(str(spark._jvm.java.lang.System.getProperty("java.io.tmpdir")))
     before = set(temporary.glob("deltalakedb-commit-*"))
     hadoop.commit(f"{path}/_delta_log/{1:020}.json", [info(), *big])
     assert set(temporary.glob("deltalakedb-commit-*")) <= before

@@ -8,41 +8,18 @@ import pytest
 
 import deltalakedb as dl
 from deltalakedb.log.fence import FEATURE
-from tests.fixtures.s3 import ACCESS_KEY_ID, REGION, S3, SECRET_ACCESS_KEY
+from tests.fixtures.s3 import S3
 from tests.spark.judging import OURS
+from tests.spark.over_s3 import peer_over_s3
 from tests.spark.peer import Peer
 
 pytestmark = pytest.mark.spark
 
-SDK = "2.29.52"
-MODULES = ("s3", "s3-transfer-manager", "sts", "apache-client")
-PACKAGES = ",".join(
-    ["org.apache.hadoop:hadoop-aws:3.4.2", *(f"software.amazon.awssdk:{name}:{SDK}" for name in MODULES)]
-)
-"""18 MB instead of the 600 MB of the SDK's bundle, which hadoop-aws asks for."""
-
 
 @pytest.fixture
 def peer(s3: S3, tmp_path: Path) -> Iterator[Peer]:
-    client = {
-        "endpoint": s3.endpoint_url,
-        "endpoint.region": REGION,
-        "access.key": ACCESS_KEY_ID,
-        "secret.key": SECRET_ACCESS_KEY,
-        "path.style.access": "true",
-        "connection.ssl.enabled": "false",
-        "aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
-    }
-    other = Peer(
-        tmp_path / "peer",
-        **{
-            "spark.jars.packages": PACKAGES,
-            "spark.jars.excludes": "software.amazon.awssdk:bundle",
-            **{f"spark.hadoop.fs.s3a.{key}": value for key, value in client.items()},
-        },
-    )
-    yield other
-    other.close()
+    with peer_over_s3(s3, tmp_path / "peer") as other:
+        yield other
 
 
 @pytest.mark.long
@@ -52,7 +29,7 @@ def test_tables_on_s3_are_created_written_and_read(
     for key, value in s3.storage_options.items():
         monkeypatch.setenv(key, value)
     uri, warehouse = str(tmp_path / "catalog.db"), s3.uri("lake")
-    peer.ask(f"import os; os.environ.update({s3.storage_options!r})\nspark = sessions.bridged({uri!r}, {warehouse!r})")
+    peer.ask(f"spark = sessions.bridged({uri!r}, {warehouse!r})")
     peer.sql(
         "create table sales.orders using delta partitioned by (day) as select * from values "
         "(1L, '2026-01-01', 1.0D), (2L, '2026-01-02', 2.0D), (3L, '2026-01-02', 3.0D) as v(id, day, amount)",

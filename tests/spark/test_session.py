@@ -92,11 +92,12 @@ def test_a_machine_without_java_is_told_to_install_it(monkeypatch: pytest.Monkey
 def test_a_missing_pyspark_names_the_extra(tmp_path: Path) -> None:
     script = """
         import sys
+        from deltalakedb.exceptions import DeltaError
         sys.modules["pyspark"] = sys.modules["pyspark.sql"] = None
         import deltalakedb.spark as dls
         try:
             dls.session("catalog.db")
-        except Exception as error:
+        except DeltaError as error:
             print(type(error).__name__, error)
     """
     assert "MissingExtraError" in (said := run_python(script, tmp_path))
@@ -150,8 +151,10 @@ def test_a_spark_without_the_bridge_reads_the_mirror_as_ever_and_is_not_taken_fo
             tx.write("sales.orders", pa.table({"id": [1, 2, 3]}), mode="append")
         catalog.mirror.flush(30)
     script = f"""
+        from py4j.protocol import Py4JJavaError
         from pyspark.sql import SparkSession
         import deltalakedb.spark as dls
+        from deltalakedb.exceptions import DeltaError
         builder = SparkSession.builder
         for key, value in { ({**local_conf(tmp_path), **PLAIN, "spark.driver.memory": "1g"})!r}.items():
             builder = builder.config(key, value)
@@ -161,11 +164,11 @@ def test_a_spark_without_the_bridge_reads_the_mirror_as_ever_and_is_not_taken_fo
         for attempt in (lambda: dls.session("{tmp_path}/catalog.db"), lambda: dls.bridge_of(spark)):
             try:
                 attempt()
-            except Exception as error:
+            except DeltaError as error:
                 print(type(error).__name__, error)
         try:
             spark.range(1).write.format("delta").mode("append").save("{tmp_path}/lake/sales/orders")
-        except Exception as error:
+        except Py4JJavaError as error:
             print("refused", "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE" in str(error))
         spark.stop()
     """

@@ -7,15 +7,16 @@ import deltalake
 import pytest
 
 import deltalakedb as dl
-from tests.fixtures.s3 import ACCESS_KEY_ID, REGION, S3, SECRET_ACCESS_KEY
+from tests.fixtures.s3 import S3
 from tests.fixtures.spark import DELTA_SPARK
+from tests.spark.over_s3 import peer_over_s3
 from tests.spark.peer import Peer
-from tests.spark.test_s3 import PACKAGES
 
 pytestmark = pytest.mark.spark
 
 PIPELINE = """
 import deltalakedb as dl, deltalakedb.spark as dls
+from pyspark.errors import PySparkException
 spark = sessions.plain()
 with dl.connect({uri!r}, warehouse={warehouse!r}) as catalog:
     rows = spark.range(40).selectExpr("id", "concat('p #', id % 10) p")
@@ -23,7 +24,7 @@ with dl.connect({uri!r}, warehouse={warehouse!r}) as catalog:
     versions.append(dls.write_table(rows.where("id = 3"), "a.t", "overwrite", replace_where="id = 3", catalog=catalog))
     try:
         dls.write_table(rows.selectExpr("if(id = 30, raise_error('boom'), id) id"), "a.t", catalog=catalog)
-    except Exception as error:
+    except PySparkException as error:
         versions.append("boom" in str(error))
     found = dls.read_table(spark, "a.t", where="p = 'p #3' or id > 37", catalog=catalog)
     answer = [versions, sorted(row.id for row in found.collect())]
@@ -32,25 +33,8 @@ with dl.connect({uri!r}, warehouse={warehouse!r}) as catalog:
 
 @pytest.fixture
 def peer(s3: S3, tmp_path: Path) -> Iterator[Peer]:
-    client = {
-        "endpoint": s3.endpoint_url,
-        "endpoint.region": REGION,
-        "access.key": ACCESS_KEY_ID,
-        "secret.key": SECRET_ACCESS_KEY,
-        "path.style.access": "true",
-        "connection.ssl.enabled": "false",
-        "aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
-    }
-    other = Peer(
-        tmp_path / "peer",
-        **{
-            "spark.jars.packages": f"{DELTA_SPARK},{PACKAGES}",
-            "spark.jars.excludes": "software.amazon.awssdk:bundle",
-            **{f"spark.hadoop.fs.s3a.{key}": value for key, value in client.items()},
-        },
-    )
-    yield other
-    other.close()
+    with peer_over_s3(s3, tmp_path / "peer", DELTA_SPARK) as other:
+        yield other
 
 
 @pytest.mark.long
@@ -60,7 +44,6 @@ def test_tables_on_s3_are_written_and_read_without_the_bridge(
     for key, value in s3.storage_options.items():
         monkeypatch.setenv(key, value)
     uri, warehouse = str(tmp_path / "catalog.db"), s3.uri("lake")
-    peer.ask(f"import os; os.environ.update({s3.storage_options!r})")
     answer = peer.ask(PIPELINE.format(uri=uri, warehouse=warehouse))
     assert answer == [[0, 1, True], [3, 13, 23, 33, 38, 39]]
     with dl.connect(uri, warehouse=warehouse) as catalog:

@@ -42,6 +42,11 @@ def catalog(tmp_path: Path) -> Iterator[dl.Catalog]:
         yield opened
 
 
+def parsed(text: str) -> dict[str, Any]:
+    stats: dict[str, Any] = json.loads(text, parse_float=Decimal)
+    return stats
+
+
 def stats_by_delta(frame: DataFrame, path: Path, **properties: str) -> dict[str, Any]:
     writer = frame.write.format("delta")
     for name, value in properties.items():
@@ -49,12 +54,12 @@ def stats_by_delta(frame: DataFrame, path: Path, **properties: str) -> dict[str,
     writer.save(str(path))
     lines = (path / "_delta_log" / f"{0:020d}.json").read_text("utf-8").splitlines()
     (add,) = [json.loads(line)["add"] for line in lines if line.startswith('{"add"')]
-    return json.loads(add["stats"], parse_float=Decimal)  # type: ignore[no-any-return]
+    return parsed(add["stats"])
 
 
 def stats_by_us(catalog: dl.Catalog, name: str) -> dict[str, Any]:
     (text,) = catalog.table(name).files(["stats"]).column("stats").to_pylist()
-    return json.loads(text, parse_float=Decimal)  # type: ignore[no-any-return]
+    return parsed(text)
 
 
 def at(values: Any, path: tuple[str, ...]) -> Any:

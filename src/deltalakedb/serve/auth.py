@@ -74,7 +74,7 @@ class AccessLog:
 
         try:
             await self._app(scope, receive, note)
-        except Exception as error:
+        except Exception as error:  # the outermost handler: a bug is logged here, and told without its insides
             answer = answer_unexpected(error)
             if status:  # the answer was on its way: all that is left is to end the connection
                 raise

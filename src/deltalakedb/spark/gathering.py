@@ -47,8 +47,7 @@ def gather(
     if len(paths) > driver_files:
         try:
             return _by_executors(spark, paths, stats, location, dict(options or {}))
-        except Exception as error:
-            # An executor may have no Python, or not this package in it; the driver has both.
+        except Exception as error:  # an executor may have no Python, or not this package in it; the driver has both
             logger.warning("executors cannot read the footers of %s, the driver does: %.200s", location, error)
     storage = open_data_storage(location, options)
     if len(paths) < 3:

@@ -239,8 +239,8 @@ class SparkTransaction:
     def _explained(self) -> Iterator[None]:
         try:
             yield
-        except Exception as error:
-            gone = self._why_gone() if isinstance(error, _of_spark()) else None
+        except _of_spark() as error:
+            gone = self._why_gone()
             if gone is None:
                 raise
             raise gone from error
