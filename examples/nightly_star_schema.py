@@ -208,7 +208,7 @@ def run(spark: SparkSession, catalog: dl.Catalog, nights: int = 3, sales: int = 
         console.print(
             f"night {nights + 1} fails in its third statement ({type(error).__name__}): nothing of it is there"
         )
-    spark.sparkContext.setLogLevel("WARN")
+    spark.sparkContext.setLogLevel("ERROR")
     assert before == {name: catalog.table(name).version() for name in (*DIMENSIONS, FACT)}
     picture(catalog, spark, timings)
 
