@@ -389,7 +389,7 @@ def test_the_catalog_at_every_instant_of_the_retention_is_as_it_was(target: str,
         cutoff_ms = instants[3]
         assert isinstance(cutoff_ms, int)
         collect_garbage(catalog.store, Retention(now_ms(catalog.store) - cutoff_ms, 0))
-        assert SqlTxnLogReader(catalog.store, catalog.table("s.a")._row).earliest_version() == 2
+        assert SqlTxnLogReader(catalog.store, catalog.table("s.a")._sql().row).earliest_version() == 2
         assert {instant: shown(instant) for instant in instants[3:]} == before
         with pytest.raises(VersionNotFoundError, match="because `dl gc` removed"):
             shown(instants[1])

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from deltalakedb.exceptions import ExternalWriterError, NotWritableError
-from deltalakedb.mirror.bookkeeping import MAX_BACKOFF_SECONDS, backoff_seconds
+from deltalakedb.mirror.bookkeeping import MAX_BACKOFF_SECONDS, backoff_seconds, record_failure
 from deltalakedb.mirror.engine import MirrorEngine
 from deltalakedb.store import Store
 from deltalakedb.store.reader import SqlTxnLogReader
@@ -330,6 +330,16 @@ def test_the_wait_doubles_up_to_five_minutes_and_is_spread() -> None:
         waits = [backoff_seconds(attempts, 1.0) for _ in range(50)]
         assert all(longest / 2 <= wait <= longest for wait in waits)
         assert len(set(waits)) > 1
+
+
+def test_a_failure_that_is_told_after_another_mirrored_the_version_leaves_no_row(
+    table: Managed, mirror: MirrorEngine
+) -> None:
+    mirror.after_commit(table.append(1)[0])
+    mirror.flush()
+    late = record_failure(table.store, table.row.table_id, 1, "timed out", first_seconds=1.0)
+    assert late is None
+    assert table.failures() == []
 
 
 def test_attempts_are_counted_over_processes(table: Managed, engines: Engines) -> None:

@@ -19,6 +19,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     # A transaction is begun by a Catalog and hands out DeltaTables too.
     (
         "table",
+        "tables",
         "writer",
         "merge",
         "alter",
@@ -34,7 +35,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "reading",
         "transactions",
     ),
-    ("registered", "storage_options", "definitions"),
+    ("registered", "storage_options", "definitions", "operations"),
     ("mirror",),
     ("config", "uri", "names", "instants", "storage"),
     ("store", "files", "data"),

@@ -89,9 +89,12 @@ def backoff_seconds(attempts: int, first_seconds: float) -> float:
     return longest * random.uniform(0.5, 1.0)
 
 
-def record_failure(store: Store, table_id: int, version: int, error: str, *, first_seconds: float) -> Failure:
-    """Remember that a version could not be mirrored, and when to try again."""
+def record_failure(store: Store, table_id: int, version: int, error: str, *, first_seconds: float) -> Failure | None:
+    """Remember that a version could not be mirrored, and when to try again; None when somebody else has mirrored it."""
     with store.write() as conn:
+        head = registry.lock_head(conn, table_id)
+        if head is not None and head.mirrored_version >= version:
+            return None
         known = conn.one("select_mirror_status", table_id=table_id, version=version)
         attempts = 1 if known is None else known["attempts"] + 1
         wait = backoff_seconds(attempts, first_seconds)

@@ -260,7 +260,10 @@ class MirrorEngine:
     # -- failures
 
     def _failed(self, mirror: TableMirror, error: DeltaError, *, again: bool = True) -> None:
-        """A row in SQL, a warning, a metric, and another try when the row says so, unless one is still under way."""
+        """A row in SQL, a warning, a metric, and another try when the row says so, unless one is still under way.
+
+        None of it but the other try when somebody else has mirrored that version meanwhile.
+        """
         table = mirror.table
         text = redact(str(error))
         mirror.num_failures += 1
@@ -270,15 +273,19 @@ class MirrorEngine:
             except DeltaError as trouble:
                 logger.warning("table %s: its head could not be read: %s", table.full_name, redact(str(trouble)))
         version = max(mirror.known + 1, 0)
-        telemetry.mirror_failed(table.full_name, version, text)
-        logger.warning("table %s: version %d is not mirrored yet: %s", table.full_name, version, text)
         wait = 0.0 if isinstance(error, OutOfTimeError) else self._config.mirror_retry_backoff
+        is_behind = True
         try:
             failure = bookkeeping.record_failure(self._store, table.table_id, version, text, first_seconds=wait)
-            wait = failure.wait_seconds
-            self.alerts.lag(table.full_name, failure.lag_seconds, version=version, error=text)
+            if failure is not None:
+                wait = failure.wait_seconds
+                self.alerts.lag(table.full_name, failure.lag_seconds, version=version, error=text)
+            is_behind = failure is not None
         except DeltaError as trouble:
             logger.warning("table %s: its failure could not be recorded: %s", table.full_name, redact(str(trouble)))
+        if is_behind:
+            telemetry.mirror_failed(table.full_name, version, text)
+            logger.warning("table %s: version %d is not mirrored yet: %s", table.full_name, version, text)
         if again:
             self._retry_at[table.table_id] = time.monotonic() + wait
         if again and not self._closed:

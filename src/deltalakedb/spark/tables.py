@@ -83,4 +83,4 @@ def _located(text: str) -> Iterator[tuple[Catalog, str]]:
 
 def storage_options_of(table: DeltaTable) -> Mapping[str, str] | None:
     """The storage options in force for a table's files."""
-    return {**(table._catalog.storage_options_of(table._row) or {}), **(table._storage_options or {})}
+    return table._backing.storage_options()

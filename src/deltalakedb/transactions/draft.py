@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+import pyarrow as pa
+
 from deltalakedb.exceptions import NotWritableError
 from deltalakedb.log.actions import AppTransaction
+from deltalakedb.log.atoms import Predicate
 from deltalakedb.log.codec import to_json
 from deltalakedb.log.proposal import NOTHING_READ, ProposedCommit, ReadSet
+from deltalakedb.log.txnlog import FILES_SCHEMA
+from deltalakedb.operations.target import Target
+from deltalakedb.operations.written_files import WrittenFiles
 from deltalakedb.store import Store
-from deltalakedb.store.overlay import OverlaySnapshot
+from deltalakedb.store.overlay import OverlaySnapshot, plan_pinned
 from deltalakedb.store.proposals import NEW_TABLE, TableProposal
 from deltalakedb.store.registry import Head, TableRow
 from deltalakedb.store.snapshot import SqlSnapshot
@@ -57,6 +63,23 @@ class TableDraft:
         if self.base is not None and not self.commits:
             return self.base
         return OverlaySnapshot(self.store, self.row, self.base, [commit.actions for commit in self.commits])
+
+    def to_target(self, written: WrittenFiles) -> Target:
+        """What a verb works on: the table as the transaction sees it now."""
+        snapshot = self.snapshot()
+        return Target(
+            name=self.row.full_name,
+            location=self.row.location,
+            options=self.options,
+            snapshot=snapshot,
+            plan=lambda predicate: self._plan(snapshot, predicate),
+            written=written,
+        )
+
+    def _plan(self, snapshot: Snapshot, predicate: Predicate) -> pa.Table:
+        if isinstance(snapshot, OverlaySnapshot):
+            return snapshot.plan(predicate, columns=FILES_SCHEMA.names).files
+        return plan_pinned(self.store, self.row, snapshot, predicate, columns=FILES_SCHEMA.names).files
 
     def note_read(self, read: ReadSet) -> None:
         # Nobody else can change a table that does not exist yet.

@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import DeltaError, VersionNotFoundError
 from deltalakedb.log.proposal import WHOLE_TABLE, ReadSet
-from deltalakedb.store.reader import SqlTxnLogReader
+from deltalakedb.operations.target import Verb
 from deltalakedb.table import DeltaTable
+from deltalakedb.tables.sql_backing import SqlBacking
+from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
 
 if TYPE_CHECKING:
-    from deltalakedb.catalog import Catalog
     from deltalakedb.log.atoms import Predicate
     from deltalakedb.transactions.draft import TableDraft
+    from deltalakedb.transactions.transaction import CatalogTransaction
 
 
 class TransactionTable(DeltaTable):
     """A table as a transaction sees it. `update_incremental` takes in what the transaction has done since."""
 
+    _transaction: CatalogTransaction
     _draft: TableDraft
     _in_cut: bool
 
     @classmethod
-    def bind(cls, catalog: Catalog, draft: TableDraft) -> TransactionTable:
+    def bind(cls, transaction: CatalogTransaction, draft: TableDraft) -> TransactionTable:
         table = cls.__new__(cls)
-        table._catalog, table._draft = catalog, draft
-        table._reader = SqlTxnLogReader(catalog.store, draft.pinned)
+        table._transaction, table._draft = transaction, draft
+        table._backing = SqlBacking(transaction.catalog, draft.pinned)
         table.update_incremental()
         return table
 
@@ -34,7 +37,8 @@ class TransactionTable(DeltaTable):
         """Move to the transaction's own newest state; what others commit stays out of sight."""
         if self._draft.dropped:
             raise DeltaError(f"{self._draft.row.full_name} was dropped by this transaction")
-        self._row, self._storage_options = self._draft.row, self._draft.options
+        assert isinstance(self._backing, SqlBacking)
+        self._backing.row, self._backing.given_options = self._draft.row, self._draft.options
         self._snapshot = self._draft.snapshot()
         self._in_cut = True
 
@@ -51,6 +55,17 @@ class TransactionTable(DeltaTable):
             assert self._draft.base is not None
             self._snapshot = self._draft.base
         self._in_cut = False
+
+    def _run(
+        self,
+        verb: Verb,
+        commit_properties: CommitProperties | None = None,
+        post_commithook_properties: PostCommitHookProperties | None = None,  # noqa: ARG002  the mirror sees to both
+    ) -> dict[str, Any]:
+        """One more statement of the transaction."""
+        told = self._transaction.run(self.name, verb, commit_properties)
+        self.update_incremental()
+        return told
 
     def close(self) -> None:
         """Nothing to close: the catalog is the transaction's."""

@@ -20,8 +20,8 @@ from deltalakedb.transactions.draft import Snapshot, TableDraft
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from deltalakedb.operations.written_files import WrittenFiles
     from deltalakedb.transactions.transaction import CatalogTransaction
-    from deltalakedb.transactions.written_files import WrittenFiles
 
 WriteMode = Literal["error", "append", "overwrite", "ignore"]
 WRITE_MODES = ("error", "append", "overwrite", "ignore")

@@ -1,0 +1,110 @@
+"""SqlBacking: a table whose log a catalog keeps in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from deltalakedb import telemetry
+from deltalakedb.exceptions import TableNotFoundError
+from deltalakedb.names import TableName
+from deltalakedb.operations.target import Verb
+from deltalakedb.registered import no_such_table
+from deltalakedb.store import registry
+from deltalakedb.store.overlay import OverlaySnapshot, plan_pinned
+from deltalakedb.store.reader import HistoryEntry, SqlTxnLogReader
+from deltalakedb.store.registry import TableRow
+from deltalakedb.store.snapshot import SqlSnapshot
+from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
+
+if TYPE_CHECKING:
+    from deltalakedb.catalog import Catalog
+    from deltalakedb.log.atoms import Predicate
+    from deltalakedb.store.planning import PlannedFiles
+    from deltalakedb.tables.backing import TableSnapshot
+
+
+class SqlBacking:
+    """A table of a catalog; `row` is its registry row when it was last looked at."""
+
+    def __init__(self, catalog: Catalog, row: TableRow, storage_options: Mapping[str, str] | None = None) -> None:
+        self.catalog = catalog
+        self.row = row
+        self.given_options = dict(storage_options) if storage_options else None
+        self.reader = SqlTxnLogReader(catalog.store, row)
+
+    @classmethod
+    def open(
+        cls, catalog: Catalog, name: TableName, storage_options: Mapping[str, str] | None
+    ) -> tuple[SqlBacking, SqlSnapshot]:
+        """The table of this name and its newest version: one row is read, however many files it has."""
+        opened = _open(catalog, name)
+        backing = cls(catalog, opened.table, storage_options)
+        return backing, SqlSnapshot.of_open_table(catalog.store, opened)
+
+    @property
+    def name(self) -> str:
+        return self.row.full_name
+
+    @property
+    def location(self) -> str:
+        return self.row.location
+
+    @property
+    def mode(self) -> str:
+        return self.row.mode
+
+    def storage_options(self) -> dict[str, str]:
+        return {**(self.catalog.storage_options_of(self.row) or {}), **(self.given_options or {})}
+
+    def newest(self) -> SqlSnapshot:
+        with self.catalog.store.read(single=True) as conn:
+            row = registry.table_by_id(conn, self.row.table_id)
+        if row is None:
+            raise TableNotFoundError(f"{self.name} was dropped from the catalog {self.catalog.uri}")
+        opened = _open(self.catalog, TableName(row.namespace, row.name))
+        self.row = opened.table
+        self.reader = SqlTxnLogReader(self.catalog.store, opened.table)
+        return SqlSnapshot.of_open_table(self.catalog.store, opened)
+
+    def snapshot(self, version: int) -> SqlSnapshot:
+        return self.reader.snapshot(version)
+
+    def version_at(self, at_ms: int) -> int:
+        return self.reader.version_at(at_ms)
+
+    def history(self, limit: int | None, *, since_ms: int | None, until_ms: int | None) -> list[HistoryEntry]:
+        return self.reader.history(limit, since_ms=since_ms, until_ms=until_ms)
+
+    def plan(
+        self, snapshot: TableSnapshot, predicate: Predicate, columns: Sequence[str] | None, *, explain: bool
+    ) -> PlannedFiles:
+        if isinstance(snapshot, OverlaySnapshot):
+            return snapshot.plan(predicate, columns=columns, explain=explain)
+        assert isinstance(snapshot, SqlSnapshot)
+        return plan_pinned(self.catalog.store, self.row, snapshot, predicate, columns=columns, explain=explain)
+
+    def run(
+        self,
+        verb: Verb,
+        properties: CommitProperties,
+        hooks: PostCommitHookProperties,  # noqa: ARG002  the mirror sees to both
+    ) -> dict[str, Any]:
+        """A transaction of its own: the newest version of the table, one statement, one commit."""
+        with self.catalog.begin(tables=[self.name]) as tx:
+            tx.use_options(self.name, self.given_options)
+            return tx.run(self.name, verb, properties)
+
+    def close(self) -> None:
+        self.catalog.close()
+
+
+def _open(catalog: Catalog, name: TableName) -> registry.OpenTable:
+    watch = telemetry.Stopwatch()
+    with catalog.store.read(single=True) as conn:
+        opened = registry.open_table(conn, name.namespace, name.name)
+    telemetry.observe_open(watch.milliseconds)
+    if opened is None:
+        with catalog.store.read() as conn:
+            raise no_such_table(conn, name)
+    return opened

@@ -1,0 +1,162 @@
+"""TableState: what a DeltaTable is at its version, and how it moves to another; no file row is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from deltalakedb.answers import Metadata, ProtocolVersions, history_entry, readable
+from deltalakedb.exceptions import DeltaError
+from deltalakedb.instants import Instant, to_epoch_ms
+from deltalakedb.log.types import StructType, parse_schema
+from deltalakedb.operations.target import Verb
+from deltalakedb.reading import PredicateLike
+from deltalakedb.tables.backing import Backing, TableSnapshot
+from deltalakedb.tables.sql_backing import SqlBacking
+from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
+
+if TYPE_CHECKING:
+    from deltalakedb.log.atoms import Predicate
+    from deltalakedb.store.planning import PlannedFiles
+    from deltalakedb.store.reader import Difference, LineageEntry
+
+
+class TableState:
+    """A table at one version."""
+
+    _backing: Backing
+    _snapshot: TableSnapshot
+
+    def __repr__(self) -> str:
+        return f"DeltaTable({self._backing.name!r}, version={self._snapshot.version})"
+
+    def close(self) -> None:
+        """Close the catalog this table was opened from."""
+        self._backing.close()
+
+    # -- what the table is: no file row is read
+
+    @property
+    def table_uri(self) -> str:
+        return self._backing.location.rstrip("/") + "/"
+
+    @property
+    def name(self) -> str:
+        """The table's full name in the catalog."""
+        return self._backing.name
+
+    @property
+    def mode(self) -> str:
+        """`follower`: its files decide; `managed`: SQL does; `detached`: its files do again."""
+        return self._backing.mode
+
+    def version(self) -> int:
+        return self._snapshot.version
+
+    def committed_at_ms(self) -> int:
+        """When this version was committed, in epoch milliseconds."""
+        return self._snapshot.timestamp_ms
+
+    def schema(self) -> StructType:
+        return parse_schema(self._snapshot.metadata.schema_string)
+
+    def metadata(self) -> Metadata:
+        return Metadata.of(self._snapshot.metadata)
+
+    def protocol(self) -> ProtocolVersions:
+        protocol = self._snapshot.protocol
+        return ProtocolVersions(
+            protocol.min_reader_version,
+            protocol.min_writer_version,
+            None if protocol.writer_features is None else list(protocol.writer_features),
+            None if protocol.reader_features is None else list(protocol.reader_features),
+        )
+
+    def domain_metadata(self) -> dict[str, str]:
+        """The configuration of every metadata domain that is set."""
+        return {domain: action.configuration for domain, action in self._snapshot.domain_metadata().items()}
+
+    def transaction_version(self, app_id: str) -> int | None:
+        """The newest version an application recorded by a `txn` action."""
+        self._note_application(app_id)
+        action = self._snapshot.app_transaction(app_id)
+        return None if action is None else action.version
+
+    # -- versions
+
+    def load_as_version(self, version: int | str | datetime) -> None:
+        """Move to a version, or to the newest one committed at or before a time (ISO 8601; UTC without a zone)."""
+        if isinstance(version, bool) or not isinstance(version, int | str | datetime):
+            raise TypeError("Invalid datatype provided for version, only int, str or datetime are accepted.")
+        number = version if isinstance(version, int) else self._backing.version_at(to_epoch_ms(version))
+        snapshot = self._backing.snapshot(number)
+        snapshot.metadata, snapshot.protocol  # noqa: B018  read now, so that a later clean-up cannot take them away
+        self._snapshot = snapshot
+
+    def update_incremental(self) -> None:
+        """Move to the newest version in the catalog, whatever the table is called by now."""
+        self._snapshot = self._backing.newest()
+
+    def history(
+        self, limit: int | None = None, *, since: Instant | None = None, until: Instant | None = None
+    ) -> list[dict[str, Any]]:
+        """Commits up to this version, newest first: the fields of each commitInfo, and its version."""
+        if limit is not None and limit < 0:
+            raise ValueError("limit must not be negative")
+        latest_ms = self._snapshot.timestamp_ms
+        until_ms = latest_ms if until is None else min(latest_ms, to_epoch_ms(until))
+        since_ms = None if since is None else to_epoch_ms(since)
+        entries = self._backing.history(limit, since_ms=since_ms, until_ms=until_ms)
+        return [history_entry(entry) for entry in entries]
+
+    def diff(self, from_version: int, to_version: int) -> Difference:
+        """The files, and whether metadata or protocol, that differ between two versions."""
+        found = self._sql().reader.diff(from_version, to_version)
+        return replace(found, added=readable(found.added), removed=readable(found.removed))
+
+    def lineage(self) -> list[LineageEntry]:
+        """Which commits this version's files, metadata and protocol come from."""
+        return self._sql().reader.lineage(self._snapshot.version)
+
+    # -- what a transaction wants to know
+
+    def _note_read(self, predicate: Predicate | None) -> None:
+        """Rows that match a predicate, or all of them, are about to be read. Only a transaction cares."""
+
+    def _note_application(self, app_id: str) -> None:
+        """How far an application has come is about to be read."""
+
+    # -- how it is changed
+
+    def _run(
+        self,
+        verb: Verb,
+        commit_properties: CommitProperties | None = None,
+        post_commithook_properties: PostCommitHookProperties | None = None,
+    ) -> dict[str, Any]:
+        """One statement, one commit on the table's newest version; this object moves to the version it makes."""
+        properties, hooks = commit_properties or CommitProperties(), post_commithook_properties
+        told = self._backing.run(verb, properties, hooks or PostCommitHookProperties())
+        self.update_incremental()
+        return told
+
+    # -- how it is answered
+
+    def _sql(self) -> SqlBacking:
+        """The table in its catalog; an error where plain files are all there is."""
+        if not isinstance(self._backing, SqlBacking):
+            raise DeltaError(
+                f"{self.name} is no table of a catalog, and only a catalog knows this; `dl attach` or `dl import` "
+                "brings it into one"
+            )
+        return self._backing
+
+    def _planned(self, predicate: Predicate, columns: Sequence[str] | None, explain: bool) -> PlannedFiles:
+        return self._backing.plan(self._snapshot, predicate, columns, explain=explain)
+
+    def _parsed(self, predicate: PredicateLike) -> Predicate:
+        from deltalakedb.log.predicate import parse_predicate
+
+        return parse_predicate(predicate, self.schema(), self._snapshot.metadata.partition_columns)

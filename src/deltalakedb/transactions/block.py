@@ -1,0 +1,183 @@
+"""TransactionBlock: the life of a transaction over many tables, from the cut it pins to its commit or rollback."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Self
+
+from deltalakedb.exceptions import DeltaError, OutcomeUnknownError, StoreError
+from deltalakedb.names import TableName, parse_table_name
+from deltalakedb.operations.written_files import WrittenFiles
+from deltalakedb.registered import require_table
+from deltalakedb.transactions.commit import commit_drafts
+from deltalakedb.transactions.drafts import Drafts
+from deltalakedb.transactions.intent_locks import IntentLocks
+
+if TYPE_CHECKING:
+    from deltalakedb.catalog import Catalog
+
+State = Literal["open", "unknown", "committed", "failed", "rolled back"]
+
+
+class TransactionBlock:
+    """What every transaction has: an id, a cut, a state, and one end."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        *,
+        message: str | None = None,
+        lock: Sequence[str] | None = None,
+        tables: Sequence[str] | None = None,
+        owns_catalog: bool = False,
+    ) -> None:
+        self.txn_id = str(uuid.uuid4())
+        self.message = message
+        self.result: dict[str, int] = {}
+        """The last version of each table, by name, once the transaction is committed."""
+        # Whoever knows the id can ask what became of it, or see to it that nothing does: `transactions/settle.py`.
+        self._token = self.txn_id
+        self._catalog = catalog
+        self._owns_catalog = owns_catalog
+        self._state: State = "open"
+        self._entered = False
+        self._busy = threading.Lock()
+        self._written = WrittenFiles()
+        locked = [parse_table_name(name) for name in lock or ()]
+        only = None if tables is None else [*map(parse_table_name, tables), *locked]
+        # Before the cut: what is claimed is seen as nobody will change it any more.
+        self._locks = self._take_locks(locked)
+        try:
+            self._drafts = Drafts(catalog, only)
+        except BaseException:
+            self._release()
+            raise
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.txn_id!r}, {self._state})"
+
+    @property
+    def catalog(self) -> Catalog:
+        """The catalog it was begun in."""
+        return self._catalog
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes statements."""
+        return self._state == "open"
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether a commit was tried whose outcome nobody knows yet; `commit()` again tells."""
+        return self._state == "unknown"
+
+    # -- the block
+
+    def __enter__(self) -> Self:
+        if self._entered:
+            raise DeltaError(f"transaction {self.txn_id} was entered before; begin another one")
+        self._check_open()
+        self._entered = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._state != "open":  # ended inside the block, by commit() or rollback()
+            return
+        if kind is None:
+            self.commit()
+        else:
+            self.rollback()
+
+    @contextmanager
+    def _statement(self) -> Iterator[None]:
+        if not self._busy.acquire(blocking=False):
+            raise self._two_threads()
+        try:
+            self._check_open()
+            yield
+        finally:
+            self._busy.release()
+
+    def _check_open(self) -> None:
+        if self._state == "open":
+            return
+        ended = "may or may not be committed: commit() again tells" if self._state == "unknown" else f"is {self._state}"
+        raise DeltaError(f"transaction {self.txn_id} {ended}; begin another one for further statements")
+
+    def use_options(self, table: str, storage_options: Mapping[str, str] | None) -> None:
+        """Storage options for a table's files, for the rest of the transaction."""
+        with self._statement():
+            self._drafts.get(table).use_options(storage_options)
+
+    # -- the end
+
+    def commit(self) -> dict[str, int]:
+        """Make all of it true, in one SQL transaction; the last version of each table.
+
+        After a StoreError the outcome may be unknown: commit() again finds out, it never commits twice.
+        """
+        if self._state not in ("open", "unknown"):
+            self._check_open()
+        if not self._busy.acquire(blocking=False):
+            raise self._two_threads()
+        try:
+            # Until the database has answered, nobody can say what has become of it.
+            self._state = "unknown"
+            outcome = commit_drafts(
+                self._catalog, self._drafts.used, txn_id=self.txn_id, token=self._token, message=self.message
+            )
+            self.result = {} if outcome is None else outcome.versions
+            self._state = "committed"
+            # What was created and dropped again is no part of any version.
+            self._written.remove({draft.row.location for draft in self._drafts.used if draft.is_new and draft.dropped})
+            self._written.forget()
+        except (StoreError, OutcomeUnknownError):
+            raise
+        except DeltaError:
+            self._state = "failed"
+            self._written.remove()
+            raise
+        finally:
+            self._busy.release()
+            if self._state != "unknown":
+                self._release()
+        return self.result
+
+    def rollback(self) -> None:
+        """Give it up: nothing of it becomes true. Data files it has written are removed, as far as that can be done."""
+        if self._state == "unknown":
+            self._written.forget()  # they may be part of a version
+        elif self._state != "open":
+            self._check_open()
+        self._state = "rolled back"
+        self._written.remove()
+        self._release()
+
+    def _take_locks(self, names: Sequence[TableName]) -> IntentLocks | None:
+        if not names:
+            return None
+        with self._catalog.store.read() as conn:
+            rows = [require_table(conn, name) for name in names]
+        locks = IntentLocks(self._catalog.store, list({row.table_id: row for row in rows}.values()), self.txn_id)
+        locks.take(self._catalog.config.concurrency_lock_timeout)
+        # A transaction that is forgotten, neither committed nor rolled back, must not keep its claims for ever.
+        weakref.finalize(self, locks.release)
+        return locks
+
+    def _release(self) -> None:
+        if self._locks is not None:
+            self._locks.release()
+        if self._owns_catalog:
+            self._catalog.close()
+
+    def _two_threads(self) -> DeltaError:
+        return DeltaError(
+            f"transaction {self.txn_id} is used by two threads at once; give each thread a transaction of its own"
+        )

@@ -1,0 +1,96 @@
+"""StagedCommits: what other engines bring into a transaction: finished commits, and how far applications are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from deltalakedb.exceptions import TableExistsError, TableNotFoundError, VersionTakenError, redact
+from deltalakedb.log.actions import AddFile, AppTransaction
+from deltalakedb.log.proposal import ProposedCommit
+from deltalakedb.names import TableName, parse_table_name
+from deltalakedb.transactions.block import TransactionBlock
+from deltalakedb.transactions.draft import TableDraft
+
+
+class StagedCommits(TransactionBlock):
+    """A transaction that takes in commits which somebody else has made."""
+
+    # -- how far applications have come
+
+    def app_version(self, table: str, app_id: str) -> int | None:
+        """How far an application has come in a table, as its last `txn` action says; None: nowhere, or no such table.
+
+        Two transactions that note the same application conflict, so that what is decided by it is decided once.
+        """
+        with self._statement():
+            draft = self._drafts.find(parse_table_name(table))
+            if draft is None:
+                return None
+            noted = draft.app_transactions.get(app_id) or draft.snapshot().app_transaction(app_id)
+            return None if noted is None else noted.version
+
+    def set_app_version(self, table: str, app_id: str, version: int) -> None:
+        """Note in a table, with this transaction's last commit to it, how far an application has come."""
+        with self._statement():
+            draft = self._drafts.get_writable(table)
+            draft.app_transactions[app_id] = AppTransaction(app_id, version, time.time_ns() // 1_000_000)
+
+    # -- commits that another engine makes
+
+    def draft_at(self, location: str) -> TableDraft | None:
+        """The table whose files lie there, with what this transaction has staged on it so far."""
+        with self._statement():
+            return self._drafts.find_at(location)
+
+    def find_draft(self, name: TableName) -> TableDraft | None:
+        """The table of a name, as this transaction sees it."""
+        with self._statement():
+            return self._drafts.find(name)
+
+    def stage(
+        self,
+        commit: ProposedCommit,
+        *,
+        location: str,
+        version: int,
+        name: TableName | None = None,
+        written: Sequence[AddFile] = (),
+    ) -> None:
+        """Take in a finished commit that stands at `version` of the table at `location`, as the transaction sees it.
+
+        `name` is what the table is called if this commit creates it. `written` are the files that were made for it:
+        they go if the transaction does not commit.
+        """
+        from deltalakedb.storage import open_data_storage
+
+        with self._statement():
+            draft = self._drafts.find_at(location)
+            is_new = draft is None
+            if draft is None:
+                draft = self._new_draft(name, location)
+            draft.check_writable()
+            expected = (-1 if draft.base is None else draft.base.version) + len(draft.commits) + 1
+            if version != expected:
+                raise VersionTakenError(
+                    f"table {draft.row.full_name}: transaction {self.txn_id} is at version {expected - 1} of it, so "
+                    f"version {version} cannot come next",
+                    table=draft.row.full_name,
+                    version=version,
+                )
+            if is_new:
+                self._drafts.add(draft)
+            draft.propose(commit)
+            if written:
+                self._written.remember(open_data_storage(location, draft.options), written)
+
+    def _new_draft(self, name: TableName | None, location: str) -> TableDraft:
+        if name is None:
+            raise TableNotFoundError(f"there is no table at {redact(location)}, and no name for a new one")
+        taken = self._drafts.find(name)
+        if taken is not None:
+            raise TableExistsError(
+                f"the table {taken.row.full_name} exists already, at {redact(taken.row.location)}; drop or rename it, "
+                "or choose another name"
+            )
+        return self._drafts.new_at(name, location)

@@ -1,0 +1,126 @@
+"""TableStatements: what a transaction does to tables as a whole: create, drop, rename, columns, properties."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from deltalakedb.definitions.table import PropertyValue, SchemaLike, to_schema, to_texts, with_columns, with_properties
+from deltalakedb.exceptions import ConfigError, DeltaError, TableExistsError
+from deltalakedb.log.actions import Metadata
+from deltalakedb.log.codec import to_json
+from deltalakedb.log.proposal import ProposedCommit
+from deltalakedb.mirror.detach import fence_off
+from deltalakedb.names import parse_table_name
+from deltalakedb.transactions.staged import StagedCommits
+
+
+class TableStatements(StagedCommits):
+    """A transaction that creates and changes tables."""
+
+    def create_table(
+        self,
+        name: str,
+        schema: SchemaLike,
+        partition_by: Sequence[str] | str = (),
+        *,
+        location: str | os.PathLike[str] | None = None,
+        properties: Mapping[str, PropertyValue] | None = None,
+        description: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        mode: Literal["error", "ignore"] = "error",
+    ) -> None:
+        """A new, empty table. Its files go to `location`, or below the warehouse to `<namespace>/<name>`."""
+        if mode not in ("error", "ignore"):
+            raise ConfigError(f"the mode of a creation is error or ignore, not {mode!r}")
+        with self._statement():
+            target = parse_table_name(name)
+            existing = self._drafts.find(target)
+            if existing is not None:
+                if mode == "ignore":
+                    return
+                raise TableExistsError(
+                    f"the table {existing.row.full_name} exists already; drop or rename it, or choose another name"
+                )
+            draft, first = self._drafts.new(
+                target,
+                to_schema(schema),
+                partition_by=partition_by,
+                location=location,
+                properties=properties or {},
+                description=description,
+                options=storage_options,
+            )
+            metadata = first[1]
+            parameters = {
+                "isManaged": "false",
+                "description": description,
+                "partitionBy": to_json(list(metadata.partition_columns)),
+                "properties": to_json(dict(metadata.configuration)),
+            }
+            self._drafts.add(draft)
+            draft.propose(ProposedCommit(first, "CREATE TABLE", parameters, fenced=True))
+
+    def drop_table(self, name: str, purge: bool = False) -> None:
+        """Take a table out of the catalog; its last commit takes our fence off, so that any writer can have its files.
+
+        With `purge` the files are deleted too, once the transaction is committed.
+        """
+        with self._statement():
+            draft = self._drafts.get(name)
+            if purge and draft.row.mode != "managed":
+                raise DeltaError(
+                    f"{draft.row.full_name} is a {draft.row.mode} table: its files belong to others and are not "
+                    "deleted; drop it without purge"
+                )
+            if purge:
+                self._drafts.refuse_tables_inside(draft)
+            elif draft.row.mode == "managed" and not draft.is_new:
+                draft.check_writable()
+                last = fence_off(draft.snapshot().protocol)
+                draft.propose(replace(last, operation="DROP TABLE", operation_parameters={"name": draft.row.full_name}))
+            draft.dropped, draft.purge = True, purge
+            self._drafts.hide(draft)
+
+    def rename_table(self, name: str, new_name: str) -> None:
+        """Give a table another name; its location, versions and history stay."""
+        with self._statement():
+            draft, new = self._drafts.get(name), parse_table_name(new_name)
+            other = self._drafts.find(new)
+            if other is not None and other is not draft:
+                raise TableExistsError(f"the table {other.row.full_name} exists already; drop or rename it first")
+            old = draft.row.full_name
+            renamed = replace(draft.row, namespace=new.namespace, name=new.name)
+            if draft.row.mode == "managed":
+                draft.check_writable()
+                # Whoever rebuilds a catalog from the files finds the name there.
+                parameters = {"from": old, "to": renamed.full_name}
+                draft.propose(ProposedCommit((), "RENAME TABLE", parameters))
+            self._drafts.rename(draft, renamed)
+
+    def set_properties(self, table: str, properties: Mapping[str, PropertyValue]) -> None:
+        """Set table properties; where one needs a table feature, the table's protocol is raised with it."""
+        with self._statement():
+            draft = self._drafts.get_writable(table)
+            snapshot = draft.snapshot()
+            actions = with_properties(
+                snapshot.protocol,
+                snapshot.metadata,
+                properties,
+                table=draft.row.full_name,
+                has_files=snapshot.totals().num_files > 0,
+            )
+            if actions:
+                parameters = {"properties": to_json(to_texts(properties))}
+                draft.propose(ProposedCommit(tuple(actions), "SET TBLPROPERTIES", parameters))
+
+    def add_columns(self, table: str, columns: SchemaLike) -> None:
+        """Add nullable columns at the end of the schema: a schema, fields, or text such as "note string, at date"."""
+        with self._statement():
+            draft = self._drafts.get_writable(table)
+            snapshot = draft.snapshot()
+            actions = with_columns(snapshot.protocol, snapshot.metadata, columns, table=draft.row.full_name)
+            added = next(action.schema_string for action in actions if isinstance(action, Metadata))
+            draft.propose(ProposedCommit(tuple(actions), "ADD COLUMNS", {"schema": added}))
