@@ -9,7 +9,7 @@ LISTED = (
     "delete with DVs", "delete without DVs", "merge with all clauses", "optimize", "z-order", "clustering", "vacuum",
     "restore", "alter: add columns", "alter: rename columns", "alter: drop columns", "alter: properties",
     "constraints", "generated columns", "identity columns", "column mapping", "row tracking", "in-commit timestamps",
-    "V2 checkpoints", "deep clone", "convert", "CDF", "streaming sink", "streaming source",
+    "V2 checkpoints", "drop feature", "deep clone", "convert", "CDF", "streaming sink", "streaming source",
 )  # fmt: skip
 """What a pipeline must be able to do; a test fails when one of these has no kind."""
 
@@ -295,6 +295,13 @@ KINDS = (
         "v2_checkpoints", "V2 checkpoints", (create("checkpointPolicy=v2", "checkpointInterval=2"), FILL),
         (MORE, MORE, "delete from {t} where id = 1"), [(2, "b", 2.0), (3, "a", None), (4, "b", 4.0), (4, "b", 4.0)],
         leaves=("v2Checkpoint",),
+    ),
+    Kind(
+        "drop_feature", "drop feature",
+        (create("enableDeletionVectors=true"), ONE_FILE, "delete from {t} where id = 1"),
+        ("alter table {t} drop feature deletionVectors", "insert into {t} values (7, 'b', 7.0)"),
+        [(0, "a", 0.0), (2, "a", 2.0), (3, "a", 3.0), (4, "a", 4.0), (5, "a", 5.0), (7, "b", 7.0)],
+        leaves=('"operation":"DROP FEATURE"', "checkpointProtection"),
     ),
     Kind("deep_clone", "deep clone", (create(), FILL), (_clone,), FILLED),
     Kind(

@@ -76,6 +76,11 @@ class RemoveFile:
     def key(self) -> FileKey:
         return (self.path, self.dv_id)
 
+    @property
+    def ends_vectors(self) -> bool:
+        """Whether it ends a file of deletion vectors: Spark notes those when it drops the feature, for vacuum."""
+        return not self.data_change and self.path.endswith(".bin") and "deletion_vector_" in self.path
+
     @classmethod
     def of(cls, add: AddFile, *, at_ms: int, data_change: bool = True) -> RemoveFile:
         """The end of a file, under the very key it is live under."""

@@ -53,6 +53,7 @@ def check_commit(
     location: str | None = None,
     live_files: int | None = None,
     replaces: bool = False,
+    drops_feature: bool = False,
 ) -> None:
     """Raise InvalidCommitError, UnsupportedFeatureError or SchemaMismatchError for actions that must not be committed.
 
@@ -60,6 +61,7 @@ def check_commit(
     all keys; None leaves that to who has the table locked. `location`: absolute paths inside of it are the table's own.
     `live_files`: how many files the table has, where that is known; a commit that changes how rows lie in files must
     then replace them all. `replaces`: the commit puts another table in the place of this one (REPLACE TABLE).
+    `drops_feature`: an engine has purged a feature from the table, and takes it out of the protocol (DROP FEATURE).
     """
     where = f"table {table}, version {version}"
     checker = CommitChecker(table, version)
@@ -75,7 +77,7 @@ def check_commit(
         _refuse(where, f"begins the table and holds no {missing} action", "give it both, protocol and metaData")
     check_writable(new_protocol, table)
     if new_protocol is not protocol:
-        check_protocol(new_protocol, protocol, where)
+        check_protocol(new_protocol, protocol, where, drops=drops_feature)
     if new_protocol is not protocol or new_metadata is not metadata:
         check_metadata(new_metadata, metadata, new_protocol, protocol, where, replaces=replaces)
         if metadata is not None and live_files is not None:
@@ -281,7 +283,7 @@ def _fields(schema_string: str, partition_columns: tuple[str, ...]) -> tuple[Par
 
 
 def _check_live(found: _Sorted, is_live: IsLive, where: str) -> None:
-    removed = {remove.key for remove in found.removes}
+    removed = {remove.key for remove in found.removes if not remove.ends_vectors}
     paths = {remove.path for remove in found.removes}
     # A file that gets a deletion vector leaves the table under its old key, or it would be there twice.
     bare = {(add.path, "") for add in found.adds if add.deletion_vector is not None and add.path not in paths}

@@ -64,8 +64,6 @@ WRITER_FEATURES: Final = (
 _NOT_WRITABLE: Final = {
     "coordinatedCommits-preview": "Another commit coordinator decides about this table: write through it.",
     "redirectWriterOnly-preview": "Writers are sent to another table: write there.",
-    # Our log clean-up would have to keep what this feature protects.
-    "checkpointProtection": "Drop the feature with the engine that added it.",
     # The mirror shows our fence; SQL, and so every proposal, holds the protocol without it.
     "deltalakedb": "Take that one out: the fence is not part of a table's own protocol.",
 }
@@ -86,7 +84,10 @@ _NOT_EVALUATED: Final = {
     "icebergCompatV2": "compatibility with Iceberg",
     "icebergCompatV3": "compatibility with Iceberg",
 }
-"""What our own data plane does not compute or check yet, when a table uses it."""
+"""What a writer of rows must compute or check, when a table uses it."""
+
+_EVALUATED: Final = frozenset({"invariants", "checkConstraints", "generatedColumns", "allowColumnDefaults"})
+"""Of these, what `operations/rules.py` sees to."""
 
 MAX_READER_VERSION: Final = 3
 MAX_WRITER_VERSION: Final = 7
@@ -133,14 +134,15 @@ def check_writable(protocol: Protocol, table: str) -> None:
     _refuse(unsupported, table, "written")
 
 
-def data_writable(protocol: Protocol, metadata: Metadata, table: str) -> None:
-    """Refuse a table for which our own data plane would write wrong files: it does not evaluate expressions yet.
+def data_writable(protocol: Protocol, metadata: Metadata, table: str, *, evaluates: bool = False) -> None:
+    """Refuse a table for which our own data plane would write wrong files; `evaluates`: the rows go through its rules.
 
     A feature that is merely listed is no obstacle: most protocols list invariants and constraints without any.
     """
     check_writable(protocol, table)
     used = features_in_use(parse_schema(metadata.schema_string), metadata.configuration)
-    found = {feature: why for feature, why in used.items() if feature in _NOT_EVALUATED}
+    unmet = _NOT_EVALUATED.keys() - (_EVALUATED if evaluates else ())
+    found = {feature: why for feature, why in used.items() if feature in unmet}
     if "materializePartitionColumns" in writer_features(protocol):
         found["materializePartitionColumns"] = "its protocol"
     if found:

@@ -54,8 +54,11 @@ _NEEDS: Final = {
 """A feature, and the one it cannot be without."""
 
 
-def check_protocol(new: Protocol, old: Protocol | None, where: str) -> None:
-    """A protocol action as such (PROTOCOL.md, "Protocol Evolution"), and against the one before."""
+def check_protocol(new: Protocol, old: Protocol | None, where: str, *, drops: bool = False) -> None:
+    """A protocol action as such (PROTOCOL.md, "Protocol Evolution"), and against the one before.
+
+    `drops`: whoever made it has seen to it that nothing in the table needs a feature that it takes away.
+    """
     reader, writer = new.min_reader_version, new.min_writer_version
     if reader < 1 or writer < 1:
         _refuse(where, f"sets the protocol to ({reader},{writer})", "versions begin at 1")
@@ -80,7 +83,7 @@ def check_protocol(new: Protocol, old: Protocol | None, where: str) -> None:
     for name, other in _NEEDS.items():
         if name in for_writers and other not in for_writers:
             _refuse(where, f"lists the feature {name} without {other}", "list both")
-    for name in sorted(reader_features(old) - for_readers if old is not None else ()):
+    for name in sorted(reader_features(old) - for_readers if old is not None and not drops else ()):
         advice = "write the rows into a new table; files and versions of this one may need it"
         _refuse(where, f"drops the feature {name}, which readers were told of", advice)
 

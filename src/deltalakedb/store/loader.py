@@ -268,7 +268,7 @@ class Loader:
                 return
             case RemoveFile():
                 hashed = key_hash(action.path, action.dv_id)
-                if self._strict and hashed not in self._live:
+                if self._strict and hashed not in self._live and not action.ends_vectors:
                     self._to_remove[hashed] = action.path
                 self._end(hashed, draft.version)
                 draft.num_removed += 1

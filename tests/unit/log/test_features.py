@@ -92,7 +92,7 @@ def test_a_boolean_property_is_on_only_when_it_says_true() -> None:
 
 @pytest.mark.parametrize(
     "feature",
-    sorted(WRITER_FEATURES - {"coordinatedCommits-preview", "redirectWriterOnly-preview", "checkpointProtection"}),
+    sorted(WRITER_FEATURES - {"coordinatedCommits-preview", "redirectWriterOnly-preview"}),
 )
 def test_what_a_commit_of_finished_actions_can_keep_true_is_writable(feature: str) -> None:
     check_writable(Protocol(3, 7, (feature,) if feature in READER_FEATURES else (), (feature,)), "t")
@@ -103,7 +103,6 @@ def test_what_a_commit_of_finished_actions_can_keep_true_is_writable(feature: st
     [
         ("coordinatedCommits-preview", "Another commit coordinator decides"),
         ("redirectWriterOnly-preview", "write there"),
-        ("checkpointProtection", "Drop the feature"),
         ("deltalakedb", "the fence is not part of a table's own protocol"),
     ],
 )
