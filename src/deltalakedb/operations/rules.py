@@ -1,0 +1,306 @@
+"""Owns what a table demands of its rows: constraints, invariants, generated columns and defaults, judged by DuckDB."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from deltalakedb.exceptions import DeltaError, InvalidCommitError, PredicateError
+from deltalakedb.log.actions import Metadata, Protocol
+from deltalakedb.log.feature_use import CONSTRAINT_PREFIX, every_field
+from deltalakedb.log.features import is_enabled, writer_features
+from deltalakedb.log.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    parse_schema,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from deltalakedb.data.engine import Engine
+
+_GENERATION: Final = "delta.generationExpression"
+_INVARIANTS: Final = "delta.invariants"
+_DEFAULT: Final = "CURRENT_DEFAULT"
+_MAPPING_PREFIX: Final = "delta.columnMapping."
+_JUDGED_ROWS: Final = 128 * 1024
+_SQL_TYPES: Final = {
+    "string": "varchar",
+    "long": "bigint",
+    "integer": "integer",
+    "short": "smallint",
+    "byte": "tinyint",
+    "float": "real",
+    "double": "double",
+    "boolean": "boolean",
+    "binary": "blob",
+    "date": "date",
+    "timestamp": "timestamptz",
+    "timestamp_ntz": "timestamp",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A condition that must be true of every row; false and null are not."""
+
+    what: str
+    """How messages call it."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A column whose value follows from the row, when the data does not bring it."""
+
+    column: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules of one table. What must not be null is seen to by the writer of files."""
+
+    table: str
+    schema: StructType
+    checks: tuple[Check, ...] = ()
+    generated: tuple[Computed, ...] = ()
+    defaults: tuple[Computed, ...] = ()
+
+    @classmethod
+    def of(cls, metadata: Metadata, protocol: Protocol, *, table: str = "") -> Rules:
+        """The rules that a table's metadata holds, as far as its protocol makes them rules."""
+        schema = parse_schema(metadata.schema_string)
+        known = writer_features(protocol)
+        checks: list[Check] = []
+        if "invariants" in known:
+            checks += _invariants(schema)
+        if "checkConstraints" in known:
+            checks += _constraints(metadata.configuration)
+        generated = _computed(schema, _GENERATION) if "generatedColumns" in known else ()
+        defaults = _computed(schema, _DEFAULT) if "allowColumnDefaults" in known else ()
+        return cls(table or metadata.name or metadata.id, schema, tuple(checks), generated, defaults)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether rows need no second look."""
+        return not (self.checks or self.generated or self.defaults)
+
+    def apply(self, reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
+        """The rows in the table's columns, defaults and generated columns filled in; DeltaError where a rule is broken.
+
+        It is a stream: a rule is judged when the rows pass by.
+        """
+        if self.is_empty:
+            return reader
+        import pyarrow as pa
+
+        judge = _Judge(self, reader.schema)
+        return pa.RecordBatchReader.from_batches(judge.schema, judge.judge(_gathered(reader)))
+
+
+def refuse_changed_rows(metadata: Metadata, table: str, what: str = "overwritten") -> None:
+    """An append-only table keeps the rows it has."""
+    if is_enabled(metadata.configuration, "delta.appendOnly"):
+        raise InvalidCommitError(
+            f"table {table} is append-only (delta.appendOnly): its rows cannot be {what}; append, or set that "
+            "property to false first"
+        )
+
+
+def _invariants(schema: StructType) -> Iterator[Check]:
+    for path, item in every_field(schema):
+        text = item.metadata.get(_INVARIANTS)
+        if text is None:
+            continue
+        try:
+            expression = json.loads(text)["expression"]["expression"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise DeltaError(f"the invariant of column {path} cannot be read: {text!r}") from error
+        yield Check(f"the invariant of column {path}", str(expression))
+
+
+def _constraints(configuration: Mapping[str, str | None]) -> Iterator[Check]:
+    for key, text in configuration.items():
+        if key.startswith(CONSTRAINT_PREFIX) and text:
+            yield Check(f"the constraint {key.removeprefix(CONSTRAINT_PREFIX)}", text)
+
+
+def _computed(schema: StructType, key: str) -> tuple[Computed, ...]:
+    return tuple(Computed(item.name, str(item.metadata[key])) for item in schema.fields if item.metadata.get(key))
+
+
+class _Judge:
+    """Batches of one Arrow schema, made into the table's columns and judged."""
+
+    def __init__(self, rules: Rules, arrow: pa.Schema) -> None:
+        import pyarrow as pa
+
+        from deltalakedb.data.arrow_types import file_type
+        from deltalakedb.data.conform import Conformer
+
+        self._rules = rules
+        given = {name.casefold() for name in arrow.names}
+        self._filled = [one for one in rules.defaults if one.column.casefold() not in given]
+        made = {one.column for one in self._filled}
+        self._made = [one for one in rules.generated if one.column.casefold() not in given]
+        given_too = [one for one in rules.generated if one not in self._made]
+        self._checks = [*rules.checks, *(_is_as_generated(one) for one in given_too)]
+        optional = made | {one.column for one in self._made}
+        relaxed = StructType(tuple(_plain_field(item, item.name in optional) for item in rules.schema.fields))
+        self._conform = Conformer(arrow, relaxed)
+        fields = self._conform.fields
+        self.schema = pa.schema([pa.field(item.name, file_type(item.type), item.nullable) for item in fields])
+        self._sql = self._to_sql(relaxed)
+
+    def _to_sql(self, schema: StructType) -> str:
+        """One statement in layers: what the data has, its defaults, its generated columns, the checks."""
+        used: set[str] = set()
+
+        def expression(text: str) -> str:
+            sql, names = _to_duckdb(text, schema, self._rules.table)
+            used.update(names)
+            return sql
+
+        filled = {one.column: _cast(expression(one.text), schema, one.column) for one in self._filled}
+        made = {one.column: _cast(expression(one.text), schema, one.column) for one in self._made}
+        checks = [f"coalesce(({expression(check.text)})::boolean, false)" for check in self._checks]
+        self._needed = sorted(used - filled.keys() - made.keys()) or list(self.schema.names[:1])
+        first = _select([*map(_quoted, self._needed), *_named(filled)], "batch")
+        second = _select(["*", *_named(made)], f"({first})")
+        results = [*map(_quoted, [*filled, *made]), *checks]
+        return _select([f"{sql} as c{place}" for place, sql in enumerate(results)], f"({second})")
+
+    def judge(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        from deltalakedb.data.engine import Engine
+
+        columns = [one.column for one in (*self._filled, *self._made)]
+        places = {name: place for place, name in enumerate(self.schema.names)}
+        with Engine() as engine:
+            for batch in batches:
+                arrays = self._conform(batch)
+                rows = pa.RecordBatch.from_arrays(arrays, schema=_nullable(self.schema))
+                engine.register("batch", pa.Table.from_batches([rows.select(self._needed)]))
+                found = self._ask(engine).combine_chunks()
+                for number, column in enumerate(columns):
+                    kind = self.schema.field(places[column]).type
+                    arrays[places[column]] = pa.concat_arrays(found.column(number).cast(kind).chunks)
+                for number, check in enumerate(self._checks, len(columns)):
+                    self._refuse(check, found.column(number), arrays)
+                yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _ask(self, engine: Engine) -> pa.Table:
+        try:
+            return engine.table(self._sql)
+        except DeltaError as error:
+            raise DeltaError(
+                f"table {self._rules.table}: its rules cannot be judged for this data: {error}; nothing was written"
+            ) from error
+
+    def _refuse(self, check: Check, kept: pa.ChunkedArray, arrays: Sequence[pa.Array]) -> None:
+        import pyarrow.compute as pc
+
+        broken = pc.indices_nonzero(pc.invert(kept))
+        if not len(broken):
+            return
+        first = broken[0].as_py()
+        row = {name: array[first].as_py() for name, array in zip(self.schema.names, arrays, strict=True)}
+        shown = str(row) if len(str(row)) <= 300 else f"{str(row)[:300]}..."
+        raise DeltaError(
+            f"table {self._rules.table}: {len(broken)} rows of the data break {check.what}, {check.text}; "
+            f"the first of them is {shown}; nothing was written"
+        )
+
+
+def _is_as_generated(one: Computed) -> Check:
+    column = one.column.replace("`", "``")
+    return Check(f"the generation of column {one.column}", f"`{column}` is not distinct from ({one.text})")
+
+
+def _to_duckdb(text: str, schema: StructType, table: str) -> tuple[str, set[str]]:
+    from deltalakedb.log.predicate_sql import to_duckdb
+
+    try:
+        sql, names = to_duckdb(text)
+    except PredicateError as error:
+        raise DeltaError(f"table {table}: the rule {text!r} cannot be read: {error}") from error
+    found = {name: schema.field(name) for name in names}
+    missing = sorted(name for name, item in found.items() if item is None)
+    if missing:
+        raise DeltaError(f"table {table}: the rule {text!r} names {missing[0]}, which is no column of the table")
+    return sql, {item.name for item in found.values() if item is not None}
+
+
+def _cast(sql: str, schema: StructType, column: str) -> str:
+    item = schema.field(column)
+    assert item is not None
+    match item.type:
+        case DecimalType():
+            return f"({sql})::decimal({item.type.precision},{item.type.scale})"
+        case PrimitiveType() if item.type.name in _SQL_TYPES:
+            return f"({sql})::{_SQL_TYPES[item.type.name]}"
+        case _:
+            return sql
+
+
+def _select(columns: Sequence[str], source: str) -> str:
+    return f"select {', '.join(columns)} from {source}"
+
+
+def _named(expressions: Mapping[str, str]) -> list[str]:
+    return [f"{sql} as {_quoted(name)}" for name, sql in expressions.items()]
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _plain_field(item: StructField, optional: bool) -> StructField:
+    """A field under the name users know; a column that is computed here may be missing until then."""
+    metadata = {key: value for key, value in item.metadata.items() if not key.startswith(_MAPPING_PREFIX)}
+    return replace(item, type=_plain_type(item.type), nullable=item.nullable or optional, metadata=metadata)
+
+
+def _plain_type(data_type: DataType) -> DataType:
+    match data_type:
+        case StructType():
+            return StructType(tuple(_plain_field(item, False) for item in data_type.fields))
+        case ArrayType():
+            return replace(data_type, element_type=_plain_type(data_type.element_type))
+        case MapType():
+            key, value = _plain_type(data_type.key_type), _plain_type(data_type.value_type)
+            return replace(data_type, key_type=key, value_type=value)
+        case _:
+            return data_type
+
+
+def _nullable(schema: pa.Schema) -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema([item.with_nullable(True) for item in schema])
+
+
+def _gathered(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """Small batches put together: asking DuckDB costs some milliseconds a time, however few the rows are."""
+    import pyarrow as pa
+
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in reader:
+        waiting.append(batch)
+        rows += batch.num_rows
+        if rows >= _JUDGED_ROWS:
+            yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
+            waiting, rows = [], 0
+    if rows:
+        yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
