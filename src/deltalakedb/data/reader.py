@@ -27,6 +27,9 @@ from deltalakedb.log.text import from_sql_text
 from deltalakedb.log.types import StructField, StructType, to_arrow_type
 
 BATCH_ROWS: Final = 128 * 1024
+FILE: Final = "__file"
+ROW: Final = "__row"
+POSITIONS: Final = (pa.field(FILE, pa.int32(), nullable=False), pa.field(ROW, pa.int64(), nullable=False))
 # A file up to this size is read whole, ahead of its turn; a larger one is streamed when it is its turn.
 _SMALL_BYTES: Final = 16 * 1024 * 1024
 _AHEAD: Final = max(4, (os.cpu_count() or 1) * 2)
@@ -43,11 +46,14 @@ def read_files(
     configuration: Mapping[str, str | None] | None = None,
     columns: Sequence[str] | None = None,
     predicate: RowPredicate | None = None,
+    positions: bool = False,
 ) -> pa.RecordBatchReader:
     """The rows of these files (of FILES_SCHEMA), in their order, as a stream of the table's columns.
 
     `partition_columns` and `configuration` are those of the table's metadata. `columns` chooses and orders columns;
     `predicate` (SQL, or an expression of pyarrow) keeps the rows for which it is true. Files are not pruned here.
+    With `positions` two columns follow: `__file`, the place of a row's file in `files`, and `__row`, its number in it,
+    deleted rows counted.
     """
     fields = list(schema.fields) if columns is None else [_field(schema, name) for name in columns]
     row_filter = None if predicate is None else RowFilter(predicate, schema)
@@ -58,10 +64,16 @@ def read_files(
         partitions=frozenset(partition_columns),
         by_id=(configuration or {}).get("delta.columnMapping.mode") == "id",
         vectors=DeletionVectors(storage),
+        positions=positions,
     )
-    result = StructType(tuple(fields)).to_arrow()
+    result = with_positions(StructType(tuple(fields)).to_arrow(), positions)
     batches = _read_all(task, prepare_data(files))
     return pa.RecordBatchReader.from_batches(result, _finish(batches, row_filter, result))
+
+
+def with_positions(schema: pa.Schema, positions: bool = True) -> pa.Schema:
+    """The schema of rows that know where they come from."""
+    return pa.schema([*schema, *POSITIONS]) if positions else schema
 
 
 def _field(schema: StructType, name: str) -> StructField:
@@ -103,14 +115,16 @@ class _Task:
     partitions: frozenset[str]
     by_id: bool
     vectors: DeletionVectors
+    positions: bool
 
     @property
     def schema(self) -> pa.Schema:
-        return StructType(self.fields).to_arrow()
+        return with_positions(StructType(self.fields).to_arrow(), self.positions)
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
+    place: int
     path: str
     size: int
     partition_values: Mapping[str, str | None]
@@ -141,12 +155,14 @@ def _next(task: _Task, window: deque[Future[list[pa.RecordBatch]] | _File]) -> I
 
 
 def _files(task: _Task, files: pa.RecordBatchReader) -> Iterator[_File]:
+    place = 0
     for batch in files:
         paths, sizes = batch.column("path").to_pylist(), batch.column("size").to_pylist()
         values, vectors = batch.column("partition_values").to_pylist(), batch.column("deletion_vector").to_pylist()
         for path, size, partition, vector in zip(paths, sizes, values, vectors, strict=True):
             deleted = None if vector is None else task.vectors.rows(deletion_vector_from_json(vector))
-            yield _File(from_sql_text(path), size or 0, json.loads(partition or "{}"), deleted)
+            yield _File(place, from_sql_text(path), size or 0, json.loads(partition or "{}"), deleted)
+            place += 1
 
 
 def _read_whole(task: _Task, file: _File) -> list[pa.RecordBatch]:
@@ -174,6 +190,9 @@ def _rows(task: _Task, file: _File, parquet: pq.ParquetFile) -> Iterator[pa.Reco
         arrays = dict(zip((item.name for item in stored), projection.arrays(batch), strict=True))
         for name, value in constants.items():
             arrays[name] = pa.repeat(value, batch.num_rows)
+        if task.positions:
+            arrays[FILE] = pa.repeat(pa.scalar(file.place, pa.int32()), batch.num_rows)
+            arrays[ROW] = pa.array(np.arange(start, start + batch.num_rows, dtype=np.int64))
         whole = pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
         yield whole if file.deleted is None else _without(whole, file.deleted, start)
         start += batch.num_rows
