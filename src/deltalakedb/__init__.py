@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from deltalakedb.catalog import Catalog, begin, connect
     from deltalakedb.catalog_view import CatalogView
     from deltalakedb.log.types import StructType as Schema
+    from deltalakedb.process import enable_nanosecond_timestamps, init_tracing, rust_core_version
     from deltalakedb.table import DeltaTable
-    from deltalakedb.transaction import Transaction
+    from deltalakedb.transaction import CommitProperties, PostCommitHookProperties, Transaction
     from deltalakedb.transactions.transaction import CatalogTransaction
 
 __version__ = "0.1.0"
@@ -29,11 +30,13 @@ __all__ = [
     "CatalogView",
     "ColumnStats",
     "CommitFailedError",
+    "CommitProperties",
     "DeltaError",
     "DeltaProtocolError",
     "DeltaTable",
     "Metadata",
     "Plan",
+    "PostCommitHookProperties",
     "ProtocolVersions",
     "Schema",
     "SchemaMismatchError",
@@ -43,6 +46,9 @@ __all__ = [
     "__version__",
     "begin",
     "connect",
+    "enable_nanosecond_timestamps",
+    "init_tracing",
+    "rust_core_version",
 ]
 
 __getattr__ = lazy_names(
@@ -59,6 +65,11 @@ __getattr__ = lazy_names(
         "Plan": "deltalakedb.answers",
         "ProtocolVersions": "deltalakedb.answers",
         "Schema": "deltalakedb.table",
+        "CommitProperties": "deltalakedb.transaction",
+        "PostCommitHookProperties": "deltalakedb.transaction",
         "Transaction": "deltalakedb.transaction",
+        "enable_nanosecond_timestamps": "deltalakedb.process",
+        "init_tracing": "deltalakedb.process",
+        "rust_core_version": "deltalakedb.process",
     },
 )

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from .addresses import locate
 from .catalog import Catalog
+from .lazy import lazy_names
 from .log.types import StructType
 from .names import parse_table_name
 from .registered import require_table
@@ -16,6 +17,18 @@ from .tables.sql_backing import SqlBacking
 from .tables.upkeep import UpkeepOfTable
 
 Schema = StructType
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "DeltaTableConfig": "deltalakedb.answers",
+        "Metadata": "deltalakedb.answers",
+        "ProtocolVersions": "deltalakedb.answers",
+        "TableAlterer": "deltalakedb.alter",
+        "TableMerger": "deltalakedb.merge",
+        "TableOptimizer": "deltalakedb.optimize",
+    },
+)
 
 
 class DeltaTable(UpkeepOfTable):

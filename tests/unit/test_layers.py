@@ -14,7 +14,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli",),
     ("serve",),
     ("iceberg", "cdc", "spark"),
-    ("__init__",),
+    ("__init__", "process"),
     # A Catalog hands out DeltaTables, and DeltaTable(uri) opens a Catalog: these two know each other.
     # A transaction is begun by a Catalog and hands out DeltaTables too.
     (
@@ -34,6 +34,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "catalog_view",
         "reading",
         "transactions",
+        "query",
+        "fs",
+        "_positional",
+        "polars",
     ),
     ("registered", "storage_options", "definitions", "operations"),
     ("mirror",),
@@ -41,7 +45,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("store", "files", "data"),
     ("telemetry",),
     ("log",),
-    ("exceptions", "lazy", "steps"),
+    ("exceptions", "lazy", "steps", "warnings"),
 )
 RANK = {name: len(LAYERS) - row for row, names in enumerate(LAYERS) for name in names}
 

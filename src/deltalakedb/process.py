@@ -1,0 +1,46 @@
+"""Owns what `deltalake` sets or tells for a whole process: tracing, nanosecond timestamps, the version of the core."""
+
+from __future__ import annotations
+
+import atexit
+import os
+
+DEFAULT_ENDPOINT = "http://localhost:4318/v1/traces"
+
+
+def init_tracing(endpoint: str | None = None) -> None:
+    """Send spans to an OTLP endpoint over HTTP, until the process ends.
+
+    Without an endpoint OTEL_EXPORTER_OTLP_ENDPOINT says where, else a collector on this machine. An application that
+    has a tracer of its own needs no call of this: spans go there by themselves.
+    """
+    try:
+        from opentelemetry import trace
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError as error:
+        raise RuntimeError(
+            "tracing cannot be set up: pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
+        ) from error
+    named = endpoint or (None if os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") else DEFAULT_ENDPOINT)
+    provider = TracerProvider(resource=Resource.create({"service.name": "deltalakedb"}), shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=named)))
+    trace.set_tracer_provider(provider)
+    atexit.register(provider.shutdown)
+
+
+def enable_nanosecond_timestamps() -> None:
+    """Refused: Delta's timestamps have microseconds, and other readers do not know the experimental type."""
+    raise RuntimeError(
+        "nanosecond timestamps are no type of the Delta protocol, and this package does not write them; store "
+        "microseconds, or nanoseconds as a long"
+    )
+
+
+def rust_core_version() -> str:
+    """The version of what does the work. There is no Rust of our own: it is the package's."""
+    from deltalakedb import __version__
+
+    return __version__
