@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+from importlib import import_module
 
 DEFAULT_ENDPOINT = "http://localhost:4318/v1/traces"
 
@@ -16,17 +17,18 @@ def init_tracing(endpoint: str | None = None) -> None:
     """
     try:
         from opentelemetry import trace
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+        exporter = import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter").OTLPSpanExporter
     except ImportError as error:
         raise RuntimeError(
             "tracing cannot be set up: pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
         ) from error
     named = endpoint or (None if os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") else DEFAULT_ENDPOINT)
     provider = TracerProvider(resource=Resource.create({"service.name": "deltalakedb"}), shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=named)))
+    provider.add_span_processor(BatchSpanProcessor(exporter(endpoint=named)))
     trace.set_tracer_provider(provider)
     atexit.register(provider.shutdown)
 
