@@ -15,7 +15,11 @@ from deltalakedb.store.connection import DuplicateRowError
 from deltalakedb.store.queries import SQL_FOLDER, arrow_types, named, named_queries, spell
 from tests.conformance.histories import METADATA, PROTOCOL, add, info, load, register, remove
 
-QUERIES_TEXT = (SQL_FOLDER / "queries.sql").read_text(encoding="utf-8")
+QUERIES_TEXT = "".join(
+    file.read_text(encoding="utf-8")
+    for file in sorted((SQL_FOLDER / "queries").glob("*.sql"))
+    if not file.name.startswith("plan_")  # parts of a plan, put together
+)
 QUERY_NAMES = re.findall(r"^-- name: (\w+)$", QUERIES_TEXT, re.MULTILINE)
 
 

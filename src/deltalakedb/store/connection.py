@@ -45,7 +45,7 @@ class DuplicateRowError(StoreError):
 
 
 class Connection(Protocol):
-    """One open transaction. Queries are named ones of queries.sql; parameters are named."""
+    """One open transaction. Queries are named ones of sql/queries; parameters are named."""
 
     def all(self, query: str, **parameters: Any) -> list[Row]: ...
 

@@ -1,4 +1,9 @@
-"""Loads the SQL of `store/sql`: named queries, statements of migrations, and the types of the schema's columns."""
+"""Loads the SQL of `store/sql`: named queries, statements of migrations, and the types of the schema's columns.
+
+A query in `sql/queries` has a name, a reason and named parameters. There 9223372036854775807 (2^63-1) means "while
+current" and "while live", and {for update} is a row lock on Postgres and nothing elsewhere: SQLite and DuckDB lock the
+whole database for a writer.
+"""
 
 import re
 from collections.abc import Iterator
@@ -50,9 +55,9 @@ class Statement:
 
 @cache
 def named_queries() -> dict[str, str]:
-    """Every query of queries.sql and plan_*.sql by its name."""
+    """Every query by its name."""
     queries: dict[str, str] = {}
-    for file in [SQL_FOLDER / "queries.sql", *sorted(SQL_FOLDER.glob("plan_*.sql"))]:
+    for file in sorted((SQL_FOLDER / "queries").glob("*.sql")):
         for block in file.read_text(encoding="utf-8").split("\n-- name: ")[1:]:
             name, _, body = block.partition("\n")
             if name.strip() in queries:

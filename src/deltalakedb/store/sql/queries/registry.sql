@@ -1,0 +1,150 @@
+-- Names and identity: the schema, the registry, leases, the audit trail.
+
+-- ---------------------------------------------------------------------------------------------------------------- schema, identity
+
+-- name: select_migrations
+-- Which migrations the database has seen.
+select migration, name, checksum, applied_at_ms from dl_schema_migrations order by migration;
+
+-- name: insert_migration
+-- Remember an applied migration.
+insert into dl_schema_migrations (migration, name, checksum, applied_at_ms) values (:migration, :name, :checksum, :applied_at_ms);
+
+-- name: delete_migration
+-- Forget a migration before it is taken back.
+delete from dl_schema_migrations where migration = :migration;
+
+-- name: insert_catalog
+-- A new database gets its identity once.
+insert into dl_catalog (catalog_id, created_at_ms, next_table_id)
+select :catalog_id, :created_at_ms, 1 where not exists (select 1 from dl_catalog);
+
+-- name: select_catalog
+-- Who this database is.
+select catalog_id, created_at_ms, next_table_id from dl_catalog;
+
+-- name: select_next_table_id
+-- The table id to hand out; the row stays locked until the new table is committed.
+select next_table_id from dl_catalog {for update};
+
+-- name: advance_next_table_id
+-- Hand out a table id.
+update dl_catalog set next_table_id = next_table_id + 1 where next_table_id = :expected;
+
+-- ---------------------------------------------------------------------------------------------------------------- registry
+
+-- name: select_namespaces
+-- All namespaces.
+select namespace, properties, created_at_ms from dl_namespaces order by namespace_key;
+
+-- name: insert_namespace
+-- A namespace comes into being on first use; whoever comes second finds it there.
+insert into dl_namespaces (namespace_key, namespace, properties, created_at_ms)
+values (:namespace_key, :namespace, :properties, :created_at_ms) on conflict (namespace_key) do nothing;
+
+-- name: update_namespace
+-- Change a namespace's properties.
+update dl_namespaces set properties = :properties where namespace_key = :namespace_key;
+
+-- name: delete_namespace
+-- Only an empty namespace goes away.
+delete from dl_namespaces where namespace_key = :namespace_key
+and not exists (select 1 from dl_tables t where t.namespace_key = :namespace_key and t.until_ms = 9223372036854775807);
+
+-- name: select_table
+-- A table by its current name.
+select table_id, table_uuid, namespace, name, location, mode, state, properties from dl_tables
+where namespace_key = :namespace_key and name_key = :name_key and until_ms = 9223372036854775807;
+
+-- name: select_table_by_id
+-- A table by its id.
+select table_id, table_uuid, namespace, name, location, mode, state, properties from dl_tables
+where table_id = :table_id and until_ms = 9223372036854775807;
+
+-- name: select_table_by_location
+-- Who owns a location: it has one owner at most.
+select table_id, table_uuid, namespace, name, location, mode, state, properties from dl_tables
+where location = :location and until_ms = 9223372036854775807;
+
+-- name: select_table_at
+-- A table by the name it had at an instant.
+select table_id, table_uuid, namespace, name, location, mode, state, properties from dl_tables
+where namespace_key = :namespace_key and name_key = :name_key and from_ms <= :at_ms and until_ms > :at_ms;
+
+-- name: select_tables
+-- All tables as they are called now.
+select table_id, table_uuid, namespace, name, location, mode, state, properties from dl_tables
+where until_ms = 9223372036854775807 order by namespace_key, name_key;
+
+-- name: select_tables_at
+-- All tables as they were called at an instant.
+select table_id, table_uuid, namespace, name, location, mode, state, properties from dl_tables
+where from_ms <= :at_ms and until_ms > :at_ms order by namespace_key, name_key;
+
+-- name: insert_table
+-- A table, or a new name, mode, state or set of properties of it, from an instant on.
+insert into dl_tables (table_id, table_uuid, namespace, namespace_key, name, name_key, location, mode, state, properties, from_ms, until_ms)
+values (:table_id, :table_uuid, :namespace, :namespace_key, :name, :name_key, :location, :mode, :state, :properties, :from_ms,
+        9223372036854775807);
+
+-- name: lock_table_row
+-- When the current registry row began; locked, so that two changes of one table follow each other.
+select from_ms from dl_tables where table_id = :table_id and until_ms = 9223372036854775807 {for update};
+
+-- name: end_table_row
+-- The current registry row becomes history.
+update dl_tables set until_ms = :until_ms where table_id = :table_id and until_ms = 9223372036854775807;
+
+-- name: open_table
+-- Everything an open needs in one row: registry, head, and the metadata and protocol in force. No file row is read.
+select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties,
+       h.current_version, h.metadata_version, h.protocol_version, h.mirrored_version, h.base_version, h.last_commit_ms, h.num_files,
+       h.num_records, h.files_without_records, h.size_bytes, h.next_file_id, h.bounds_epoch,
+       m.metadata_id, m.name as metadata_name, m.description, m.format, m.schema_json, m.partition_columns, m.configuration,
+       m.created_time, m.extra as metadata_extra,
+       p.min_reader_version, p.min_writer_version, p.reader_features, p.writer_features, p.fenced, p.extra as protocol_extra
+from dl_tables t
+join dl_table_heads h on h.table_id = t.table_id
+join dl_metadata_updates m on m.table_id = t.table_id and m.version = h.metadata_version
+join dl_protocol_updates p on p.table_id = t.table_id and p.version = h.protocol_version
+where t.namespace_key = :namespace_key and t.name_key = :name_key and t.until_ms = 9223372036854775807;
+
+-- ---------------------------------------------------------------------------------------------------------------- leases
+
+-- name: take_lease
+-- Claim something until an instant; no row changed means another holder has it. Holding it already makes it longer.
+insert into dl_leases (lease, holder, until_ms) values (:lease, :holder, :until_ms)
+on conflict (lease) do update set holder = excluded.holder, until_ms = excluded.until_ms
+where dl_leases.holder = excluded.holder or dl_leases.until_ms < :now_ms;
+
+-- name: select_lease
+-- Who holds a claim, and until when.
+select lease, holder, until_ms from dl_leases where lease = :lease;
+
+-- name: renew_lease
+-- Keep a claim for longer, if it is still ours.
+update dl_leases set until_ms = :until_ms where lease = :lease and holder = :holder;
+
+-- name: release_leases_of
+-- Give back all that a holder who ends has claimed.
+delete from dl_leases where holder = :holder;
+
+-- name: release_lease
+-- Give a claim back, if it is still ours.
+delete from dl_leases where lease = :lease and holder = :holder;
+
+-- ---------------------------------------------------------------------------------------------------------------- audit
+
+-- name: insert_audit
+-- Who did what, in the transaction that did it.
+insert into dl_audit (audit_id, at_ms, actor, origin, action, table_id, table_name, details)
+values (:audit_id, :at_ms, :actor, :origin, :action, :table_id, :table_name, :details);
+
+-- name: select_audit
+-- The audit trail, newest first; each filter may be null.
+select audit_id, at_ms, actor, origin, action, table_id, table_name, details from dl_audit
+where (cast(:since_ms as bigint) is null or at_ms >= cast(:since_ms as bigint))
+  and (cast(:until_ms as bigint) is null or at_ms <= cast(:until_ms as bigint))
+  and (cast(:actor as text) is null or actor = cast(:actor as text))
+  and (cast(:table_id as bigint) is null or table_id = cast(:table_id as bigint))
+order by at_ms desc, audit_id desc limit :max_rows;
