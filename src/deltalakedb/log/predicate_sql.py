@@ -61,12 +61,12 @@ _ZONED_TYPES: Final = ("TIMESTAMPTZ", "TIMESTAMPLTZ")
 
 
 def read_sql(text: str, resolve: Resolve) -> Dnf:
-    root = _parse(text)
+    root = parse_expression(text)
     _check_columns(root, resolve)
     return _Reader(resolve).read(root, negate=False)
 
 
-def _parse(text: str) -> Node:
+def parse_expression(text: str) -> Node:
     try:
         statements = sqlglot.parse(text, dialect=_Predicates)
     except (SqlglotError, RecursionError) as error:
@@ -86,7 +86,7 @@ def to_duckdb(text: str) -> tuple[str, set[str]]:
 
     A condition sees one row: sub-queries are refused.
     """
-    root = _parse(text)
+    root = parse_expression(text)
     if root.find(exp.Query, exp.Subquery):
         raise PredicateError(f"a predicate on rows cannot hold a query: {text[:200]!r}")
     names = {node.parts[0].name for node in root.find_all(exp.Column)}
