@@ -8,7 +8,8 @@ from deltalakedb.log.actions import Action, AddFile, CommitInfo, Format, Metadat
 from deltalakedb.log.commit import Commit
 from deltalakedb.store import Store
 from deltalakedb.store import registry as reg
-from deltalakedb.store.loader import BaseState, Loader
+from deltalakedb.store.drafts import BaseState
+from deltalakedb.store.loader import Loader
 
 SCHEMA = {
     "type": "struct",

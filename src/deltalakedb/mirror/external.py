@@ -14,7 +14,8 @@ from deltalakedb.log.fence import fence
 from deltalakedb.mirror.compare import first_difference
 from deltalakedb.store import registry
 from deltalakedb.store.connection import Connection, Store
-from deltalakedb.store.loader import BaseState, Loader
+from deltalakedb.store.drafts import BaseState
+from deltalakedb.store.loader import Loader
 from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.registry import OpenTable
 

@@ -10,7 +10,8 @@ from deltalakedb.log.txnlog import LogSnapshot
 from deltalakedb.mirror.external import Importer
 from deltalakedb.store import registry
 from deltalakedb.store.connection import Connection, Store
-from deltalakedb.store.loader import BaseState, Loader, Progress
+from deltalakedb.store.drafts import BaseState
+from deltalakedb.store.loader import Loader, Progress
 from deltalakedb.store.registry import Head, TableRow
 
 History = Literal["full", "latest"]

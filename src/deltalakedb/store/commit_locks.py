@@ -12,7 +12,7 @@ from deltalakedb.log.row_tracking import DOMAIN
 from deltalakedb.log.text import key_hash, to_sql_text
 from deltalakedb.store.action_values import to_domain_metadata
 from deltalakedb.store.connection import LIVE, Ask, Connection, Row
-from deltalakedb.store.loader import Known
+from deltalakedb.store.drafts import Known
 from deltalakedb.store.proposals import Proposal, TableProposal
 from deltalakedb.store.registry import Head, TableRow, to_table_row
 

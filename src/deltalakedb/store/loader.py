@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,7 +10,6 @@ from deltalakedb.exceptions import InvalidCommitError, LogGapError, MalformedLog
 from deltalakedb.log.actions import (
     Action,
     AddFile,
-    AppTransaction,
     CommitInfo,
     DomainMetadata,
     Metadata,
@@ -27,7 +25,8 @@ from deltalakedb.log.text import from_sql_text, key_hash, key_hashes, to_sql_tex
 from deltalakedb.store.action_rows import ActionRows
 from deltalakedb.store.base_rows import RecordCounter, add_rows, tombstone_rows
 from deltalakedb.store.bounds_index import BoundsIndex
-from deltalakedb.store.connection import Connection, Row
+from deltalakedb.store.connection import Connection
+from deltalakedb.store.drafts import BaseState, HeadDraft, Known, VersionDraft
 from deltalakedb.store.insert_pipeline import InsertPipeline
 from deltalakedb.store.registry import Head, advance_head, head_values, insert_head
 from deltalakedb.store.rows import RowBuffer, keys_to_close
@@ -51,75 +50,6 @@ INDEXED_FROM = ("stats", "partition_values")
 
 Progress = Callable[[int], None]
 """Called with the number of file actions just taken in."""
-
-
-@dataclass(frozen=True, slots=True)
-class BaseState:
-    """A table's state at one version, as a checkpoint gives it: the start of the history kept in SQL."""
-
-    version: int
-    timestamp_ms: int
-    protocol: Protocol
-    metadata: Metadata
-    app_transactions: Iterable[AppTransaction]
-    domain_metadata: Iterable[DomainMetadata]
-    files: Iterable[pa.RecordBatch]
-    tombstones: Iterable[pa.RecordBatch]
-    commit_info: CommitInfo | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What a loader would have to read first, read already by the caller under the head's lock."""
-
-    total_added: int
-    total_closed: int
-    bounds_columns: Sequence[Row]
-    live_keys: frozenset[bytes] | None = None
-    """Which of the keys the commits name are live; None: not looked up."""
-
-
-@dataclass(slots=True)
-class _HeadDraft:
-    """The head while it is being counted; the fields of `Head`."""
-
-    table_id: int
-    current_version: int = -1
-    metadata_version: int = -1
-    protocol_version: int = -1
-    mirrored_version: int = -1
-    base_version: int = 0
-    last_commit_ms: int = -1
-    num_files: int = 0
-    num_records: int = 0
-    files_without_records: int = 0
-    size_bytes: int = 0
-    next_file_id: int = 0
-    bounds_epoch: int = 0
-
-    def count(self, sign: int, size: int, records: int | None) -> None:
-        self.num_files += sign
-        self.size_bytes += sign * size
-        if records is None:
-            self.files_without_records += sign
-        else:
-            self.num_records += sign * records
-
-
-@dataclass(slots=True)
-class _VersionDraft:
-    """What is known of a version before its files are closed in SQL."""
-
-    version: int
-    timestamp_ms: int
-    size_bytes: int | None = None
-    fenced: bool | None = None
-    is_base: bool = False
-    commit_info: CommitInfo | None = None
-    commit_info_ordinal: int | None = None
-    num_actions: int = 0
-    num_added: int = 0
-    num_removed: int = 0
 
 
 class Loader:
@@ -151,7 +81,7 @@ class Loader:
         self._strict = strict
         self._live_keys = known.live_keys if known else None
         self._to_remove: dict[bytes, str] = {}  # key hash -> path of a file that must turn out to be live
-        self._head = _HeadDraft(table_id) if head is None else _HeadDraft(**head_values(head))
+        self._head = HeadDraft(table_id) if head is None else HeadDraft(**head_values(head))
         self._progress = progress
         self._bounds = None
         if with_bounds:
@@ -164,7 +94,7 @@ class Loader:
         )
         self._rows = ActionRows(table_id)
         self._records = RecordCounter()
-        self._versions: list[_VersionDraft] = []
+        self._versions: list[VersionDraft] = []
         self._live: dict[bytes, int] = {}  # key hash -> its row in the buffer of adds
         self._closes: dict[bytes, int] = {}  # key hash -> the version that ends the file SQL may hold
         self._closed: dict[int, int] = {}  # version -> files it closed
@@ -189,7 +119,7 @@ class Loader:
         for action in commit.actions:
             if isinstance(action, Metadata):
                 self._change_metadata(action, commit.version)
-        draft = _VersionDraft(commit.version, commit.timestamp_ms, size_bytes=commit.size_bytes, fenced=fenced)
+        draft = VersionDraft(commit.version, commit.timestamp_ms, size_bytes=commit.size_bytes, fenced=fenced)
         adds = [ordinal for ordinal, action in enumerate(commit.actions) if isinstance(action, AddFile)]
         many = len(adds) >= MANY_FILES
         if many:
@@ -214,7 +144,7 @@ class Loader:
         self.flush()
         self._close_all(base.version)
         self._change_metadata(base.metadata, base.version)
-        draft = _VersionDraft(base.version, base.timestamp_ms, is_base=True, commit_info=base.commit_info)
+        draft = VersionDraft(base.version, base.timestamp_ms, is_base=True, commit_info=base.commit_info)
         self._take_base_actions(base, draft)
         self._load_files(base, draft)
         self._load_tombstones(base, draft)
@@ -261,7 +191,7 @@ class Loader:
             self._bounds.use_metadata(metadata, self._head.next_file_id)
         self._head.metadata_version = version
 
-    def _take(self, action: Action, draft: _VersionDraft, ordinal: int) -> None:
+    def _take(self, action: Action, draft: VersionDraft, ordinal: int) -> None:
         match action:
             case AddFile():
                 self._take_add(action, draft.version, ordinal)
@@ -307,7 +237,7 @@ class Loader:
         self._head.count(-1, adds.column("size")[row], adds.column("num_records")[row])
         self._closed[version] = self._closed.get(version, 0) + 1
 
-    def _take_version(self, draft: _VersionDraft) -> None:
+    def _take_version(self, draft: VersionDraft) -> None:
         # Clocks and file times step back; a table's versions do not (Delta's own readers adjust them the same way).
         draft.timestamp_ms = max(draft.timestamp_ms, self._head.last_commit_ms + 1)
         self._versions.append(draft)
@@ -318,7 +248,7 @@ class Loader:
 
     # -- a base
 
-    def _take_base_actions(self, base: BaseState, draft: _VersionDraft) -> None:
+    def _take_base_actions(self, base: BaseState, draft: VersionDraft) -> None:
         actions: list[Action] = [base.protocol, base.metadata, *base.app_transactions, *base.domain_metadata]
         kept = {to_sql_text(action.domain) for action in actions if isinstance(action, DomainMetadata)}
         # A domain removed while we did not look must not live on from the versions before the gap.
@@ -329,7 +259,7 @@ class Loader:
             self._take(action, draft, ordinal)
         draft.num_actions = len(actions)
 
-    def _load_files(self, base: BaseState, draft: _VersionDraft) -> None:
+    def _load_files(self, base: BaseState, draft: VersionDraft) -> None:
         with InsertPipeline(self._conn) as inserts:
             for batch in base.files:
                 ordinals = range(draft.num_actions, draft.num_actions + batch.num_rows)
@@ -382,7 +312,7 @@ class Loader:
         self._head.size_bytes += pc.sum(table.column("size")).as_py() or 0
         self._total_added += batch.num_rows
 
-    def _load_tombstones(self, base: BaseState, draft: _VersionDraft) -> None:
+    def _load_tombstones(self, base: BaseState, draft: VersionDraft) -> None:
         for batch in base.tombstones:
             table = tombstone_rows(batch, self._table_id, base.version, first_ordinal=draft.num_actions)
             self._conn.insert("dl_remove_files", table)
