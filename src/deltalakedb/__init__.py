@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from deltalakedb.answers import ColumnStats, Metadata, Plan, ProtocolVersions
     from deltalakedb.catalog import Catalog, begin, connect
     from deltalakedb.catalog_view import CatalogView
-    from deltalakedb.log.types import StructType as Schema
     from deltalakedb.process import enable_nanosecond_timestamps, init_tracing, rust_core_version
+    from deltalakedb.schema import Schema
     from deltalakedb.table import DeltaTable
     from deltalakedb.transaction import CommitProperties, PostCommitHookProperties, Transaction
     from deltalakedb.transactions.transaction import CatalogTransaction
@@ -64,7 +64,7 @@ __getattr__ = lazy_names(
         "Metadata": "deltalakedb.answers",
         "Plan": "deltalakedb.answers",
         "ProtocolVersions": "deltalakedb.answers",
-        "Schema": "deltalakedb.table",
+        "Schema": "deltalakedb.schema",
         "CommitProperties": "deltalakedb.transaction",
         "PostCommitHookProperties": "deltalakedb.transaction",
         "Transaction": "deltalakedb.transaction",

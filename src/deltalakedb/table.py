@@ -9,14 +9,11 @@ from collections.abc import Mapping
 from .addresses import locate
 from .catalog import Catalog
 from .lazy import lazy_names
-from .log.types import StructType
 from .names import parse_table_name
 from .registered import require_table
 from .store import cuts
 from .tables.sql_backing import SqlBacking
 from .tables.upkeep import UpkeepOfTable
-
-Schema = StructType
 
 __getattr__ = lazy_names(
     __name__,

@@ -119,9 +119,12 @@ def _setting_changes(table: DeltaTable, from_version: int, to_version: int) -> l
 
 
 def _settings(table: DeltaTable, version: int) -> dict[str, Any]:
+    from deltalakedb.schema import to_struct
+
     table.load_as_version(version)
     metadata, protocol = table.metadata(), table.protocol()
-    columns = {f"column {f.name}": f"{f.type}{'' if f.nullable else ' not null'}" for f in table.schema().fields}
+    fields = to_struct(table.schema()).fields
+    columns = {f"column {f.name}": f"{f.type}{'' if f.nullable else ' not null'}" for f in fields}
     return {
         **columns,
         "partitioned by": ", ".join(metadata.partition_columns),

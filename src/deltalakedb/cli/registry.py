@@ -149,10 +149,12 @@ def show(
     catalog: CatalogOption = None,
 ) -> None:
     """Show a table: where it is, its version, schema, protocol, properties and counts."""
+    from deltalakedb.schema import to_struct
+
     with open_catalog(catalog) as cat:
         opened = cat.table(table, version=version)
         value = _description(opened)
-    output.emit(value, lambda: _print_description(value, opened.schema()))
+    output.emit(value, lambda: _print_description(value, to_struct(opened.schema())))
 
 
 def rename(

@@ -128,7 +128,7 @@ class StructType:
 
     def to_json(self) -> str:
         """The schema as the protocol's schemaString."""
-        return to_json(_to_value(self))
+        return to_json(type_to_value(self))
 
     def to_arrow(self) -> pa.Schema:
         return pa.schema([_arrow_field(item) for item in self.fields])
@@ -173,7 +173,7 @@ def _leaves(
 def parse_schema(schema_string: str) -> StructType:
     """The schema in a metaData action."""
     try:
-        parsed = _from_value(json.loads(schema_string))
+        parsed = type_from_value(json.loads(schema_string))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise MalformedLogError(f"a schemaString is not a Delta schema: {error!r}") from error
     if not isinstance(parsed, StructType):
@@ -191,17 +191,18 @@ def parse_type(name: str) -> DataType:
     return DecimalType(int(match.group(1)), int(match.group(2))) if match else PrimitiveType(name)
 
 
-def _from_value(value: Any) -> DataType:
+def type_from_value(value: Any) -> DataType:
+    """A type as the JSON of a schema spells it."""
     if isinstance(value, str):
         return parse_type(value)
     kind = value["type"]
     if kind == "struct":
         return StructType(tuple(_field_from_value(item) for item in value["fields"]))
     if kind == "array":
-        return ArrayType(_from_value(value["elementType"]), bool(value.get("containsNull", True)))
+        return ArrayType(type_from_value(value["elementType"]), bool(value.get("containsNull", True)))
     if kind == "map":
         contains_null = bool(value.get("valueContainsNull", True))
-        return MapType(_from_value(value["keyType"]), _from_value(value["valueType"]), contains_null)
+        return MapType(type_from_value(value["keyType"]), type_from_value(value["valueType"]), contains_null)
     raise ValueError(f"unknown type {kind!r}")
 
 
@@ -209,16 +210,17 @@ def _field_from_value(value: Any) -> StructField:
     name = value["name"]
     if not isinstance(name, str):
         raise TypeError("a field's name is not a string")
-    return StructField(name, _from_value(value["type"]), bool(value.get("nullable", True)), value.get("metadata") or {})
+    return StructField(name, type_from_value(value["type"]), bool(value.get("nullable", True)), value.get("metadata") or {})
 
 
-def _to_value(data_type: DataType) -> Any:
+def type_to_value(data_type: DataType) -> Any:
+    """How the JSON of a schema spells a type."""
     match data_type:
         case StructType():
             fields = [
                 {
                     "name": item.name,
-                    "type": _to_value(item.type),
+                    "type": type_to_value(item.type),
                     "nullable": item.nullable,
                     "metadata": dict(item.metadata),
                 }
@@ -226,13 +228,13 @@ def _to_value(data_type: DataType) -> Any:
             ]
             return {"type": "struct", "fields": fields}
         case ArrayType():
-            element = _to_value(data_type.element_type)
+            element = type_to_value(data_type.element_type)
             return {"type": "array", "elementType": element, "containsNull": data_type.contains_null}
         case MapType():
             return {
                 "type": "map",
-                "keyType": _to_value(data_type.key_type),
-                "valueType": _to_value(data_type.value_type),
+                "keyType": type_to_value(data_type.key_type),
+                "valueType": type_to_value(data_type.value_type),
                 "valueContainsNull": data_type.value_contains_null,
             }
         case _:

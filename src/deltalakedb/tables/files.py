@@ -52,7 +52,7 @@ class FilesOfTable(TableState):
         if not self._snapshot.metadata.partition_columns:
             return []
         texts = self._files_matching(predicate, ["partition_values"]).column("partition_values").unique().to_pylist()
-        fields = [self.schema().field(name) for name in self._snapshot.metadata.partition_columns]
+        fields = [self._struct.field(name) for name in self._snapshot.metadata.partition_columns]
         return distinct_partitions(texts, [item for item in fields if item is not None])
 
     def get_add_actions(self, flatten: bool = False) -> pa.Table:
@@ -110,7 +110,7 @@ class FilesOfTable(TableState):
             found = [] if opened is None else count_partitions(conn, opened)
         if opened is None:
             raise self._only_at_the_head("partitions are counted")
-        names = {f.physical_name: f.name for f in self.schema().fields}
+        names = {f.physical_name: f.name for f in self._struct.fields}
         return [replace(one, values={names.get(key, key): text for key, text in one.values.items()}) for one in found]
 
     def _count_matching(self, predicate: PredicateLike) -> int:

@@ -13,6 +13,7 @@ from deltalakedb.instants import Instant, to_epoch_ms
 from deltalakedb.log.types import StructType, parse_schema
 from deltalakedb.operations.target import Verb
 from deltalakedb.reading import PredicateLike
+from deltalakedb.schema import Schema, to_public
 from deltalakedb.tables.backing import Backing, TableSnapshot
 from deltalakedb.tables.sql_backing import SqlBacking
 from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
@@ -59,8 +60,8 @@ class TableState:
         """When this version was committed, in epoch milliseconds."""
         return self._snapshot.timestamp_ms
 
-    def schema(self) -> StructType:
-        return parse_schema(self._snapshot.metadata.schema_string)
+    def schema(self) -> Schema:
+        return to_public(self._struct)
 
     def metadata(self) -> Metadata:
         return Metadata.of(self._snapshot.metadata)
@@ -105,10 +106,12 @@ class TableState:
         """Commits up to this version, newest first: the fields of each commitInfo, and its version."""
         if limit is not None and limit < 0:
             raise ValueError("limit must not be negative")
-        latest_ms = self._snapshot.timestamp_ms
-        until_ms = latest_ms if until is None else min(latest_ms, to_epoch_ms(until))
-        since_ms = None if since is None else to_epoch_ms(since)
-        entries = self._backing.history(limit, since_ms=since_ms, until_ms=until_ms)
+        entries = self._backing.history(
+            limit,
+            snapshot=self._snapshot,
+            since_ms=None if since is None else to_epoch_ms(since),
+            until_ms=None if until is None else to_epoch_ms(until),
+        )
         return [history_entry(entry) for entry in entries]
 
     def diff(self, from_version: int, to_version: int) -> Difference:
@@ -144,6 +147,11 @@ class TableState:
 
     # -- how it is answered
 
+    @property
+    def _struct(self) -> StructType:
+        """The columns as the log knows them."""
+        return parse_schema(self._snapshot.metadata.schema_string)
+
     def _sql(self) -> SqlBacking:
         """The table in its catalog; an error where plain files are all there is."""
         if not isinstance(self._backing, SqlBacking):
@@ -159,4 +167,4 @@ class TableState:
     def _parsed(self, predicate: PredicateLike) -> Predicate:
         from deltalakedb.log.predicate import parse_predicate
 
-        return parse_predicate(predicate, self.schema(), self._snapshot.metadata.partition_columns)
+        return parse_predicate(predicate, self._struct, self._snapshot.metadata.partition_columns)

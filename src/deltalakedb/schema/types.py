@@ -1,0 +1,360 @@
+"""Owns the classes of a schema as users see them, in the shapes of `deltalake`; each holds one value of the log's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import pyarrow as pa
+
+from deltalakedb.log import types as log
+from deltalakedb.log.codec import to_json
+from deltalakedb.schema import forms
+
+_T = TypeVar("_T")
+
+
+class _Part:
+    """What all types have in common: one value of the log's own, compared and written by it."""
+
+    __slots__ = ("_value",)
+
+    _value: log.DataType
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Part) and self._value == other._value
+
+    __hash__ = None  # type: ignore[assignment]  # fields carry dictionaries
+
+    def to_json(self) -> str:
+        """The type as the protocol writes it."""
+        return to_json(log.type_to_value(self._value))
+
+    def to_arrow(self) -> pa.DataType:
+        """The same type in Arrow."""
+        return forms.arrow_type(self._value, large=False)
+
+    def __arrow_c_schema__(self) -> object:
+        return self.to_arrow().__arrow_c_schema__()
+
+
+class PrimitiveType(_Part):
+    """A type without parts: "long", "string", "decimal(10,2)", ..."""
+
+    __slots__ = ()
+
+    def __init__(self, data_type: str) -> None:
+        self._value = forms.primitive_type(data_type)
+
+    def __repr__(self) -> str:
+        return f'PrimitiveType("{self.type}")'
+
+    @property
+    def type(self) -> str:
+        """The type's name."""
+        return str(self._value)
+
+    @staticmethod
+    def from_json(json: str) -> PrimitiveType:
+        return _expect(forms.type_from_json(json), PrimitiveType, "Type is not primitive")
+
+    @staticmethod
+    def from_arrow(type: Any) -> PrimitiveType:  # noqa: A002  the name `deltalake` gives it
+        return _expect(forms.type_from_arrow(type), PrimitiveType, "Type is not primitive")
+
+
+class VariantType(_Part):
+    """A value of any type, kept in the encoding of Delta's `variant`."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self._value = log.VariantType()
+
+    def __repr__(self) -> str:
+        return "VariantType()"
+
+    @property
+    def type(self) -> Literal["variant"]:
+        return "variant"
+
+    @staticmethod
+    def from_json(json: str) -> VariantType:
+        return _expect(forms.type_from_json(json), VariantType, "Type is not variant")
+
+    @staticmethod
+    def from_arrow(type: Any) -> VariantType:  # noqa: A002  the name `deltalake` gives it
+        # Arrow has no type that is a variant for certain: a struct of two binaries is just that.
+        return _expect(forms.type_from_arrow(type), VariantType, "Type is not variant")
+
+
+class ArrayType(_Part):
+    """A list of values of one type."""
+
+    __slots__ = ()
+
+    _value: log.ArrayType
+
+    def __init__(self, element_type: DataType | str, contains_null: bool = True) -> None:
+        self._value = log.ArrayType(_value_of(element_type), contains_null)
+
+    def __repr__(self) -> str:
+        return f"ArrayType({self.element_type!r}, contains_null={self.contains_null})"
+
+    @property
+    def type(self) -> Literal["array"]:
+        return "array"
+
+    @property
+    def element_type(self) -> DataType:
+        return _public(self._value.element_type)
+
+    @property
+    def contains_null(self) -> bool:
+        return self._value.contains_null
+
+    @staticmethod
+    def from_json(json: str) -> ArrayType:
+        return _expect(forms.type_from_json(json), ArrayType, "Type is not an array")
+
+    @staticmethod
+    def from_arrow(type: Any) -> ArrayType:  # noqa: A002  the name `deltalake` gives it
+        return _expect(forms.type_from_arrow(type), ArrayType, "Type is not an array")
+
+
+class MapType(_Part):
+    """Values of one type by keys of another."""
+
+    __slots__ = ()
+
+    _value: log.MapType
+
+    def __init__(self, key_type: DataType | str, value_type: DataType | str, value_contains_null: bool = True) -> None:
+        self._value = log.MapType(_value_of(key_type), _value_of(value_type), value_contains_null)
+
+    def __repr__(self) -> str:
+        return f"MapType({self.key_type!r}, {self.value_type!r}, value_contains_null={self.value_contains_null})"
+
+    @property
+    def type(self) -> Literal["map"]:
+        return "map"
+
+    @property
+    def key_type(self) -> DataType:
+        return _public(self._value.key_type)
+
+    @property
+    def value_type(self) -> DataType:
+        return _public(self._value.value_type)
+
+    @property
+    def value_contains_null(self) -> bool:
+        return self._value.value_contains_null
+
+    @staticmethod
+    def from_json(json: str) -> MapType:
+        return _expect(forms.type_from_json(json), MapType, "Type is not a map")
+
+    @staticmethod
+    def from_arrow(type: Any) -> MapType:  # noqa: A002  the name `deltalake` gives it
+        return _expect(forms.type_from_arrow(type), MapType, "Type is not a map")
+
+
+class Field:
+    """A column of a table, or a part of a struct."""
+
+    __slots__ = ("_value",)
+
+    def __init__(
+        self,
+        name: str,
+        type: DataType | str,  # noqa: A002  the name `deltalake` gives it
+        nullable: bool = True,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`metadata` keeps texts and whole numbers as they are; any other value becomes its JSON text."""
+        kept = {key: forms.metadata_value(value) for key, value in (metadata or {}).items()}
+        self._value = log.StructField(name, _value_of(type), nullable, kept)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Field) and self._value == other._value
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        metadata = f", metadata={self.metadata!r}" if self._value.metadata else ""
+        return f"Field({self.name}, {self.type!r}, nullable={self.nullable}{metadata})"
+
+    @property
+    def name(self) -> str:
+        return self._value.name
+
+    @property
+    def type(self) -> DataType:
+        return _public(self._value.type)
+
+    @property
+    def nullable(self) -> bool:
+        return self._value.nullable
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        return dict(self._value.metadata)
+
+    def to_json(self) -> str:
+        """The field as the protocol writes it."""
+        (value,) = log.type_to_value(log.StructType((self._value,)))["fields"]
+        return to_json(value)
+
+    @staticmethod
+    def from_json(json: str) -> Field:
+        return _public_field(forms.field_from_json(json))
+
+    def to_arrow(self) -> pa.Field:
+        """The same field in Arrow; values of the metadata become text."""
+        return forms.arrow_field(self._value, large=False)
+
+    @staticmethod
+    def from_arrow(field: Any) -> Field:
+        return _public_field(forms.field_from_arrow(field))
+
+    def __arrow_c_schema__(self) -> object:
+        return self.to_arrow().__arrow_c_schema__()
+
+
+class StructType(_Part):
+    """Fields, each with a name and a type."""
+
+    __slots__ = ()
+
+    _value: log.StructType
+
+    def __init__(self, fields: Iterable[Field]) -> None:
+        given = list(fields)
+        for item in given:
+            if not isinstance(item, Field):
+                raise TypeError(f"'{type(item).__name__}' object is not an instance of 'Field'")
+        self._value = log.StructType(tuple(item._value for item in given))
+        from deltalakedb.data.arrow_types import refuse_twins  # the data plane is slow to load
+
+        refuse_twins(item.name for item in self._value.fields)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}([{', '.join(map(repr, self.fields))}])"
+
+    @property
+    def type(self) -> Literal["struct"]:
+        return "struct"
+
+    @property
+    def fields(self) -> list[Field]:
+        return [_public_field(item) for item in self._value.fields]
+
+    @staticmethod
+    def from_json(json: str) -> StructType:
+        return _expect(forms.type_from_json(json), StructType, "Type is not a struct")
+
+    @staticmethod
+    def from_arrow(type: Any) -> StructType:  # noqa: A002  the name `deltalake` gives it
+        return _expect(forms.type_from_arrow(type), StructType, "Type is not a struct")
+
+
+class Schema(StructType):
+    """The columns of a table."""
+
+    __slots__ = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns' names; `deltalake` has them only in the fields."""
+        return self._value.names
+
+    @property
+    def invariants(self) -> list[tuple[str, str]]:
+        """What must be true of every row: the path of the column that says so, and the SQL."""
+        return list(forms.invariants(self._value, ()))
+
+    def json(self) -> dict[str, Any]:
+        """The schema as the protocol's JSON, parsed."""
+        value: dict[str, Any] = json.loads(self.to_json())
+        return value
+
+    @staticmethod
+    def from_json(json: str) -> Schema:
+        return to_public(_expect(forms.type_from_json(json), StructType, "Type is not a struct")._value)
+
+    def to_arrow(self, as_large_types: bool = False) -> pa.Schema:
+        """The same schema in Arrow; `as_large_types` gives texts, binaries and lists 64-bit offsets."""
+        return pa.schema([forms.arrow_field(item, large=as_large_types) for item in self._value.fields])
+
+    @staticmethod
+    def from_arrow(type: Any) -> Schema:  # noqa: A002  the name `deltalake` gives it
+        return to_public(forms.struct_from_arrow(type))
+
+
+DataType: TypeAlias = PrimitiveType | VariantType | ArrayType | MapType | StructType
+
+
+# -- between what users see and what the log says
+
+
+def to_public(struct: log.StructType) -> Schema:
+    """A table's schema as users see it."""
+    schema = Schema.__new__(Schema)
+    schema._value = struct
+    return schema
+
+
+def to_struct(schema: Any) -> log.StructType:
+    """The columns that a Schema (ours or of `deltalake`), or anything with an Arrow schema, stands for."""
+    if isinstance(schema, log.StructType):
+        return schema
+    if isinstance(schema, StructType):
+        return schema._value
+    text = getattr(schema, "to_json", None)
+    return forms.read_struct(json.loads(text())) if callable(text) else forms.struct_from_arrow(schema)
+
+
+def to_struct_field(field: Any) -> log.StructField:
+    """The column that a Field (ours or of `deltalake`), or one of Arrow, stands for."""
+    if isinstance(field, log.StructField):
+        return field
+    if isinstance(field, Field):
+        return field._value
+    text = getattr(field, "to_json", None)
+    return (Field.from_json(text()) if callable(text) else Field.from_arrow(field))._value
+
+
+def _public(data_type: log.DataType) -> DataType:
+    kinds: dict[type, type[DataType]] = {
+        log.VariantType: VariantType,
+        log.ArrayType: ArrayType,
+        log.MapType: MapType,
+        log.StructType: StructType,
+    }
+    kind = kinds.get(type(data_type), PrimitiveType)
+    made = kind.__new__(kind)
+    made._value = data_type
+    return made
+
+
+def _public_field(item: log.StructField) -> Field:
+    field = Field.__new__(Field)
+    field._value = item
+    return field
+
+
+def _value_of(data_type: DataType | str) -> log.DataType:
+    if isinstance(data_type, str):
+        return forms.primitive_type(data_type)
+    if not isinstance(data_type, _Part):
+        raise ValueError(f"Invalid data type: {data_type!r} is none of the types of this module")
+    return data_type._value
+
+
+def _expect(found: log.DataType, kind: type[_T], message: str) -> _T:
+    public = _public(found)
+    if not isinstance(public, kind):
+        raise TypeError(message)
+    return public
