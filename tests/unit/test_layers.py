@@ -32,6 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "catalog",
         "catalog_files",
         "catalog_view",
+        "paths",
         "reading",
         "transactions",
         "query",
@@ -45,7 +46,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("store", "files", "data"),
     ("telemetry",),
     ("log",),
-    ("exceptions", "lazy", "steps", "warnings"),
+    ("exceptions", "lazy", "steps", "_positional", "warnings"),
 )
 RANK = {name: len(LAYERS) - row for row, names in enumerate(LAYERS) for name in names}
 
