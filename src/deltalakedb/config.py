@@ -48,6 +48,14 @@ def _seconds(value: Any) -> float:
     return number
 
 
+def _switch(value: Any) -> bool:
+    known = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    found = value if isinstance(value, bool) else known.get(str(value).strip().lower())
+    if found is None:
+        raise ValueError("must be 1 or 0, true or false")
+    return found
+
+
 def _text(value: Any) -> str:
     if not isinstance(value, str | os.PathLike) or not os.fspath(value):
         raise ValueError("must be a non-empty text")
@@ -61,6 +69,7 @@ class Config:
     catalog: str | None = None
     warehouse: str | None = None
     actor: str | None = None
+    register_paths: bool = False
     mirror_mode: MirrorMode = "inline"
     mirror_checkpoint_interval: int = 10
     mirror_retry_backoff: float = 1.0
@@ -74,6 +83,8 @@ class Config:
     concurrency_lock_timeout: float = 60.0
     retention_log_days: int = 30
     retention_deleted_file_days: int = 7
+    data_memory_limit: str | None = None
+    data_temp_folder: str | None = None
     serve_threads: int = 16
     serve_txn_timeout: float = 300.0
     serve_token: str | None = None
@@ -90,6 +101,7 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
     "catalog": _text,
     "warehouse": _text,
     "actor": _text,
+    "register_paths": _switch,
     "mirror.mode": _choice("inline", "background", "off"),
     "mirror.checkpoint_interval": _integer(1),
     "mirror.retry_backoff": _seconds,
@@ -103,6 +115,8 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
     "concurrency.lock_timeout": _seconds,
     "retention.log_days": _integer(0),
     "retention.deleted_file_days": _integer(0),
+    "data.memory_limit": _text,
+    "data.temp_folder": _text,
     "serve.threads": _integer(1),
     "serve.txn_timeout": _seconds,
     "serve.token": _text,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, Final
+from types import TracebackType
+from typing import Any, Final, Self
 
 import pyarrow as pa
 
@@ -55,20 +56,74 @@ def write_files(
     `partition_columns` and `configuration` are those of the table's metadata. Data without rows makes no file.
     """
     source = prepare_data(data)
-    plan = _plan(source.schema, schema, tuple(partition_columns), configuration or {})
-    target = target_file_size or _target_of(configuration or {})
-    writer = _Writer(plan, storage, target, options, data_change)
-    try:
+    writer = FileWriter(
+        source.schema,
+        storage=storage,
+        schema=schema,
+        partition_columns=partition_columns,
+        configuration=configuration,
+        target_file_size=target_file_size,
+        options=options,
+        data_change=data_change,
+    )
+    with writer:
         for batch in source:
-            if batch.num_rows:
-                writer.write(batch)
+            writer.write(batch)
         return writer.finish()
-    except pa.ArrowException as error:
-        writer.abandon()
-        raise DeltaError(f"cannot write to {storage.location}: {error}") from error
-    except BaseException:
-        writer.abandon()
-        raise
+
+
+class FileWriter:
+    """`write_files` batch by batch, for who has rows for several places at once; `folder` is below the table's root.
+
+    Leaving its block without `finish` removes what was written.
+    """
+
+    def __init__(
+        self,
+        arrow: pa.Schema,
+        *,
+        storage: DataStorage,
+        schema: StructType,
+        partition_columns: Sequence[str] = (),
+        configuration: Mapping[str, str | None] | None = None,
+        target_file_size: int | None = None,
+        options: ParquetOptions = _DEFAULT_OPTIONS,
+        data_change: bool = True,
+        folder: str = "",
+    ) -> None:
+        plan = _plan(arrow, schema, tuple(partition_columns), configuration or {})
+        target = target_file_size or _target_of(configuration or {})
+        self._location = storage.location
+        self._writer = _Writer(plan, storage, target, options, data_change, folder)
+        self._is_finished = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._is_finished:
+            self._writer.abandon()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if batch.num_rows:
+            with self._failures():
+                self._writer.write(batch)
+
+    def finish(self) -> list[AddFile]:
+        """The add actions; the files are durable."""
+        with self._failures():
+            adds = self._writer.finish()
+        self._is_finished = True
+        return adds
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        try:
+            yield
+        except pa.ArrowException as error:
+            raise DeltaError(f"cannot write to {self._location}: {error}") from error
 
 
 def _target_of(configuration: Mapping[str, str | None]) -> int:
@@ -170,9 +225,10 @@ class _Writer:
     """Distributes batches over partitions, row groups and files, within bounds of memory and open files."""
 
     def __init__(
-        self, plan: _Plan, storage: DataStorage, target: int, options: ParquetOptions, data_change: bool
+        self, plan: _Plan, storage: DataStorage, target: int, options: ParquetOptions, data_change: bool, folder: str
     ) -> None:
         self._plan = plan
+        self._folder = f"{folder}/" if folder else ""
         self._storage = storage
         self._target = target
         self._options = options
@@ -241,6 +297,7 @@ class _Writer:
     def _new_file(self, key: PartitionKey) -> DataFile:
         name = f"part-{self._files:05d}-{uuid.uuid4()}-{self._options.suffix}"
         path = f"{folder_of(self._plan.partition_names, key)}/{name}" if key else name
+        path = self._folder + path
         self._files += 1
         file = DataFile(self._storage, path, self._plan.file_schema, self._plan.stats, self._options)
         self._paths.append(path)

@@ -140,6 +140,9 @@ class _Names:
         self.used.add((alias, column.path[0]))
         return alias, list(column.path), column.type_name
 
+    def is_text(self, path: Sequence[str]) -> bool:
+        return self.find(path)[2] == "string"
+
     def _unqualified(self, path: Sequence[str]) -> tuple[str, Any]:
         having = [alias for alias, schema in self._aliases.items() if schema.field(path[0]) is not None]
         if len(having) != 1:
@@ -178,9 +181,9 @@ def _compare_as_text(node: Node, names: _Names) -> None:
     """A text column and a number are compared as texts; DuckDB would make numbers of all texts, or fail."""
     for mine, other in (("this", "expression"), ("expression", "this")):
         column, literal = node.args[mine], node.args[other]
-        if isinstance(column, exp.Column) and isinstance(literal, exp.Literal) and not literal.is_string:
-            if names.find([part.name for part in column.parts])[2] == "string":
-                node.set(other, exp.Literal.string(literal.name))
+        is_number = isinstance(literal, exp.Literal) and not literal.is_string
+        if isinstance(column, exp.Column) and is_number and names.is_text([part.name for part in column.parts]):
+            node.set(other, exp.Literal.string(literal.name))
 
 
 def _function(node: Node) -> Node:

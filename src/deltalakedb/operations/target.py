@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 from typing import Protocol as Interface
 
+from deltalakedb.config import Config
 from deltalakedb.log.actions import AppTransaction, Metadata, Protocol
 from deltalakedb.log.proposal import ProposedCommit
 from deltalakedb.log.types import StructType, parse_schema
@@ -52,6 +53,8 @@ class Target:
     """The live files (FILES_SCHEMA) that may hold a row for which a predicate is true."""
     written: WrittenFiles = field(default_factory=WrittenFiles)
     """Where new files are noted, so that they go when the commit does not happen."""
+    config: Config | None = None
+    """The settings of the catalog; None where there is no catalog."""
 
     @cached_property
     def storage(self) -> DataStorage:
