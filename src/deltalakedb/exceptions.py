@@ -253,6 +253,9 @@ class EndpointBusyError(EndpointError):
 class MirrorError(DeltaError):
     """SQL and `_delta_log` could not be brought together."""
 
+    uncertain: bool = False
+    """Whether what failed may have happened all the same: the storage did not answer."""
+
 
 class DriftError(MirrorError):
     """SQL and `_delta_log` disagree."""

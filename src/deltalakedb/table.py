@@ -6,12 +6,14 @@ import os
 import warnings
 from collections.abc import Mapping
 
-from .addresses import locate
+from .addresses import PathAddress, resolve
 from .catalog import Catalog
+from .exceptions import TableNotFoundError
 from .lazy import lazy_names
 from .names import parse_table_name
 from .registered import require_table
-from .store import cuts
+from .store import cuts, registry
+from .tables.file_backing import FileBacking
 from .tables.sql_backing import SqlBacking
 from .tables.upkeep import UpkeepOfTable
 
@@ -40,7 +42,7 @@ class DeltaTable(UpkeepOfTable):
         log_buffer_size: int | None = None,
         skip_stats: bool = False,
     ) -> None:
-        """Open `deltasql://...?table=ns.name`, or with DL_CATALOG set a table by its name or its location.
+        """Open a path or URL, `deltasql://...?table=ns.name`, or with DL_CATALOG set a name.
 
         `without_files`, `log_buffer_size` and `skip_stats` are accepted as in `deltalake`, and have no effect.
         """
@@ -48,14 +50,36 @@ class DeltaTable(UpkeepOfTable):
         for option, given in ignored.items():
             if given:
                 warnings.warn(f"'{option}' is deprecated and ignored", DeprecationWarning, stacklevel=2)
-        catalog, name = locate(os.fspath(table_uri))
+        address = resolve(table_uri, storage_options)
+        if isinstance(address, PathAddress):
+            self._open_files(address, version, storage_options)
+            return
         try:
-            self._backing, self._snapshot = SqlBacking.open(catalog, name, storage_options)
+            self._backing, self._snapshot = SqlBacking.open(address.catalog, address.name, storage_options)
             if version is not None:
                 self.load_as_version(version)
         except BaseException:
-            catalog.close()
+            address.catalog.close()
             raise
+
+    def _open_files(self, address: PathAddress, version: int | None, storage_options: Mapping[str, str] | None) -> None:
+        self._backing = FileBacking(address.location, storage_options)
+        try:
+            if version is None:
+                self._snapshot = self._backing.newest()
+            else:
+                self.load_as_version(version)
+        except TableNotFoundError:
+            raise address.not_found() from None
+
+    @staticmethod
+    def is_deltatable(table_uri: str, storage_options: Mapping[str, str] | None = None) -> bool:
+        """Whether there is a table at an address that `DeltaTable` takes. Nothing is registered."""
+        address = resolve(table_uri, storage_options, registers=False)
+        if isinstance(address, PathAddress):
+            return FileBacking(address.location, storage_options).exists()
+        with address.catalog as catalog, catalog.store.read(single=True) as conn:
+            return registry.resolve_table(conn, address.name.namespace, address.name.name) is not None
 
     @classmethod
     def from_catalog(

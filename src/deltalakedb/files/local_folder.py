@@ -19,8 +19,8 @@ from deltalakedb.steps import reached
 TEMPORARY_SUFFIX = ".deltalakedb.tmp"
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _ADVICE = {
-    errno.ENOSPC: "make room on the disk; what is committed in SQL is mirrored again by `dl mirror run`",
-    errno.EDQUOT: "make room on the disk; what is committed in SQL is mirrored again by `dl mirror run`",
+    errno.ENOSPC: "make room on the disk",
+    errno.EDQUOT: "make room on the disk",
     errno.EROFS: "the disk is mounted read-only",
     errno.EACCES: "give this user the right to write there",
 }
@@ -48,6 +48,7 @@ class LocalFolder:
         step: str = "",
         lasting: bool = True,
     ) -> PutResult:
+        linked = False
         try:
             if os.path.lexists(self._at(name)):
                 return self._exists()
@@ -70,10 +71,13 @@ class LocalFolder:
             finally:
                 with suppress(FileNotFoundError):
                     os.unlink(temporary)
+            linked = True
             if lasting:
                 _sync_folder(self._folder)
         except OSError as error:
-            raise self._failure("write", name, error) from error
+            failure = self._failure("write", name, error)
+            failure.uncertain = linked  # it is there, and may be gone after a loss of power
+            raise failure from error
         return "written"
 
     def sync(self) -> None:

@@ -94,7 +94,11 @@ class ObjectFolder:
                 raise
             return "written"
 
-        result: PutResult = self._retry("write", name, attempt, timeout_seconds)
+        try:
+            result: PutResult = self._retry("write", name, attempt, timeout_seconds)
+        except MirrorError as error:
+            error.uncertain = uncertain
+            raise
         if step:
             reached(f"{step}_put")
         return result

@@ -60,6 +60,11 @@ class FileSnapshot:
             raise MalformedLogError(f"table {table}: no {missing} action up to version {segment.version}")
         return cls(segment.version, protocol, metadata, storage, table, segment, checkpoint, tail, unusable)
 
+    @property
+    def checkpoint_version(self) -> int | None:
+        """The version of the checkpoint this was read from; None where commits alone were."""
+        return self._segment.checkpoint.version if self._segment.checkpoint else None
+
     @cached_property
     def timestamp_ms(self) -> int:
         """The in-commit timestamp where the table keeps them, else when the commit's file was last modified."""

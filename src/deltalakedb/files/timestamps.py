@@ -8,6 +8,7 @@ from deltalakedb.log.actions import Action, CommitInfo, Metadata
 
 ENABLED = "delta.enableInCommitTimestamps"
 ENABLEMENT_VERSION = "delta.inCommitTimestampEnablementVersion"
+ENABLEMENT_TIMESTAMP = "delta.inCommitTimestampEnablementTimestamp"
 
 
 def keeps_in_commit_timestamps(configuration: Mapping[str, str | None], version: int) -> bool:

@@ -67,9 +67,9 @@ class Backing(Interface):
         ...
 
     def history(
-        self, limit: int | None, *, since_ms: int | None, until_ms: int | None
+        self, limit: int | None, *, snapshot: TableSnapshot, since_ms: int | None, until_ms: int | None
     ) -> Iterator[HistoryEntry] | list[HistoryEntry]:
-        """Commits, newest first."""
+        """Commits up to a version, newest first."""
         ...
 
     def plan(

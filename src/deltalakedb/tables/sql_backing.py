@@ -73,7 +73,11 @@ class SqlBacking:
     def version_at(self, at_ms: int) -> int:
         return self.reader.version_at(at_ms)
 
-    def history(self, limit: int | None, *, since_ms: int | None, until_ms: int | None) -> list[HistoryEntry]:
+    def history(
+        self, limit: int | None, *, snapshot: TableSnapshot, since_ms: int | None, until_ms: int | None
+    ) -> list[HistoryEntry]:
+        latest_ms = snapshot.timestamp_ms  # times grow from version to version
+        until_ms = latest_ms if until_ms is None else min(latest_ms, until_ms)
         return self.reader.history(limit, since_ms=since_ms, until_ms=until_ms)
 
     def plan(

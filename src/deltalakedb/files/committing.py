@@ -1,0 +1,353 @@
+"""FileCommitter: one commit to a table whose `_delta_log` decides, by put-if-absent and the rules of log/conflicts."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Collection, Iterable, Sequence, Set
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltalakedb.exceptions import (
+    CommitFailedError,
+    ConcurrentTransactionError,
+    DeltaError,
+    LogGapError,
+    MirrorError,
+    NotWritableError,
+    OutcomeUnknownError,
+    TableExistsError,
+    redact,
+)
+from deltalakedb.files.commit_info import render_plain_commit_info
+from deltalakedb.files.reader import FileTxnLogReader
+from deltalakedb.files.timestamps import ENABLED, ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
+from deltalakedb.files.writer import FileTxnLogWriter
+from deltalakedb.log import conflicts
+from deltalakedb.log.actions import (
+    Action,
+    AddFile,
+    AppTransaction,
+    CommitInfo,
+    DomainMetadata,
+    FileKey,
+    Metadata,
+    Protocol,
+    RemoveFile,
+)
+from deltalakedb.log.checks import check_commit
+from deltalakedb.log.commit import Commit
+from deltalakedb.log.commit_info import Mark, parse_mark
+from deltalakedb.log.features import check_writable, is_enabled, writer_features
+from deltalakedb.log.fence import FEATURE
+from deltalakedb.log.proposal import NOTHING_READ, ProposedCommit
+from deltalakedb.log.render import render_commit
+from deltalakedb.log.row_tracking import DOMAIN, assign_row_ids, high_water_mark
+from deltalakedb.log.rows import add_from_row
+from deltalakedb.log.text import to_sql_text
+from deltalakedb.log.txnlog import LogSnapshot
+from deltalakedb.log.types import parse_schema
+from deltalakedb.steps import reached
+
+_log = logging.getLogger(__name__)
+
+RETRIES = 15
+"""How often a commit that lost a race is tried again, unless its caller says so; that of `deltalake`."""
+
+_FIRST_PAUSE_SECONDS = 0.005
+_LONGEST_PAUSE_SECONDS = 1.0
+_READ_BACKS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A commit that is in the log."""
+
+    version: int
+    timestamp_ms: int
+    actions: tuple[Action, ...]
+    num_retries: int
+
+
+@dataclass(slots=True)
+class _Head:
+    """What the next commit stands on: the newest version that was looked at."""
+
+    version: int
+    timestamp_ms: int
+    protocol: Protocol | None
+    metadata: Metadata | None
+    row_id_mark: int
+    app_versions: dict[str, int]
+
+    @classmethod
+    def of(cls, snapshot: LogSnapshot | None) -> _Head:
+        if snapshot is None:
+            return cls(-1, -1, None, None, -1, {})
+        mark = high_water_mark(snapshot.domain_metadata().get(DOMAIN))
+        apps = {app_id: action.version for app_id, action in snapshot.app_transactions().items()}
+        return cls(snapshot.version, snapshot.timestamp_ms, snapshot.protocol, snapshot.metadata, mark, apps)
+
+    def follow(self, commit: Commit) -> None:
+        """Move on to a commit of another that does not clash with ours."""
+        self.version, self.timestamp_ms = commit.version, max(commit.timestamp_ms, self.timestamp_ms)
+        for action in commit.actions:
+            match action:
+                case Protocol():
+                    self.protocol = action
+                case Metadata():
+                    self.metadata = action
+                case DomainMetadata() if action.domain == DOMAIN:
+                    self.row_id_mark = high_water_mark(action)
+                case AppTransaction():
+                    self.app_versions[action.app_id] = action.version
+                case _:
+                    pass
+
+
+class FileCommitter:
+    """Makes one commit. `snapshot` is what it was made from; None begins a table."""
+
+    def __init__(
+        self,
+        reader: FileTxnLogReader,
+        writer: FileTxnLogWriter,
+        snapshot: LogSnapshot | None,
+        *,
+        txn_id: str,
+        retries: int | None = None,
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._snapshot = snapshot
+        self._txn_id = txn_id
+        self._retries = RETRIES if retries is None else max(retries, 0)
+        self._table = reader.table
+        self.may_have_committed = False
+        """Whether the commit is in the log, or might be: then the files it names must stay."""
+
+    def commit(self, proposed: ProposedCommit) -> Committed:
+        """The commit, in the log exactly once; or an error that says why it cannot be."""
+        head = _Head.of(self._snapshot)
+        self._check_actions(proposed)
+        for attempt in range(self._retries + 1):
+            self._check_applications(proposed, head)
+            version, at_ms = head.version + 1, max(time.time_ns() // 1_000_000, head.timestamp_ms + 1)
+            actions = self._settle(proposed, head, version, at_ms, attempt)
+            if self._put(version, render_commit(actions, fenced=False), at_ms):
+                return Committed(version, at_ms, tuple(actions), attempt)
+            if self._snapshot is None:
+                raise TableExistsError(
+                    f"there is a table at {redact(self._table)} already: another writer created it first; open it, or "
+                    "write to it with mode append or overwrite"
+                )
+            ours = self._meet_winners(proposed, head)
+            if ours is not None:
+                return replace(ours, num_retries=attempt)
+            _pause(attempt)
+        raise CommitFailedError(
+            f"table {redact(self._table)}: other writers came first {self._retries + 1} times in a row, the last one "
+            f"with version {head.version}; nothing was committed: try again, or raise max_commit_retries",
+            table=self._table,
+            version=head.version,
+        )
+
+    # -- what can be known to be wrong before anything is written
+
+    def _check_actions(self, proposed: ProposedCommit) -> None:
+        snapshot = self._snapshot
+        changes_table = any(isinstance(action, Metadata) for action in proposed.actions)
+        check_commit(
+            proposed.actions,
+            protocol=snapshot.protocol if snapshot else None,
+            metadata=snapshot.metadata if snapshot else None,
+            table=self._table,
+            version=snapshot.version + 1 if snapshot else 0,
+            is_live=self._live_keys if snapshot else None,
+            location=self._reader.location,
+            live_files=_count(snapshot) if snapshot and changes_table else None,
+            replaces="REPLACE TABLE" in proposed.operation,
+        )
+
+    def _live_keys(self, wanted: Collection[FileKey]) -> Set[FileKey]:
+        return {add.key for add in self._files_of({path for path, _ in wanted})}
+
+    def _files_of(self, paths: Collection[str]) -> Iterable[AddFile]:
+        """The live files of some paths."""
+        assert self._snapshot is not None
+        texts = pa.array([to_sql_text(path) for path in paths], pa.string())
+        for batch in self._snapshot.files():
+            found = batch.filter(pc.is_in(batch.column("path"), value_set=texts))
+            yield from map(add_from_row, found.to_pylist())
+
+    def _check_applications(self, proposed: ProposedCommit, head: _Head) -> None:
+        """An application's progress only grows: who comes second with the same number has done the work already."""
+        for action in proposed.actions:
+            known = head.app_versions.get(action.app_id) if isinstance(action, AppTransaction) else None
+            if isinstance(action, AppTransaction) and known is not None and known >= action.version:
+                raise ConcurrentTransactionError(
+                    f"table {redact(self._table)}: application {action.app_id} is at version {known} already, and this "
+                    f"commit would record {action.version}: the work was committed before, or by another process; "
+                    "nothing was committed",
+                    table=self._table,
+                    version=head.version,
+                )
+
+    # -- what only the version tells
+
+    def _settle(self, proposed: ProposedCommit, head: _Head, version: int, at_ms: int, attempt: int) -> list[Action]:
+        """The actions as they are committed: commitInfo first, row ids and in-commit timestamps filled in."""
+        protocol, metadata = head.protocol, head.metadata
+        actions = list(proposed.actions)
+        for place, action in enumerate(actions):
+            if isinstance(action, Protocol):
+                protocol = action
+            elif isinstance(action, Metadata):
+                metadata = _with_enablement(action, metadata, version, at_ms)
+                actions[place] = metadata
+        if protocol is not None and "rowTracking" in writer_features(protocol):
+            actions, _ = assign_row_ids(
+                actions, version=version, mark=head.row_id_mark, table=self._table, first_new=head.row_id_mark + 1
+            )
+        info = render_plain_commit_info(
+            proposed,
+            timestamp_ms=at_ms,
+            read_version=self._snapshot.version if self._snapshot else None,
+            txn_id=self._txn_id,
+            in_commit_timestamps=metadata is not None and is_enabled(metadata.configuration, ENABLED),
+            num_retries=attempt,
+        )
+        return [info, *actions]
+
+    # -- the race
+
+    def _put(self, version: int, data: bytes, at_ms: int) -> bool:
+        """Whether the version is ours now; False when another commit has it."""
+        reached("files.commit_begun")
+        self.may_have_committed = True
+        try:
+            won = self._writer.put_commit(version, data, modified_ms=at_ms) == "written"
+        except MirrorError as error:
+            won = self._read_back(version, data, error)
+        self.may_have_committed = won
+        if won:
+            reached("files.committed")
+        return won
+
+    def _read_back(self, version: int, data: bytes, error: MirrorError) -> bool:
+        """After a failure that tells nothing, the log itself says whose the version is."""
+        shown = redact(str(error))
+        if not error.uncertain:
+            self.may_have_committed = False
+            raise CommitFailedError(f"nothing was committed: {shown}", table=self._table, version=version) from error
+        for attempt in range(_READ_BACKS):
+            try:
+                there = self._writer.read_commit(version)
+            except MirrorError:
+                there = None
+            if there is not None:
+                return there == data
+            _pause(attempt)
+        raise OutcomeUnknownError(
+            f"table {redact(self._table)}: the storage did not answer while version {version} was written, so nobody "
+            f"can say yet whether it happened ({shown}); look for txnId {self._txn_id} in the table's history before "
+            "the statement is repeated",
+            table=self._table,
+            version=version,
+        ) from error
+
+    def _meet_winners(self, proposed: ProposedCommit, head: _Head) -> Committed | None:
+        """Hold what others committed since against ours, and move the head to the newest of them."""
+        assert self._snapshot is not None
+        try:
+            commits = list(self._reader.commits(head.version + 1))
+        except LogGapError as error:
+            raise CommitFailedError(
+                f"table {redact(self._table)}: commits after version {head.version}, which this one was made from, "
+                "were cleaned up meanwhile, so it cannot be checked against them; nothing was committed: repeat the "
+                "statement",
+                table=self._table,
+                version=head.version,
+            ) from error
+        for commit in commits:
+            info = commit.commit_info
+            if info is not None and info.txn_id == self._txn_id:
+                self.may_have_committed = True
+                return Committed(commit.version, commit.timestamp_ms, commit.actions, 0)
+        conflicts.check(
+            self._table,
+            [proposed],
+            NOTHING_READ,
+            self._winners(proposed, commits),
+            schema=parse_schema(self._snapshot.metadata.schema_string),
+            metadata=self._snapshot.metadata,
+            protocol=self._snapshot.protocol,
+        )
+        for commit in commits:
+            head.follow(commit)
+        return None
+
+    def _winners(self, proposed: ProposedCommit, commits: Sequence[Commit]) -> list[conflicts.Winner]:
+        """The winners, with what the files held that they removed: a remove itself need not say so."""
+        told: dict[FileKey, AddFile] = {}
+        removes = [action for commit in commits for action in commit.actions if isinstance(action, RemoveFile)]
+        if removes and conflicts.needs([proposed], NOTHING_READ).values:
+            told = {add.key: add for add in self._files_of({remove.path for remove in removes})}
+            told |= {a.key: a for commit in commits for a in commit.actions if isinstance(a, AddFile)}
+        return [
+            conflicts.Winner(commit.version, tuple(_described(action, told) for action in commit.actions))
+            for commit in commits
+        ]
+
+
+def check_plain_writer(reader: FileTxnLogReader, snapshot: LogSnapshot) -> None:
+    """Refuse a table that a catalog manages: whoever writes into its files goes behind the catalog's back."""
+    if FEATURE not in (snapshot.protocol.writer_features or ()):
+        check_writable(snapshot.protocol, reader.table)
+        return
+    mark = _mark_of(reader, snapshot.version)
+    name = mark.table if mark else "namespace.name"
+    raise NotWritableError(
+        f"{redact(reader.table)} is written through a catalog{f', as the table {name}' if mark else ''}, and by nobody "
+        f"else: open it as deltasql://...?table={name}, or set DL_CATALOG to the catalog and give the path again. "
+        f"`dl detach {name}` gives the table back to its files.",
+        table=reader.table,
+        version=snapshot.version,
+    )
+
+
+def _mark_of(reader: FileTxnLogReader, version: int) -> Mark | None:
+    """What the newest commit says of the catalog that made it."""
+    try:
+        first = next(reader.actions(version), None)
+    except DeltaError:
+        return None
+    return parse_mark(first) if isinstance(first, CommitInfo) else None
+
+
+def _described(action: Action, told: dict[FileKey, AddFile]) -> Action:
+    add = told.get(action.key) if isinstance(action, RemoveFile) else None
+    if add is None or not isinstance(action, RemoveFile):
+        return action
+    return replace(action, partition_values=add.partition_values, stats=add.stats)
+
+
+def _with_enablement(metadata: Metadata, before: Metadata | None, version: int, at_ms: int) -> Metadata:
+    """Turned on later than at version 0, in-commit timestamps must say from where on they hold."""
+    now = is_enabled(metadata.configuration, ENABLED)
+    if not now or version == 0 or (before is not None and is_enabled(before.configuration, ENABLED)):
+        return metadata
+    told = {ENABLEMENT_VERSION: str(version), ENABLEMENT_TIMESTAMP: str(at_ms)}
+    return replace(metadata, configuration={**metadata.configuration, **told})
+
+
+def _count(snapshot: LogSnapshot) -> int:
+    return sum(batch.num_rows for batch in snapshot.files())
+
+
+def _pause(attempt: int) -> None:
+    """Longer after every lost race, and never as long as others pause."""
+    time.sleep(random.uniform(0.0, min(_FIRST_PAUSE_SECONDS * 2**attempt, _LONGEST_PAUSE_SECONDS)))

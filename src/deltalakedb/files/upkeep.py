@@ -1,0 +1,84 @@
+"""What follows a commit to a table whose `_delta_log` decides: a checkpoint now and then, and old commits go."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from deltalakedb.exceptions import DeltaError, redact
+from deltalakedb.files.cleanup import DAY_MS, CleanedUp, protected_before
+from deltalakedb.files.last_checkpoint import CheckpointWritten
+from deltalakedb.files.snapshot import FileSnapshot
+from deltalakedb.files.writer import FileTxnLogWriter
+from deltalakedb.log.actions import Metadata
+from deltalakedb.log.retention import cleans_up, deleted_file_retention_ms, log_retention_ms
+from deltalakedb.log.txnlog import LogSnapshot
+from deltalakedb.steps import reached
+
+_log = logging.getLogger(__name__)
+
+CHECKPOINT_INTERVAL = "delta.checkpointInterval"
+DEFAULT_INTERVAL = 100
+"""Commits between checkpoints where the table does not say; that of `deltalake`."""
+
+_LOG_RETENTION_MS = 30 * DAY_MS
+_DELETED_FILE_RETENTION_MS = 7 * DAY_MS
+_FOR_EVER_MS = 100 * 366 * DAY_MS
+
+
+def checkpoint_is_due(snapshot: FileSnapshot) -> bool:
+    """Every so many versions, as `deltalake` counts them; sooner or later also where others have left theirs out."""
+    text = (snapshot.metadata.configuration.get(CHECKPOINT_INTERVAL) or "").strip()
+    interval = int(text) if text.isdecimal() and int(text) > 0 else DEFAULT_INTERVAL
+    since = -1 if snapshot.checkpoint_version is None else snapshot.checkpoint_version
+    behind = snapshot.version - since
+    return behind > 0 and ((snapshot.version + 1) % interval == 0 or behind >= 2 * interval)
+
+
+def write_checkpoint(writer: FileTxnLogWriter, snapshot: LogSnapshot) -> CheckpointWritten:
+    """A checkpoint of the snapshot, and `_last_checkpoint` pointing to it."""
+    keep_ms = _retention_ms(deleted_file_retention_ms, snapshot.metadata, _DELETED_FILE_RETENTION_MS)
+    written = writer.write_checkpoint(
+        snapshot, protocol=snapshot.protocol, tombstone_cutoff_ms=time.time_ns() // 1_000_000 - keep_ms
+    )
+    reached("files.checkpoint_written")
+    writer.write_last_checkpoint(written)
+    return written
+
+
+def clean_up(writer: FileTxnLogWriter, snapshot: LogSnapshot) -> CleanedUp:
+    """Delete commits older than the table's retention that a checkpoint stands for."""
+    keep_ms = _retention_ms(log_retention_ms, snapshot.metadata, _LOG_RETENTION_MS)
+    cutoff_ms = (time.time_ns() // 1_000_000 - keep_ms) // DAY_MS * DAY_MS  # midnight UTC, as the protocol says
+    return writer.clean_up(cutoff_ms=cutoff_ms, protected_before=protected_before(snapshot.protocol, snapshot.metadata))
+
+
+def after_commit(
+    writer: FileTxnLogWriter, load: Callable[[], FileSnapshot], *, checkpoint: bool, cleanup: bool | None
+) -> None:
+    """What is due. The commit stands whatever becomes of this, so nothing here raises."""
+    if not checkpoint:
+        return
+    try:
+        snapshot = load()
+        if not checkpoint_is_due(snapshot) or (writer.last_checkpoint() or -1) >= snapshot.version:
+            return
+        write_checkpoint(writer, snapshot)
+        wanted = cleans_up(_settings(snapshot.metadata)) if cleanup is None else cleanup
+        if wanted:
+            clean_up(writer, snapshot)
+    except DeltaError as error:
+        _log.warning("table %s: committed, but without its checkpoint: %s", redact(writer.table), redact(str(error)))
+
+
+def _retention_ms(read: Callable[[Mapping[str, str], int], int], metadata: Metadata, default_ms: int) -> int:
+    """A retention of the table; one that cannot be read keeps everything, which can be mended later."""
+    try:
+        return read(_settings(metadata), default_ms)
+    except ValueError:
+        return _FOR_EVER_MS
+
+
+def _settings(metadata: Metadata) -> dict[str, str]:
+    return {key: value for key, value in metadata.configuration.items() if value is not None}
