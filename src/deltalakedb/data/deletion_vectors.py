@@ -1,4 +1,4 @@
-"""Owns finding and reading deletion vectors: in the log itself, in a file of the table, or in a file elsewhere."""
+"""Owns deletion vectors where they are kept: in the log itself, in a file of the table, or in a file elsewhere."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import struct
 import uuid
 import zlib
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
-from deltalakedb.data.roaring import Rows, decode_bitmap
+from deltalakedb.data.roaring import Rows, decode_bitmap, encode_bitmap
 from deltalakedb.data.storage import DataStorage, open_logged
 from deltalakedb.exceptions import MalformedLogError
 from deltalakedb.log.actions import DeletionVector
@@ -19,6 +20,7 @@ _Z85: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:
 _VALUES: Final = {char: place for place, char in enumerate(_Z85)}
 _UUID_CHARS: Final = 20
 _KEPT_FILES: Final = 8
+_FORMAT_VERSION: Final = b"\x01"
 
 
 class DeletionVectors:
@@ -73,6 +75,31 @@ class DeletionVectors:
         return self._files[path]
 
 
+def write_vectors(storage: DataStorage, rows: Sequence[Rows]) -> tuple[list[DeletionVector], str]:
+    """Write the deleted rows of many data files into one file; their vectors, and the file's path.
+
+    The numbers of a data file are in order, and each is there once.
+    """
+    name = uuid.uuid4()
+    path = f"deletion_vector_{name}.bin"
+    written: list[DeletionVector] = []
+    file = storage.create(path)
+    try:
+        file.sink.write(_FORMAT_VERSION)
+        offset = len(_FORMAT_VERSION)
+        for numbers in rows:
+            bitmap = encode_bitmap(numbers)
+            file.sink.write(struct.pack(">i", len(bitmap)) + bitmap + struct.pack(">I", zlib.crc32(bitmap)))
+            written.append(DeletionVector("u", encode_z85(name.bytes), len(bitmap), len(numbers), offset))
+            offset += len(bitmap) + 8
+        file.finish()
+    except BaseException:
+        file.abandon()
+        raise
+    storage.sync([path])
+    return written, path
+
+
 def _malformed(vector: DeletionVector, detail: str) -> MalformedLogError:
     return MalformedLogError(f"the deletion vector {vector.unique_id} cannot be read: {detail}")
 
@@ -85,3 +112,11 @@ def decode_z85(text: str) -> bytes:
         raise MalformedLogError(f"{text[:40]!r} is no Z85 text") from error
     powers = np.array([85**4, 85**3, 85**2, 85, 1], np.uint64)
     return bytes((digits * powers).sum(axis=1).astype(">u4").tobytes())
+
+
+def encode_z85(data: bytes) -> str:
+    """Z85 text of bytes, whose number is a multiple of four."""
+    numbers = np.frombuffer(data, ">u4").astype(np.uint64)
+    powers = np.array([85**4, 85**3, 85**2, 85, 1], np.uint64)
+    digits = numbers[:, None] // powers % np.uint64(85)
+    return "".join(_Z85[digit] for digit in digits.ravel().tolist())

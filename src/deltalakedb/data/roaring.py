@@ -1,4 +1,4 @@
-"""Owns the bytes of a deletion vector's bitmap: row numbers out of Delta's RoaringBitmapArray (PROTOCOL.md, appendix).
+"""Owns the bytes of a deletion vector's bitmap: row numbers as Delta's RoaringBitmapArray (PROTOCOL.md, appendix).
 
 A 64-bit bitmap is a list of 32-bit ones, each in the portable format of github.com/RoaringBitmap/RoaringFormatSpec.
 """
@@ -80,3 +80,47 @@ def _container(data: bytes, position: int, cardinality: int, is_run: bool) -> tu
 
 def _numbers(data: bytes, kind: type[np.uint8 | np.uint16], count: int, position: int) -> Any:
     return np.frombuffer(data, np.dtype(kind).newbyteorder("<"), count, position)
+
+
+def encode_bitmap(rows: Rows) -> bytes:
+    """A RoaringBitmapArray of these row numbers, which are in order and each there once."""
+    highs, starts = np.unique(rows >> np.uint64(32), return_index=True)
+    parts = [struct.pack("<iQ", _MAGIC, len(highs))]
+    if not len(rows):
+        return parts[0]
+    for high, low in zip(highs.tolist(), np.split(rows, starts[1:]), strict=True):
+        parts += [struct.pack("<I", high), _encode_32((low & np.uint64(0xFFFFFFFF)).astype(np.uint32))]
+    return b"".join(parts)
+
+
+def _encode_32(values: npt.NDArray[np.uint32]) -> bytes:
+    keys, starts = np.unique(values >> np.uint32(16), return_index=True)
+    lows = [part.astype(np.uint16) for part in np.split(values, starts[1:])]
+    encoded = [_encode_container(part) for part in lows]
+    count, flags = len(keys), np.array([is_run for _, is_run in encoded], np.uint8)
+    heads = np.array([keys, [len(part) - 1 for part in lows]], "<u2").T.tobytes()
+    if flags.any():
+        start = struct.pack("<I", _COOKIE | (count - 1) << 16) + np.packbits(flags, bitorder="little").tobytes()
+        has_offsets = count >= _NO_OFFSETS_BELOW
+    else:
+        start, has_offsets = struct.pack("<II", _COOKIE_NO_RUNS, count), True
+    first = len(start) + len(heads) + (4 * count if has_offsets else 0)
+    sizes = [len(data) for data, _ in encoded]
+    offsets = (first + np.concatenate(([0], np.cumsum(sizes)[:-1]))).astype("<u4").tobytes() if has_offsets else b""
+    return b"".join([start, heads, offsets, *(data for data, _ in encoded)])
+
+
+def _encode_container(values: npt.NDArray[np.uint16]) -> tuple[bytes, bool]:
+    """The shortest form of one container, and whether it is runs."""
+    wide = values.astype(np.int64)
+    starts = np.concatenate(([0], np.flatnonzero(np.diff(wide) != 1) + 1))
+    plain = 2 * len(values) if len(values) <= _ARRAY_LIMIT else _BITMAP_BYTES
+    if 2 + 4 * len(starts) < plain:
+        lengths = np.diff(np.concatenate((starts, [len(values)])))
+        pairs = np.array([wide[starts], lengths - 1], "<u2").T.tobytes()
+        return struct.pack("<H", len(starts)) + pairs, True
+    if len(values) <= _ARRAY_LIMIT:
+        return values.astype("<u2").tobytes(), False
+    bits = np.zeros(_BITMAP_BYTES * 8, np.uint8)
+    bits[values] = 1
+    return np.packbits(bits, bitorder="little").tobytes(), False
