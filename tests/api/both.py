@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cache, reduce
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -141,12 +141,19 @@ class Both:
     # -- what both do
 
     def seed(
-        self, *rows: Rows, partition_by: Sequence[str] = (), configuration: Mapping[str, str] | None = None
+        self,
+        *rows: Rows,
+        partition_by: Sequence[str] = (),
+        configuration: Mapping[str, str] | None = None,
+        ours_only: Mapping[str, str] | None = None,
     ) -> None:
-        """The same table on both sides: version 0 is empty, each of `rows` is one append."""
-        tables = [to_table(one) for one in rows]
-        for library in self.libraries:
-            library.seed(tables, partition_by, configuration or {})
+        """The same table on both sides: version 0 is empty, each of `rows` is one append.
+
+        `ours_only` are properties of our table that `deltalake` would not write with.
+        """
+        tables, common = [to_table(one) for one in rows], dict(configuration or {})
+        self.theirs.seed(tables, partition_by, common)
+        self.ours.seed(tables, partition_by, common | dict(ours_only or {}))
 
     def write(self, data: Any, **arguments: Any) -> Outcome:
         return self.same(lambda lib: lib.write(data, **arguments))
@@ -191,13 +198,9 @@ class Both:
     def mirror_agrees(self) -> None:
         """`deltalake` and DuckDB read our files, and find the rows that we do."""
         expected = self.ours.rows()
-        reader = DuckDB()
-        try:
-            judges = {"deltalake": Deltalake().latest(self.ours.folder), "duckdb": reader.latest(self.ours.folder)}
-        finally:
-            reader.close()
-        for name, found in judges.items():
-            check_same_rows(expected, found.rows.select(expected.column_names), f"our files, read by {name}")
+        for name, judge in (("deltalake", Deltalake()), ("duckdb", _duckdb())):
+            found = judge.latest(self.ours.folder).rows.select(expected.column_names)
+            check_same_rows(expected, found, f"our files, read by {name}")
 
     def close(self) -> None:
         for library in self.libraries:
@@ -209,6 +212,11 @@ class Both:
 
     def _where(self) -> str:
         return "a table of a catalog" if is_catalog_uri(self.ours.uri) else "a table at a path"
+
+
+@cache
+def _duckdb() -> DuckDB:
+    return DuckDB()
 
 
 def column(table: pa.Table, *path: str) -> Any:
