@@ -17,23 +17,28 @@ if TYPE_CHECKING:
     from deltalakedb.catalog import Catalog, begin, connect
     from deltalakedb.catalog_view import CatalogView
     from deltalakedb.process import enable_nanosecond_timestamps, init_tracing, rust_core_version
-    from deltalakedb.schema import Schema
+    from deltalakedb.schema import DataType, Field, Schema, VariantType
     from deltalakedb.table import DeltaTable
     from deltalakedb.transaction import CommitProperties, PostCommitHookProperties, Transaction
     from deltalakedb.transactions.transaction import CatalogTransaction
+    from deltalakedb.writer import BloomFilterProperties, ColumnProperties, WriterProperties
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BloomFilterProperties",
     "Catalog",
     "CatalogTransaction",
     "CatalogView",
+    "ColumnProperties",
     "ColumnStats",
     "CommitFailedError",
     "CommitProperties",
+    "DataType",
     "DeltaError",
     "DeltaProtocolError",
     "DeltaTable",
+    "Field",
     "Metadata",
     "Plan",
     "PostCommitHookProperties",
@@ -42,7 +47,9 @@ __all__ = [
     "SchemaMismatchError",
     "TableNotFoundError",
     "Transaction",
+    "VariantType",
     "VersionNotFoundError",
+    "WriterProperties",
     "__version__",
     "begin",
     "connect",
@@ -71,5 +78,11 @@ __getattr__ = lazy_names(
         "enable_nanosecond_timestamps": "deltalakedb.process",
         "init_tracing": "deltalakedb.process",
         "rust_core_version": "deltalakedb.process",
+        "DataType": "deltalakedb.schema",
+        "Field": "deltalakedb.schema",
+        "VariantType": "deltalakedb.schema",
+        "BloomFilterProperties": "deltalakedb.writer",
+        "ColumnProperties": "deltalakedb.writer",
+        "WriterProperties": "deltalakedb.writer",
     },
 )

@@ -56,12 +56,12 @@ class PrimitiveType(_Part):
         return str(self._value)
 
     @staticmethod
-    def from_json(json: str) -> PrimitiveType:
-        return _expect(forms.type_from_json(json), PrimitiveType, "Type is not primitive")
+    def from_json(type_json: str) -> PrimitiveType:
+        return _expect(forms.type_from_json(type_json), PrimitiveType, "Type is not primitive")
 
     @staticmethod
-    def from_arrow(type: Any) -> PrimitiveType:  # noqa: A002  the name `deltalake` gives it
-        return _expect(forms.type_from_arrow(type), PrimitiveType, "Type is not primitive")
+    def from_arrow(data_type: Any) -> PrimitiveType:
+        return _expect(forms.type_from_arrow(data_type), PrimitiveType, "Type is not primitive")
 
 
 class VariantType(_Part):
@@ -80,13 +80,13 @@ class VariantType(_Part):
         return "variant"
 
     @staticmethod
-    def from_json(json: str) -> VariantType:
-        return _expect(forms.type_from_json(json), VariantType, "Type is not variant")
+    def from_json(type_json: str) -> VariantType:
+        return _expect(forms.type_from_json(type_json), VariantType, "Type is not variant")
 
     @staticmethod
-    def from_arrow(type: Any) -> VariantType:  # noqa: A002  the name `deltalake` gives it
+    def from_arrow(data_type: Any) -> VariantType:
         # Arrow has no type that is a variant for certain: a struct of two binaries is just that.
-        return _expect(forms.type_from_arrow(type), VariantType, "Type is not variant")
+        return _expect(forms.type_from_arrow(data_type), VariantType, "Type is not variant")
 
 
 class ArrayType(_Part):
@@ -115,12 +115,12 @@ class ArrayType(_Part):
         return self._value.contains_null
 
     @staticmethod
-    def from_json(json: str) -> ArrayType:
-        return _expect(forms.type_from_json(json), ArrayType, "Type is not an array")
+    def from_json(type_json: str) -> ArrayType:
+        return _expect(forms.type_from_json(type_json), ArrayType, "Type is not an array")
 
     @staticmethod
-    def from_arrow(type: Any) -> ArrayType:  # noqa: A002  the name `deltalake` gives it
-        return _expect(forms.type_from_arrow(type), ArrayType, "Type is not an array")
+    def from_arrow(data_type: Any) -> ArrayType:
+        return _expect(forms.type_from_arrow(data_type), ArrayType, "Type is not an array")
 
 
 class MapType(_Part):
@@ -153,12 +153,12 @@ class MapType(_Part):
         return self._value.value_contains_null
 
     @staticmethod
-    def from_json(json: str) -> MapType:
-        return _expect(forms.type_from_json(json), MapType, "Type is not a map")
+    def from_json(type_json: str) -> MapType:
+        return _expect(forms.type_from_json(type_json), MapType, "Type is not a map")
 
     @staticmethod
-    def from_arrow(type: Any) -> MapType:  # noqa: A002  the name `deltalake` gives it
-        return _expect(forms.type_from_arrow(type), MapType, "Type is not a map")
+    def from_arrow(data_type: Any) -> MapType:
+        return _expect(forms.type_from_arrow(data_type), MapType, "Type is not a map")
 
 
 class Field:
@@ -208,8 +208,8 @@ class Field:
         return to_json(value)
 
     @staticmethod
-    def from_json(json: str) -> Field:
-        return _public_field(forms.field_from_json(json))
+    def from_json(field_json: str) -> Field:
+        return _public_field(forms.field_from_json(field_json))
 
     def to_arrow(self) -> pa.Field:
         """The same field in Arrow; values of the metadata become text."""
@@ -252,12 +252,12 @@ class StructType(_Part):
         return [_public_field(item) for item in self._value.fields]
 
     @staticmethod
-    def from_json(json: str) -> StructType:
-        return _expect(forms.type_from_json(json), StructType, "Type is not a struct")
+    def from_json(type_json: str) -> StructType:
+        return _expect(forms.type_from_json(type_json), StructType, "Type is not a struct")
 
     @staticmethod
-    def from_arrow(type: Any) -> StructType:  # noqa: A002  the name `deltalake` gives it
-        return _expect(forms.type_from_arrow(type), StructType, "Type is not a struct")
+    def from_arrow(data_type: Any) -> StructType:
+        return _expect(forms.type_from_arrow(data_type), StructType, "Type is not a struct")
 
 
 class Schema(StructType):
@@ -281,16 +281,16 @@ class Schema(StructType):
         return value
 
     @staticmethod
-    def from_json(json: str) -> Schema:
-        return to_public(_expect(forms.type_from_json(json), StructType, "Type is not a struct")._value)
+    def from_json(schema_json: str) -> Schema:
+        return to_public(_expect(forms.type_from_json(schema_json), StructType, "Type is not a struct")._value)
 
     def to_arrow(self, as_large_types: bool = False) -> pa.Schema:
         """The same schema in Arrow; `as_large_types` gives texts, binaries and lists 64-bit offsets."""
         return pa.schema([forms.arrow_field(item, large=as_large_types) for item in self._value.fields])
 
     @staticmethod
-    def from_arrow(type: Any) -> Schema:  # noqa: A002  the name `deltalake` gives it
-        return to_public(forms.struct_from_arrow(type))
+    def from_arrow(data_type: Any) -> Schema:
+        return to_public(forms.struct_from_arrow(data_type))
 
 
 DataType: TypeAlias = PrimitiveType | VariantType | ArrayType | MapType | StructType
