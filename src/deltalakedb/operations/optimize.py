@@ -1,0 +1,347 @@
+"""Owns OPTIMIZE: small files become larger ones, or a partition is sorted anew; no row changes."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from deltalakedb.exceptions import DeltaError
+from deltalakedb.log.actions import Action, AddFile, RemoveFile
+from deltalakedb.log.codec import to_json
+from deltalakedb.log.features import data_writable, is_enabled
+from deltalakedb.log.predicate import parse_predicate
+from deltalakedb.log.proposal import ProposedCommit, ReadSet
+from deltalakedb.log.rows import add_from_row, adds_to_batch
+from deltalakedb.log.stats import parse_stats
+from deltalakedb.operations.target import Done, Target, Verb
+from deltalakedb.operations.write import write_rows
+from deltalakedb.operations.zorder import check_columns, sorted_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from deltalakedb.data import ParquetOptions
+
+DEFAULT_TARGET_SIZE: Final = 100 * 1024 * 1024
+_BATCH_ROWS: Final = 128 * 1024
+_MAX_SIZE: Final = 2**63 - 1
+# A large file is written again when deletion vectors take more than this part of it; Spark's limit.
+_MAX_DELETED: Final = 0.05
+_ROW_TRACKING: Final = "delta.enableRowTracking"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked for. With `columns` rows are sorted along a Z-order curve, without they keep their order."""
+
+    columns: tuple[str, ...] | None = None
+    partition_filters: Sequence[Any] | None = None
+    target_size: int | None = None
+    max_concurrent_tasks: int | None = None
+    max_spill_size: int | None = None
+    min_commit_interval: float | None = None
+    """Seconds between commits; None makes one commit of all."""
+    writer_properties: Any = None
+    progress: Callable[[int], None] | None = None
+    """Told how many files more are done."""
+
+    def __post_init__(self) -> None:
+        if self.target_size is not None and not 1 <= self.target_size <= _MAX_SIZE:
+            kind = OverflowError if self.target_size < 0 else ValueError
+            raise kind(f"target_size is a number of bytes from 1 to {_MAX_SIZE}, not {self.target_size}")
+        if self.max_concurrent_tasks is not None and self.max_concurrent_tasks < 1:
+            raise ValueError(f"max_concurrent_tasks is 1 or more, not {self.max_concurrent_tasks}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Files of one partition that become new files together."""
+
+    partition: str
+    files: tuple[AddFile, ...]
+
+
+@dataclass(slots=True)
+class _Counts:
+    """What one commit did, or all of them together."""
+
+    added: list[int] = field(default_factory=list)
+    removed: list[int] = field(default_factory=list)
+    batches: int = 0
+    span: int = 0
+
+    def take(self, other: _Counts) -> None:
+        self.added += other.added
+        self.removed += other.removed
+        self.batches += other.batches
+        self.span = max(self.span, other.span)
+
+
+def optimize(run: Callable[[Verb], dict[str, Any]], request: Request) -> dict[str, Any]:
+    """Make the commits that are asked for, each by one `run`; `deltalake`'s metrics of all of them."""
+    work = _Optimization(request)
+    while not work.is_done:
+        run(work.step)
+    return work.metrics(work.total)
+
+
+class _Optimization:
+    """The groups of files that are left to do, planned once on the first version that is seen."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._groups: list[_Group] | None = None
+        self._considered = 0
+        self._skipped = 0
+        self._partitions = 0
+        self.total = _Counts()
+
+    @property
+    def is_done(self) -> bool:
+        return self._groups is not None and not self._groups
+
+    def step(self, target: Target) -> Done:
+        """One commit: all groups, or as many as fit the interval between commits."""
+        if self._groups is None:
+            self._plan(target)
+        else:
+            self._forget_changed(target)
+        assert self._groups is not None
+        interval, begun = self._request.min_commit_interval, time.monotonic()
+        counts, actions = _Counts(), list[Action]()
+        tasks = self._request.max_concurrent_tasks or os.cpu_count() or 1
+        while self._groups:
+            take = len(self._groups) if interval is None else self._in_first_partition() if interval == 0 else tasks
+            chosen, self._groups = self._groups[:take], self._groups[take:]
+            for made, one in self._rewrite(target, chosen, tasks):
+                actions += made
+                counts.take(one)
+            if interval is not None and time.monotonic() - begun >= interval:
+                break
+        if not actions:
+            return Done(None, self.metrics(counts))
+        self.total.take(counts)
+        metrics = self.metrics(counts)
+        return Done(self._commit(target, actions, metrics), metrics)
+
+    def _in_first_partition(self) -> int:
+        assert self._groups is not None
+        first = self._groups[0].partition
+        return sum(group.partition == first for group in self._groups)
+
+    def _plan(self, target: Target) -> None:
+        request = self._request
+        _check(target)
+        if request.columns is not None:
+            check_columns(request.columns, target)
+        files = _chosen_files(target, request.partition_filters)
+        self._considered = len(files)
+        by_partition: dict[str, list[AddFile]] = {}
+        for add in sorted(files, key=lambda one: (one.modification_time, one.path)):
+            by_partition.setdefault(to_json(dict(add.partition_values)), []).append(add)
+        self._groups = []
+        for partition, adds in by_partition.items():
+            bins = [adds] if request.columns is not None else pack(adds, self._target_size(target))
+            self._groups += [_Group(partition, tuple(one)) for one in bins]
+        self._skipped = self._considered - sum(len(group.files) for group in self._groups)
+        self._partitions = len({group.partition for group in self._groups})
+
+    def _forget_changed(self, target: Target) -> None:
+        """Between two commits of ours others may have changed files: their groups are left as they are."""
+        live = {add.key for add in map(add_from_row, target.snapshot.files_table().to_pylist())}
+        assert self._groups is not None
+        self._groups = [group for group in self._groups if all(add.key in live for add in group.files)]
+
+    def _target_size(self, target: Target) -> int:
+        from deltalakedb.data.writer import _target_of
+
+        return self._request.target_size or _target_of(target.metadata.configuration)
+
+    def _rewrite(self, target: Target, groups: Sequence[_Group], tasks: int) -> Iterator[tuple[list[Action], _Counts]]:
+        target.storage, target.schema  # noqa: B018  made once, before threads ask for them
+        with ThreadPoolExecutor(min(tasks, len(groups)), thread_name_prefix="deltalakedb-optimize") as pool:
+            waiting = [pool.submit(self._rewrite_one, target, group) for group in groups]
+            try:
+                for one in waiting:
+                    yield one.result()
+            finally:
+                for one in waiting:
+                    one.cancel()
+
+    def _rewrite_one(self, target: Target, group: _Group) -> tuple[list[Action], _Counts]:
+        from deltalakedb.data import read_files
+
+        request, counts = self._request, _Counts(span=len(group.files))
+        files = adds_to_batch(group.files)
+        metadata = target.metadata
+        if request.columns is None:
+            reader = read_files(
+                files,
+                storage=target.storage,
+                schema=target.schema,
+                partition_columns=metadata.partition_columns,
+                configuration=metadata.configuration,
+            )
+            adds = self._write(target, _counted(reader, counts))
+        else:
+            with sorted_rows(target, files, request.columns, request.max_spill_size) as reader:
+                adds = self._write(target, reader)
+            counts.batches = 1
+        if request.progress is not None:
+            request.progress(len(group.files))
+        now_ms = time.time_ns() // 1_000_000
+        counts.added = [add.size for add in adds]
+        counts.removed = [add.size for add in group.files]
+        removes = [RemoveFile.of(add, at_ms=now_ms, data_change=False) for add in group.files]
+        return [*removes, *adds], counts
+
+    def _write(self, target: Target, reader: pa.RecordBatchReader) -> list[AddFile]:
+        properties = self._request.writer_properties
+        return write_rows(
+            target,
+            reader,
+            options=None if properties is not None else _options(),
+            writer_properties=properties,
+            target_file_size=self._target_size(target),
+            data_change=False,
+            rules=False,
+        )
+
+    def _commit(self, target: Target, actions: list[Action], metrics: dict[str, Any]) -> ProposedCommit:
+        keys = frozenset(action.key for action in actions if isinstance(action, RemoveFile))
+        filters = self._request.partition_filters
+        return ProposedCommit(
+            actions=tuple(actions),
+            operation="OPTIMIZE",
+            operation_parameters={
+                "predicate": to_json([_shown(*one) for one in filters or ()]),
+                "targetSize": str(self._target_size(target)),
+                **({} if self._request.columns is None else {"zOrderBy": to_json(list(self._request.columns))}),
+            },
+            operation_metrics=metrics,
+            read=ReadSet(files=keys),
+        )
+
+    def metrics(self, counts: _Counts) -> dict[str, Any]:
+        """`deltalake`'s words for it."""
+        keeps_order = self._request.columns is None
+        return {
+            "numFilesAdded": len(counts.added),
+            "numFilesRemoved": len(counts.removed),
+            "filesAdded": _sizes(counts.added),
+            "filesRemoved": _sizes(counts.removed),
+            "partitionsOptimized": self._partitions,
+            "numBatches": counts.batches,
+            "totalConsideredFiles": self._considered,
+            "totalFilesSkipped": self._skipped,
+            "preserveInsertionOrder": keeps_order,
+            "plannerStrategy": "preserveLocality" if keeps_order else "zOrder",
+            "preservedStableOrder": keeps_order,
+            "maxBinSpanFiles": counts.span,
+        }
+
+
+def pack(files: Iterable[AddFile], target_size: int) -> Iterator[list[AddFile]]:
+    """Neighbours that fit one file of the target size together; what would stay alone and whole is left out.
+
+    A file with a deletion vector is written again even alone, a large one when enough of its rows are gone.
+    """
+    waiting: list[AddFile] = []
+    size = 0
+    for add in files:
+        if add.size >= target_size:
+            yield from _worth_it(waiting)
+            waiting, size = [], 0
+            if _deleted_part(add) > _MAX_DELETED:
+                yield [add]
+            continue
+        if waiting and size + add.size > target_size:
+            yield from _worth_it(waiting)
+            waiting, size = [], 0
+        waiting.append(add)
+        size += add.size
+    yield from _worth_it(waiting)
+
+
+def _worth_it(files: list[AddFile]) -> Iterator[list[AddFile]]:
+    if len(files) > 1 or any(add.deletion_vector is not None for add in files):
+        yield files
+
+
+def _deleted_part(add: AddFile) -> float:
+    if add.deletion_vector is None:
+        return 0.0
+    stats = parse_stats(add.stats)
+    rows = None if stats is None else stats.num_records
+    return 1.0 if not rows else add.deletion_vector.cardinality / rows
+
+
+def _check(target: Target) -> None:
+    data_writable(target.protocol, target.metadata, target.name, evaluates=True)
+    if is_enabled(target.metadata.configuration, _ROW_TRACKING):
+        raise DeltaError(
+            f"table {target.name} tracks its rows ({_ROW_TRACKING}): files written again would lose the rows' ids; "
+            "optimize it with Spark, or set that property to false first"
+        )
+
+
+def _chosen_files(target: Target, filters: Sequence[Any] | None) -> list[AddFile]:
+    if not filters:
+        table = target.snapshot.files_table()
+    else:
+        predicate = parse_predicate(list(filters), target.schema, target.metadata.partition_columns)
+        table = target.plan(predicate)
+    return [add_from_row(row) for row in table.to_pylist()]
+
+
+def _counted(reader: pa.RecordBatchReader, counts: _Counts) -> pa.RecordBatchReader:
+    """The same rows, many small batches put together: casting and splitting cost the same for one row as for many."""
+    import pyarrow as pa
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        waiting: list[pa.RecordBatch] = []
+        rows = 0
+        for batch in reader:
+            counts.batches += 1
+            waiting.append(batch)
+            rows += batch.num_rows
+            if rows >= _BATCH_ROWS:
+                yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
+                waiting, rows = [], 0
+        if waiting:
+            yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
+
+    return pa.RecordBatchReader.from_batches(reader.schema, batches())
+
+
+def _options() -> ParquetOptions:
+    """Files that stay for long are packed better than new ones; as `deltalake` packs them."""
+    from deltalakedb.data import ParquetOptions
+
+    return ParquetOptions(compression="zstd", compression_level=4)
+
+
+def _sizes(sizes: Sequence[int]) -> str:
+    count, total = len(sizes), sum(sizes)
+    values = {
+        "avg": total / count if count else 0.0,
+        "max": max(sizes, default=0),
+        "min": min(sizes, default=0),
+        "totalFiles": count,
+        "totalSize": total,
+    }
+    return json.dumps(values, separators=(",", ":"))
+
+
+def _shown(column: str, op: str, value: Any) -> str:
+    texts = [f"'{one}'" for one in (value if isinstance(value, list | tuple) else [value])]
+    return (
+        f"{column} {op.upper()} ({', '.join(texts)})"
+        if isinstance(value, list | tuple)
+        else f"{column} {op} {texts[0]}"
+    )

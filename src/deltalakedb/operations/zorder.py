@@ -1,0 +1,192 @@
+"""Owns the Z-order: rows of a partition sorted by the interleaved bits of how their columns' values rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from deltalakedb.exceptions import DeltaError
+from deltalakedb.log.types import DecimalType, PrimitiveType, StructField, StructType
+from deltalakedb.operations.engines import open_engine
+from deltalakedb.operations.target import Target
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+_SAMPLE_ROWS: Final = 1 << 16
+"""Ranks are taken from a sample at most twice this size: finer than a file's share of any table that is sorted."""
+_MAX_BITS: Final = 16
+_KEY_BITS: Final = 64
+_KEY: Final = "__z_order"
+
+
+def check_columns(columns: Sequence[str], target: Target) -> None:
+    """DeltaError for what rows cannot be sorted by."""
+    if not columns:
+        raise DeltaError(f"table {target.name}: a Z-order needs at least one column")
+    partitioned = [name for name in columns if name in target.metadata.partition_columns]
+    if partitioned:
+        raise DeltaError(
+            f"table {target.name}: {', '.join(partitioned)} is a partition column, which has one value in each file; "
+            "a Z-order needs other columns"
+        )
+    for name in columns:
+        item = _field(target.schema, name)
+        if item is None:
+            known = ", ".join(one for one in target.schema.names if one not in target.metadata.partition_columns)
+            raise DeltaError(f"table {target.name} has no column {name} for a Z-order; it has {known}")
+        if not isinstance(item.type, PrimitiveType | DecimalType):
+            raise DeltaError(f"table {target.name}: the values of {name} have no order, so it is no Z-order column")
+
+
+@contextmanager
+def sorted_rows(
+    target: Target, files: pa.RecordBatch, columns: Sequence[str], memory_bytes: int | None
+) -> Iterator[pa.RecordBatchReader]:
+    """The rows of these files along the curve, as a stream: sorted by DuckDB, which spills what memory cannot hold."""
+    import pyarrow as pa
+
+    from deltalakedb.data.engine import Engine
+
+    roots = list(dict.fromkeys(name.partition(".")[0] if _is_nested(target.schema, name) else name for name in columns))
+    ranks = _Ranks(columns, target.schema, _read(target, files, roots))
+    rows = _read(target, files, None)
+    keyed = pa.RecordBatchReader.from_batches(
+        rows.schema.append(pa.field(_KEY, pa.uint64())), (ranks.with_key(batch) for batch in rows)
+    )
+    engine = open_engine(target) if memory_bytes is None else Engine(f"{max(memory_bytes, 1)}B", None)
+    with engine:
+        engine.register("rows", keyed)
+        yield engine.reader(f"select * exclude ({_KEY}) from rows order by {_KEY}")
+
+
+def interleave(ranks: Sequence[np.ndarray[Any, Any]], bits: int) -> np.ndarray[Any, Any]:
+    """One key a row: the highest bits of all ranks first, then the next ones."""
+    import numpy as np
+
+    key = np.zeros(len(ranks[0]), np.uint64)
+    for bit in range(bits - 1, -1, -1):
+        for rank in ranks:
+            key = (key << np.uint64(1)) | ((rank >> np.uint64(bit)) & np.uint64(1))
+    return key
+
+
+class _Ranks:
+    """Where a value stands among all values of its column, by a sample of them; nulls come first."""
+
+    def __init__(self, columns: Sequence[str], schema: StructType, sample: pa.RecordBatchReader) -> None:
+        # A key has 64 bits: of more columns than that only the first ones count.
+        self._columns = list(columns)[:_KEY_BITS]
+        self._nested = {name: _is_nested(schema, name) for name in self._columns}
+        self._bits = min(_MAX_BITS, _KEY_BITS // len(self._columns))
+        taken: dict[str, list[np.ndarray[Any, Any]]] = {name: [] for name in self._columns}
+        step, count, offset = 1, 0, 0
+        for batch in sample:
+            for name in self._columns:
+                taken[name].append(_comparable(self._values(batch, name).take(_places(batch, step, offset)))[0])
+            count += len(range(offset, batch.num_rows, step))
+            offset = (offset - batch.num_rows) % step
+            if count > 2 * _SAMPLE_ROWS:
+                taken = {name: [_joined(parts)[::2]] for name, parts in taken.items()}
+                step, count = step * 2, count // 2
+        self._known = {name: _sorted(_joined(parts)) for name, parts in taken.items()}
+
+    def with_key(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        ranks = [self._rank(self._values(batch, name), name) for name in self._columns]
+        key = pa.array(interleave(ranks, self._bits), pa.uint64())
+        schema = batch.schema.append(pa.field(_KEY, pa.uint64()))
+        return pa.RecordBatch.from_arrays([*batch.columns, key], schema=schema)
+
+    def _rank(self, values: pa.Array, name: str) -> np.ndarray[Any, Any]:
+        import numpy as np
+
+        known, top = self._known[name], (1 << self._bits) - 1
+        places, valid = np.zeros(len(values), np.int64), values.is_valid().to_numpy(zero_copy_only=False)
+        distinct = values.dictionary_encode() if known.dtype == object else None
+        if distinct is not None:
+            found = np.searchsorted(known, _comparable(distinct.dictionary)[0]) if len(distinct.dictionary) else known
+            indices = distinct.indices.fill_null(0).to_numpy(zero_copy_only=False)
+            places = found[indices] if len(found) else places
+        else:
+            raw, _ = _comparable(values.drop_null())
+            places[valid] = np.searchsorted(known, raw)
+        scaled = 1 + places * (top - 1) // max(len(known), 1)
+        return np.where(valid, scaled, 0).astype(np.uint64)
+
+    def _values(self, batch: pa.RecordBatch, name: str) -> pa.Array:
+        import pyarrow.compute as pc
+
+        if not self._nested[name]:
+            return batch.column(name)
+        root, *rest = name.split(".")
+        return pc.struct_field(batch.column(root), rest)
+
+
+def _read(target: Target, files: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatchReader:
+    from deltalakedb.data import read_files
+
+    return read_files(
+        files,
+        storage=target.storage,
+        schema=target.schema,
+        partition_columns=target.metadata.partition_columns,
+        configuration=target.metadata.configuration,
+        columns=columns,
+    )
+
+
+def _places(batch: pa.RecordBatch, step: int, offset: int) -> pa.Array:
+    import numpy as np
+    import pyarrow as pa
+
+    return pa.array(np.arange(offset, batch.num_rows, step))
+
+
+def _comparable(values: pa.Array) -> tuple[np.ndarray[Any, Any], bool]:
+    """Values without nulls as numbers, or as objects that compare; and whether they are objects."""
+    import pyarrow as pa
+    import pyarrow.types as kinds
+
+    values, kind = values.drop_null(), values.type
+    if kinds.is_boolean(kind) or kinds.is_integer(kind):
+        return values.cast(pa.int64()).to_numpy(zero_copy_only=False), False
+    if kinds.is_floating(kind) or kinds.is_decimal(kind):
+        return values.cast(pa.float64()).to_numpy(zero_copy_only=False), False
+    if kinds.is_date32(kind):
+        return values.cast(pa.int32()).cast(pa.int64()).to_numpy(zero_copy_only=False), False
+    if kinds.is_timestamp(kind):
+        return values.cast(pa.int64()).to_numpy(zero_copy_only=False), False
+    return values.to_numpy(zero_copy_only=False).astype(object), True
+
+
+def _joined(parts: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    import numpy as np
+
+    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+
+def _sorted(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    import numpy as np
+
+    return np.sort(values)
+
+
+def _field(schema: StructType, name: str) -> StructField | None:
+    """A column by its exact name, or a field inside a struct by the names on the way to it."""
+    for item in schema.fields:
+        if item.name == name:
+            return item
+    root, dot, rest = name.partition(".")
+    if dot:
+        for item in schema.fields:
+            if item.name == root and isinstance(item.type, StructType):
+                return _field(item.type, rest)
+    return None
+
+
+def _is_nested(schema: StructType, name: str) -> bool:
+    return name not in schema.names
