@@ -7,6 +7,7 @@ DeltaError
 |   |__ UnsupportedFeatureError    .features, .table
 |   |__ LogGapError                .missing_version
 |   |__ InvalidCommitError         proposed actions that break the protocol
+|       |__ AppendOnlyError        of rows that delta.appendOnly keeps; a CommitFailedError too
 |__ CommitFailedError
 |   |__ ConcurrentAppendError, ConcurrentDeleteReadError, ConcurrentDeleteDeleteError,
 |   |   MetadataChangedError, ProtocolChangedError, ConcurrentTransactionError, ExternalWriterError
@@ -32,6 +33,7 @@ from collections.abc import Iterable
 from typing import Any
 
 __all__ = [
+    "AppendOnlyError",
     "CatalogUriError",
     "CommitFailedError",
     "ConcurrentAppendError",
@@ -176,6 +178,10 @@ class CommitFailedError(DeltaError):
         """The version that came first, where one did."""
         self.path = None if path is None else redact(path)
         super().__init__(message)
+
+
+class AppendOnlyError(InvalidCommitError, CommitFailedError):
+    """An append-only table would lose rows."""
 
 
 class VersionTakenError(CommitFailedError):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .log.actions import AppTransaction
@@ -19,6 +19,15 @@ class CommitProperties:
     custom_metadata: Mapping[str, Any] | None = None
     max_commit_retries: int | None = None
     app_transactions: list[Transaction] | None = None
+
+    def joined(
+        self, app_transactions: Sequence[Transaction] = (), custom_metadata: Mapping[str, Any] | None = None
+    ) -> CommitProperties:
+        """The same with more of both."""
+        noted = {**(self.custom_metadata or {}), **(custom_metadata or {})}
+        return replace(
+            self, custom_metadata=noted, app_transactions=[*(self.app_transactions or ()), *app_transactions]
+        )
 
 
 @dataclass

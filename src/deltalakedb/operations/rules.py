@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from deltalakedb.exceptions import DeltaError, InvalidCommitError, PredicateError
+from deltalakedb.exceptions import AppendOnlyError, DeltaError, PredicateError
 from deltalakedb.log.actions import Metadata, Protocol
 from deltalakedb.log.feature_use import CONSTRAINT_PREFIX, every_field
 from deltalakedb.log.features import is_enabled, writer_features
@@ -110,7 +110,7 @@ class Rules:
 def refuse_changed_rows(metadata: Metadata, table: str, what: str = "overwritten") -> None:
     """An append-only table keeps the rows it has."""
     if is_enabled(metadata.configuration, "delta.appendOnly"):
-        raise InvalidCommitError(
+        raise AppendOnlyError(
             f"table {table} is append-only (delta.appendOnly): its rows cannot be {what}; append, or set that "
             "property to false first"
         )
@@ -227,18 +227,14 @@ def _is_as_generated(one: Computed) -> Check:
     return Check(f"the generation of column {one.column}", f"`{column}` is not distinct from ({one.text})")
 
 
-def _to_duckdb(text: str, schema: StructType, table: str) -> tuple[str, set[str]]:
-    from deltalakedb.log.predicate_sql import to_duckdb
+def _to_duckdb(text: str, schema: StructType, table: str) -> tuple[str, frozenset[str]]:
+    from deltalakedb.operations.expressions import Expression
 
     try:
-        sql, names = to_duckdb(text)
+        found = Expression.parse(text, schema)
     except PredicateError as error:
-        raise DeltaError(f"table {table}: the rule {text!r} cannot be read: {error}") from error
-    found = {name: schema.field(name) for name in names}
-    missing = sorted(name for name, item in found.items() if item is None)
-    if missing:
-        raise DeltaError(f"table {table}: the rule {text!r} names {missing[0]}, which is no column of the table")
-    return sql, {item.name for item in found.values() if item is not None}
+        raise PredicateError(f"table {table}: the rule {text!r} cannot be read: {error}") from error
+    return found.sql, found.columns
 
 
 def _cast(sql: str, schema: StructType, column: str) -> str:

@@ -1,19 +1,30 @@
-"""Owns the writing of rows: the one way by which rows become files of a table, with the table's rules kept."""
+"""Owns the writing of rows: the one way by which rows become files of a table, and the statement that writes data."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from deltalakedb.log.actions import AddFile, Metadata, Protocol
+from deltalakedb.exceptions import ConfigError
+from deltalakedb.log.actions import Action, AddCDCFile, AddFile, Metadata, Protocol, RemoveFile
+from deltalakedb.log.codec import to_json
 from deltalakedb.log.features import data_writable
+from deltalakedb.log.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit, ReadSet
+from deltalakedb.log.rows import add_from_row, adds_to_batch
+from deltalakedb.log.stats import parse_stats
 from deltalakedb.log.types import StructType, parse_schema
+from deltalakedb.operations.evolution import Definition, SchemaMode, check_schema_mode, evolve
 from deltalakedb.operations.parquet_options import Properties, to_parquet_options
-from deltalakedb.operations.rules import Rules
-from deltalakedb.operations.target import Target
+from deltalakedb.operations.rules import Check, Rules, refuse_changed_rows
+from deltalakedb.operations.target import Done, Target
 
 if TYPE_CHECKING:
     from deltalakedb.data import ParquetOptions
+
+WriteMode: TypeAlias = Literal["error", "append", "overwrite", "ignore"]
+WRITE_MODES = ("error", "append", "overwrite", "ignore")
 
 
 def write_rows(
@@ -28,12 +39,13 @@ def write_rows(
     target_file_size: int | None = None,
     data_change: bool = True,
     rules: bool = True,
+    checks: Sequence[Check] = (),
 ) -> list[AddFile]:
     """Write data into new files of a table, cast to its columns; the files go again when the commit does not happen.
 
-    `writer_properties` are a caller's WriterProperties; `options` are for who knows the files better.
-    `metadata` and `protocol` are those the commit leaves, `schema` is short for metadata with another schema. Without
-    `rules` the rows are taken to keep them, as rows do that only move from one file to another.
+    `metadata` and `protocol` are those the commit leaves, `schema` is short for metadata with another schema.
+    `writer_properties` are a caller's WriterProperties; `options` are for who knows the files better. Without `rules`
+    the rows are taken to keep them, as rows do that only move from one file to another; `checks` are this write's own.
     """
     from deltalakedb.data import prepare_data, write_files
 
@@ -43,7 +55,8 @@ def write_rows(
     data_writable(protocol, metadata, target.name, evaluates=True)
     reader = prepare_data(data)
     if rules:
-        reader = Rules.of(metadata, protocol, table=target.name).apply(reader)
+        demanded = Rules.of(metadata, protocol, table=target.name)
+        reader = replace(demanded, checks=(*demanded.checks, *checks)).apply(reader)
     schema = parse_schema(metadata.schema_string)
     adds = write_files(
         reader,
@@ -57,3 +70,170 @@ def write_rows(
     )
     target.written.remember(target.storage, adds)
     return adds
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRequest:
+    """What is asked of a write, in the words of `write_deltalake`."""
+
+    mode: WriteMode = "append"
+    partition_by: Sequence[str] | None = None
+    schema_mode: SchemaMode = None
+    predicate: str | None = None
+    """With mode `overwrite`, the rows that are replaced; the data must match it, whatever the mode."""
+    target_file_size: int | None = None
+    writer_properties: Properties | None = None
+
+    def check(self) -> None:
+        """Refuse what no table can be asked for."""
+        check_mode(self.mode)
+        check_schema_mode(self.schema_mode, self.mode)
+        if self.target_file_size is not None and self.target_file_size <= 0:
+            raise ValueError("target_file_size is a number of bytes above 0")
+
+
+def write(target: Target, data: Any, request: WriteRequest) -> Done:
+    """Write data into a table as one commit: beside its rows, or in place of all or some of them.
+
+    A table that is only about to be has no version yet; then the commit lacks what begins it.
+    """
+    from deltalakedb.data import prepare_data
+
+    started = time.monotonic_ns()
+    data_writable(target.protocol, target.metadata, target.name, evaluates=True)
+    reader = prepare_data(data)
+    is_new = target.snapshot.version < 0
+    if is_new:
+        definition = Definition.of(target)
+    else:
+        definition = evolve(target, reader.schema, request.schema_mode, request.partition_by)
+    overwrites = request.mode == "overwrite" and not is_new
+    if overwrites:
+        refuse_changed_rows(target.metadata, target.name)
+    adds = write_rows(
+        target,
+        reader,
+        metadata=definition.metadata,
+        protocol=definition.protocol,
+        writer_properties=request.writer_properties,
+        target_file_size=request.target_file_size,
+        checks=_predicate_check(request.predicate),
+    )
+    replaced = _Replaced()
+    if overwrites:
+        replaced = _replace_all(target) if request.predicate is None else _replace_where(target, request, definition)
+        if any(isinstance(action, AddCDCFile) for action in replaced.actions):
+            replaced = replace(replaced, actions=(*replaced.actions, *_inserted(target, definition, adds)))
+    commit = ProposedCommit(
+        actions=(*definition.actions, *replaced.actions, *adds),
+        operation="WRITE",
+        operation_parameters=_parameters(request, definition.metadata),
+        operation_metrics=_metrics(adds, replaced.actions, started),
+        read=replaced.read,
+    )
+    return Done(commit)
+
+
+@dataclass(frozen=True, slots=True)
+class _Replaced:
+    """What goes, and what had to be read to know it."""
+
+    actions: tuple[Action, ...] = ()
+    read: ReadSet = NOTHING_READ
+
+
+def _replace_all(target: Target) -> _Replaced:
+    """Everything that is live goes, under the very keys it is live under."""
+    now_ms = time.time_ns() // 1_000_000
+    rows = target.snapshot.files_table().to_pylist()
+    return _Replaced(tuple(RemoveFile.of(add_from_row(row), at_ms=now_ms) for row in rows), WHOLE_TABLE)
+
+
+def _replace_where(target: Target, request: WriteRequest, definition: Definition) -> _Replaced:
+    """The rows that match go, as a delete would have it; files without such a row stay as they are."""
+    from deltalakedb.operations.delete import delete
+
+    if definition.metadata.partition_columns != target.metadata.partition_columns:
+        raise ConfigError(f"table {target.name}: a write with a predicate keeps files, and so the partition columns")
+    done = delete(target, request.predicate, writer_properties=request.writer_properties)
+    if done.commit is not None:
+        return _Replaced(done.commit.actions, done.commit.read)
+    return _Replaced((), _read_of(target, str(request.predicate)))
+
+
+def _read_of(target: Target, predicate: str) -> ReadSet:
+    from deltalakedb.log.predicate import parse_predicate
+
+    return ReadSet(predicates=(parse_predicate(predicate, target.schema, target.metadata.partition_columns),))
+
+
+def _inserted(target: Target, definition: Definition, adds: Sequence[AddFile]) -> list[AddCDCFile]:
+    """The new rows as change data: where a commit has any, all of its changes are there."""
+    import pyarrow as pa
+
+    from deltalakedb.data import read_files
+    from deltalakedb.operations.change_data import write_changes
+
+    rows = read_files(
+        adds_to_batch(adds),
+        storage=target.storage,
+        schema=definition.schema,
+        partition_columns=definition.metadata.partition_columns,
+        configuration=definition.metadata.configuration,
+    )
+    schema = rows.schema.append(pa.field("_change_type", pa.string()))
+    batches = (
+        pa.RecordBatch.from_arrays([*batch.columns, pa.array(["insert"] * batch.num_rows)], schema=schema)
+        for batch in rows
+    )
+    return write_changes(target, batches, schema=definition.schema)
+
+
+def _predicate_check(predicate: str | None) -> list[Check]:
+    return [] if predicate is None else [Check("the predicate of the write", predicate)]
+
+
+def _parameters(request: WriteRequest, metadata: Metadata) -> dict[str, str]:
+    mode = {"error": "ErrorIfExists", "ignore": "Ignore"}.get(request.mode, request.mode.capitalize())
+    parameters = {"mode": mode}
+    if metadata.partition_columns:
+        parameters["partitionBy"] = to_json(list(metadata.partition_columns))
+    if request.predicate is not None:
+        parameters["predicate"] = request.predicate
+    return parameters
+
+
+def _metrics(adds: Sequence[AddFile], replaced: Sequence[Action], started_ns: int) -> dict[str, int]:
+    """What a write did, in the words of `deltalake`."""
+    rewritten = sum(isinstance(action, AddFile) for action in replaced)
+    return {
+        "num_added_files": len(adds) + rewritten,
+        "num_removed_files": sum(isinstance(action, RemoveFile) for action in replaced),
+        "num_partitions": 0,
+        "num_added_rows": _rows_of(adds),
+        "execution_time_ms": (time.monotonic_ns() - started_ns) // 1_000_000,
+        "num_retries": 0,
+    }
+
+
+def _rows_of(adds: Sequence[AddFile]) -> int:
+    found = (parse_stats(add.stats) for add in adds)
+    return sum(stats.num_records or 0 for stats in found if stats is not None)
+
+
+def metrics_in_sparks_words(adds: Sequence[AddFile], removes: Sequence[RemoveFile]) -> dict[str, int]:
+    """What a write of Spark's did, as Spark tells it."""
+    metrics = {
+        "numFiles": len(adds),
+        "numOutputRows": _rows_of(adds),
+        "numOutputBytes": sum(add.size for add in adds),
+    }
+    if removes:
+        metrics["numRemovedFiles"] = len(removes)
+        metrics["numRemovedBytes"] = sum(remove.size or 0 for remove in removes)
+    return metrics
+
+
+def check_mode(mode: str) -> None:
+    if mode not in WRITE_MODES:
+        raise ConfigError(f"the mode of a write is one of {', '.join(WRITE_MODES)}, not {mode!r}")

@@ -29,6 +29,8 @@ from deltalakedb.log.features import data_writable, is_enabled
 from deltalakedb.log.proposal import ProposedCommit, ReadSet
 from deltalakedb.log.types import StructType, parse_schema
 from deltalakedb.names import parse_table_name
+from deltalakedb.operations.evolution import check_partitioning
+from deltalakedb.operations.write import WriteMode, check_mode, metrics_in_sparks_words
 from deltalakedb.spark.fit import columns_of, merged_schema, new_schema, schema_of, stored_columns
 from deltalakedb.spark.footers import FooterStats
 from deltalakedb.spark.jobs import WriteJob, partition_text
@@ -40,7 +42,6 @@ from deltalakedb.spark.tables import CatalogLike, opened_catalog
 from deltalakedb.storage import open_data_storage
 from deltalakedb.transactions.draft import TableDraft
 from deltalakedb.transactions.transaction import CatalogTransaction
-from deltalakedb.transactions.writes import WriteMode, check_mode, check_partitioning, metrics_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -313,7 +314,7 @@ class _Write:
             actions=(*changes, *options.app_transactions, *removes, *adds),
             operation="WRITE",
             operation_parameters=parameters,
-            operation_metrics=metrics_of(adds, removes),
+            operation_metrics=metrics_in_sparks_words(adds, removes),
             read=replaced.read,
             user_info=options.user_info,
             fenced=True if self.first is not None else None,

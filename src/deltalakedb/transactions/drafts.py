@@ -108,14 +108,18 @@ class Drafts:
         properties: Mapping[str, PropertyValue],
         description: str | None,
         options: Mapping[str, str] | None,
+        called: str | None = None,
     ) -> tuple[TableDraft, tuple[Protocol, Metadata]]:
-        """A table that does not exist yet, and what its first version must carry; it is not added yet."""
+        """A table that does not exist yet, and what its first version must carry; it is not added yet.
+
+        `called` is the name in its metadata, when that is not to be the catalog's.
+        """
         first = new_table(
             schema,
             partition_by,
             properties,
             table=str(name),
-            name=name.name,
+            name=called or name.name,
             description=description,
             created_ms=time.time_ns() // 1_000_000,
         )

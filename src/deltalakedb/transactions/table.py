@@ -14,6 +14,7 @@ from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
 
 if TYPE_CHECKING:
     from deltalakedb.log.atoms import Predicate
+    from deltalakedb.tables.backing import TableSnapshot
     from deltalakedb.transactions.draft import TableDraft
     from deltalakedb.transactions.transaction import CatalogTransaction
 
@@ -55,6 +56,12 @@ class TransactionTable(DeltaTable):
             assert self._draft.base is not None
             self._snapshot = self._draft.base
         self._in_cut = False
+
+    def _newest(self) -> TableSnapshot:
+        """The newest version that was committed before the transaction began."""
+        if self._draft.base is None:
+            raise VersionNotFoundError(f"table {self.name}: this transaction makes it, so nothing is committed yet")
+        return self._draft.base
 
     def _run(
         self,

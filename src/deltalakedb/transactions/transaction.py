@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from deltalakedb.definitions.properties import to_properties
 from deltalakedb.definitions.table import PropertyValue
 from deltalakedb.exceptions import ConfigError, TableExistsError
 from deltalakedb.log.actions import Action, AppTransaction
 from deltalakedb.log.proposal import ProposedCommit
-from deltalakedb.names import parse_table_name
-from deltalakedb.operations.target import Verb
-from deltalakedb.transaction import CommitProperties
+from deltalakedb.names import TableName, parse_table_name
+from deltalakedb.operations.evolution import SchemaMode
+from deltalakedb.operations.write import WriteMode, WriteRequest, write
+from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
 from deltalakedb.transactions.read_sets import ReadLike, to_read_set
-from deltalakedb.transactions.tables import TableStatements
-from deltalakedb.transactions.writes import WriteMode, check_mode, is_spark_frame, write_data, write_spark_frame
+from deltalakedb.transactions.statements import DataStatements
+from deltalakedb.transactions.writes import begin_table, is_spark_frame, write_spark_frame
 
 if TYPE_CHECKING:
     from deltalakedb.table import DeltaTable
+    from deltalakedb.writer.properties import WriterProperties
 
 
-class CatalogTransaction(TableStatements):
+class CatalogTransaction(DataStatements):
     """A unit of work over many tables: `with catalog.begin() as tx: ...`.
 
     It sees all tables as they were when it began, with its own changes on top, and holds no lock and no connection
@@ -54,68 +58,72 @@ class CatalogTransaction(TableStatements):
         mode: WriteMode = "error",
         *,
         partition_by: Sequence[str] | str | None = None,
-        location: str | os.PathLike[str] | None = None,
-        properties: Mapping[str, PropertyValue] | None = None,
+        schema_mode: SchemaMode = None,
+        predicate: str | None = None,
+        name: str | None = None,
         description: str | None = None,
+        configuration: Mapping[str, str | None] | None = None,
+        properties: Mapping[str, PropertyValue] | None = None,
+        location: str | os.PathLike[str] | None = None,
         storage_options: Mapping[str, str] | None = None,
-        app_transactions: Sequence[AppTransaction] = (),
         target_file_size: int | None = None,
+        writer_properties: WriterProperties | None = None,
+        commit_properties: CommitProperties | None = None,
+        post_commithook_properties: PostCommitHookProperties | None = None,  # noqa: ARG002  the mirror sees to both
+        app_transactions: Sequence[AppTransaction] = (),
         user_info: Mapping[str, Any] | None = None,
     ) -> None:
         """Write data into a table, which is created when it does not exist: one version.
 
         Data is anything that exports Arrow, pandas or polars, or a DataFrame of Spark, which Spark then writes. `mode`
         is that of `write_deltalake`: `error` and `ignore` write only if there is no such table, `append` adds rows,
-        `overwrite` replaces all rows the transaction sees.
+        `overwrite` replaces all rows the transaction sees, or those that match `predicate`. The other arguments are
+        those of `write_deltalake` too; `properties` are like `configuration`, any name is taken.
         """
-        from deltalakedb.data import arrow_to_schema, prepare_data
-
-        check_mode(mode)
+        columns = [partition_by] if isinstance(partition_by, str) else partition_by
+        request = WriteRequest(mode, columns, schema_mode, predicate, target_file_size, writer_properties)
+        request.check()
+        noted = (commit_properties or CommitProperties()).joined(app_transactions, user_info)
+        given = {**(properties or {}), **to_properties(configuration, table=table)}
         if is_spark_frame(data):
             write_spark_frame(
-                self, table, data, mode=mode, partition_by=partition_by, location=location, properties=properties or {},
-                description=description, storage_options=storage_options, app_transactions=app_transactions,
-                target_file_size=target_file_size, user_info=user_info or {},
+                self, table, data, request, location=location, properties=given, description=description,
+                storage_options=storage_options, app_transactions=noted.app_transactions or (),
+                user_info=noted.custom_metadata or {},
             )  # fmt: skip
             return
         with self._statement():
             target = parse_table_name(table)
-            draft, first = self._drafts.find(target), None
-            if draft is not None and mode in ("error", "ignore"):
-                if mode == "ignore":
-                    return
+            draft = self._drafts.find(target)
+            if draft is None:
+                self._write_new(
+                    target, data, request, noted, location=location, properties=given, description=description,
+                    options=storage_options, called=name,
+                )  # fmt: skip
+                return
+            if mode == "ignore":
+                return
+            if mode == "error":
                 raise TableExistsError(
                     f"the table {draft.row.full_name} exists already; mode append or overwrite writes to it"
                 )
-            reader = prepare_data(data)
-            if draft is None:
-                schema = arrow_to_schema(reader.schema)
-                draft, first = self._drafts.new(
-                    target,
-                    schema,
-                    partition_by=partition_by or (),
-                    location=location,
-                    properties=properties or {},
-                    description=description,
-                    options=storage_options,
-                )
-            else:
-                draft.check_writable()
-                draft.use_options(storage_options)
-            commit = write_data(
-                draft,
-                reader,
-                first=first,
-                mode=mode,
-                partition_by=partition_by,
-                app_transactions=app_transactions,
-                target_file_size=target_file_size,
-                user_info=user_info or {},
-                written=self._written,
-            )
-            if first is not None:
-                self._drafts.add(draft)
-            draft.propose(commit)
+            draft.check_writable()
+            draft.use_options(storage_options)
+            done = write(draft.to_target(self._written), data, request)
+            self._propose(draft, done, noted)
+
+    def _write_new(
+        self, name: TableName, data: Any, request: WriteRequest, noted: CommitProperties, **definition: Any
+    ) -> None:
+        from deltalakedb.data import arrow_to_schema, prepare_data
+
+        reader = prepare_data(data)
+        draft, first = self._drafts.new(
+            name, arrow_to_schema(reader.schema), partition_by=request.partition_by or (), **definition
+        )
+        done = begin_table(draft, first, partial(write, data=reader, request=request), self._written)
+        self._drafts.add(draft)
+        self._propose(draft, done, noted)
 
     def commit_actions(
         self,
@@ -147,14 +155,3 @@ class CatalogTransaction(TableStatements):
                     user_info=user_info or {},
                 )
             )
-
-    def run(self, table: str, verb: Verb, properties: CommitProperties | None = None) -> dict[str, Any]:
-        """Let a verb of `operations/` make one version of a table; what it says it did."""
-        noted = properties or CommitProperties()
-        with self._statement():
-            draft = self._drafts.get_writable(table)
-            done = verb(draft.to_target(self._written))
-            done = done.noting(noted.app_transactions or (), noted.custom_metadata or {})
-            if done.commit is not None:
-                draft.propose(done.commit)
-            return done.metrics

@@ -1,0 +1,62 @@
+"""The properties that Delta knows by name, and what `configuration` may hold of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from deltalakedb.exceptions import DeltaError
+from deltalakedb.log.feature_use import BY_PROPERTY, CONSTRAINT_PREFIX
+
+_PREFIXES: Final = (CONSTRAINT_PREFIX, "delta.feature.", "delta.universalFormat.", "delta.rowTracking.", "deltalakedb.")
+_KNOWN: Final = frozenset(BY_PROPERTY) | {
+    "delta.autoOptimize.autoCompact",
+    "delta.autoOptimize.optimizeWrite",
+    "delta.checkpoint.writeStatsAsJson",
+    "delta.checkpoint.writeStatsAsStruct",
+    "delta.checkpointInterval",
+    "delta.checkpointPolicy",
+    "delta.checkpointRetentionDuration",
+    "delta.columnMapping.maxColumnId",
+    "delta.columnMapping.mode",
+    "delta.compatibility.symlinkFormatManifest.enabled",
+    "delta.dataSkippingNumIndexedCols",
+    "delta.dataSkippingStatsColumns",
+    "delta.deletedFileRetentionDuration",
+    "delta.enableExpiredLogCleanup",
+    "delta.enableFullRetentionRollback",
+    "delta.inCommitTimestampEnablementTimestamp",
+    "delta.inCommitTimestampEnablementVersion",
+    "delta.isolationLevel",
+    "delta.logRetentionDuration",
+    "delta.minReaderVersion",
+    "delta.minWriterVersion",
+    "delta.parquet.compression.codec",
+    "delta.randomPrefixLength",
+    "delta.randomizeFilePrefixes",
+    "delta.requireCheckpointProtectionBeforeVersion",
+    "delta.rowTrackingSuspended",
+    "delta.sampleRetentionDuration",
+    "delta.setTransactionRetentionDuration",
+    "delta.targetFileSize",
+    "delta.tuneFileSizesForRewrites",
+}
+
+
+def unknown_properties(names: Iterable[str]) -> list[str]:
+    """The names that mean nothing to Delta, in order."""
+    return sorted(name for name in names if name not in _KNOWN and not name.startswith(_PREFIXES))
+
+
+def to_properties(
+    configuration: Mapping[str, str | None] | None, *, table: str, refuses_unknown: bool = True
+) -> dict[str, str]:
+    """What `configuration` sets: a key without a value sets nothing; DeltaError for a key that Delta does not know."""
+    given = {key: value for key, value in (configuration or {}).items() if value is not None}
+    unknown = unknown_properties(given)
+    if unknown and refuses_unknown:
+        raise DeltaError(
+            f"table {table}: {', '.join(unknown)} is no property that Delta knows; a property of your own is set by "
+            "DeltaTable.create(..., raise_if_key_not_exists=False)"
+        )
+    return given

@@ -1,0 +1,72 @@
+"""DataStatements: what a transaction does to the rows of tables: delete, update, merge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from deltalakedb.operations.target import Done, Verb
+from deltalakedb.transaction import CommitProperties
+from deltalakedb.transactions.tables import TableStatements
+
+if TYPE_CHECKING:
+    from deltalakedb.transactions.draft import TableDraft
+    from deltalakedb.writer.properties import WriterProperties
+
+
+class DataStatements(TableStatements):
+    """A transaction that changes rows. Each statement sees what those before it did, and becomes one version."""
+
+    def run(self, table: str, verb: Verb, properties: CommitProperties | None = None) -> dict[str, Any]:
+        """Let a verb of `operations/` make one version of a table; what it says it did."""
+        with self._statement():
+            draft = self._drafts.get_writable(table)
+            done = verb(replace(draft.to_target(self._written), config=self._catalog.config))
+            draft.note_read(done.read)
+            self._propose(draft, done, properties or CommitProperties())
+            return done.metrics
+
+    def _propose(self, draft: TableDraft, done: Done, noted: CommitProperties) -> None:
+        done = done.noting(noted.app_transactions or (), noted.custom_metadata or {})
+        if done.commit is not None:
+            draft.propose(done.commit)
+
+    def delete(
+        self,
+        table: str,
+        predicate: str | None = None,
+        writer_properties: WriterProperties | None = None,
+        *,
+        commit_properties: CommitProperties | None = None,
+    ) -> dict[str, Any]:
+        """Delete the rows for which a predicate is true, or all rows; the metrics of `DeltaTable.delete`."""
+        from deltalakedb.operations.delete import delete
+
+        return self.run(
+            table, partial(delete, predicate=predicate, writer_properties=writer_properties), commit_properties
+        )
+
+    def update(
+        self,
+        table: str,
+        updates: Mapping[str, str] | None = None,
+        new_values: Mapping[str, Any] | None = None,
+        predicate: str | None = None,
+        writer_properties: WriterProperties | None = None,
+        error_on_type_mismatch: bool = True,
+        *,
+        commit_properties: CommitProperties | None = None,
+    ) -> dict[str, Any]:
+        """Give rows for which a predicate is true, or all rows, new values; the metrics of `DeltaTable.update`."""
+        from deltalakedb.operations.update import to_updates, update
+
+        verb = partial(
+            update,
+            updates=to_updates(updates, new_values),
+            predicate=predicate,
+            writer_properties=writer_properties,
+            error_on_type_mismatch=error_on_type_mismatch,
+        )
+        return self.run(table, verb, commit_properties)
