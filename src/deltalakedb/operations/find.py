@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from deltalakedb.exceptions import PredicateError
 from deltalakedb.log.actions import AddFile
@@ -27,8 +28,6 @@ from deltalakedb.operations.expressions import Expression
 from deltalakedb.operations.target import Target
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from deltalakedb.data.engine import Engine
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
@@ -105,7 +104,7 @@ class Found:
 
 
 def find_rows(target: Target, condition: Expression | None) -> Found:
-    """The rows for which a condition is true; all rows when there is none. A row for which it is null does not match."""
+    """The rows for which a condition is true, and not null; all rows when there is none."""
     if condition is None:
         return Found(tuple(_whole(add) for add in _adds(target.snapshot.files_table())), WHOLE_TABLE)
     predicate = parse_predicate(condition.text, target.schema, target.metadata.partition_columns)
@@ -117,14 +116,12 @@ def find_rows(target: Target, condition: Expression | None) -> Found:
             return Found((), read)
         if condition.is_stable and condition.columns <= set(target.metadata.partition_columns):
             places = _by_partition(engine, target, planned, condition)
-            return Found(tuple(_whole(add) for add in _adds(planned.take(places))), read)
+            return Found(tuple(_whole(add) for add in _adds(planned.take(pa.array(places, pa.int64())))), read)
         return Found(tuple(_by_reading(engine, target, planned, condition)), read)
 
 
 def check_condition(engine: Engine, condition: Expression, schema: StructType) -> None:
     """Refuse what the engine cannot judge, or what is no condition, before any file is read."""
-    import pyarrow as pa
-
     fields = [item for item in schema.fields if item.name in condition.columns]
     rows = pa.schema([*StructType(tuple(fields)).to_arrow(), pa.field("__none", pa.bool_())])
     engine.register("rows", rows.empty_table())
@@ -152,8 +149,6 @@ def _live_rows(add: AddFile) -> int | None:
 
 def _by_partition(engine: Engine, target: Target, planned: pa.Table, condition: Expression) -> list[int]:
     """The places of files whose partition values make the condition true, of all their rows."""
-    import pyarrow as pa
-
     texts = planned.column("partition_values")
     distinct = texts.unique().to_pylist()
     values = [json.loads(text or "{}") for text in distinct]
@@ -184,7 +179,7 @@ def _by_reading(engine: Engine, target: Target, planned: pa.Table, condition: Ex
     # In this form the condition is not handed down to Arrow, which orders NaN otherwise.
     matching = engine.reader(f"select __file, __row from rows where coalesce({condition.sql}, false)")
     found = gather_rows(matching)
-    for place, add in zip(found, _adds(planned.take(list(found))), strict=True):
+    for place, add in zip(found, _adds(planned.take(pa.array(found, pa.int64()))), strict=True):
         yield touched_file(add, found[place])
 
 

@@ -10,7 +10,7 @@ from typing import Protocol as Interface
 
 from deltalakedb.config import Config
 from deltalakedb.log.actions import AppTransaction, Metadata, Protocol
-from deltalakedb.log.proposal import ProposedCommit
+from deltalakedb.log.proposal import NOTHING_READ, ProposedCommit, ReadSet
 from deltalakedb.log.types import StructType, parse_schema
 from deltalakedb.operations.written_files import WrittenFiles
 
@@ -81,6 +81,8 @@ class Done:
 
     commit: ProposedCommit | None
     metrics: dict[str, Any] = field(default_factory=dict)
+    read: ReadSet = NOTHING_READ
+    """What was looked at to know that nothing changes; a commit says itself what it read."""
 
     def noting(self, app_transactions: Sequence[AppTransaction], user_info: Mapping[str, Any]) -> Done:
         """The same with what the caller wants recorded beside it."""

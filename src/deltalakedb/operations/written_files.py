@@ -28,6 +28,10 @@ class WrittenFiles:
     def remember(self, storage: DataStorage, adds: Iterable[AddFile]) -> None:
         self._files += [(storage, decode_path(add.path)) for add in adds]
 
+    def remember_path(self, storage: DataStorage, path: str) -> None:
+        """A file that is no data file, by its path below the table's root, spelled as the store spells it."""
+        self._files.append((storage, path))
+
     def remember_folder(self, location: str, remove: Callable[[], None]) -> None:
         """A folder that holds nothing but files of this transaction; `remove` never fails."""
         self._folders.append((location, remove))

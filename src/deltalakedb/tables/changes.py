@@ -2,8 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from deltalakedb._positional import commit_arguments
 from deltalakedb.tables.rows import RowsOfTable
+from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
+
+if TYPE_CHECKING:
+    from deltalakedb.writer.properties import WriterProperties
+
+_ORDER = ("post_commithook_properties", "commit_properties")
 
 
 class ChangesOfTable(RowsOfTable):
     """Changes work on the newest version, and move this object to the version they make."""
+
+    def delete(
+        self,
+        predicate: str | None = None,
+        writer_properties: WriterProperties | None = None,
+        *args: Any,
+        commit_properties: CommitProperties | None = None,
+        post_commithook_properties: PostCommitHookProperties | None = None,
+    ) -> dict[str, Any]:
+        """Delete the rows for which `predicate` (SQL) is true; without one, all rows. What was done, as numbers.
+
+        A row for which the predicate is null stays. `num_deleted_rows` is left out when a file goes whole and nobody
+        has counted its rows.
+        """
+        from deltalakedb.operations.delete import delete
+
+        properties, hooks = commit_arguments(
+            "delete", args, commit_properties, post_commithook_properties, order=_ORDER
+        )
+        verb = partial(delete, predicate=predicate, writer_properties=writer_properties)
+        return self._run(verb, properties, hooks)
+
+    def update(
+        self,
+        updates: Mapping[str, str] | None = None,
+        new_values: Mapping[str, Any] | None = None,
+        predicate: str | None = None,
+        writer_properties: WriterProperties | None = None,
+        error_on_type_mismatch: bool = True,
+        *args: Any,
+        commit_properties: CommitProperties | None = None,
+        post_commithook_properties: PostCommitHookProperties | None = None,
+    ) -> dict[str, Any]:
+        """Set columns in the rows for which `predicate` (SQL) is true; without one, in all rows.
+
+        `updates` maps columns to SQL expressions of the row, `new_values` to Python values. A value that its column
+        cannot hold is an error, or null when `error_on_type_mismatch` is off.
+        """
+        from deltalakedb.operations.update import to_updates, update
+
+        properties, hooks = commit_arguments(
+            "update", args, commit_properties, post_commithook_properties, order=_ORDER
+        )
+        verb = partial(
+            update,
+            updates=to_updates(updates, new_values),
+            predicate=predicate,
+            writer_properties=writer_properties,
+            error_on_type_mismatch=error_on_type_mismatch,
+        )
+        return self._run(verb, properties, hooks)
