@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .log.text import from_sql_text
@@ -48,6 +50,40 @@ class ProtocolVersions(NamedTuple):
     min_writer_version: int
     writer_features: list[str] | None
     reader_features: list[str] | None
+
+
+class _TableConfig(NamedTuple):
+    without_files: bool
+    log_buffer_size: int
+    skip_stats: bool = False
+
+
+class DeltaTableConfig(_TableConfig):
+    """How a table is loaded, in `deltalake`'s words; deprecated there, and without effect here."""
+
+    def __new__(cls, without_files: bool, log_buffer_size: int, skip_stats: bool = False) -> DeltaTableConfig:
+        warnings.warn("DeltaTableConfig is deprecated, and has no effect", DeprecationWarning, stacklevel=2)
+        return super().__new__(cls, without_files, log_buffer_size, skip_stats)
+
+
+class TableFeatures(Enum):
+    """Features that can be added to a table's protocol, with the names of `deltalake`."""
+
+    ColumnMapping = "ColumnMapping"
+    DeletionVectors = "DeletionVectors"
+    TimestampWithoutTimezone = "TimestampWithoutTimezone"
+    V2Checkpoint = "V2Checkpoint"
+    AppendOnly = "AppendOnly"
+    Invariants = "Invariants"
+    CheckConstraints = "CheckConstraints"
+    ChangeDataFeed = "ChangeDataFeed"
+    GeneratedColumns = "GeneratedColumns"
+    IdentityColumns = "IdentityColumns"
+    RowTracking = "RowTracking"
+    DomainMetadata = "DomainMetadata"
+    IcebergCompatV1 = "IcebergCompatV1"
+    VariantType = "VariantType"
+    VariantTypePreview = "VariantTypePreview"
 
 
 @dataclass(frozen=True, slots=True)

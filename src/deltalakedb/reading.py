@@ -82,14 +82,16 @@ def _cast(value: Any, arrow: pa.DataType) -> Any:
     return pa.scalar(value).cast(arrow)
 
 
-def one_predicate(filters: FilterDnf | None, predicate: PredicateLike | None) -> PredicateLike | None:
+def one_predicate(
+    filters: FilterDnf | None, predicate: PredicateLike | None, *, name: str = "partition_filters"
+) -> PredicateLike | None:
     """What chooses files: the argument of today, or the one that `deltalake` has deprecated."""
     if filters is None:
         return predicate
     if predicate is not None:
-        raise ValueError("`partition_filters` is deprecated; pass only `file_pruning_predicate`")
+        raise ValueError(f"`{name}` is deprecated; pass only `file_pruning_predicate`")
     warnings.warn(
-        "`partition_filters` is deprecated; pass the filters to `file_pruning_predicate` instead",
+        f"`{name}` is deprecated; pass the filters to `file_pruning_predicate` instead",
         DeprecationWarning,
         stacklevel=3,
     )

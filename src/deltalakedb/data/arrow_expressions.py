@@ -38,6 +38,26 @@ def expression_to_sql(expression: pc.Expression, schema: StructType) -> str | No
     return None if found is None else found.sql
 
 
+def expression_columns(expression: pc.Expression, schema: StructType) -> set[str]:
+    """The columns an expression looks at; all of them when that is not known."""
+    try:
+        tree = _read_tree(expression)
+    except (pa.ArrowException, ValueError, LookupError, AttributeError, struct.error):
+        return set(schema.names)
+    names = set(_names_in(tree))
+    return min(names, set(schema.names))
+
+
+def _names_in(node: _Node) -> Iterator[str]:
+    if isinstance(node, _Field):
+        yield node.name
+    elif isinstance(node, _Call):
+        for item in node.arguments:
+            yield from _names_in(item)
+    elif isinstance(node, _Unknown):
+        yield ""  # no column is called so: the caller reads all
+
+
 # -- the tree, as pyarrow pickles it: a record batch of the literals, whose metadata lists the calls in order
 
 

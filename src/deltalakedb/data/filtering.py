@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from deltalakedb.data.arrow_expressions import expression_columns
 from deltalakedb.exceptions import PredicateError
 from deltalakedb.log.predicate import Filters
 from deltalakedb.log.types import StructType, to_arrow_type
@@ -39,7 +40,7 @@ class RowFilter:
             condition, names = to_duckdb(predicate)
             self._sql = f"select coalesce(({condition})::boolean, false) from batch"
         elif isinstance(predicate, pc.Expression):
-            self._expression, names = predicate, set(schema.names)
+            self._expression, names = predicate, expression_columns(predicate, schema)
         else:
             self._expression, names = _from_filters(predicate, schema)
         folded = {name.casefold() for name in names}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from typing import Protocol as Interface
 
 from deltalakedb.log.actions import AppTransaction
+from deltalakedb.log.commit import Commit
 from deltalakedb.log.txnlog import LogSnapshot
 from deltalakedb.operations.target import Verb
 from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
@@ -70,6 +71,10 @@ class Backing(Interface):
         self, limit: int | None, *, snapshot: TableSnapshot, since_ms: int | None, until_ms: int | None
     ) -> Iterator[HistoryEntry] | list[HistoryEntry]:
         """Commits up to a version, newest first."""
+        ...
+
+    def commits(self, start: int, end: int) -> Iterator[Commit]:
+        """The commits from one version through another, in order; an error where one of them is not kept."""
         ...
 
     def plan(

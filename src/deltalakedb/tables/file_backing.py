@@ -105,6 +105,9 @@ class FileBacking:
                     given += 1
                     yield _history_entry(commit)
 
+    def commits(self, start: int, end: int) -> Iterator[Commit]:
+        return self.reader.commits(start, end)
+
     def plan(
         self,
         snapshot: TableSnapshot,

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.reading import FilterDnf, RowFilter, is_expression, read_rows
+from deltalakedb.exceptions import DeltaError
+from deltalakedb.instants import to_epoch_ms
+from deltalakedb.reading import FilterDnf, PredicateLike, RowFilter, is_expression, one_predicate, read_rows
 from deltalakedb.tables.files import FilesOfTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.dataset as ds
+
+    from deltalakedb.data import DataStorage
+    from deltalakedb.log.atoms import Predicate
+
+_NO_SUCH_COLUMN = "{table} has no column {name!r}; it has {names}"
 
 
 class RowsOfTable(FilesOfTable):
@@ -24,14 +34,15 @@ class RowsOfTable(FilesOfTable):
     ) -> pa.Table:
         """The rows, or those for which `filters` (filter lists, SQL, or an expression of pyarrow) is true.
 
-        `partitions` only chooses files, and is deprecated as in `deltalake`. A file system cannot be given: files are
-        opened with the storage options of the table.
+        `partitions` only chooses files, and is deprecated as in `deltalake`. `columns` may also be what pyarrow's
+        datasets take: expressions by name, or the path of a struct's part.
         """
-        if filesystem is not None:
-            raise ValueError("`filesystem` is not supported: give storage_options when the table is opened")
         if partitions is not None:
             warnings.warn("`partitions` is deprecated; use `filters` instead", DeprecationWarning, stacklevel=2)
-        return self._read(partitions, columns, filters).read_all()
+        self._check_filters(filters)
+        if filesystem is None and (columns is None or self._are_plain(columns)):
+            return self._read(partitions, columns, filters).read_all()
+        return self._dataset_table(partitions, columns, filesystem, filters)
 
     def to_pandas(
         self,
@@ -45,18 +56,206 @@ class RowsOfTable(FilesOfTable):
         table = self.to_pyarrow_table(partitions, columns, filesystem, filters)
         return table.to_pandas(types_mapper=types_mapper)
 
+    def to_pyarrow_dataset(
+        self,
+        partitions: FilterDnf | None = None,
+        filesystem: Any = None,
+        parquet_read_options: ds.ParquetReadOptions | None = None,
+        schema: pa.Schema | None = None,
+        as_large_types: bool = False,
+        file_pruning_predicate: PredicateLike | None = None,
+    ) -> ds.FileSystemDataset:
+        """The files as a PyArrow dataset: a fragment each, with its partition values and bounds.
+
+        `file_pruning_predicate` chooses the files in the log, before a fragment is made of each; rows are not filtered
+        by it. `lazy_dataset` needs no predicate in advance.
+        """
+        from deltalakedb.tables.datasets import files_dataset
+
+        predicate = one_predicate(partitions, file_pruning_predicate, name="partitions")
+        files = self._files_for(None if not predicate else self._parsed(predicate))
+        return files_dataset(
+            files,
+            self._snapshot.metadata,
+            self._storage(),
+            self.schema().to_arrow(as_large_types=as_large_types) if schema is None else schema,
+            filesystem=filesystem,
+            read_options=parquet_read_options,
+        )
+
+    def lazy_dataset(self) -> ds.Dataset:
+        """The table as a PyArrow dataset that is planned by what a scan asks for: DuckDB and Polars hand it their
+        columns and filters, and only files that may hold matching rows are opened."""
+        from deltalakedb.tables.lazy_dataset import LazyDataset
+
+        return LazyDataset(
+            self._struct.to_arrow(),
+            lambda columns, expression: self._read(None, columns, expression),
+            self.to_pyarrow_dataset,
+        )
+
+    def scan(self, columns: list[str] | None = None, predicate: str | None = None) -> pa.RecordBatchReader:
+        """The rows for which a SQL predicate is true, as a stream; files are opened as it is read.
+
+        What is returned is a reader of pyarrow, and anything that reads Arrow streams takes it.
+        """
+        return self._read(None, columns, predicate)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """All rows, to whoever reads Arrow streams: `pa.table(t)`, `polars.DataFrame(t)`, DuckDB's `from t`."""
+        return self._read(None, None, None).__arrow_c_stream__(requested_schema)
+
+    def load_cdf(
+        self,
+        starting_version: int = 0,
+        ending_version: int | None = None,
+        starting_timestamp: str | None = None,
+        ending_timestamp: str | None = None,
+        columns: list[str] | None = None,
+        predicate: str | None = None,
+        allow_out_of_range: bool = False,
+    ) -> pa.RecordBatchReader:
+        """The rows that changed between two versions (both included), or two times: with `_change_type`,
+        `_commit_version` and `_commit_timestamp`. Without an end, up to the newest version there is.
+
+        A time counts only where no version is given. A start after the newest version is an error, or with
+        `allow_out_of_range` an empty answer.
+        """
+        from deltalakedb.operations.cdf import read_changes
+
+        if min(starting_version, ending_version or 0) < 0:
+            raise OverflowError("a version is not negative")
+        start, end = self._feed_range(
+            starting_version, ending_version, starting_timestamp, ending_timestamp, allow_out_of_range
+        )
+        return read_changes(
+            self._backing.commits(start, end) if start <= end else (),
+            table=self.name,
+            metadata=self._snapshot.metadata,
+            storage=self._storage(),
+            columns=columns,
+            predicate=predicate,
+            values_before=self._partition_values_before,
+        )
+
+    def deletion_vectors(self) -> pa.RecordBatchReader:
+        """The files that have a deletion vector: where they are, and of each row whether it is still there."""
+        import pyarrow as pa
+
+        from deltalakedb.tables.vectors import VECTORS_SCHEMA, selection_vectors
+
+        self._note_read(None)
+        batches = selection_vectors(self._snapshot.files_table(), self._storage())
+        return pa.RecordBatchReader.from_batches(VECTORS_SCHEMA, batches)
+
+    # -- how rows are found
+
     def _read(
         self, partitions: FilterDnf | None, columns: list[str] | None, filters: RowFilter | None
     ) -> pa.RecordBatchReader:
-        chosen = filters if partitions is None else partitions
-        predicate = None if chosen is None or is_expression(chosen) else self._parsed(chosen)
-        self._note_read(predicate)
-        files = self._snapshot.files_table() if predicate is None else self._planned(predicate, None, False).files
         return read_rows(
-            files,
+            self._files_for(self._predicate_of(filters if partitions is None else partitions)),
             self._snapshot.metadata,
             self._backing.location,
             self._backing.storage_options(),
             columns=columns,
             filters=filters,
         )
+
+    def _predicate_of(self, chosen: RowFilter | None) -> Predicate | None:
+        """What chooses files: a predicate as it is, of pyarrow's expressions as much as can be understood."""
+        if chosen is None:
+            return None
+        if not is_expression(chosen):
+            return self._parsed(chosen)
+        from deltalakedb.data.arrow_expressions import expression_to_sql
+
+        text = expression_to_sql(chosen, self._struct)
+        return None if text is None else self._parsed(text)
+
+    def _files_for(self, predicate: Predicate | None) -> pa.Table:
+        self._note_read(predicate)
+        return self._snapshot.files_table() if predicate is None else self._planned(predicate, None, False).files
+
+    def _dataset_table(
+        self, partitions: FilterDnf | None, columns: Any, filesystem: Any, filters: RowFilter | None
+    ) -> pa.Table:
+        """By way of a dataset, for what only datasets can do."""
+        from deltalakedb.reading import to_row_predicate
+        from deltalakedb.tables.datasets import files_dataset
+
+        if isinstance(filters, str):
+            raise ValueError("a filter in SQL goes with plain column names and the table's own file system only")
+        files = self._files_for(self._predicate_of(filters if partitions is None else partitions))
+        dataset = files_dataset(
+            files,
+            self._snapshot.metadata,
+            self._storage(),
+            self.schema().to_arrow(),
+            filesystem=filesystem,
+            read_options=None,
+        )
+        condition: pc.Expression | None = None if filters is None else to_row_predicate(filters, self._struct)
+        return dataset.to_table(columns=columns, filter=condition)
+
+    def _are_plain(self, columns: Any) -> bool:
+        return not isinstance(columns, Mapping) and all(self._struct.field(name) is not None for name in columns)
+
+    def _check_filters(self, filters: RowFilter | None) -> None:
+        """Filter lists are pyarrow's in `deltalake`, and so is the error about a column that is not there."""
+        if filters is None or isinstance(filters, str) or is_expression(filters):
+            return
+        import pyarrow as pa
+
+        for conjunct in [filters] if all(isinstance(item, tuple) for item in filters) else filters:
+            for name, *_ in conjunct:
+                if isinstance(name, str) and self._struct.field(name) is None:
+                    names = ", ".join(self._struct.names)
+                    raise pa.ArrowInvalid(_NO_SUCH_COLUMN.format(table=self.name, name=name, names=names))
+
+    def _storage(self) -> DataStorage:
+        from deltalakedb.storage import open_data_storage
+
+        return open_data_storage(self._backing.location, self._backing.storage_options())
+
+    # -- the change data feed
+
+    def _feed_range(
+        self, first: int, last: int | None, since: str | None, until: str | None, allow_out_of_range: bool
+    ) -> tuple[int, int]:
+        """The versions to read, first and last; the last below the first means none."""
+        from deltalakedb.operations.cdf import check_feed
+
+        newest = self._newest()
+        start = first if since is None or first else self._first_since(since)
+        end = newest.version if last is None and until is None else self._last_until(last, until, newest.version)
+        if start is None or start > newest.version:
+            if allow_out_of_range:
+                return 0, -1
+            asked = f"version {first}" if start is not None else f"the time {since}"
+            raise DeltaError(f"{self.name}: {asked} lies after the newest version, {newest.version}")
+        if start > end:
+            if last is None or allow_out_of_range:
+                return 0, -1
+            raise DeltaError(f"{self.name}: the changes asked for start at version {start} and end before, at {end}")
+        check_feed(self.name, start, self._backing.snapshot(start).metadata)
+        return start, end
+
+    def _first_since(self, since: str) -> int | None:
+        entries = self._backing.history(None, snapshot=self._newest(), since_ms=to_epoch_ms(since), until_ms=None)
+        return min((entry.version for entry in entries), default=None)
+
+    def _last_until(self, last: int | None, until: str | None, newest: int) -> int:
+        if last is not None or until is None:
+            return newest if last is None else min(last, newest)
+        entries = self._backing.history(1, snapshot=self._newest(), since_ms=None, until_ms=to_epoch_ms(until))
+        return next((entry.version for entry in entries), -1)
+
+    def _partition_values_before(self, version: int) -> dict[str, dict[str, str | None]]:
+        import json
+
+        from deltalakedb.log.text import from_sql_text
+
+        files = self._backing.snapshot(version - 1).files_table(["path", "partition_values"])
+        pairs: Iterator[Sequence[str]] = zip(*(column.to_pylist() for column in files.columns), strict=True)
+        return {from_sql_text(path): json.loads(values or "{}") for path, values in pairs}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb import telemetry
 from deltalakedb.exceptions import TableNotFoundError
+from deltalakedb.log.commit import Commit
 from deltalakedb.names import TableName
 from deltalakedb.operations.target import Verb
 from deltalakedb.registered import no_such_table
@@ -79,6 +80,9 @@ class SqlBacking:
         latest_ms = snapshot.timestamp_ms  # times grow from version to version
         until_ms = latest_ms if until_ms is None else min(latest_ms, until_ms)
         return self.reader.history(limit, since_ms=since_ms, until_ms=until_ms)
+
+    def commits(self, start: int, end: int) -> Iterator[Commit]:
+        return self.reader.commits(start, end)
 
     def plan(
         self, snapshot: TableSnapshot, predicate: Predicate, columns: Sequence[str] | None, *, explain: bool

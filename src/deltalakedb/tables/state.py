@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.answers import Metadata, ProtocolVersions, history_entry, readable
+from deltalakedb.answers import DeltaTableConfig, Metadata, ProtocolVersions, history_entry, readable
 from deltalakedb.exceptions import DeltaError
 from deltalakedb.instants import Instant, to_epoch_ms
 from deltalakedb.log.types import StructType, parse_schema
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from deltalakedb.log.atoms import Predicate
     from deltalakedb.store.planning import PlannedFiles
     from deltalakedb.store.reader import Difference, LineageEntry
+
+
+_LOG_BUFFER_SIZE = 8
+"""What `deltalake` reports; nothing depends on it."""
 
 
 class TableState:
@@ -42,6 +47,14 @@ class TableState:
     @property
     def table_uri(self) -> str:
         return self._backing.location.rstrip("/") + "/"
+
+    @property
+    def table_config(self) -> DeltaTableConfig:
+        """Deprecated, as in `deltalake`: how a table is loaded cannot be set."""
+        warnings.warn("`table_config` is deprecated: it says nothing of this table", DeprecationWarning, stacklevel=2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return DeltaTableConfig(without_files=False, log_buffer_size=_LOG_BUFFER_SIZE)
 
     @property
     def name(self) -> str:
@@ -122,6 +135,10 @@ class TableState:
     def lineage(self) -> list[LineageEntry]:
         """Which commits this version's files, metadata and protocol come from."""
         return self._sql().reader.lineage(self._snapshot.version)
+
+    def _newest(self) -> TableSnapshot:
+        """The newest version there is, whatever version this object is at."""
+        return self._backing.newest()
 
     # -- what a transaction wants to know
 

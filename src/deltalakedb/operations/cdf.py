@@ -1,0 +1,253 @@
+"""Reads a table's change data feed: from the files written for it, else from what commits added and removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltalakedb.data import DataStorage, read_files
+from deltalakedb.data.deletion_vectors import DeletionVectors
+from deltalakedb.data.roaring import Rows
+from deltalakedb.exceptions import DeltaError, PredicateError
+from deltalakedb.log.actions import AddCDCFile, AddFile, CommitInfo, DeletionVector, Metadata, RemoveFile
+from deltalakedb.log.codec import deletion_vector_to_json, to_json
+from deltalakedb.log.commit import Commit
+from deltalakedb.log.features import is_enabled
+from deltalakedb.log.text import to_sql_text
+from deltalakedb.log.txnlog import FILES_SCHEMA
+from deltalakedb.log.types import PrimitiveType, StructField, StructType, parse_schema
+
+CHANGE_TYPE: Final = "_change_type"
+VERSION: Final = "_commit_version"
+TIMESTAMP: Final = "_commit_timestamp"
+_FEED: Final = "delta.enableChangeDataFeed"
+_FILES_AT_ONCE: Final = 1000
+_ABOUT_CHANGES: Final = (
+    StructField(CHANGE_TYPE, PrimitiveType("string")),
+    StructField(VERSION, PrimitiveType("long")),
+    StructField(TIMESTAMP, PrimitiveType("timestamp_ntz")),
+)
+_SHOWN: Final = {VERSION: pa.uint64(), TIMESTAMP: pa.timestamp("ms")}
+
+ValuesBefore: TypeAlias = Callable[[int], Mapping[str, Mapping[str, str | None]]]
+"""The partition values of the files that were live before a version, by their paths."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A data file, or some rows of it, that a commit wrote into the feed."""
+
+    kind: Literal["feed", "whole", "rows"]
+    path: str
+    size: int | None
+    partition_values: Mapping[str, str | None]
+    vector: DeletionVector | None = None
+    rows: Rows | None = None
+
+
+def check_feed(table: str, version: int, metadata: Metadata) -> None:
+    """A feed starts only where it was kept."""
+    if not is_enabled(metadata.configuration, _FEED):
+        raise DeltaError(
+            f"{table} version {version}: no change data is kept there; the property {_FEED}=true starts it, from the "
+            "next version on"
+        )
+
+
+def read_changes(
+    commits: Iterable[Commit],
+    *,
+    table: str,
+    metadata: Metadata,
+    storage: DataStorage,
+    columns: Sequence[str] | None,
+    predicate: str | None,
+    values_before: ValuesBefore,
+) -> pa.RecordBatchReader:
+    """The changes of these commits, in their order: the columns of `metadata`, partition columns last, then what
+    happened to the row, in which version and when. `predicate` is SQL on any of them."""
+    struct = parse_schema(metadata.schema_string)
+    partitions = metadata.partition_columns
+    ordered = [
+        *(item for item in struct.fields if item.name not in partitions),
+        *(item for item in struct.fields if item.name in partitions),
+    ]
+    schema = StructType((*ordered, *_ABOUT_CHANGES))
+    _check_names(table, schema, columns, predicate)
+    reader = _Reader(storage, metadata, schema, columns, predicate)
+    shown = reader.shown
+    batches = reader.batches(_parts_of(commits, table, DeletionVectors(storage), values_before))
+    return pa.RecordBatchReader.from_batches(shown, (_cast(batch, shown) for batch in batches))
+
+
+def _check_names(table: str, schema: StructType, columns: Sequence[str] | None, predicate: str | None) -> None:
+    named = set(columns or ())
+    if predicate is not None:
+        from deltalakedb.log.predicate_sql import to_duckdb
+
+        named |= to_duckdb(predicate)[1]
+    unknown = sorted(name for name in named if schema.field(name) is None)
+    if unknown:
+        raise PredicateError(
+            f"the changes of {table} have no column {unknown[0]!r}; they have {', '.join(schema.names)}"
+        )
+
+
+# -- what a commit wrote into the feed
+
+
+def _parts_of(
+    commits: Iterable[Commit], table: str, vectors: DeletionVectors, values_before: ValuesBefore
+) -> Iterator[tuple[Commit, str | None, _Part]]:
+    """The files of each commit; what happened to their rows, where the file does not say it itself."""
+    for commit in commits:
+        for action in commit.actions:
+            if isinstance(action, Metadata):
+                check_feed(table, commit.version, action)
+        feed = [action for action in commit.actions if isinstance(action, AddCDCFile)]
+        if feed:
+            for cdc in feed:
+                yield commit, None, _Part("feed", cdc.path, cdc.size, cdc.partition_values)
+            continue
+        removes = [item for item in commit.actions if isinstance(item, RemoveFile) and item.data_change]
+        adds = [item for item in commit.actions if isinstance(item, AddFile) and item.data_change]
+        removes = _with_values(removes, commit.version, values_before)
+        for change, part in _file_changes(adds, removes, vectors):
+            yield commit, change, part
+
+
+def _with_values(removes: list[RemoveFile], version: int, values_before: ValuesBefore) -> list[RemoveFile]:
+    """A remove need not say its partition values; the files before the commit do."""
+    if all(item.partition_values is not None for item in removes):
+        return removes
+    known = values_before(version)
+    return [
+        item if item.partition_values is not None else replace(item, partition_values=known.get(item.path, {}))
+        for item in removes
+    ]
+
+
+def _file_changes(
+    adds: list[AddFile], removes: list[RemoveFile], vectors: DeletionVectors
+) -> Iterator[tuple[str, _Part]]:
+    """Whole files, except where a commit only changed a file's deletion vector."""
+    again = {item.path: item for item in adds}
+    for remove in removes:
+        values = remove.partition_values or {}
+        add = again.pop(remove.path, None)
+        if add is None:
+            yield "delete", _Part("whole", remove.path, remove.size, values, remove.deletion_vector)
+            continue
+        before, after = (_deleted(item.deletion_vector, vectors) for item in (remove, add))
+        for change, rows in (("delete", np.setdiff1d(after, before)), ("insert", np.setdiff1d(before, after))):
+            if len(rows):
+                yield change, _Part("rows", add.path, add.size, add.partition_values, rows=rows)
+    for add in again.values():
+        yield "insert", _Part("whole", add.path, add.size, add.partition_values, add.deletion_vector)
+
+
+def _deleted(vector: DeletionVector | None, vectors: DeletionVectors) -> Rows:
+    return np.array([], np.uint64) if vector is None else vectors.rows(vector)
+
+
+# -- reading it
+
+
+class _Reader:
+    """Reads parts of the feed; version, time and kind of change are to it like partition values."""
+
+    def __init__(
+        self,
+        storage: DataStorage,
+        metadata: Metadata,
+        schema: StructType,
+        columns: Sequence[str] | None,
+        predicate: str | None,
+    ) -> None:
+        self._storage = storage
+        self._metadata = metadata
+        self._schema = schema
+        self._columns = list(schema.names) if columns is None else [_exact(schema, name) for name in columns]
+        self._predicate = predicate
+
+    @property
+    def shown(self) -> pa.Schema:
+        arrow = self._schema.to_arrow()
+        fields = [arrow.field(name) for name in self._columns]
+        return pa.schema([field.with_type(_SHOWN.get(field.name, field.type)) for field in fields])
+
+    def batches(self, parts: Iterable[tuple[Commit, str | None, _Part]]) -> Iterator[pa.RecordBatch]:
+        waiting: list[dict[str, Any]] = []
+        kind = ""
+        for commit, change, part in parts:
+            if waiting and (part.kind != kind or len(waiting) >= _FILES_AT_ONCE):
+                yield from self._read(waiting, kind)
+                waiting = []
+            kind = part.kind
+            if part.rows is not None:
+                yield from self._read_rows(_row(commit, change, part), part.rows)
+            else:
+                waiting.append(_row(commit, change, part))
+        if waiting:
+            yield from self._read(waiting, kind)
+
+    def _read(self, rows: list[dict[str, Any]], kind: str) -> Iterator[pa.RecordBatch]:
+        about = [VERSION, TIMESTAMP] if kind == "feed" else [CHANGE_TYPE, VERSION, TIMESTAMP]
+        yield from self._open(rows, about, positions=False)
+
+    def _read_rows(self, row: dict[str, Any], wanted: Rows) -> Iterator[pa.RecordBatch]:
+        numbers = pa.array(wanted.astype(np.int64), pa.int64())
+        for batch in self._open([row], [CHANGE_TYPE, VERSION, TIMESTAMP], positions=True):
+            chosen = pc.is_in(batch.column("__row"), value_set=numbers)
+            kept = batch.filter(chosen)
+            if kept.num_rows:
+                yield kept.select(self._columns)
+
+    def _open(self, rows: list[dict[str, Any]], about: list[str], *, positions: bool) -> pa.RecordBatchReader:
+        return read_files(
+            pa.Table.from_pylist(rows, FILES_SCHEMA),
+            storage=self._storage,
+            schema=self._schema,
+            partition_columns=[*self._metadata.partition_columns, *about],
+            configuration=self._metadata.configuration,
+            columns=self._columns,
+            predicate=self._predicate,
+            positions=positions,
+        )
+
+
+def _exact(schema: StructType, name: str) -> str:
+    field = schema.field(name)
+    return name if field is None else field.name
+
+
+def _row(commit: Commit, change: str | None, part: _Part) -> dict[str, Any]:
+    """A file as a row of FILES_SCHEMA."""
+    about = {CHANGE_TYPE: change, VERSION: str(commit.version), TIMESTAMP: _text(_time_of(commit))}
+    return {
+        "path": to_sql_text(part.path),
+        "partition_values": to_json({**part.partition_values, **about}),
+        "size": part.size,
+        "deletion_vector": None if part.vector is None else deletion_vector_to_json(part.vector),
+    }
+
+
+def _time_of(commit: Commit) -> int:
+    info = next((action for action in commit.actions if isinstance(action, CommitInfo)), None)
+    said = None if info is None else info.in_commit_timestamp or info.timestamp
+    return commit.timestamp_ms if said is None else said
+
+
+def _text(epoch_ms: int) -> str:
+    return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+
+
+def _cast(batch: pa.RecordBatch, shown: pa.Schema) -> pa.RecordBatch:
+    arrays = [batch.column(name).cast(field.type) for name, field in zip(shown.names, shown, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=shown)
