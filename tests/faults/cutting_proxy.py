@@ -1,16 +1,19 @@
-"""A TCP proxy in front of Postgres that forwards a commit, waits for the answer, and hangs up on the client."""
+"""A TCP proxy in front of a server that forwards a commit, waits for the answer, and hangs up on the client."""
 
 import contextlib
 import socket
 import threading
 from collections.abc import Iterator
 
+Server = str | tuple[str, int]
+"""A socket in the file system, or host and port."""
+
 
 class CuttingProxy:
     """Listens on a port of its own; `cuts` connections are cut after their commit, the rest pass untouched."""
 
-    def __init__(self, server_socket: str, *, cuts: int, wait_for_answer: bool, commits_by: bytes) -> None:
-        self._server_socket = server_socket
+    def __init__(self, server: Server, *, cuts: int, wait_for_answer: bool, commits_by: bytes) -> None:
+        self._server = server
         self._cuts = cuts
         self._wait_for_answer = wait_for_answer
         self._commits_by = commits_by
@@ -27,8 +30,8 @@ class CuttingProxy:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                server = socket.socket(socket.AF_UNIX)
-                server.connect(self._server_socket)
+                server = socket.socket(socket.AF_UNIX if isinstance(self._server, str) else socket.AF_INET)
+                server.connect(self._server)
                 threading.Thread(target=self._serve, args=(client, server), daemon=True).start()
 
     def _serve(self, client: socket.socket, server: socket.socket) -> None:
@@ -72,10 +75,10 @@ def _hang_up(client: socket.socket) -> None:
 
 @contextlib.contextmanager
 def cutting(
-    server_socket: str, *, cuts: int, wait_for_answer: bool = True, commits_by: bytes = b"commit\x00"
+    server: Server, *, cuts: int, wait_for_answer: bool = True, commits_by: bytes = b"commit\x00"
 ) -> Iterator[CuttingProxy]:
     """`commits_by`: how the statement that commits is known."""
-    proxy = CuttingProxy(server_socket, cuts=cuts, wait_for_answer=wait_for_answer, commits_by=commits_by)
+    proxy = CuttingProxy(server, cuts=cuts, wait_for_answer=wait_for_answer, commits_by=commits_by)
     try:
         yield proxy
     finally:

@@ -210,7 +210,6 @@ def _try_to_move(session: SparkSession, identifier: int) -> bool:
     return True
 
 
-@pytest.mark.long
 def test_a_stream_that_is_killed_and_started_again_writes_each_row_once(spark: SparkSession, tmp_path: Path) -> None:
     assert spark.version
     bank = Bank(tmp_path)

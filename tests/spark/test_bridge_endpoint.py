@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 import deltalakedb as dl
 import deltalakedb.spark as dls
+from tests.faults.cutting_proxy import cutting
 from tests.serve.conftest import Served, serve_process, warehouse  # noqa: F401  (fixtures)
-from tests.spark.relay import relay
 
 Bridge = Callable[[dl.Catalog], SparkSession]
 RETRY_SECONDS = 3
@@ -78,11 +78,14 @@ def test_a_commit_whose_answer_was_lost_is_sent_again_and_made_once(
 ) -> None:
     client = dls.bridge_of(spark, bridge_catalog)
     token = str(spark.conf.get("spark.hadoop.deltalakedb.token"))
-    with relay(client.url, drops=2) as lossy:
-        session = bound(spark, lossy.url, token)
+    address = urlsplit(client.url)
+    assert address.hostname is not None
+    assert address.port is not None
+    with cutting((address.hostname, address.port), cuts=2, commits_by=b"POST /bridge/v1/commit?") as lossy:
+        session = bound(spark, f"http://127.0.0.1:{lossy.port}", token)
         session.range(5).coalesce(1).write.format("delta").saveAsTable("lossy.orders")
         session.range(5, 7).coalesce(1).write.format("delta").mode("append").saveAsTable("lossy.orders")
-        assert lossy.dropped == 2
+        assert lossy.num_cut == 2
     table = bridge_catalog.table("lossy.orders")
     assert table.version() == 1
     assert sorted(table.to_pyarrow_table().column("id").to_pylist()) == list(range(7))

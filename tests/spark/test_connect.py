@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.spark import submit_arguments
+
 pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.long
 def test_tables_are_written_and_read_over_spark_connect(tmp_path: Path) -> None:
-    options = "--conf spark.ui.enabled=false --driver-memory 1g --conf spark.sql.shuffle.partitions=2"
-    environment = {**os.environ, "PYSPARK_SUBMIT_ARGS": f"{options} pyspark-shell"}
+    environment = {**os.environ, **submit_arguments(tmp_path, **{"spark.driver.memory": "1g"})}
     # One SparkContext lives in a process, and the tests have theirs.
     done = subprocess.run(
         [sys.executable, "-m", "tests.spark.over_connect", str(tmp_path)],

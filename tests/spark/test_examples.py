@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 import deltalakedb as dl
 from examples import nightly_star_schema, streaming_ingest
-from tests.fixtures.spark import local_conf
+from tests.fixtures.spark import submit_arguments
 
 ROOT = Path(__file__).parents[2]
 JOB = ROOT / "examples" / "migrate_delta_job"
@@ -47,12 +47,11 @@ def test_a_streaming_ingest_merges_late_events_into_two_tables(bridge: Bridge, t
 
 def run_job(script: str, lake: Path, scratch: Path, **environment: str) -> list[str]:
     """Run a job as it stands, with settings that make a small Spark quick; the lines it prints."""
-    conf = {**local_conf(scratch), "spark.driver.memory": "1g"}
     scratch.mkdir()
-    (scratch / "spark-defaults.conf").write_text("".join(f"{key} {value}\n" for key, value in conf.items()))
+    settings = submit_arguments(scratch, **{"spark.driver.memory": "1g"})
     done = subprocess.run(
         [sys.executable, str(JOB / script)],
-        env={**os.environ, "LAKE": str(lake), "SPARK_CONF_DIR": str(scratch), **environment},
+        env={**os.environ, "LAKE": str(lake), **settings, **environment},
         cwd=scratch,
         capture_output=True,
         text=True,
@@ -66,7 +65,6 @@ def arrive(lake: Path, *rows: str) -> None:
     (lake / "arrived.csv").write_text("\n".join(["id,day,amount", *rows]))
 
 
-@pytest.mark.long
 def test_moving_a_job_changes_a_few_lines_and_no_result(tmp_path: Path, spark: SparkSession) -> None:
     assert spark.version  # it runs beside the tests that have a JVM
     lake, catalog = tmp_path / "lake", f"deltasql://sqlite/{tmp_path}/catalog.db"

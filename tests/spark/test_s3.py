@@ -22,7 +22,6 @@ def peer(s3: S3, tmp_path: Path) -> Iterator[Peer]:
         yield other
 
 
-@pytest.mark.long
 def test_tables_on_s3_are_created_written_and_read(
     s3: S3, peer: Peer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

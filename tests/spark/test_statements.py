@@ -14,7 +14,7 @@ from tests.spark.stage import Kind, play
 from tests.spark.statements import KINDS, LISTED
 
 
-@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgres", marks=pytest.mark.long)])
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
 def lake(
     request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Lake]:

@@ -37,7 +37,6 @@ def peer(s3: S3, tmp_path: Path) -> Iterator[Peer]:
         yield other
 
 
-@pytest.mark.long
 def test_tables_on_s3_are_written_and_read_without_the_bridge(
     s3: S3, peer: Peer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
