@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 
-from bench import bulk, commits, endpoint, report, spark
+from bench import api, bulk, commits, endpoint, report, spark
 from bench.lab import Lab, Sizes
 from bench.ours import ENGINES
 from bench.postgres import running_postgres
@@ -35,6 +35,7 @@ GROUPS: dict[str, tuple[str, Rows]] = {
     "commits": ("Writing", WRITING),
     "endpoint": ("The endpoint", {"endpoint": endpoint.endpoint_rows}),
     "spark": ("Spark", spark.ROWS),
+    "api": ("The Python API", api.ROWS),
     "huge": ("Ten million files", {"huge": ROWS["huge"]}),
 }
 """Each group is a section of the report, which a run of all its rows replaces."""
@@ -77,6 +78,11 @@ def _describe(group: str, sizes: Sizes) -> str:
         )
     if group == "endpoint":
         return f"{sizes.clients} clients for {sizes.seconds:.0f} s each row, one connection each, from 4 processes"
+    if group == "api":
+        return (
+            f"a table of {sizes.api_rows:,} rows of 8 columns, {sizes.small_files:,} small files, a merge into "
+            f"{sizes.merge_rows:,} rows, one row of {sizes.files:,} files; {sizes.api_rounds} rounds"
+        )
     if group == "spark":
         return (
             f"a table of {sizes.files:,} files with statistics, one of {sizes.real_files:,} real files, "
@@ -113,6 +119,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--statement-rounds", type=int, default=defaults.statement_rounds, help="rounds of the row statements"
     )
+    parser.add_argument("--api-rows", type=int, default=defaults.api_rows, help="rows of the group api's table")
+    parser.add_argument("--api-rounds", type=int, default=defaults.api_rounds, help="rounds behind its medians")
+    parser.add_argument("--small-files", type=int, default=defaults.small_files, help="files of the row api-compact")
+    parser.add_argument("--merge-rows", type=int, default=defaults.merge_rows, help="rows of the row merge-limit")
     parser.add_argument("--folder", type=Path, help="where to generate (default: the system's temporary folder)")
     parser.add_argument("--output", type=Path, help=f"the report (default: {RESULTS.name}, when a whole group is run)")
     parser.add_argument("--no-output", action="store_true", help="print only")

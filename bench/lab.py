@@ -34,6 +34,10 @@ class Sizes:
     real_files: int = 2_000
     spark_rows: int = 2_000_000
     statement_rounds: int = 5
+    api_rows: int = 500_000
+    api_rounds: int = 5
+    small_files: int = 1_000
+    merge_rows: int = 1_000_000
 
 
 class Closeable(Protocol):
