@@ -11,7 +11,8 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import lru_cache
+from itertools import count
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,13 +21,26 @@ import pyarrow as pa
 from deltalakedb.exceptions import ConfigError, DeltaError, PredicateError
 
 BATCH_ROWS = 128 * 1024
+# One for each set of limits that callers ask for.
+_MAX_DATABASES = 8
+_number = count()
 
 
 class Engine:
     """Queries over Arrow data. It belongs to one thread, and a stream from `reader` ends with the next query."""
 
-    def __init__(self, memory_limit: str | None = None, temp_folder: str | None = None) -> None:
-        self._connection = _database(os.getpid(), memory_limit, temp_folder).cursor()
+    def __init__(
+        self,
+        memory_limit: str | None = None,
+        temp_folder: str | None = None,
+        *,
+        max_temp_size: str | None = None,
+        joins_as_written: bool = False,
+    ) -> None:
+        """`joins_as_written`: of two joined tables the second is held in memory. The engine cannot know how long a
+        stream is, and takes it for the smaller one."""
+        database = _database(os.getpid(), memory_limit, temp_folder, max_temp_size, joins_as_written)
+        self._connection = database.cursor()
         self._raised: list[Exception] = []
         """What a registered reader raised: DuckDB only quotes it."""
 
@@ -98,16 +112,23 @@ class Engine:
             raise PredicateError(detail) from error
 
 
-@cache
-def _database(process: int, memory_limit: str | None, temp_folder: str | None) -> Any:
+@lru_cache(_MAX_DATABASES)
+def _database(
+    process: int, memory_limit: str | None, temp_folder: str | None, max_temp_size: str | None, joins_as_written: bool
+) -> Any:
     """The database of this process; a fork must not use the one of its parent."""
     import duckdb
 
-    folder = temp_folder or os.path.join(tempfile.gettempdir(), f"deltalakedb-{process}")
+    # Two databases must not share a folder: each names its files as if it were alone.
+    folder = os.path.join(temp_folder or tempfile.gettempdir(), f"deltalakedb-{process}-{next(_number)}")
     database = duckdb.connect()
     try:
         if memory_limit is not None:
             database.execute(f"set memory_limit = {_quoted(memory_limit)}")
+        if max_temp_size is not None:
+            database.execute(f"set max_temp_directory_size = {_quoted(max_temp_size)}")
+        if joins_as_written:
+            database.execute("set disabled_optimizers = 'join_order,build_side_probe_side'")
         database.execute(
             f"set temp_directory = {_quoted(folder)}; set global TimeZone = 'UTC';"
             # as DataFusion and Spark's `div`: whole numbers divide to a whole number

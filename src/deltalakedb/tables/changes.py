@@ -11,6 +11,7 @@ from deltalakedb.tables.rows import RowsOfTable
 from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
 
 if TYPE_CHECKING:
+    from deltalakedb.merge import TableMerger
     from deltalakedb.writer.properties import WriterProperties
 
 _ORDER = ("post_commithook_properties", "commit_properties")
@@ -69,3 +70,42 @@ class ChangesOfTable(RowsOfTable):
             error_on_type_mismatch=error_on_type_mismatch,
         )
         return self._run(verb, properties, hooks)
+
+    def merge(
+        self,
+        source: Any,
+        predicate: str,
+        source_alias: str | None = None,
+        target_alias: str | None = None,
+        merge_schema: bool = False,
+        error_on_type_mismatch: bool = True,
+        writer_properties: WriterProperties | None = None,
+        streamed_exec: bool = True,  # noqa: ARG002  the source is always a stream, and its keys always choose files
+        max_spill_size: int | None = None,
+        max_temp_directory_size: int | None = None,
+        *args: Any,
+        commit_properties: CommitProperties | None = None,
+        post_commithook_properties: PostCommitHookProperties | None = None,
+    ) -> TableMerger:
+        """Join the rows of `source` with this table; the clauses of the TableMerger say what comes of it.
+
+        `predicate` (SQL) says which rows match; the two tables are called by their aliases in it, or `source` and
+        `target`. `merge_schema` adds columns of the source that clauses set. A value that its column cannot hold is an
+        error, or null when `error_on_type_mismatch` is off. `max_spill_size` bytes are kept in memory before the join
+        goes to disk. `streamed_exec` is accepted as in `deltalake`, and has no effect.
+        """
+        from deltalakedb.merge import prepare_merge
+
+        properties, hooks = commit_arguments("merge", args, commit_properties, post_commithook_properties, order=_ORDER)
+        return prepare_merge(
+            source,
+            predicate,
+            run=lambda verb: self._run(verb, properties, hooks),
+            source_alias=source_alias,
+            target_alias=target_alias,
+            merge_schema=merge_schema,
+            error_on_type_mismatch=error_on_type_mismatch,
+            writer_properties=writer_properties,
+            max_spill_size=max_spill_size,
+            max_temp_directory_size=max_temp_directory_size,
+        )

@@ -12,6 +12,7 @@ from deltalakedb.transaction import CommitProperties
 from deltalakedb.transactions.tables import TableStatements
 
 if TYPE_CHECKING:
+    from deltalakedb.merge import TableMerger
     from deltalakedb.transactions.draft import TableDraft
     from deltalakedb.writer.properties import WriterProperties
 
@@ -70,3 +71,34 @@ class DataStatements(TableStatements):
             error_on_type_mismatch=error_on_type_mismatch,
         )
         return self.run(table, verb, commit_properties)
+
+    def merge(
+        self,
+        table: str,
+        source: Any,
+        predicate: str,
+        source_alias: str | None = None,
+        target_alias: str | None = None,
+        merge_schema: bool = False,
+        error_on_type_mismatch: bool = True,
+        writer_properties: WriterProperties | None = None,
+        max_spill_size: int | None = None,
+        max_temp_directory_size: int | None = None,
+        *,
+        commit_properties: CommitProperties | None = None,
+    ) -> TableMerger:
+        """Join the rows of `source` with a table: `DeltaTable.merge`, whose `execute` is a statement of this one."""
+        from deltalakedb.merge import prepare_merge
+
+        return prepare_merge(
+            source,
+            predicate,
+            run=lambda verb: self.run(table, verb, commit_properties),
+            source_alias=source_alias,
+            target_alias=target_alias,
+            merge_schema=merge_schema,
+            error_on_type_mismatch=error_on_type_mismatch,
+            writer_properties=writer_properties,
+            max_spill_size=max_spill_size,
+            max_temp_directory_size=max_temp_directory_size,
+        )

@@ -1,0 +1,128 @@
+"""Owns which files of the target a merge has to look at, as its condition and the keys of its source tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import isnan
+from typing import TYPE_CHECKING, Any, Final
+
+from deltalakedb.log import dnf
+from deltalakedb.log.atoms import ALWAYS, FALSE, Dnf, Predicate
+from deltalakedb.log.predicate import parse_predicate
+from deltalakedb.operations.merge_names import Key, Names
+from deltalakedb.operations.merge_request import MergeRequest
+from deltalakedb.operations.target import Target
+
+if TYPE_CHECKING:
+    from deltalakedb.data.engine import Engine
+
+_FEW_KEYS: Final = 1000
+_MAX_SHOWN: Final = 200
+_WHOLE_NUMBERS: Final = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT"})
+_COMPARABLE: Final = {
+    "string": frozenset({"VARCHAR"}),
+    "date": frozenset({"DATE"}),
+    "timestamp": frozenset({"TIMESTAMP WITH TIME ZONE"}),
+    "timestamp_ntz": frozenset({"TIMESTAMP"}),
+    "float": frozenset({"FLOAT", "DOUBLE"}),
+    "double": frozenset({"FLOAT", "DOUBLE"}),
+}
+"""Types of the source's keys whose values stand in order as the column's do; whole numbers and decimals beside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The rows of the target that a merge can touch or match."""
+
+    predicate: Predicate
+    on_target: str | None
+    """What the condition alone asks of the target, as history shows it."""
+
+    @property
+    def is_everything(self) -> bool:
+        return self.predicate.disjuncts == ALWAYS.disjuncts
+
+
+def find_reach(target: Target, request: MergeRequest, names: Names, engine: Engine) -> Reach:
+    """What must be true of a row for the merge to need it: it may match, or a clause takes rows without a match."""
+    alone: list[str] = []
+    parts: list[Dnf] = []
+    texts: list[str] = []
+    for conjunct in names.conjuncts(request.predicate):
+        plain = names.on_target_alone(conjunct)
+        if plain is not None:
+            alone.append(plain)
+            parts.append(_parse(plain, target).disjuncts)
+            texts.append(plain)
+            continue
+        key = names.key(conjunct)
+        found = None if key is None else _of_key(key, target, names, engine)
+        if found is not None:
+            parts.append(found.disjuncts)
+            texts.append(found.text)
+    matching = Predicate(_shown(texts, " and "), dnf.all_of(parts))
+    others = list(_without_match(request, names, target))
+    predicate = Predicate(_shown([matching.text, *(one.text for one in others)], " or "), _any([matching, *others]))
+    return Reach(predicate, " AND ".join(alone) or None)
+
+
+def _any(predicates: Iterable[Predicate]) -> Dnf:
+    return dnf.any_of([one.disjuncts for one in predicates])
+
+
+def _shown(texts: list[str], between: str) -> str:
+    shown = between.join(f"({text})" if len(texts) > 1 else text for text in texts) or "true"
+    return shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}..."
+
+
+def _without_match(request: MergeRequest, names: Names, target: Target) -> Iterator[Predicate]:
+    """Rows that no row of the source matches, as far as a clause takes them."""
+    for _, clause in request.of_kind("not_matched_by_source"):
+        plain = None if clause.predicate is None else names.on_target_alone(clause.predicate)
+        yield ALWAYS if plain is None else _parse(plain, target)
+
+
+def _parse(source: Any, target: Target) -> Predicate:
+    return parse_predicate(source, target.schema, target.metadata.partition_columns)
+
+
+def _of_key(key: Key, target: Target, names: Names, engine: Engine) -> Predicate | None:
+    """The source's keys as a condition on the target: the values when they are few, else the least and the greatest."""
+    field = target.schema.field(key.column)
+    source = f"from source as {names.s}"
+    (found,) = engine.types(f"select {key.source.sql} {source}")
+    if field is None or not _are_comparable(str(field.type), found):
+        return None
+    if key.null_safe and engine.execute(f"select 1 {source} where {key.source.sql} is null limit 1"):
+        return None
+    is_there = f"{source} where {key.source.sql} is not null"
+    try:
+        some = engine.table(f"select distinct {key.source.sql} as v {is_there} limit {_FEW_KEYS + 1}")
+        values = some.column("v").to_pylist()
+        if len(values) > _FEW_KEYS:
+            ends = engine.table(f"select min({key.source.sql}) as lo, max({key.source.sql}) as hi {is_there}")
+            values = [ends.column(0)[0].as_py(), ends.column(1)[0].as_py()]
+    except (OverflowError, ValueError):  # a date that Python does not have
+        return None
+    if any(map(_is_nan, values)):
+        return None
+    if some.num_rows > _FEW_KEYS:
+        return _parse([(key.column, ">=", values[0]), (key.column, "<=", values[1])], target)
+    disjuncts = _parse([(key.column, "in", values)], target).disjuncts if values else FALSE
+    return Predicate(f"{key.column} in {_brief(values)}", disjuncts)
+
+
+def _are_comparable(column: str, found: str) -> bool:
+    if column in ("byte", "short", "integer", "long") or column.startswith("decimal("):
+        return found in _WHOLE_NUMBERS or found.startswith("DECIMAL(")
+    return found in _COMPARABLE.get(column, ())
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and isnan(value)
+
+
+def _brief(values: list[Any]) -> str:
+    shown = ", ".join(map(str, values[:5]))
+    return f"({shown}{', ...' if len(values) > 5 else ''})"

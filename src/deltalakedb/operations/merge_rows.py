@@ -1,0 +1,256 @@
+"""Owns the rows of a merge inside the query engine: the source, what matched what, and the rows that come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from deltalakedb.data.arrow_types import arrow_to_schema
+from deltalakedb.data.conform import Conformer
+from deltalakedb.data.engine import Engine
+from deltalakedb.data.reader import FILE, ROW
+from deltalakedb.exceptions import PredicateError
+from deltalakedb.log.types import PrimitiveType, StructField, StructType
+from deltalakedb.operations.expressions import Expression, cast_sql, quoted, sql_type
+from deltalakedb.operations.find import RowNumbers, gather_rows
+from deltalakedb.operations.merge_names import Names
+from deltalakedb.operations.merge_request import Clause, MergeRequest
+
+SOURCE_ROW: Final = "__source"
+CLAUSE: Final = "__clause"
+
+
+def source_schema(arrow: pa.Schema) -> StructType:
+    """The source's columns as Delta's types; a column of nulls only is one of texts."""
+    void, text = PrimitiveType("void"), PrimitiveType("string")
+    fields = arrow_to_schema(arrow).fields
+    return StructType(tuple(replace(item, type=text if item.type == void else item.type) for item in fields))
+
+
+def load_source(engine: Engine, source: pa.RecordBatchReader, schema: StructType) -> int:
+    """Put the source into the engine, its rows numbered; how many there are."""
+    nullable = StructType(tuple(replace(item, nullable=True) for item in schema.fields))
+    number = pa.field(SOURCE_ROW, pa.int64())
+    arrow = pa.schema([*nullable.to_arrow(), number])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        conform, start = Conformer(source.schema, nullable), 0
+        for batch in source:
+            rows = pa.array(np.arange(start, start + batch.num_rows, dtype=np.int64))
+            start += batch.num_rows
+            yield pa.RecordBatch.from_arrays([*conform(batch), rows], schema=arrow)
+
+    engine.register("given", pa.RecordBatchReader.from_batches(arrow, batches()))
+    engine.execute("create temp table source as select * from given")
+    engine.unregister("given")
+    ((count,),) = engine.execute("select count(*) from source")
+    return int(count)
+
+
+class MergeRows:
+    """What the engine holds while a merge is made: tables `source`, `pairs` and `changed`."""
+
+    def __init__(self, engine: Engine, request: MergeRequest, names: Names) -> None:
+        self._engine = engine
+        self._request = request
+        self._names = names
+        self._condition = names.read(request.predicate)
+        self._predicates = {
+            number: names.read(clause.predicate)
+            for number, clause in enumerate(request.clauses)
+            if clause.predicate is not None
+        }
+        self._matched = request.of_kind("matched")
+        self._unmatched = request.of_kind("not_matched_by_source")
+        self._inserts = request.of_kind("not_matched")
+
+    def check(self, schema: StructType) -> None:
+        """Refuse what the engine cannot judge, or what is no condition, before any file is read."""
+        self._make_nothing(schema)
+        conditions = [self._condition, *self._predicates.values()]
+        found = self._engine.types(
+            f"select {', '.join(one.sql for one in conditions)} "
+            f"from nothing as {self._names.t} cross join source as {self._names.s}"
+        )
+        for one, kind in zip(conditions, found, strict=True):
+            if kind not in ("BOOLEAN", '"NULL"'):
+                raise PredicateError(f"a condition is true or false; {one.text!r} gives {kind}")
+
+    # -- the first look: only what decides
+
+    def columns_to_match(self, schema: StructType) -> list[str]:
+        """The target's columns that decide which rows match, and which clause takes them."""
+        terms = [self._condition, *(self._predicates[n] for n, _ in self._deciding() if n in self._predicates)]
+        used = {name for term in terms for name in self._names.looks_at(term, self._names.target)}
+        return [name for name in schema.names if name in used]
+
+    def _deciding(self) -> list[tuple[int, Clause]]:
+        return [*self._matched, *self._unmatched]
+
+    def match(self, scan: pa.RecordBatchReader) -> None:
+        """Fill `pairs`: each matched pair of rows that a clause takes or an insert must know of, and each row of the
+        target without a match that a clause takes."""
+        t, s = self._names.t, self._names.s
+        matched = self._case(self._matched)
+        clause = f"case when {s}.{SOURCE_ROW} is null then {self._case(self._unmatched)} else {matched} end"
+        is_wanted = f"{CLAUSE} is not null" + (f" or {SOURCE_ROW} is not null" if self._inserts else "")
+        self._engine.register("scan", scan)
+        self._engine.execute(
+            f"create temp table pairs as select * from (select {t}.{FILE}, {t}.{ROW}, {s}.{SOURCE_ROW}, "
+            f"{clause if self._unmatched else matched} as {CLAUSE} "
+            f"from scan as {t} {'left' if self._unmatched else 'inner'} join source as {s} on {self._condition.sql}) "
+            f"where {is_wanted}"
+        )
+        self._engine.unregister("scan")
+
+    def match_nothing(self) -> None:
+        """Fill `pairs` for a target without any file to look at."""
+        self._engine.execute(
+            f"create temp table pairs ({FILE} integer, {ROW} bigint, {SOURCE_ROW} bigint, {CLAUSE} integer)"
+        )
+
+    def _case(self, clauses: Sequence[tuple[int, Clause]]) -> str:
+        """The number of the first clause that takes a row."""
+        whens = " ".join(f"when {self._predicate(number)} then {number}" for number, _ in clauses)
+        return f"case {whens} end" if whens else "null::integer"
+
+    def _predicate(self, number: int) -> str:
+        return f"({self._predicates[number].sql})::boolean" if number in self._predicates else "true"
+
+    def matched_twice(self) -> tuple[int, int] | None:
+        """A row of the target that clauses take for several rows of the source: its file and its number."""
+        found = self._engine.execute(
+            f"select {FILE}, {ROW} from pairs where {SOURCE_ROW} is not null and {CLAUSE} is not null "
+            f"group by all having count(*) > 1 order by all limit 1"
+        )
+        return None if not found else (int(found[0][0]), int(found[0][1]))
+
+    def counts(self) -> dict[str, int]:
+        """How many rows of the target are updated and deleted."""
+        found = self._engine.execute(
+            f"select {CLAUSE}, count(*) from (select distinct {FILE}, {ROW}, {CLAUSE} from pairs) "
+            f"where {CLAUSE} is not null group by 1"
+        )
+        counts = {"update": 0, "delete": 0}
+        for number, rows in found:
+            counts[self._request.clauses[number].action] += rows
+        return counts
+
+    def touched(self) -> dict[int, RowNumbers]:
+        """The rows that clauses take, by the place of their file."""
+        return gather_rows(
+            self._engine.reader(
+                f"select distinct {FILE}, {ROW} from pairs where {CLAUSE} is not null order by {FILE}, {ROW}"
+            )
+        )
+
+    # -- the rows that come of it
+
+    def keep_changed(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """Take whole rows of the target, with their positions, that clauses change; `updated` reads them."""
+        rows = pa.Table.from_batches(batches)
+        self._engine.register("given", rows)
+        made = "insert into changed by name" if self._has_changed else "create temp table changed as"
+        self._engine.execute(f"{made} select * from given")
+        self._engine.unregister("given")
+        self._has_changed = True
+
+    _has_changed = False
+
+    def before(self, action: str, schema: StructType) -> pa.RecordBatchReader | None:
+        """The rows that clauses of an action take, as they were."""
+        numbers = [n for n, clause in self._deciding() if clause.action == action]
+        if not numbers or not self._has_changed:
+            return None
+        columns = ", ".join(f"c.{quoted(name)}" for name in schema.names)
+        return self._engine.reader(
+            f"select {columns} from (select distinct {FILE}, {ROW} from pairs where {CLAUSE} in "
+            f"({', '.join(map(str, numbers))})) p join changed c on c.{FILE} = p.{FILE} and c.{ROW} = p.{ROW}"
+        )
+
+    def read(self, sql: str) -> pa.RecordBatchReader:
+        """The answer to a query of `updated` or `inserted`."""
+        return self._engine.reader(sql)
+
+    def updated(
+        self,
+        number: int,
+        values: dict[str, Expression],
+        schema: StructType,
+        left_out: frozenset[str],
+        nulls: frozenset[str],
+    ) -> str:
+        """The query of the rows that an update makes. Columns it does not set stay; those `left_out` are left out, and
+        `nulls` become null."""
+        t, s = self._names.t, self._names.s
+        rows = (
+            f"from (select * from pairs where {CLAUSE} = {number}) p "
+            f"join changed as {t} on {t}.{FILE} = p.{FILE} and {t}.{ROW} = p.{ROW} "
+            f"left join source as {s} on {s}.{SOURCE_ROW} = p.{SOURCE_ROW}"
+        )
+        kept = {
+            item.name: f"null::{sql_type(item.type)}" if item.name in nulls else f"{t}.{quoted(item.name)}"
+            for item in schema.fields
+            if item.name not in values and item.name not in left_out
+        }
+        return self._select(values, kept, rows, schema)
+
+    def inserted(
+        self,
+        number: int,
+        values: dict[str, Expression],
+        schema: StructType,
+        left_out: frozenset[str],
+        nulls: frozenset[str],  # noqa: ARG002  all that is not set is null
+    ) -> str:
+        """The query of the rows that an insert makes; columns it does not set are null."""
+        rows = f"from (select * from unmatched where {CLAUSE} = {number}) as {self._names.s}"
+        if any(self._names.looks_at(one, self._names.target) for one in values.values()):
+            rows += f" cross join nothing as {self._names.t}"
+        kept = {
+            item.name: f"null::{sql_type(item.type)}"
+            for item in _typed(schema)
+            if item.name not in values and item.name not in left_out
+        }
+        return self._select(values, kept, rows, schema)
+
+    def _make_nothing(self, schema: StructType) -> None:
+        """Fill `nothing`, the row of the target that an inserted row has beside it: all null."""
+        nulls = ", ".join(f"null::{sql_type(item.type)} as {quoted(item.name)}" for item in _typed(schema))
+        self._engine.execute(f"create temp table nothing as select {nulls}")
+
+    def find_unmatched(self) -> int:
+        """Fill `unmatched`, the rows of the source to be inserted, and count them."""
+        s, t = self._names.s, self._names.t
+        self._engine.execute(
+            f"create temp table unmatched as select * from (select {s}.*, {self._case(self._inserts)} as {CLAUSE} "
+            f"from (select * from source where {SOURCE_ROW} not in (select {SOURCE_ROW} from pairs where {SOURCE_ROW} "
+            f"is not null)) as {s} cross join nothing as {t}) where {CLAUSE} is not null"
+        )
+        ((count,),) = self._engine.execute("select count(*) from unmatched")
+        return int(count)
+
+    def _select(self, values: dict[str, Expression], kept: dict[str, str], rows: str, schema: StructType) -> str:
+        fields = {item.name: item for item in schema.fields}
+        types = dict(zip(values, self._types(values, rows), strict=True))
+        strict = self._request.error_on_type_mismatch
+        made = {name: _cast(one.sql, types[name], fields[name], strict) for name, one in values.items()}
+        columns = [f"{(made | kept)[name]} as {quoted(name)}" for name in fields if name in made or name in kept]
+        return f"select {', '.join(columns)} {rows}"
+
+    def _types(self, values: dict[str, Expression], rows: str) -> list[str]:
+        if not values:
+            return []
+        return self._engine.types(f"select {', '.join(one.sql for one in values.values())} {rows}")
+
+
+def _typed(schema: StructType) -> list[StructField]:
+    return [item for item in schema.fields if item.type != PrimitiveType("void")]
+
+
+def _cast(sql: str, found: str, item: StructField, strict: bool) -> str:
+    return cast_sql(sql, found, item.type, strict=strict)

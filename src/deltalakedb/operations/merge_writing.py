@@ -1,0 +1,263 @@
+"""Owns the second phase of a merge: files are rewritten without the rows that change, and new rows are written."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from deltalakedb.data.arrow_types import arrow_to_schema
+from deltalakedb.data.conform import Conformer
+from deltalakedb.data.reader import FILE, POSITIONS, ROW, read_files
+from deltalakedb.log.actions import Action, AddCDCFile, AddFile, FileKey, RemoveFile
+from deltalakedb.log.rows import adds_to_batch
+from deltalakedb.log.types import StructType
+from deltalakedb.operations.change_data import ChangeType, ChangeWriter, feeds_changes
+from deltalakedb.operations.evolution import Definition
+from deltalakedb.operations.find import TouchedFile
+from deltalakedb.operations.merge_request import ActionType, MergeRequest
+from deltalakedb.operations.merge_rows import MergeRows
+from deltalakedb.operations.merge_values import ClauseValues
+from deltalakedb.operations.parquet_options import to_parquet_options
+from deltalakedb.operations.rewriting import mark_deleted, uses_vectors
+from deltalakedb.operations.row_ids import RowIds
+from deltalakedb.operations.rules import Rules
+from deltalakedb.operations.target import Target
+from deltalakedb.operations.write import write_rows
+from deltalakedb.operations.written_files import WrittenFiles
+
+_CHANGED_ROWS: Final = 256 * 1024
+"""Changed rows that are gathered before they go to the query engine."""
+_UNIT_BYTES: Final = 64 * 1024 * 1024
+"""Small files that are rewritten become one file."""
+_WORKERS: Final = max(2, os.cpu_count() or 1)
+_BEFORE: Final[dict[ActionType, ChangeType]] = {"update": "update_preimage", "delete": "delete"}
+
+
+@dataclass
+class Written:
+    """What a merge made of the table's files."""
+
+    adds: list[AddFile] = field(default_factory=list)
+    restated: list[AddFile] = field(default_factory=list)
+    """Files that stay, with another deletion vector."""
+    removes: list[RemoveFile] = field(default_factory=list)
+    changes: list[AddCDCFile] = field(default_factory=list)
+    copied_rows: int = 0
+
+    @property
+    def actions(self) -> list[Action]:
+        return [*self.removes, *self.restated, *self.adds, *self.changes]
+
+    @property
+    def gone_files(self) -> int:
+        return len(self.removes) - len(self.restated)
+
+
+class MergeWriter:
+    """One merge on its way into files. `places` are those of the files among all that were looked at."""
+
+    def __init__(
+        self,
+        target: Target,
+        definition: Definition,
+        request: MergeRequest,
+        values: ClauseValues,
+        rows: MergeRows,
+        places: Mapping[FileKey, int],
+    ) -> None:
+        self._target = target
+        self._definition = definition
+        self._request = request
+        self._values = values
+        self._rows = rows
+        self._places = places
+        self._row_ids = RowIds.of(target)
+        schema = definition.schema
+        self._schema = schema if self._row_ids is None else self._row_ids.extend(schema)
+        self._metadata = replace(definition.metadata, schema_string=self._schema.to_json())
+        self._arrow = self._schema.to_arrow()
+        self._rules = Rules.of(self._metadata, definition.protocol, table=target.name)
+        self._keeps = not uses_vectors(target)
+        """Whether rows that stay are written again: deletion vectors leave them where they are."""
+        self._busy = threading.Lock()
+        self._waiting: list[pa.RecordBatch] = []
+        self._changes: ChangeWriter | None = None
+        self._written = Written()
+
+    def write(self, files: Sequence[TouchedFile], *, updates: bool, inserts: bool) -> Written:
+        """Write what the merge makes of these files, and its new rows; nothing is left behind when that fails."""
+        try:
+            with ExitStack() as stack:
+                if files and feeds_changes(self._target):
+                    self._changes = stack.enter_context(self._feed())
+                self._write(files, updates, inserts)
+                if self._changes is not None:
+                    self._written.changes = self._changes.finish()
+        except BaseException:
+            gone = WrittenFiles()
+            gone.remember(self._target.storage, self._written.adds)
+            gone.remove()
+            raise
+        return self._written
+
+    def _feed(self) -> ChangeWriter:
+        schema, columns = self._definition.schema, self._metadata.partition_columns
+        return ChangeWriter(self._target, schema, to_parquet_options(self._request.writer_properties, schema, columns))
+
+    def _write(self, files: Sequence[TouchedFile], updates: bool, inserts: bool) -> None:
+        wants_changed = updates or self._changes is not None
+        whole, partial = [f for f in files if f.is_whole], [f for f in files if not f.is_whole]
+        now_ms = time.time_ns() // 1_000_000
+        self._written.removes = [RemoveFile.of(file.add, at_ms=now_ms) for file in (*whole, *partial)]
+        read = [*whole, *partial] if wants_changed else partial if self._keeps else []
+        *others, last = list(_units(read)) or [[]]
+        if others:
+            self._write_units(others, wants_changed)
+        self._written.adds += self._write_rows(self._last(last, wants_changed, updates, inserts))
+        if not self._keeps:
+            self._written.restated = mark_deleted(self._target, partial)
+
+    def _write_units(self, units: Sequence[Sequence[TouchedFile]], wants_changed: bool) -> None:
+        """Rewrite several units of files at a time, without the rows that change."""
+        with ThreadPoolExecutor(_WORKERS, thread_name_prefix="deltalakedb-merge") as pool:
+            waiting = [pool.submit(self._write_unit, unit, wants_changed) for unit in units]
+            try:
+                for one in waiting:
+                    one.result()
+            except BaseException:
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
+
+    def _write_unit(self, unit: Sequence[TouchedFile], wants_changed: bool) -> None:
+        adds = self._write_rows(self._kept(unit, wants_changed))
+        with self._busy:
+            self._written.adds += adds
+
+    def _write_rows(self, batches: Iterator[pa.RecordBatch]) -> list[AddFile]:
+        return write_rows(
+            self._target,
+            pa.RecordBatchReader.from_batches(self._arrow, batches),
+            metadata=self._metadata,
+            protocol=self._definition.protocol,
+            writer_properties=self._request.writer_properties,
+            rules=False,
+        )
+
+    def _last(
+        self, unit: Sequence[TouchedFile], wants_changed: bool, updates: bool, inserts: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """The last rows that stay, and then all that are new: of a small merge they make one file."""
+        yield from self._kept(unit, wants_changed)
+        self._hand_over()
+        if self._changes is not None:
+            for action, change in _BEFORE.items():
+                self._tell_before(action, change, self._changes)
+        for number, clause in enumerate(self._request.clauses):
+            if updates and clause.action == "update":
+                yield from self._made(number, "update_postimage")
+            elif inserts and clause.action == "insert":
+                yield from self._made(number, "insert")
+
+    # -- rows that were there
+
+    def _kept(self, unit: Sequence[TouchedFile], wants_changed: bool) -> Iterator[pa.RecordBatch]:
+        """The rows of files that stay as they are; those that change go to the query engine."""
+        copied = 0
+        for file, rows, numbers in self._read(unit):
+            mask = np.ones(rows.num_rows, np.bool_) if file.rows is None else file.rows.mask(numbers.to_numpy())
+            changed = int(np.count_nonzero(mask))
+            if changed and wants_changed:
+                self._take_changed(file, rows, numbers, mask)
+            if self._keeps and changed < rows.num_rows:
+                copied += rows.num_rows - changed
+                yield rows.filter(pa.array(~mask)) if changed else rows
+        with self._busy:
+            self._written.copied_rows += copied
+
+    def _read(self, unit: Sequence[TouchedFile]) -> Iterator[tuple[TouchedFile, pa.RecordBatch, pa.Array]]:
+        """The rows of files, batch by batch, and the numbers they have in their file."""
+        if not unit:
+            return
+        batches = read_files(
+            pa.Table.from_batches([adds_to_batch(file.add for file in unit)]),
+            storage=self._target.storage,
+            schema=self._schema,
+            partition_columns=self._metadata.partition_columns,
+            configuration=self._metadata.configuration,
+            positions=True,
+        )
+        names = list(self._arrow.names)
+        for batch in batches:
+            file, numbers = unit[batch.column(FILE)[0].as_py()], batch.column(ROW)
+            rows = batch.select(names)
+            yield file, rows if self._row_ids is None else self._row_ids.materialize(rows, numbers, file.add), numbers
+
+    def _take_changed(
+        self, file: TouchedFile, rows: pa.RecordBatch, numbers: pa.Array, mask: npt.NDArray[np.bool_]
+    ) -> None:
+        chosen = pa.array(mask)
+        changed = rows.filter(chosen)
+        place = pa.repeat(pa.scalar(self._places[file.add.key], pa.int32()), changed.num_rows)
+        arrays = [*changed.columns, place, numbers.filter(chosen)]
+        with self._busy:
+            self._waiting.append(pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*rows.schema, *POSITIONS])))
+            if sum(batch.num_rows for batch in self._waiting) >= _CHANGED_ROWS:
+                self._hand_over()
+
+    def _hand_over(self) -> None:
+        if self._waiting:
+            self._rows.keep_changed(self._waiting)
+            self._waiting = []
+
+    def _tell_before(self, action: ActionType, change: ChangeType, changes: ChangeWriter) -> None:
+        reader = self._rows.before(action, self._definition.schema)
+        for batch in () if reader is None else self._fitted(reader, self._definition.schema):
+            changes.write(batch, change)
+
+    # -- rows that are new
+
+    def _made(self, number: int, change: ChangeType) -> Iterator[pa.RecordBatch]:
+        """The rows that a clause makes, the table's rules kept; also told to the change data feed."""
+        values = self._values[number]
+        computed = [*self._rules.generated, *(self._rules.defaults if change == "insert" else ())]
+        left_out = frozenset(one.column for one in computed if one.column not in values)
+        make = self._rows.inserted if change == "insert" else self._rows.updated
+        nulls = frozenset() if self._row_ids is None else frozenset({self._row_ids.version_column})
+        reader = self._rows.read(make(number, values, self._schema, left_out, nulls))
+        for batch in self._fitted(self._rules.apply(reader), self._schema):
+            if self._changes is not None:
+                self._changes.write(batch.select(self._definition.schema.names), change)
+            yield batch
+
+    def _fitted(self, reader: pa.RecordBatchReader, schema: StructType) -> Iterator[pa.RecordBatch]:
+        """Rows of the query engine in the very types of the table."""
+        arrow = schema.to_arrow()
+        conform = Conformer(reader.schema, arrow_to_schema(arrow))
+        for batch in reader:
+            arrays = dict(zip((item.name for item in conform.fields), conform(batch), strict=True))
+            # a column of type void is in no file
+            columns = [arrays[item.name] if item.name in arrays else pa.nulls(batch.num_rows) for item in arrow]
+            yield pa.RecordBatch.from_arrays(columns, schema=arrow)
+
+
+def _units(files: Sequence[TouchedFile]) -> Iterator[list[TouchedFile]]:
+    unit: list[TouchedFile] = []
+    size = 0
+    for file in files:
+        if unit and size + file.add.size > _UNIT_BYTES:
+            yield unit
+            unit, size = [], 0
+        unit.append(file)
+        size += file.add.size
+    if unit:
+        yield unit
