@@ -13,9 +13,9 @@ from .lazy import lazy_names
 from .names import parse_table_name
 from .registered import require_table
 from .store import cuts, registry
+from .tables.creation import CreationOfTable
 from .tables.file_backing import FileBacking
 from .tables.sql_backing import SqlBacking
-from .tables.upkeep import UpkeepOfTable
 
 __getattr__ = lazy_names(
     __name__,
@@ -30,7 +30,7 @@ __getattr__ = lazy_names(
 )
 
 
-class DeltaTable(UpkeepOfTable):
+class DeltaTable(CreationOfTable):
     """A table at one version; `update_incremental` moves it to the newest, `load_as_version` to any other."""
 
     def __init__(

@@ -38,6 +38,8 @@ def to_schema(schema: SchemaLike) -> StructType:
         return schema
     if isinstance(schema, str):
         return parse_schema(schema) if schema.lstrip().startswith("{") else parse_ddl(schema)
+    if hasattr(schema, "to_json"):  # a Schema: ours, or that of `deltalake`
+        return parse_schema(schema.to_json())
     return _from_arrow(_as_arrow(schema))
 
 
@@ -47,7 +49,7 @@ def new_table(
     properties: Mapping[str, PropertyValue],
     *,
     table: str,
-    name: str,
+    name: str | None,
     description: str | None,
     created_ms: int,
 ) -> tuple[Protocol, Metadata]:

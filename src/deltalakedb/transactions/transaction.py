@@ -21,6 +21,8 @@ from deltalakedb.transactions.statements import DataStatements
 from deltalakedb.transactions.writes import begin_table, is_spark_frame, write_spark_frame
 
 if TYPE_CHECKING:
+    from deltalakedb.operations.creation import NewTable
+    from deltalakedb.operations.target import Verb
     from deltalakedb.table import DeltaTable
     from deltalakedb.writer.properties import WriterProperties
 
@@ -124,6 +126,28 @@ class CatalogTransaction(DataStatements):
         done = begin_table(draft, first, partial(write, data=reader, request=request), self._written)
         self._drafts.add(draft)
         self._propose(draft, done, noted)
+
+    def begin_table(
+        self,
+        name: str,
+        new: NewTable,
+        verb: Verb,
+        commit_properties: CommitProperties | None = None,
+        location: str | os.PathLike[str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
+        """A new table, whose first version is what a verb of `operations/` makes of it while it is empty."""
+        with self._statement():
+            target = parse_table_name(name)
+            if self._drafts.find(target) is not None:
+                raise TableExistsError(f"the table {target} exists already; choose another name")
+            draft, first = self._drafts.new(
+                target, new.schema, partition_by=new.partition_by, location=location, properties=new.properties or {},
+                description=new.description, options=storage_options, called=new.name,
+            )  # fmt: skip
+            done = begin_table(draft, first, verb, self._written)
+            self._drafts.add(draft)
+            self._propose(draft, done, commit_properties or CommitProperties())
 
     def commit_actions(
         self,

@@ -6,11 +6,13 @@ from deltalakedb.lazy import lazy_names
 
 if TYPE_CHECKING:
     from deltalakedb.writer.properties import BloomFilterProperties, ColumnProperties, WriterProperties
+    from deltalakedb.writer.writer import write_deltalake
 
 __all__ = [
     "BloomFilterProperties",
     "ColumnProperties",
     "WriterProperties",
+    "write_deltalake",
 ]
 
 __getattr__ = lazy_names(
@@ -19,5 +21,6 @@ __getattr__ = lazy_names(
         "BloomFilterProperties": "deltalakedb.writer.properties",
         "ColumnProperties": "deltalakedb.writer.properties",
         "WriterProperties": "deltalakedb.writer.properties",
+        "write_deltalake": "deltalakedb.writer.writer",
     },
 )

@@ -1,0 +1,141 @@
+"""write_deltalake: data into a table, wherever its log is kept, with the arguments of `deltalake`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from deltalakedb.addresses import PathAddress, SqlAddress, resolve
+from deltalakedb.definitions.properties import to_properties
+from deltalakedb.exceptions import TableExistsError
+from deltalakedb.operations.creation import NewTable
+from deltalakedb.operations.write import WriteRequest, write
+from deltalakedb.tables.file_backing import FileBacking
+from deltalakedb.tables.state import TableState
+from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
+from deltalakedb.transactions.writes import is_spark_frame
+from deltalakedb.writer.properties import WriterProperties
+
+if TYPE_CHECKING:
+    from deltalakedb.table import DeltaTable
+
+
+def write_deltalake(
+    table_or_uri: str | os.PathLike[str] | DeltaTable,
+    data: Any,
+    *,
+    partition_by: list[str] | str | None = None,
+    mode: Literal["error", "append", "overwrite", "ignore"] = "error",
+    name: str | None = None,
+    description: str | None = None,
+    configuration: Mapping[str, str | None] | None = None,
+    schema_mode: Literal["merge", "overwrite"] | None = None,
+    storage_options: dict[str, str] | None = None,
+    predicate: str | None = None,
+    target_file_size: int | None = None,
+    writer_properties: WriterProperties | None = None,
+    commit_properties: CommitProperties | None = None,
+    post_commithook_properties: PostCommitHookProperties | None = None,
+) -> None:
+    """Write data into a table, as one version; a table that does not exist is created.
+
+    Data is anything that exports Arrow, pandas or polars frames, or batches from a list or a generator: a stream is
+    never all in memory. `mode`: `error` and `ignore` write only where there is no table, `append` adds rows,
+    `overwrite` replaces them all, or with `predicate` those for which it is true; the data must match it then.
+    `schema_mode="merge"` adds the data's new columns and leaves missing ones null, `"overwrite"` takes the data's
+    schema and `partition_by` instead of the table's. `name`, `description` and `configuration` are for new tables.
+    """
+    columns = [partition_by] if isinstance(partition_by, str) else partition_by
+    request = WriteRequest(mode, columns, schema_mode, predicate, target_file_size, writer_properties)
+    request.check()
+    properties, hooks = commit_properties or CommitProperties(), post_commithook_properties
+    if isinstance(table_or_uri, TableState):
+        if not _leaves_alone(request, table_or_uri.name):
+            table_or_uri._run(partial(write, data=_taken(data), request=request), properties, hooks)
+        return
+    if not isinstance(table_or_uri, str | os.PathLike):
+        raise ValueError(f"a table is given as text, a path or a DeltaTable, not as {type(table_or_uri).__name__}")
+    definition = {"name": name, "description": description, "configuration": configuration}
+    address = resolve(table_or_uri, storage_options, writes=True)
+    if isinstance(address, SqlAddress):
+        _write_in_catalog(address, data, request, properties, storage_options, definition)
+    else:
+        _write_at_path(address, data, request, properties, hooks, storage_options, definition)
+
+
+def _taken(data: Any) -> Any:
+    """The data as a stream; where nothing can be streamed, the error is `deltalake`'s."""
+    from deltalakedb.data import prepare_data
+
+    if is_spark_frame(data):
+        return data
+    try:
+        return prepare_data(data)
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+
+
+def _leaves_alone(request: WriteRequest, table: str) -> bool:
+    """Whether a table that is there is not written; TableExistsError when it must not be there."""
+    if request.mode == "error":
+        raise TableExistsError(f"the table {table} exists already; mode append or overwrite writes to it")
+    return request.mode == "ignore"
+
+
+def _write_in_catalog(
+    address: SqlAddress,
+    data: Any,
+    request: WriteRequest,
+    properties: CommitProperties,
+    storage_options: Mapping[str, str] | None,
+    definition: dict[str, Any],
+) -> None:
+    name = str(address.name)
+    with address.catalog as catalog, catalog.begin(tables=[name]) as tx:
+        if request.mode == "ignore" and name in tx.tables():
+            return
+        tx.write(
+            name,
+            _taken(data),
+            request.mode,
+            partition_by=request.partition_by,
+            schema_mode=request.schema_mode,
+            predicate=request.predicate,
+            location=address.location,
+            storage_options=storage_options,
+            target_file_size=request.target_file_size,
+            writer_properties=request.writer_properties,  # type: ignore[arg-type]  # as it came
+            commit_properties=properties,
+            **definition,
+        )
+
+
+def _write_at_path(
+    address: PathAddress,
+    data: Any,
+    request: WriteRequest,
+    properties: CommitProperties,
+    hooks: PostCommitHookProperties | None,
+    storage_options: Mapping[str, str] | None,
+    definition: dict[str, Any],
+) -> None:
+    from deltalakedb.data import arrow_to_schema
+
+    backing = FileBacking(address.location, storage_options)
+    if backing.exists():
+        if not _leaves_alone(request, address.location):
+            verb = partial(write, data=_taken(data), request=request)
+            backing.run(verb, properties, hooks or PostCommitHookProperties())
+        return
+    reader = _taken(data)
+    new = NewTable(
+        arrow_to_schema(reader.schema),
+        request.partition_by or (),
+        to_properties(definition["configuration"], table=address.location),
+        definition["name"],
+        definition["description"],
+    )
+    verb = partial(write, data=reader, request=request)
+    backing.create(new.first(address.location, None), verb, properties, hooks)
