@@ -22,6 +22,7 @@ from deltalakedb.log.codec import to_json
 from deltalakedb.log.features import is_enabled, writer_features
 from deltalakedb.log.rows import adds_to_batch
 from deltalakedb.log.stats import load_stats
+from deltalakedb.operations.ahead import read_ahead
 from deltalakedb.operations.change_data import ChangeWriter
 from deltalakedb.operations.find import Numbers, TouchedFile
 from deltalakedb.operations.row_ids import RowIds
@@ -37,6 +38,7 @@ ChangeRows: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 # Small files that are rewritten become one file.
 _UNIT_BYTES: Final = 32 * 1024 * 1024
+_AHEAD_BYTES: Final = 96 * 1024 * 1024
 _WORKERS: Final = max(2, os.cpu_count() or 1)
 _TIGHT: Final = re.compile(r'("tightBounds"\s*:\s*)true')
 
@@ -130,6 +132,7 @@ class _Job:
         ids = () if self._row_ids is None else (self._row_ids.version_column,)
         self._columns = frozenset((*columns, *ids))
         self._copied: list[int] = []
+        self._is_alone = False
 
     @property
     def copied(self) -> int:
@@ -138,6 +141,7 @@ class _Job:
     def rewrite(self, files: Sequence[TouchedFile], *, only_changed: bool = False) -> list[AddFile]:
         """New files with what the files become, or only with their rows that have new values."""
         units = list(_units(files))
+        self._is_alone = len(units) < _WORKERS
         if len(units) <= 1:
             return [add for unit in units for add in self._rewrite_unit(unit, only_changed)]
         with ThreadPoolExecutor(_WORKERS, thread_name_prefix="deltalakedb-rewrite") as pool:
@@ -168,7 +172,7 @@ class _Job:
 
     def _become(self, unit: Sequence[TouchedFile], only_changed: bool) -> Iterator[pa.RecordBatch]:
         copied = 0
-        for file, rows, numbers in self._read(unit):
+        for file, rows, numbers in self._read_for_writing(unit):
             mask = np.ones(rows.num_rows, np.bool_) if file.rows is None else file.rows.mask(numbers)
             matched = int(np.count_nonzero(mask))
             if not only_changed:
@@ -201,6 +205,12 @@ class _Job:
             for file, rows, numbers in self._read(unit):
                 gone = rows if file.rows is None else rows.filter(pa.array(file.rows.mask(numbers)))
                 self._changes.write(gone, "delete")
+
+    def _read_for_writing(self, unit: Sequence[TouchedFile]) -> Iterator[tuple[TouchedFile, pa.RecordBatch, Numbers]]:
+        """With fewer units than processors another thread reads, a row group ahead of who writes."""
+        if not self._is_alone:
+            return self._read(unit)
+        return read_ahead(self._read(unit), lambda read: read[1].nbytes, _AHEAD_BYTES)
 
     def _read(self, unit: Sequence[TouchedFile]) -> Iterator[tuple[TouchedFile, pa.RecordBatch, Numbers]]:
         """The rows of files, batch by batch; with the numbers they have in their file."""
