@@ -9,10 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from bench.api_lab import DELTALAKE, Side, api_lab, merge_under_limit
 from bench.api_tables import source_rows, wide_rows
 from bench.lab import Lab, say
-from bench.measure import time_in_turns
+from bench.measure import time_in_turns, time_once
 from bench.report import Bar, Row, at_least, below, milliseconds
 
 AS_FAST = Bar("<= 1.10x", lambda value: value <= 1.1)
@@ -21,7 +23,10 @@ NOTE = (
     "each call opens the table by its address, does one thing and lets go of it; a table that is changed is a new copy "
     "each round, and every side comes first in turn; *spread*: rows of every file, *in a row*: rows of one file"
 )
-ONE_ROW_NOTE = "one row: `DeltaTable(address).to_pyarrow_table(filters=...)`; the other files need not be there"
+ONE_ROW_NOTE = (
+    "one row: `DeltaTable(address).to_pyarrow_table(filters=...)`, and for `deltalake` also its quickest way, "
+    "`scan(predicate=...)`; the other files need not be there"
+)
 LIMIT_NOTE = (
     "merge under a limit: in a process of its own with `data.memory_limit` of 1 GB, peak resident size of the process"
 )
@@ -99,27 +104,26 @@ def one_row_rows(lab: Lab) -> list[Row]:
     log = prepared.with_one_file(lab.log_of(lab.sizes.files))
     places = {name: side.take(log, "one", managed=False) for name, side in prepared.sides.items()}
 
-    def read(table: Any) -> int:
+    def filtered(table: Any) -> int:
         return int(table.to_pyarrow_table(filters=[("id", "=", -5)]).num_rows)
 
-    calls = {name: partial(side.on, places[name], read) for name, side in prepared.sides.items()}
+    def scanned(table: Any) -> int:
+        return int(pa.RecordBatchReader.from_stream(table.scan(predicate="id = -5")).read_all().num_rows)
+
+    calls = {name: partial(side.on, places[name], filtered) for name, side in prepared.sides.items()}
+    theirs = prepared.sides[DELTALAKE]
+    slow = say("one row by deltalake's filters", partial(time_once, calls[DELTALAKE]))
+    calls[DELTALAKE] = partial(theirs.on, places[DELTALAKE], scanned)
     timings = say("one row", partial(time_in_turns, calls, lab.sizes.api_rounds, 60))
     assert {timing.answer for timing in timings.values()} == {1}
-    theirs = timings[DELTALAKE].median_ms
-    return [
-        Row(
-            f"one row of {lab.sizes.files:,} files",
-            name,
-            milliseconds(timing.median_ms),
-            f"{DELTALAKE} {milliseconds(theirs)}",
-            theirs / timing.median_ms,
-            "x",
-            at_least(20),
-            ONE_ROW_NOTE,
-        )
-        for name, timing in timings.items()
-        if name != DELTALAKE
-    ]
+    rows = []
+    for name, timing in timings.items():
+        for how, other, bar in (("scan", timings[DELTALAKE], at_least(20)), ("filters", slow, None)):
+            what, ratio = f"one row of {lab.sizes.files:,} files", other.median_ms / timing.median_ms
+            against = f"{DELTALAKE}'s {how} {milliseconds(other.median_ms)}"
+            if name != DELTALAKE:
+                rows.append(Row(what, name, milliseconds(timing.median_ms), against, ratio, "x", bar, ONE_ROW_NOTE))
+    return rows
 
 
 def limit_rows(lab: Lab) -> list[Row]:
