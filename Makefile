@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+CLASSES := $(VENV)/spark-classes.jsa
 PYTEST ?= $(BIN)/pytest
 
 .DEFAULT_GOAL := help
@@ -25,12 +26,17 @@ $(STAMP): requirements.lock pyproject.toml
 bridge: $(STAMP)
 	@$(BIN)/python bridge/build.py
 
+# Classes of Spark and Delta as the JVM holds them in memory: each Spark of the tests starts in half the CPU time. They do
+# without it where this fails.
+$(CLASSES): $(STAMP)
+	@$(BIN)/python -m tests.fixtures.spark_classes $@ >/dev/null 2>&1 || echo "no archive of Spark's classes was made"
+
 demo: setup ## a tour of the catalog, then a nightly star-schema load on Spark: tables, versions, timings
 	@$(BIN)/python examples/demo.py
 	@$(BIN)/python examples/nightly_star_schema.py
 
 # Tests that need a JVM share two Sparks, beside two processes for all others. Exit code 5: ARGS chose none of a kind.
-test: setup ## the whole suite, on SQLite, DuckDB, Postgres, S3 and Spark
+test: setup $(CLASSES) ## the whole suite, on SQLite, DuckDB, Postgres, S3 and Spark
 	@logs=$$(mktemp -d); \
 	$(PYTEST) -m "spark and pipeline and not long" $(ARGS) >$$logs/pipeline 2>&1 & pipeline=$$!; \
 	$(PYTEST) -m "spark and not pipeline and not long" $(ARGS) >$$logs/readers 2>&1 & readers=$$!; \
@@ -39,7 +45,7 @@ test: setup ## the whole suite, on SQLite, DuckDB, Postgres, S3 and Spark
 	wait $$pipeline; pipeline=$$?; cat $$logs/pipeline; rm -rf $$logs; \
 	for code in $$others $$readers $$pipeline; do test $$code -eq 0 || test $$code -eq 5 || exit $$code; done
 
-test-long: setup ## what `make test` leaves out: more Sparks, statements on Postgres, S3 under Spark
+test-long: setup $(CLASSES) ## what `make test` leaves out: more Sparks, statements on Postgres, S3 under Spark
 	$(PYTEST) -m long $(ARGS)
 
 test-partitioned: setup ## the conformance suite on Postgres with hash-partitioned tables (docs/scale.md)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.spark import local_conf
+from tests.fixtures.spark import submit_arguments
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
@@ -23,11 +23,7 @@ def run_in(folder: Path, script: str, *command: str) -> None:
     """Run with our `dl` and this interpreter first, and no settings of the developer's own."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DL_")}
     if "deltalakedb.spark" in script:  # pages leave most settings as they are; for tiny tables tasks are what costs
-        conf = folder / "conf"
-        conf.mkdir(exist_ok=True)
-        settings = local_conf(folder).items()
-        (conf / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in settings))
-        environment["SPARK_CONF_DIR"] = str(conf)
+        environment |= submit_arguments(folder)
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     done = subprocess.run([*command, script], cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
