@@ -41,15 +41,9 @@ class DeletionVectors:
         text = vector.path_or_inline_dv
         if vector.storage_type == "i":
             return decode_z85(text)[: vector.size_in_bytes]
-        if vector.storage_type == "u":
-            if len(text) < _UUID_CHARS:
-                raise _malformed(vector, "its name is too short")
-            prefix, name = text[:-_UUID_CHARS], uuid.UUID(bytes=decode_z85(text[-_UUID_CHARS:]))
-            path = f"{prefix}/deletion_vector_{name}.bin" if prefix else f"deletion_vector_{name}.bin"
-            return self._slice(vector, path)
-        if vector.storage_type == "p":
-            return self._slice(vector, text)
-        raise _malformed(vector, f"the storage type {vector.storage_type!r} is not known")
+        path = vector_file(vector)
+        assert path is not None
+        return self._slice(vector, path)
 
     def _slice(self, vector: DeletionVector, path: str) -> bytes:
         """A part of a file: its size, the bitmap, a checksum (PROTOCOL.md, "Deletion Vector File Storage Format")."""
@@ -73,6 +67,21 @@ class DeletionVectors:
                 self._files.popitem(last=False)
         self._files.move_to_end(path)
         return self._files[path]
+
+
+def vector_file(vector: DeletionVector) -> str | None:
+    """The file that holds a vector, as the log would spell its path; None for one that the log holds itself."""
+    text = vector.path_or_inline_dv
+    if vector.storage_type == "i":
+        return None
+    if vector.storage_type == "p":
+        return text
+    if vector.storage_type != "u":
+        raise _malformed(vector, f"the storage type {vector.storage_type!r} is not known")
+    if len(text) < _UUID_CHARS:
+        raise _malformed(vector, "its name is too short")
+    prefix, name = text[:-_UUID_CHARS], uuid.UUID(bytes=decode_z85(text[-_UUID_CHARS:]))
+    return f"{prefix}/deletion_vector_{name}.bin" if prefix else f"deletion_vector_{name}.bin"
 
 
 def write_vectors(storage: DataStorage, rows: Sequence[Rows]) -> tuple[list[DeletionVector], str]:

@@ -137,6 +137,13 @@ class FileTxnLogWriter:
             # A name that is lost with the machine's power is written anew, or missed by nobody.
             return self._folder.put(name, checksum.render(), lasting=False)
 
+    def put_compacted(self, first: int, last: int, data: bytes) -> PutResult:
+        """Write what the commits from `first` through `last` come to, unless it is there (PROTOCOL.md, "Log
+        Compaction Files")."""
+        name = f"{first:020}.{last:020}.compacted.json"
+        with self._put_span(name):
+            return self._folder.put(name, data, lasting=False)
+
     def clean_up(self, *, cutoff_ms: int, keep_from_version: int | None = None, protected_before: int = 0) -> CleanedUp:
         """Delete what the newest checkpoint of before the cut-off (taken at midnight UTC) makes unnecessary.
 

@@ -8,7 +8,7 @@ from typing import Protocol as Interface
 
 from deltalakedb.log.actions import AppTransaction
 from deltalakedb.log.commit import Commit
-from deltalakedb.log.txnlog import LogSnapshot
+from deltalakedb.log.txnlog import LogSnapshot, TxnLogReader
 from deltalakedb.operations.target import Verb
 from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
 
@@ -51,6 +51,11 @@ class Backing(Interface):
     @property
     def mode(self) -> str:
         """`managed`, `follower` or `detached` in a catalog; `files` where `_delta_log` alone decides."""
+        ...
+
+    @property
+    def reader(self) -> TxnLogReader:
+        """The log itself, for who follows it commit by commit."""
         ...
 
     def storage_options(self) -> dict[str, str]:

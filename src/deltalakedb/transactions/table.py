@@ -74,6 +74,9 @@ class TransactionTable(DeltaTable):
         self.update_incremental()
         return told
 
+    def _refuse_in_transaction(self, what: str) -> None:
+        raise DeltaError(f"{self.name}: {what} is no part of a transaction: it works on files; call it outside")
+
     def close(self) -> None:
         """Nothing to close: the catalog is the transaction's."""
 

@@ -1,0 +1,90 @@
+"""Owns what a caller asks of `_delta_log` itself: a checkpoint now, commits put together, old commits gone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from deltalakedb.exceptions import DeltaError, VersionNotFoundError
+from deltalakedb.files.cleanup import DAY_MS, CleanedUp, protected_before
+from deltalakedb.files.reader import FileTxnLogReader
+from deltalakedb.files.writer import FileTxnLogWriter
+from deltalakedb.log.actions import (
+    Action,
+    AddFile,
+    AppTransaction,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+)
+from deltalakedb.log.render import render_commit
+from deltalakedb.log.retention import deleted_file_retention_ms, log_retention_ms
+from deltalakedb.log.txnlog import LogSnapshot
+
+_FOR_EVER_MS: Final = 100 * 366 * DAY_MS
+
+
+def create_checkpoint(
+    writer: FileTxnLogWriter, snapshot: LogSnapshot, protocol: Protocol, *, retention_days: int
+) -> None:
+    """A checkpoint of a version whose commit the files have, and `_last_checkpoint` pointing to the newest."""
+    try:
+        keep_ms = deleted_file_retention_ms(snapshot.metadata.configuration, retention_days * DAY_MS)
+    except ValueError:
+        keep_ms = _FOR_EVER_MS
+    cutoff_ms = time.time_ns() // 1_000_000 - keep_ms
+    written = writer.write_checkpoint(snapshot, protocol=protocol, tombstone_cutoff_ms=cutoff_ms)
+    writer.write_last_checkpoint(written)
+
+
+def clean_up(writer: FileTxnLogWriter, snapshot: LogSnapshot, *, retention_days: int) -> CleanedUp:
+    """Delete commits older than the table's retention that a checkpoint stands for."""
+    try:
+        keep_ms = log_retention_ms(snapshot.metadata.configuration, retention_days * DAY_MS)
+    except ValueError:
+        keep_ms = _FOR_EVER_MS
+    cutoff_ms = (time.time_ns() // 1_000_000 - keep_ms) // DAY_MS * DAY_MS  # midnight UTC, as the protocol says
+    return writer.clean_up(cutoff_ms=cutoff_ms, protected_before=protected_before(snapshot.protocol, snapshot.metadata))
+
+
+def compact_logs(
+    location: str, options: Mapping[str, str] | None, table: str, starting_version: int, ending_version: int
+) -> None:
+    """One file for the commits of a range of versions; readers may take it instead of them."""
+    if ending_version <= starting_version:
+        raise DeltaError(
+            f"table {table}: commits are put together from a version to a later one, not from {starting_version} to "
+            f"{ending_version}"
+        )
+    reader = FileTxnLogReader(location, options)
+    latest = reader.latest_version()
+    if starting_version < 0 or ending_version > latest:
+        raise VersionNotFoundError(
+            f"table {table}: its log has versions up to {latest}, so {starting_version} to {ending_version} cannot be "
+            "put together"
+        )
+    actions = (action for commit in reader.commits(starting_version, ending_version) for action in commit.actions)
+    data = render_commit(reconcile(actions), fenced=False)
+    FileTxnLogWriter(location, options, table=table).put_compacted(starting_version, ending_version, data)
+
+
+def reconcile(actions: Iterable[Action]) -> list[Action]:
+    """What the actions of several commits come to; what is removed stays named, as older commits may know it."""
+    newest: dict[tuple[object, ...], Action] = {}
+    for action in actions:
+        match action:
+            case AddFile() | RemoveFile():
+                key: tuple[object, ...] = ("file", *action.key)
+            case Metadata() | Protocol():
+                key = (type(action),)
+            case AppTransaction():
+                key = ("txn", action.app_id)
+            case DomainMetadata():
+                key = ("domain", action.domain)
+            case _:
+                continue  # commitInfo and changes belong to their commit
+        newest.pop(key, None)
+        newest[key] = action
+    return list(newest.values())

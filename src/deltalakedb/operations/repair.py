@@ -1,0 +1,30 @@
+"""Owns FSCK: files that the log names and that are gone are taken out of the table."""
+
+from __future__ import annotations
+
+import time
+
+from deltalakedb.log.actions import RemoveFile
+from deltalakedb.log.codec import to_json
+from deltalakedb.log.proposal import ProposedCommit, ReadSet
+from deltalakedb.log.rows import add_from_row
+from deltalakedb.operations.presence import missing_files
+from deltalakedb.operations.target import Done, Target
+
+
+def repair(target: Target, *, dry_run: bool) -> Done:
+    """The commit that removes what is gone; none when nothing is, or when it is only asked about."""
+    adds = [add_from_row(row) for row in target.snapshot.files_table().to_pylist()]
+    missing = missing_files(target.storage, adds)
+    paths = [add.path for add in missing]
+    metrics = {"dry_run": dry_run, "files_removed": paths}
+    if dry_run or not missing:
+        return Done(None, metrics)
+    now_ms = time.time_ns() // 1_000_000
+    commit = ProposedCommit(
+        tuple(RemoveFile.of(add, at_ms=now_ms) for add in missing),
+        "FSCK",
+        operation_metrics={"dry_run": False, "files_removed": to_json(paths)},
+        read=ReadSet(files=frozenset(add.key for add in missing)),
+    )
+    return Done(commit, metrics)
