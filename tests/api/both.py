@@ -177,9 +177,10 @@ class Both:
 
     # -- what both are
 
-    def same_rows(self, version: int | None = None) -> pa.Table:
+    def same_rows(self, version: int | None = None, *, ordered: bool = True) -> pa.Table:
+        """The same rows in any order; columns may be in any order too where not `ordered`."""
         theirs, ours = (library.rows(version) for library in self.libraries)
-        check_same_rows(theirs, ours, self._where())
+        check_same_rows(theirs, ours, self._where(), ordered=ordered)
         return ours
 
     def same_schema(self) -> None:

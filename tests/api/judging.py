@@ -58,9 +58,11 @@ def to_plain(value: Any) -> Any:
     return value
 
 
-def check_same_rows(theirs: pa.Table, ours: pa.Table, where: str) -> None:
-    """The same columns of the same types in the same order, and the same rows in any."""
-    assert ours.column_names == theirs.column_names, f"{where}: other columns"
+def check_same_rows(theirs: pa.Table, ours: pa.Table, where: str, *, ordered: bool = True) -> None:
+    """The same columns of the same types in the same order (unless not `ordered`), and the same rows in any."""
+    names = (ours.column_names, theirs.column_names)
+    given, expected_names = names if ordered else tuple(sorted(each) for each in names)
+    assert given == expected_names, f"{where}: columns {given} instead of {expected_names}"
     expected = sort_rows(theirs)
     found = sort_rows(ours)
     assert found.schema.equals(expected.schema), f"{where}: other types\n{found.schema}\ninstead of\n{expected.schema}"
