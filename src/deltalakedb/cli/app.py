@@ -10,7 +10,20 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from deltalakedb.cli import doctor, life, log, maintenance, mirror, output, planning, registry, schema, serve, sync
+from deltalakedb.cli import (
+    doctor,
+    life,
+    log,
+    maintenance,
+    mirror,
+    output,
+    planning,
+    read,
+    registry,
+    schema,
+    serve,
+    sync,
+)
 from deltalakedb.exceptions import ConfigError, DeltaError, MissingExtraError, PredicateError
 
 DONE, FAILED, MISUSED = 0, 1, 2
@@ -85,7 +98,7 @@ def options(
     """Delta Lake tables whose transaction log is kept in SQL."""
 
 
-for group in (schema, registry, log, planning, sync, life, mirror, maintenance, serve, doctor):
+for group in (schema, registry, log, planning, read, sync, life, mirror, maintenance, serve, doctor):
     group.add_to(app)
 
 

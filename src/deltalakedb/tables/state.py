@@ -49,6 +49,11 @@ class TableState:
         return self._backing.location.rstrip("/") + "/"
 
     @property
+    def _storage_options(self) -> dict[str, str] | None:
+        """The options in force for the table's files; Polars asks by this name."""
+        return self._backing.storage_options() or None
+
+    @property
     def table_config(self) -> DeltaTableConfig:
         """Deprecated, as in `deltalake`: how a table is loaded cannot be set."""
         warnings.warn("`table_config` is deprecated: it says nothing of this table", DeprecationWarning, stacklevel=2)

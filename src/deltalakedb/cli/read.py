@@ -1,0 +1,106 @@
+"""`dl read`: the rows of a table, as a table for people, as JSON or as CSV."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from datetime import date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from deltalakedb.cli import output
+from deltalakedb.cli.options import CatalogOption, TableArgument, command, instant, open_catalog
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def add_to(app: typer.Typer) -> None:
+    command(app, "read", read)
+
+
+def read(
+    table: TableArgument,
+    where: Annotated[
+        str | None, typer.Option("--where", "-w", metavar="PREDICATE", help="Only rows for which this SQL is true.")
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option("--columns", metavar="C1,C2", help="Only these columns, in this order.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", metavar="N", min=0, help="At most this many rows.")
+    ] = None,
+    version: Annotated[int | None, typer.Option("--version", metavar="N", help="The table at this version.")] = None,
+    timestamp: Annotated[
+        str | None, typer.Option("--timestamp", metavar="TIME", help="The table as it was at this time (ISO 8601).")
+    ] = None,
+    csv: Annotated[bool, typer.Option("--csv", help="Print the rows as CSV.")] = False,
+    catalog: CatalogOption = None,
+) -> None:
+    """Print rows of a table. Files are chosen in SQL first; only those that may hold a matching row are opened."""
+    if version is not None and timestamp is not None:
+        raise typer.BadParameter("give --version or --timestamp, not both", param_hint="--timestamp")
+    if csv and output.settings.json:
+        raise typer.BadParameter("give --csv or --json, not both", param_hint="--csv")
+    with open_catalog(catalog) as cat:
+        opened = cat.table(table, version=version)
+        if instant(timestamp, "--timestamp") is not None:
+            opened.load_as_version(str(timestamp))
+        wanted = None if columns is None else [name.strip() for name in columns.split(",")]
+        rows = opened.scan(wanted, where)
+        batches = _at_most(rows, limit)
+        if csv:
+            _print_csv(rows.schema, batches)
+        else:
+            output.records(rows.schema.names, _records(batches))
+
+
+def _at_most(rows: pa.RecordBatchReader, limit: int | None) -> Iterator[pa.RecordBatch]:
+    left = limit
+    while left is None or left > 0:
+        batch = next(rows, None)
+        if batch is None:
+            return
+        kept = batch if left is None else batch.slice(0, left)
+        left = None if left is None else left - kept.num_rows
+        yield kept
+
+
+def _records(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    for batch in batches:
+        for start in range(0, batch.num_rows, 10_000):
+            for row in batch.slice(start, 10_000).to_pylist():
+                yield {name: _plain(value) for name, value in row.items()}
+
+
+def _plain(value: Any) -> Any:
+    """A value that JSON has a form for, with nothing lost: times to the microsecond, decimals digit by digit."""
+    match value:
+        case datetime():
+            return value.isoformat().replace("+00:00", "Z")
+        case date():
+            return value.isoformat()
+        case Decimal():
+            return str(value)
+        case bytes():
+            return value.hex()
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case dict():
+            return {key: _plain(item) for key, item in value.items()}
+    return value
+
+
+def _print_csv(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+    """Lists and structs, which CSV has no form for, are written as JSON."""
+    import csv
+    import json
+
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(schema.names)
+    for row in _records(batches):
+        writer.writerow(
+            json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value for value in row.values()
+        )

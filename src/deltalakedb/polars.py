@@ -1,0 +1,127 @@
+"""Polars on our tables: read_delta, scan_delta, write_delta, and tables that Polars takes for those of `deltalake`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from .table import DeltaTable
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from .merge import TableMerger
+
+Source = str | os.PathLike[str] | DeltaTable
+
+
+def scan_delta(source: Source, *, version: int | str | datetime | None = None, **options: Any) -> pl.LazyFrame:
+    """`polars.scan_delta` for a table of ours, or for anything DeltaTable opens; the files are read by Polars itself.
+
+    A table that Polars cannot read by itself (its columns are mapped) is scanned as a lazy dataset.
+    """
+    import polars as pl
+
+    table = _opened(source, version)
+    if any(item.name != item.physical_name for item in table._struct.fields):
+        return pl.scan_pyarrow_dataset(table.lazy_dataset())
+    return pl.scan_delta(as_deltalake(table), **options)
+
+
+def read_delta(
+    source: Source,
+    *,
+    version: int | str | datetime | None = None,
+    columns: list[str] | None = None,
+    **options: Any,
+) -> pl.DataFrame:
+    """`polars.read_delta`: the rows at once, or some of their columns."""
+    frame = scan_delta(source, version=version, **options)
+    return (frame if columns is None else frame.select(columns)).collect()
+
+
+def write_delta(
+    frame: pl.DataFrame,
+    target: Source,
+    *,
+    mode: str = "error",
+    storage_options: dict[str, str] | None = None,
+    delta_write_options: Mapping[str, Any] | None = None,
+    delta_merge_options: Mapping[str, Any] | None = None,
+) -> TableMerger | None:
+    """`DataFrame.write_delta`: mode "merge" returns the TableMerger to which clauses are added."""
+    from .writer import write_deltalake
+
+    if mode != "merge":
+        write_deltalake(
+            target,
+            frame,
+            mode=mode,  # type: ignore[arg-type]  # write_deltalake says what modes there are
+            storage_options=storage_options,
+            **(delta_write_options or {}),
+        )
+        return None
+    if delta_merge_options is None:
+        raise ValueError("a merge needs `delta_merge_options`, with a predicate at least")
+    table = target if isinstance(target, DeltaTable) else DeltaTable(target, storage_options=storage_options)
+    return table.merge(frame, **delta_merge_options)
+
+
+def as_deltalake(table: DeltaTable) -> Any:
+    """The same table as an instance of `deltalake.DeltaTable` too: Polars takes it wherever it takes one of those.
+
+    All its members are ours. `deltalake` must be installed; without it Polars has no `scan_delta` either.
+    """
+    made = object.__new__(_class_of_both())
+    made.__dict__.update(table.__dict__)
+    return made
+
+
+@cache
+def _class_of_both() -> type[DeltaTable]:
+    try:
+        import deltalake
+    except ImportError as error:
+        raise ImportError("Polars reads Delta tables with the package deltalake: pip install deltalake") from error
+
+    class PolarsTable(DeltaTable, deltalake.DeltaTable):  # type: ignore[misc,override]  # ours comes first
+        """A table of ours that passes for one of `deltalake`'s."""
+
+        @property
+        def _table(self) -> _Raw:  # type: ignore[override]  # what Polars and deltalake's writer ask of it
+            return _Raw(self)
+
+    return PolarsTable
+
+
+class _Raw:
+    """What Polars, and the `write_deltalake` that it calls, use of the inside of a table of `deltalake`."""
+
+    def __init__(self, table: DeltaTable) -> None:
+        self._table = table
+
+    def get_add_file_sizes(self) -> dict[str, int]:
+        from .log.paths import decode_path
+
+        files = self._table.files(["path", "size"])
+        paths, sizes = (files.column(name).to_pylist() for name in ("path", "size"))
+        return {decode_path(path): size for path, size in zip(paths, sizes, strict=True)}
+
+    def write(self, *, data: Any, batch_schema: Any, **options: Any) -> None:  # noqa: ARG002  the data has its schema
+        from .writer import write_deltalake
+
+        given = {name: value for name, value in options.items() if value is not None}
+        write_deltalake(self._table, data, **given)
+
+
+def _opened(source: Source, version: int | str | datetime | None) -> DeltaTable:
+    table = source if isinstance(source, DeltaTable) else DeltaTable(source)
+    if version is None or version == table.version():
+        return table
+    other = object.__new__(type(table))
+    other.__dict__.update(table.__dict__)  # the caller's object stays at its version
+    other.load_as_version(version)
+    return other
