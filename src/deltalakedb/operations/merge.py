@@ -157,7 +157,8 @@ def _commit(
     written: Written,
     metrics: dict[str, Any],
 ) -> ProposedCommit:
-    on_target = {} if found.reach.on_target is None else {"predicate": found.reach.on_target}
+    by_source = request.of_kind("not_matched_by_source")
+    on_target = {} if found.reach.on_target is None or by_source else {"predicate": found.reach.on_target}
     return ProposedCommit(
         actions=(*definition.actions, *written.actions),
         operation="MERGE",
