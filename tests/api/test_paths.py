@@ -21,6 +21,9 @@ from deltalakedb.exceptions import (
     UnsupportedFeatureError,
     VersionNotFoundError,
 )
+from deltalakedb.files.listing import Segment
+from deltalakedb.files.reader import FileTxnLogReader
+from deltalakedb.files.snapshot import FileSnapshot
 from deltalakedb.log.actions import DomainMetadata
 from deltalakedb.transaction import CommitProperties, PostCommitHookProperties, Transaction
 from tests.api.plain import (
@@ -283,3 +286,28 @@ def test_empty_tables_have_a_schema_and_no_rows(place: Path) -> None:
     assert [field.name for field in table.schema().fields] == ["id", "day"]
     assert deltalake.DeltaTable(place).to_pyarrow_table().schema.names == ["id", "day"]
     assert isinstance(table.to_pyarrow_table(), pa.Table)
+
+
+def test_an_object_that_is_kept_reads_only_what_came_after_it(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin(place, rows(0), properties={"delta.checkpointInterval": "4"})
+    table = dl.DeltaTable(place)
+    loads: list[int] = []
+    load = FileTxnLogReader._load
+
+    def counted(reader: FileTxnLogReader, segment: Segment) -> FileSnapshot:
+        loads.append(1)
+        return load(reader, segment)
+
+    monkeypatch.setattr(FileTxnLogReader, "_load", counted)
+    for number in range(1, 3):
+        deltalake.write_deltalake(place, rows(number), mode="append")
+        table.update_incremental()
+        assert (table.version(), table.count(), loads) == (number, number + 1, [])
+    for number in range(3, 6):
+        deltalake.write_deltalake(place, rows(number), mode="append")
+    table.update_incremental()  # there is a checkpoint by now
+    assert (table.version(), table.count(), loads) == (5, 6, [1])
+    assert sorted(table.to_pyarrow_table().column("id").to_pylist()) == list(range(6))
+    deltalake.DeltaTable(place).delete("id < 3")
+    table.update_incremental()
+    assert sorted(table.to_pyarrow_table().column("id").to_pylist()) == [3, 4, 5]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import time
 from collections.abc import Collection, Iterable, Sequence, Set
@@ -52,13 +51,11 @@ from deltalakedb.log.txnlog import LogSnapshot
 from deltalakedb.log.types import parse_schema
 from deltalakedb.steps import reached
 
-_log = logging.getLogger(__name__)
+RETRIES = 100
+"""How often a commit that lost a race is tried again, unless its caller says so. Whenever one loses another has won."""
 
-RETRIES = 15
-"""How often a commit that lost a race is tried again, unless its caller says so; that of `deltalake`."""
-
-_FIRST_PAUSE_SECONDS = 0.005
-_LONGEST_PAUSE_SECONDS = 1.0
+_PAUSE_SECONDS = 0.02
+_READ_BACK_SECONDS = 0.1
 _READ_BACKS = 5
 
 
@@ -250,7 +247,7 @@ class FileCommitter:
                 there = None
             if there is not None:
                 return there == data
-            _pause(attempt)
+            time.sleep(_READ_BACK_SECONDS * 2**attempt)
         raise OutcomeUnknownError(
             f"table {redact(self._table)}: the storage did not answer while version {version} was written, so nobody "
             f"can say yet whether it happened ({shown}); look for txnId {self._txn_id} in the table's history before "
@@ -349,5 +346,5 @@ def _count(snapshot: LogSnapshot) -> int:
 
 
 def _pause(attempt: int) -> None:
-    """Longer after every lost race, and never as long as others pause."""
-    time.sleep(random.uniform(0.0, min(_FIRST_PAUSE_SECONDS * 2**attempt, _LONGEST_PAUSE_SECONDS)))
+    """Some time, by chance, and less after every lost race: whoever has waited longest goes first."""
+    time.sleep(random.uniform(0.0, _PAUSE_SECONDS / (attempt + 1)))

@@ -115,6 +115,24 @@ class FileTxnLogReader:
                 first_error = first_error or error.reason
                 _log.warning("%s; trying an older checkpoint", error.reason)
 
+    def advance(self, known: FileSnapshot) -> FileSnapshot:
+        """The newest version, read from what came after a snapshot where that is all there is to read."""
+        listing = self._list(known.version)
+        latest = listing.latest_version
+        newer_checkpoint = any(entry.version != known.checkpoint_version for entry in listing.checkpoints)
+        if latest is None or known.version not in listing.commits or newer_checkpoint:
+            return self.snapshot()
+        if latest == self._seen(known.version):
+            return known
+        if listing.missing_commit(known.version + 1, latest) is not None:
+            return self.snapshot()
+        entries = tuple(JsonEntry(version, version) for version in range(known.version + 1, latest + 1))
+        tail = known.tail_copy()
+        for entry, opened in zip(entries, self._open_json(entries), strict=True):
+            tail.replay(self._replay_file(opened, entry))
+        self._seen(latest)
+        return known.followed_by(entries, tail)
+
     def _load(self, segment: Segment) -> FileSnapshot:
         checkpoint: CheckpointContent | None = None
         if segment.checkpoint is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,7 +13,7 @@ from deltalakedb.exceptions import MalformedLogError
 from deltalakedb.files.checkpoint import CheckpointContent
 from deltalakedb.files.columns import KeyFilter, batches_of_adds, batches_of_removes
 from deltalakedb.files.lines import split_lines
-from deltalakedb.files.listing import LOG_FOLDER, Segment, commit_name
+from deltalakedb.files.listing import LOG_FOLDER, JsonEntry, Segment, commit_name
 from deltalakedb.files.storage import Storage
 from deltalakedb.files.tail import Tail
 from deltalakedb.files.timestamps import in_commit_timestamp, keeps_in_commit_timestamps
@@ -86,6 +86,15 @@ class FileSnapshot:
             return self._storage.modified_ms(f"{LOG_FOLDER}/{self._segment.json[-1].name}")
         assert self._segment.checkpoint is not None
         return self._storage.modified_ms(f"{LOG_FOLDER}/{self._segment.checkpoint.names[0]}")
+
+    def tail_copy(self) -> Tail:
+        """What the commits after the checkpoint say, to be replayed on."""
+        return self._tail.copy()
+
+    def followed_by(self, entries: Sequence[JsonEntry], tail: Tail) -> FileSnapshot:
+        """The snapshot after some more commits, which `tail` has replayed."""
+        segment = Segment(entries[-1].end, self._segment.checkpoint, (*self._segment.json, *entries))
+        return FileSnapshot.of(self._storage, self._table, segment, self._checkpoint, tail, self._unusable)
 
     def app_transactions(self) -> Mapping[str, AppTransaction]:
         older = self._checkpoint.app_transactions if self._checkpoint else {}

@@ -29,6 +29,17 @@ class Tail:
     files: dict[FileKey, AddFile | RemoveFile] = field(default_factory=dict)
     commit_info: CommitInfo | None = None  # of the last replayed file
 
+    def copy(self) -> Tail:
+        """One that can be replayed on while this one stays as it is."""
+        return Tail(
+            self.protocol,
+            self.metadata,
+            dict(self.app_transactions),
+            dict(self.domain_metadata),
+            dict(self.files),
+            self.commit_info,
+        )
+
     def replay(self, actions: Iterable[Action]) -> None:
         self.commit_info = None
         for action in actions:

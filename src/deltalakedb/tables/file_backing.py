@@ -13,6 +13,7 @@ from deltalakedb.exceptions import TableExistsError, TableNotFoundError
 from deltalakedb.files.commit_times import version_at
 from deltalakedb.files.committing import FileCommitter, check_plain_writer
 from deltalakedb.files.reader import FileTxnLogReader
+from deltalakedb.files.snapshot import FileSnapshot
 from deltalakedb.files.upkeep import after_commit
 from deltalakedb.files.writer import FileTxnLogWriter
 from deltalakedb.log.actions import AddFile, Metadata, Protocol, RemoveFile
@@ -42,6 +43,7 @@ class FileBacking:
     def __init__(self, location: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> None:
         self.given_options = dict(storage_options) if storage_options else None
         self.reader = FileTxnLogReader(location, self.given_options)
+        self._newest: PathSnapshot | None = None
 
     @classmethod
     def open(
@@ -77,13 +79,21 @@ class FileBacking:
     # -- reading
 
     def newest(self) -> PathSnapshot:
-        return self._snapshot(None)
+        """The newest version; of what was read before, only what came after it is read."""
+        known = self._newest
+        loaded = self._load_newest()
+        if known is not None and known.loaded is loaded:
+            return known
+        self._newest = self._as_readable(loaded)
+        return self._newest
 
     def snapshot(self, version: int) -> PathSnapshot:
-        return self._snapshot(version)
+        return self._as_readable(self.reader.snapshot(version))
 
-    def _snapshot(self, version: int | None) -> PathSnapshot:
-        loaded = self.reader.snapshot(version)
+    def _load_newest(self) -> FileSnapshot:
+        return self.reader.snapshot() if self._newest is None else self.reader.advance(self._newest.loaded)
+
+    def _as_readable(self, loaded: FileSnapshot) -> PathSnapshot:
         check_readable(loaded.protocol, self.name)
         return PathSnapshot(self.reader, loaded)
 
@@ -172,7 +182,7 @@ class FileBacking:
         if done.commit is not None:
             after_commit(
                 self.writer,
-                self.reader.snapshot,
+                lambda: self.newest().loaded,
                 checkpoint=hooks.create_checkpoint,
                 cleanup=hooks.cleanup_expired_logs,
             )
