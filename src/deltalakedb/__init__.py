@@ -13,15 +13,22 @@ from deltalakedb.exceptions import (
 from deltalakedb.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from deltalakedb.answers import ColumnStats, Metadata, Plan, ProtocolVersions
+    from deltalakedb.answers import ColumnStats, Metadata, Plan, ProtocolVersions, TableFeatures
     from deltalakedb.catalog import Catalog, begin, connect
     from deltalakedb.catalog_view import CatalogView
     from deltalakedb.process import enable_nanosecond_timestamps, init_tracing, rust_core_version
+    from deltalakedb.query import QueryBuilder
     from deltalakedb.schema import DataType, Field, Schema, VariantType
     from deltalakedb.table import DeltaTable
     from deltalakedb.transaction import CommitProperties, PostCommitHookProperties, Transaction
     from deltalakedb.transactions.transaction import CatalogTransaction
-    from deltalakedb.writer import BloomFilterProperties, ColumnProperties, WriterProperties
+    from deltalakedb.writer import (
+        BloomFilterProperties,
+        ColumnProperties,
+        WriterProperties,
+        convert_to_deltalake,
+        write_deltalake,
+    )
 
 __version__ = "0.1.0"
 
@@ -43,8 +50,10 @@ __all__ = [
     "Plan",
     "PostCommitHookProperties",
     "ProtocolVersions",
+    "QueryBuilder",
     "Schema",
     "SchemaMismatchError",
+    "TableFeatures",
     "TableNotFoundError",
     "Transaction",
     "VariantType",
@@ -53,9 +62,11 @@ __all__ = [
     "__version__",
     "begin",
     "connect",
+    "convert_to_deltalake",
     "enable_nanosecond_timestamps",
     "init_tracing",
     "rust_core_version",
+    "write_deltalake",
 ]
 
 __getattr__ = lazy_names(
@@ -78,11 +89,15 @@ __getattr__ = lazy_names(
         "enable_nanosecond_timestamps": "deltalakedb.process",
         "init_tracing": "deltalakedb.process",
         "rust_core_version": "deltalakedb.process",
+        "QueryBuilder": "deltalakedb.query",
+        "TableFeatures": "deltalakedb.answers",
         "DataType": "deltalakedb.schema",
         "Field": "deltalakedb.schema",
         "VariantType": "deltalakedb.schema",
         "BloomFilterProperties": "deltalakedb.writer",
         "ColumnProperties": "deltalakedb.writer",
         "WriterProperties": "deltalakedb.writer",
+        "convert_to_deltalake": "deltalakedb.writer",
+        "write_deltalake": "deltalakedb.writer",
     },
 )

@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import deltalakedb as dl
 import deltalakedb.spark as dls
+from deltalakedb.data.footers import FooterStats
 from deltalakedb.log.moments import parse_timestamp
 from deltalakedb.log.types import Leaf, leaf_columns
-from deltalakedb.spark.footers import FooterStats
 from deltalakedb.spark.gathering import gather
 
 pytestmark = pytest.mark.spark

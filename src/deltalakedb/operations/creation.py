@@ -54,10 +54,10 @@ def check_creation_mode(mode: str) -> None:
         raise DeltaError(f"the mode of a creation is error, ignore or overwrite, not {mode!r}")
 
 
-def create(target: Target, new: NewTable, mode: str, operation: str = "CREATE TABLE") -> Done:
+def create(target: Target, new: NewTable, mode: str) -> Done:
     """The first commit of a table, but for the two actions that begin it."""
     parameters = _parameters(target, (target.protocol, target.metadata), mode)
-    return Done(ProposedCommit(new.adds, operation, parameters))
+    return Done(ProposedCommit(new.adds, "CREATE TABLE", parameters))
 
 
 def replace_table(target: Target, new: NewTable, mode: str = "overwrite") -> Done:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from deltalakedb.data.footers import FooterStats
 from deltalakedb.data.storage import DataStorage
 from deltalakedb.exceptions import DeltaError
-from deltalakedb.spark.footers import FooterStats
 from deltalakedb.storage import open_data_storage
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from urllib.parse import unquote_to_bytes
 from obstore.exceptions import BaseError
 from pyspark.sql import functions as F  # noqa: N812  the usual name
 
+from deltalakedb.data.footers import FooterStats
 from deltalakedb.data.partitioning import HIVE_NULL
 from deltalakedb.data.storage import DataStorage
 from deltalakedb.exceptions import DeltaError
@@ -24,7 +25,6 @@ from deltalakedb.files.storage import epoch_ms
 from deltalakedb.log.actions import AddFile
 from deltalakedb.log.paths import decode_path, encode_path
 from deltalakedb.log.types import StructField
-from deltalakedb.spark.footers import FooterStats
 from deltalakedb.spark.gathering import gather
 from deltalakedb.spark.places import spark_location
 from deltalakedb.spark.settings import setting

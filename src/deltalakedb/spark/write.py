@@ -22,6 +22,7 @@ try:
 except ModuleNotFoundError:
     raise MissingExtraError("deltalakedb.spark", "spark") from None
 
+from deltalakedb.data.footers import FooterStats
 from deltalakedb.definitions.table import PropertyValue, with_schema
 from deltalakedb.log.actions import Action, AddFile, AppTransaction, Metadata, Protocol
 from deltalakedb.log.codec import to_json
@@ -32,7 +33,6 @@ from deltalakedb.names import parse_table_name
 from deltalakedb.operations.evolution import check_partitioning
 from deltalakedb.operations.write import WriteMode, check_mode, metrics_in_sparks_words
 from deltalakedb.spark.fit import columns_of, merged_schema, new_schema, schema_of, stored_columns
-from deltalakedb.spark.footers import FooterStats
 from deltalakedb.spark.jobs import WriteJob, partition_text
 from deltalakedb.spark.predicates import Where, read_where
 from deltalakedb.spark.replacing import NOTHING, Replaced, check_rows, everything, matching, partitions_of

@@ -13,6 +13,8 @@ from deltalakedb.definitions.properties import to_properties
 from deltalakedb.definitions.table import to_schema
 from deltalakedb.exceptions import TableExistsError
 from deltalakedb.operations.creation import NewTable, check_creation_mode, create, replace_table
+from deltalakedb.operations.target import Verb
+from deltalakedb.store import registry
 from deltalakedb.tables.file_backing import FileBacking
 from deltalakedb.tables.upkeep import UpkeepOfTable
 from deltalakedb.transaction import CommitProperties, PostCommitHookProperties, to_add, to_remove
@@ -104,55 +106,60 @@ def make_table(
     storage_options: Mapping[str, str] | None,
     commit_properties: CommitProperties | None,
     hooks: PostCommitHookProperties | None,
-    operation: str = "CREATE TABLE",
 ) -> None:
     """Begin a table at an address, or do to the one that is there what `mode` says."""
     check_creation_mode(mode)
     address = resolve(table_uri, storage_options, writes=True)
-    if isinstance(address, SqlAddress):
-        with address.catalog:
-            _make_in_catalog(address, new, mode, storage_options, commit_properties, operation)
-        return
-    _make_at_path(address, new, mode, storage_options, commit_properties, hooks, operation)
+    try:
+        make_table_at(address, new, mode, storage_options, commit_properties, hooks)
+    finally:
+        if isinstance(address, SqlAddress):
+            address.catalog.close()
 
 
-def _make_in_catalog(
-    address: SqlAddress,
-    new: NewTable,
-    mode: CreationMode,
-    storage_options: Mapping[str, str] | None,
-    commit_properties: CommitProperties | None,
-    operation: str,
-) -> None:
-    name = str(address.name)
-    with address.catalog.begin(tables=[name]) as tx:
-        if name not in tx.tables():
-            verb = partial(create, new=new, mode=mode, operation=operation)
-            tx.begin_table(name, new, verb, commit_properties, address.location, storage_options)
-        elif mode == "overwrite":
-            tx.use_options(name, storage_options)
-            tx.run(name, partial(replace_table, new=new), commit_properties)
-        elif mode == "error":
-            raise TableExistsError(f"the table {name} exists already; mode overwrite replaces it, ignore leaves it")
-
-
-def _make_at_path(
-    address: PathAddress,
+def make_table_at(
+    address: SqlAddress | PathAddress,
     new: NewTable,
     mode: CreationMode,
     storage_options: Mapping[str, str] | None,
     commit_properties: CommitProperties | None,
     hooks: PostCommitHookProperties | None,
-    operation: str,
+    *,
+    verb: Verb | None = None,
 ) -> None:
-    backing = FileBacking(address.location, storage_options)
-    if not backing.exists():
-        verb = partial(create, new=new, mode=mode, operation=operation)
-        backing.create(new.first(address.location, None), verb, commit_properties, hooks)
-    elif mode == "overwrite":
-        properties, after = commit_properties or CommitProperties(), hooks or PostCommitHookProperties()
-        backing.run(partial(replace_table, new=new), properties, after)
-    elif mode == "error":
-        raise TableExistsError(
-            f"there is a table at {address.location} already; mode overwrite replaces it, ignore leaves it"
-        )
+    """The same at an address that is open; `verb` makes the first commit, when it is not a plain creation."""
+    begins = verb or partial(create, new=new, mode=mode)
+    replaces = partial(replace_table, new=new)
+    properties = commit_properties or CommitProperties()
+    exists = is_there(address, storage_options, refuses=mode == "error")
+    if exists and mode != "overwrite":
+        return
+    if isinstance(address, PathAddress):
+        backing = FileBacking(address.location, storage_options)
+        if exists:
+            backing.run(replaces, properties, hooks or PostCommitHookProperties())
+        else:
+            backing.create(new.first(address.location, None), begins, properties, hooks)
+        return
+    name = str(address.name)
+    with address.catalog.begin(tables=[name]) as tx:
+        if exists:
+            tx.use_options(name, storage_options)
+            tx.run(name, replaces, properties)
+        else:
+            tx.begin_table(name, new, begins, properties, address.location, storage_options)
+
+
+def is_there(
+    address: SqlAddress | PathAddress, storage_options: Mapping[str, str] | None, *, refuses: bool = False
+) -> bool:
+    """Whether there is a table at an address; TableExistsError when there must be none."""
+    if isinstance(address, PathAddress):
+        found, shown = FileBacking(address.location, storage_options).exists(), address.location
+    else:
+        with address.catalog.store.read(single=True) as conn:
+            found = registry.resolve_table(conn, address.name.namespace, address.name.name) is not None
+        shown = str(address.name)
+    if found and refuses:
+        raise TableExistsError(f"the table {shown} exists already; mode overwrite replaces it, ignore leaves it")
+    return found

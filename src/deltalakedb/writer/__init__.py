@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from deltalakedb.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from deltalakedb.writer.convert_to import convert_to_deltalake
     from deltalakedb.writer.properties import BloomFilterProperties, ColumnProperties, WriterProperties
     from deltalakedb.writer.writer import write_deltalake
 
@@ -12,6 +13,7 @@ __all__ = [
     "BloomFilterProperties",
     "ColumnProperties",
     "WriterProperties",
+    "convert_to_deltalake",
     "write_deltalake",
 ]
 
@@ -21,6 +23,7 @@ __getattr__ = lazy_names(
         "BloomFilterProperties": "deltalakedb.writer.properties",
         "ColumnProperties": "deltalakedb.writer.properties",
         "WriterProperties": "deltalakedb.writer.properties",
+        "convert_to_deltalake": "deltalakedb.writer.convert_to",
         "write_deltalake": "deltalakedb.writer.writer",
     },
 )
