@@ -108,7 +108,8 @@ class _Ranks:
         places, valid = np.zeros(len(values), np.int64), values.is_valid().to_numpy(zero_copy_only=False)
         distinct = values.dictionary_encode() if known.dtype == object else None
         if distinct is not None:
-            found = np.searchsorted(known, _comparable(distinct.dictionary)[0]) if len(distinct.dictionary) else known
+            texts = distinct.dictionary
+            found = np.searchsorted(known, _comparable(texts)[0]) if len(texts) else places[:0]
             indices = distinct.indices.fill_null(0).to_numpy(zero_copy_only=False)
             places = found[indices] if len(found) else places
         else:
