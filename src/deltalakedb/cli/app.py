@@ -23,6 +23,7 @@ from deltalakedb.cli import (
     schema,
     serve,
     sync,
+    upkeep,
 )
 from deltalakedb.exceptions import ConfigError, DeltaError, MissingExtraError, PredicateError
 
@@ -98,7 +99,7 @@ def options(
     """Delta Lake tables whose transaction log is kept in SQL."""
 
 
-for group in (schema, registry, log, planning, read, sync, life, mirror, maintenance, serve, doctor):
+for group in (schema, registry, log, planning, read, sync, life, mirror, maintenance, upkeep, serve, doctor):
     group.add_to(app)
 
 

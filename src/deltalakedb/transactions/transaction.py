@@ -17,7 +17,7 @@ from deltalakedb.operations.evolution import SchemaMode
 from deltalakedb.operations.write import WriteMode, WriteRequest, write
 from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
 from deltalakedb.transactions.read_sets import ReadLike, to_read_set
-from deltalakedb.transactions.statements import DataStatements
+from deltalakedb.transactions.upkeep import UpkeepStatements
 from deltalakedb.transactions.writes import begin_table, is_spark_frame, write_spark_frame
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from deltalakedb.writer.properties import WriterProperties
 
 
-class CatalogTransaction(DataStatements):
+class CatalogTransaction(UpkeepStatements):
     """A unit of work over many tables: `with catalog.begin() as tx: ...`.
 
     It sees all tables as they were when it began, with its own changes on top, and holds no lock and no connection
