@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -63,7 +64,10 @@ def locate_catalog(uri: str | os.PathLike[str] | None = None, **config: Any) -> 
         raise ConfigError(
             "no catalog given: pass a path or a URI such as deltasql://sqlite//data/catalog.db, or set DL_CATALOG"
         )
-    return parse_catalog_uri(settings.catalog), settings
+    address = parse_catalog_uri(settings.catalog)
+    if address.warehouse is not None and config.get("warehouse") is None:
+        settings = replace(settings, warehouse=address.warehouse)
+    return address, settings
 
 
 def open_catalog_store(address: CatalogUri, settings: Config, *, schema: SchemaMode | None = None) -> Store:

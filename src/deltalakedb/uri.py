@@ -30,6 +30,7 @@ LIBPQ_KEYWORDS = frozenset({
 })  # fmt: skip
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+)://")
+_OURS = ("table", "warehouse")
 _KEYWORD_DSN = re.compile(r"^\s*(host|hostaddr|port|dbname|user|password|service|sslmode)\s*=")
 
 
@@ -40,6 +41,8 @@ class CatalogUri:
     engine: str
     target: str | Mapping[str, str]
     table: TableName | None = None
+    warehouse: str | None = None
+    """Where tables created by name live, if the address says it."""
 
     def __str__(self) -> str:
         """The catalog's address without any secret in it."""
@@ -105,18 +108,18 @@ def _parse_deltasql(text: str) -> CatalogUri:
     options = _query_options(query, text)
     if engine == "postgres":
         return _postgres_from_path(path, options, text)
-    table = options.pop("table", None)
-    _refuse_unknown(options, {"table"}, text)
+    table, warehouse = (options.pop(key, None) for key in _OURS)
+    _refuse_unknown(options, frozenset(_OURS), text)
     if path in ("", "/"):
         raise CatalogUriError(f"{redact(text)} names no file; write deltasql://{engine}//abs/path/catalog.db")
     # One slash ends the engine's name, so `sqlite//abs` is absolute and `sqlite/rel` relative to the working directory.
-    return CatalogUri(engine, _file_target(unquote(path)), parse_table_name(table) if table is not None else None)
+    return CatalogUri(engine, _file_target(unquote(path)), _named(table), warehouse)
 
 
 def _postgres_from_path(path: str, options: dict[str, str], text: str) -> CatalogUri:
     parts = [unquote(part) for part in path.strip("/").split("/")] if path.strip("/") else []
-    table = options.pop("table", None)
-    _refuse_unknown(options, LIBPQ_KEYWORDS | {"table"}, text)
+    table, warehouse = (options.pop(key, None) for key in _OURS)
+    _refuse_unknown(options, LIBPQ_KEYWORDS | set(_OURS), text)
     if not parts and "service" not in options:
         raise CatalogUriError(f"{redact(text)} names no database; write deltasql://postgres/<db>[/<namespace>/<table>]")
     if len(parts) == 2 or len(parts) > 3:
@@ -128,18 +131,23 @@ def _postgres_from_path(path: str, options: dict[str, str], text: str) -> Catalo
             raise CatalogUriError(f"{redact(text)} names its table twice, in the path and as ?table=")
         table = f"{parts[1]}.{parts[2]}"
     target = {"dbname": parts[0], **options} if parts else dict(options)
-    return CatalogUri("postgres", target, parse_table_name(table) if table is not None else None)
+    return CatalogUri("postgres", target, _named(table), warehouse)
 
 
 def _parse_postgres_dsn(text: str) -> CatalogUri:
-    """A DSN goes to libpq as it is, but for `table=`, which is ours."""
+    """A DSN goes to libpq as it is, but for `table=` and `warehouse=`, which are ours."""
     head, mark, query = text.partition("?")
     items = [item for item in query.split("&") if item]
-    ours = [unquote(item.partition("=")[2]) for item in items if item.partition("=")[0] == "table"]
-    if len(ours) > 1:
-        raise CatalogUriError(f"{redact(text)} names its table twice")
-    rest = "&".join(item for item in items if item.partition("=")[0] != "table")
-    return CatalogUri("postgres", head + (mark + rest if rest else ""), parse_table_name(ours[0]) if ours else None)
+    ours = [item for item in items if item.partition("=")[0] in _OURS]
+    rest = "&".join(item for item in items if item not in ours)
+    options = _query_options("&".join(ours), text)
+    return CatalogUri(
+        "postgres", head + (mark + rest if rest else ""), _named(options.get("table")), options.get("warehouse")
+    )
+
+
+def _named(table: str | None) -> TableName | None:
+    return None if table is None else parse_table_name(table)
 
 
 def _query_options(query: str, text: str) -> dict[str, str]:
@@ -153,7 +161,7 @@ def _query_options(query: str, text: str) -> dict[str, str]:
     return options
 
 
-def _refuse_unknown(options: Mapping[str, str], known: set[str] | frozenset[str], text: str) -> None:
+def _refuse_unknown(options: Mapping[str, str], known: frozenset[str], text: str) -> None:
     for key in options:
         if key not in known:
             import difflib

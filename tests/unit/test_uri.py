@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from deltalakedb.catalog import locate_catalog
 from deltalakedb.exceptions import CatalogUriError, TableNameError
 from deltalakedb.names import TableName
 from deltalakedb.uri import is_catalog_uri, parse_catalog_uri
@@ -168,3 +169,23 @@ def test_a_path_or_a_table_name_is_not_a_catalog_uri() -> None:
     assert is_catalog_uri("postgresql://h/db")
     assert not is_catalog_uri("s3://bucket/table")
     assert not is_catalog_uri("sales.orders")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "deltasql://sqlite//data/catalog.db?warehouse=s3://bucket/lake&table=sales.orders",
+        "deltasql://postgres/lake/sales/orders?host=db&warehouse=s3://bucket/lake",
+        "postgresql://db/lake?table=sales.orders&sslmode=require&warehouse=s3://bucket/lake",
+    ],
+)
+def test_an_address_may_say_where_new_tables_go(text: str) -> None:
+    address = parse_catalog_uri(text)
+    assert (address.warehouse, str(address.table)) == ("s3://bucket/lake", "sales.orders")
+    assert "warehouse" not in str(address.target)
+
+
+def test_a_warehouse_given_to_connect_goes_before_that_of_the_address() -> None:
+    address = "deltasql://sqlite//data/catalog.db?warehouse=/theirs"
+    assert locate_catalog(address)[1].warehouse == "/theirs"
+    assert locate_catalog(address, warehouse="/mine")[1].warehouse == "/mine"
