@@ -6,6 +6,9 @@ STAMP  := $(VENV)/.installed
 CLASSES := $(VENV)/spark-classes.jsa
 PYTEST ?= $(BIN)/pytest
 
+# The tests start hundreds of Pythons: each would compile all that it imports where nothing compiled may be kept.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup bridge demo test test-partitioned check format soak bench lock clean
 
