@@ -49,7 +49,7 @@ def to_plain(value: Any) -> Any:
     """The same without what is a library's own: anything of Arrow becomes a pyarrow table, frames too."""
     if isinstance(value, pa.Table):
         return value
-    if hasattr(value, "__arrow_c_stream__"):
+    if hasattr(value, "__arrow_c_stream__") and not hasattr(value, "load_as_version"):
         return pa.RecordBatchReader.from_stream(value).read_all()
     if type(value).__name__ == "DataFrame":
         return pa.Table.from_pandas(value, preserve_index=False)
