@@ -129,11 +129,13 @@ def _database(
             database.execute(f"set max_temp_directory_size = {_quoted(max_temp_size)}")
         if joins_as_written:
             database.execute("set disabled_optimizers = 'join_order,build_side_probe_side'")
+        keeps_order = "false" if joins_as_written else "true"  # a large join needs less memory without
         database.execute(
             f"set temp_directory = {_quoted(folder)}; set global TimeZone = 'UTC';"
             # as DataFusion and Spark's `div`: whole numbers divide to a whole number
             "set global integer_division = true; set global python_enable_replacements = false;"
-            "set preserve_insertion_order = true; set enable_external_access = false; set lock_configuration = true"
+            f"set preserve_insertion_order = {keeps_order};"
+            "set enable_external_access = false; set lock_configuration = true"
         )
     except duckdb.Error as error:
         database.close()

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -21,6 +21,7 @@ from deltalakedb.data.reader import FILE, POSITIONS, ROW, read_files
 from deltalakedb.log.actions import Action, AddCDCFile, AddFile, FileKey, RemoveFile
 from deltalakedb.log.rows import adds_to_batch
 from deltalakedb.log.types import StructType
+from deltalakedb.operations.ahead import read_ahead
 from deltalakedb.operations.change_data import ChangeType, ChangeWriter, feeds_changes
 from deltalakedb.operations.evolution import Definition
 from deltalakedb.operations.find import TouchedFile
@@ -39,6 +40,7 @@ _CHANGED_ROWS: Final = 256 * 1024
 """Changed rows that are gathered before they go to the query engine."""
 _UNIT_BYTES: Final = 64 * 1024 * 1024
 """Small files that are rewritten become one file."""
+_AHEAD_BYTES: Final = 96 * 1024 * 1024
 _WORKERS: Final = max(2, os.cpu_count() or 1)
 _BEFORE: Final[dict[ActionType, ChangeType]] = {"update": "update_preimage", "delete": "delete"}
 
@@ -121,22 +123,15 @@ class MergeWriter:
         self._written.removes = [RemoveFile.of(file.add, at_ms=now_ms) for file in (*whole, *partial)]
         read = [*whole, *partial] if wants_changed else partial if self._keeps else []
         *others, last = list(_units(read)) or [[]]
-        if others:
-            self._write_units(others, wants_changed)
-        self._written.adds += self._write_rows(self._last(last, wants_changed, updates, inserts))
-        if not self._keeps:
-            self._written.restated = mark_deleted(self._target, partial)
-
-    def _write_units(self, units: Sequence[Sequence[TouchedFile]], wants_changed: bool) -> None:
-        """Rewrite several units of files at a time, without the rows that change."""
         with ThreadPoolExecutor(_WORKERS, thread_name_prefix="deltalakedb-merge") as pool:
-            waiting = [pool.submit(self._write_unit, unit, wants_changed) for unit in units]
+            waiting = [pool.submit(self._write_unit, unit, wants_changed) for unit in others]
             try:
-                for one in waiting:
-                    one.result()
+                self._written.adds += self._write_rows(self._last(last, waiting, wants_changed, updates, inserts))
             except BaseException:
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise
+        if not self._keeps:
+            self._written.restated = mark_deleted(self._target, partial)
 
     def _write_unit(self, unit: Sequence[TouchedFile], wants_changed: bool) -> None:
         adds = self._write_rows(self._kept(unit, wants_changed))
@@ -154,10 +149,18 @@ class MergeWriter:
         )
 
     def _last(
-        self, unit: Sequence[TouchedFile], wants_changed: bool, updates: bool, inserts: bool
+        self,
+        unit: Sequence[TouchedFile],
+        others: Sequence[Future[None]],
+        wants_changed: bool,
+        updates: bool,
+        inserts: bool,
     ) -> Iterator[pa.RecordBatch]:
-        """The last rows that stay, and then all that are new: of a small merge they make one file."""
-        yield from self._kept(unit, wants_changed)
+        """The last rows that stay, and, when the other files are done, all rows that are new: of a small merge they
+        make one file."""
+        yield from self._kept(unit, wants_changed, alone=len(others) < _WORKERS)
+        for other in others:
+            other.result()
         self._hand_over()
         if self._changes is not None:
             for action, change in _BEFORE.items():
@@ -170,10 +173,16 @@ class MergeWriter:
 
     # -- rows that were there
 
-    def _kept(self, unit: Sequence[TouchedFile], wants_changed: bool) -> Iterator[pa.RecordBatch]:
-        """The rows of files that stay as they are; those that change go to the query engine."""
+    def _kept(
+        self, unit: Sequence[TouchedFile], wants_changed: bool, *, alone: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of files that stay as they are; those that change go to the query engine.
+
+        While hardly anyone else is at work (`alone`), another thread reads ahead of who writes.
+        """
         copied = 0
-        for file, rows, numbers in self._read(unit):
+        read = self._read(unit)
+        for file, rows, numbers in read_ahead(read, lambda one: one[1].nbytes, _AHEAD_BYTES) if alone else read:
             mask = np.ones(rows.num_rows, np.bool_) if file.rows is None else file.rows.mask(numbers.to_numpy())
             changed = int(np.count_nonzero(mask))
             if changed and wants_changed:
