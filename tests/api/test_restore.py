@@ -1,0 +1,155 @@
+"""DeltaTable.restore, repair, generate and what is asked of the log itself do what `deltalake`'s do."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import deltalakedb
+from deltalakedb.schema import Field, PrimitiveType
+from tests.api.both import Both, Library
+
+ROWS = {"id": list(range(6)), "p": ["a", "b"] * 3}
+
+
+def test_restore_brings_an_older_version_back(everywhere: Both) -> None:
+    both = everywhere
+    both.seed(ROWS, ROWS, ROWS)
+    both.same(lambda lib: lib.table().restore(1), exactly=True)
+    both.same_rows()
+    both.same(lambda lib: lib.table().restore(3), exactly=True)
+    both.same_rows()
+    both.same_history()
+    both.mirror_agrees()
+
+
+def test_restore_undoes_changes_of_rows_and_columns(both: Both) -> None:
+    both.seed(ROWS, ROWS)
+    both.same(lambda lib: lib.table().delete("id > 2")["num_deleted_rows"])
+    both.same(lambda lib: lib.table().alter.add_columns(lib.find("schema.Field")("n", _string(lib))))
+    both.same(lambda lib: lib.table().restore(2), exactly=True)
+    both.same_rows()
+    both.same_schema()
+
+
+def _string(lib: Library) -> Any:
+    return lib.find("schema.PrimitiveType")("string")
+
+
+@pytest.mark.parametrize("target", [2, 99, -1, 1.5, "foo", "2100-01-01T00:00:00Z"])
+def test_what_cannot_be_restored_is_an_error(both: Both, target: Any) -> None:
+    both.seed(ROWS, ROWS)
+    both.fails(lambda lib: lib.table().restore(target))
+    both.same_version()
+
+
+def test_restore_takes_a_time(on_paths: Both) -> None:
+    on_paths.seed(ROWS, ROWS)
+    before = datetime(2000, 1, 1, tzinfo=UTC)
+    on_paths.same(lambda lib: lib.table().restore(before), exactly=True)
+    on_paths.same(lambda lib: lib.table().history(1)[0]["operationParameters"], exactly=True)
+    on_paths.fails(lambda lib: lib.table().restore(datetime.now(UTC) + timedelta(days=1)))
+
+
+def test_restore_past_a_vacuum_is_an_error_unless_files_may_be_missing(both: Both) -> None:
+    both.seed(ROWS, ROWS)
+    both.same(lambda lib: lib.table().optimize.compact()["numFilesAdded"])
+    both.same(lambda lib: len(lib.table().vacuum(0, dry_run=False, enforce_retention_duration=False)), exactly=True)
+    both.fails(lambda lib: lib.table().restore(1))
+    both.same(lambda lib: lib.table().restore(1, ignore_missing_files=True), exactly=True)
+    both.same(lambda lib: len(lib.table().repair()["files_removed"]), exactly=True)
+    both.same_rows()
+
+
+def test_repair_takes_out_what_is_gone(everywhere: Both) -> None:
+    both = everywhere
+    both.seed(ROWS, ROWS)
+    both.same(lambda lib: lib.table().repair(), exactly=True)
+
+    def lose(lib: Library) -> None:
+        Path(min(lib.table().file_uris())).unlink()
+
+    both.same(lose)
+    both.same(lambda lib: len(lib.table().repair(dry_run=True)["files_removed"]), exactly=True)
+    both.same(lambda lib: len(lib.table().repair()["files_removed"]), exactly=True)
+    both.same_rows()
+    both.same_history()
+
+
+@pytest.mark.parametrize("partition_by", [[], ["p"]])
+def test_generate_writes_lists_of_files(both: Both, partition_by: list[str]) -> None:
+    both.seed(ROWS, ROWS, partition_by=partition_by)
+    both.same(lambda lib: lib.table().generate())
+
+    def lists(lib: Library) -> dict[str, bool]:
+        root = lib.folder / "_symlink_format_manifest"
+        files = {str(path.relative_to(root)): path.read_text() for path in root.rglob("manifest")}
+        named = sorted(line for text in files.values() for line in text.splitlines())
+        return dict.fromkeys(files, named == sorted(lib.table().file_uris()))
+
+    outcome = both.same(lists, exactly=True)
+    assert all(outcome.value.values())
+
+
+def test_checkpoints_and_compacted_logs(anywhere: Both) -> None:
+    both = anywhere
+    both.seed(ROWS, ROWS, ROWS)
+    both.same(lambda lib: lib.table().create_checkpoint())
+    both.same(lambda lib: lib.table().compact_logs(0, 2))
+    both.same(lambda lib: lib.table().compact_logs(0, 2))
+    both.same(lambda lib: lib.table().cleanup_metadata())
+    both.fails(lambda lib: lib.table().compact_logs(2, 1))
+    both.fails(lambda lib: lib.table().compact_logs(1, 1))
+    both.fails(lambda lib: lib.table().compact_logs(0, 10))
+
+    def log(lib: Library) -> list[str]:
+        names = {path.name for path in (lib.folder / "_delta_log").iterdir() if not path.name.startswith(".")}
+        return sorted(name for name in names if not name.endswith(".crc"))
+
+    both.same(log, exactly=True)
+
+    def pointed(lib: Library) -> tuple[int, int]:
+        value = json.loads((lib.folder / "_delta_log" / "_last_checkpoint").read_text())
+        return value["version"], value["numOfAddFiles"]
+
+    both.same(pointed, exactly=True)
+    both.same_rows()
+    both.mirror_agrees()
+
+
+def test_old_commits_go_when_a_checkpoint_stands_for_them(anywhere: Both) -> None:
+    both = anywhere
+    both.seed(ROWS, ROWS, ROWS, configuration={"delta.logRetentionDuration": "interval 0 days"})
+
+    def age(lib: Library) -> None:
+        import os
+        import time
+
+        lib.table().create_checkpoint()
+        for path in (lib.folder / "_delta_log").iterdir():
+            os.utime(path, (time.time() - 3 * 86_400,) * 2)
+
+    both.same(age)
+    both.same(lambda lib: lib.table().cleanup_metadata())
+    kept = [path.name for path in (both.ours.folder / "_delta_log").glob("*.json")]
+    assert kept == ["00000000000000000003.json"]
+    both.same_rows()
+
+
+def test_a_transaction_restores_and_alters_several_tables(tmp_path: Path) -> None:
+    cat = deltalakedb.connect(str(tmp_path / "c.db"), warehouse=str(tmp_path / "lake"))
+    for name in ("s.a", "s.b"):
+        deltalakedb.write_deltalake(cat.create_table(name, "id long"), pa.table({"id": [1]}), mode="append")
+    with cat.begin() as tx:
+        assert tx.restore("s.a", 0) == {"numRemovedFile": 1, "numRestoredFile": 0}
+        tx.alter("s.b").add_columns(Field("note", PrimitiveType("string")))
+        assert tx.table("s.a").totals().num_files == 0
+        assert cat.table("s.a").totals().num_files == 1, "nobody else sees it yet"
+    assert tx.result == {"s.a": 2, "s.b": 2}
+    assert [field.name for field in cat.table("s.b").schema().fields] == ["id", "note"]
+    assert cat.table("s.a").to_pyarrow_table().num_rows == 0
