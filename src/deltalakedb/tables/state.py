@@ -109,6 +109,8 @@ class TableState:
         """Move to a version, or to the newest one committed at or before a time (ISO 8601; UTC without a zone)."""
         if isinstance(version, bool) or not isinstance(version, int | str | datetime):
             raise TypeError("Invalid datatype provided for version, only int, str or datetime are accepted.")
+        if isinstance(version, int) and version < 0:
+            raise OverflowError(f"{self.name}: a version is not negative, and {version} is")
         number = version if isinstance(version, int) else self._backing.version_at(to_epoch_ms(version))
         snapshot = self._backing.snapshot(number)
         snapshot.metadata, snapshot.protocol  # noqa: B018  read now, so that a later clean-up cannot take them away
@@ -123,7 +125,7 @@ class TableState:
     ) -> list[dict[str, Any]]:
         """Commits up to this version, newest first: the fields of each commitInfo, and its version."""
         if limit is not None and limit < 0:
-            raise ValueError("limit must not be negative")
+            raise OverflowError("limit must not be negative")
         entries = self._backing.history(
             limit,
             snapshot=self._snapshot,
