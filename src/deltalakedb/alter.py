@@ -1,41 +1,23 @@
-"""TableAlterer and TableFeatures: `DeltaTable.alter`, under the names of `deltalake`."""
+"""TableAlterer: `DeltaTable.alter`, under the names of `deltalake`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ._positional import commit_arguments
 
 if TYPE_CHECKING:
+    from .answers import TableFeatures
     from .log.types import StructField
     from .operations.target import Verb
     from .tables.upkeep import UpkeepOfTable
     from .transaction import CommitProperties, PostCommitHookProperties
 
+# Features whose name in the protocol is not their name here, begun with a small letter.
+_SPELLED = {"TimestampWithoutTimezone": "timestampNtz", "VariantTypePreview": "variantType-preview"}
 _REVERSED = ("post_commithook_properties", "commit_properties")
-
-
-class TableFeatures(Enum):
-    """Table features; the values are the protocol's names."""
-
-    ColumnMapping = "columnMapping"
-    DeletionVectors = "deletionVectors"
-    TimestampWithoutTimezone = "timestampNtz"
-    V2Checkpoint = "v2Checkpoint"
-    AppendOnly = "appendOnly"
-    Invariants = "invariants"
-    CheckConstraints = "checkConstraints"
-    ChangeDataFeed = "changeDataFeed"
-    GeneratedColumns = "generatedColumns"
-    IdentityColumns = "identityColumns"
-    RowTracking = "rowTracking"
-    DomainMetadata = "domainMetadata"
-    IcebergCompatV1 = "icebergCompatV1"
-    VariantType = "variantType"
-    VariantTypePreview = "variantType-preview"
 
 
 class TableAlterer:
@@ -176,11 +158,10 @@ class TableAlterer:
 
 def _feature_name(feature: Any) -> str:
     """The protocol's name of a feature of ours, or of `deltalake`'s enumeration."""
-    if isinstance(feature, TableFeatures):
-        return feature.value
-    if type(feature).__name__ == "TableFeatures":
-        return TableFeatures[str(feature).rpartition(".")[2]].value
-    raise TypeError(f"a table feature is a member of TableFeatures, not {feature!r}")
+    if type(feature).__name__ != "TableFeatures":
+        raise TypeError(f"a table feature is a member of TableFeatures, not {feature!r}")
+    name = str(feature).rpartition(".")[2]
+    return _SPELLED.get(name) or name[0].lower() + name[1:]
 
 
 def _to_field(given: Any) -> StructField:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import deltalakedb
-from deltalakedb.alter import TableFeatures
+from deltalakedb.answers import TableFeatures
 from deltalakedb.exceptions import DeltaError
 from deltalakedb.log.features import writer_features
 from tests.api.both import Both, Library
@@ -141,9 +141,7 @@ def test_features_are_added_to_the_protocol(on_paths: Both, name: str) -> None:
     both.seed(ROWS)
 
     def add(lib: Library, **arguments: Any) -> Any:
-        return lib.table().alter.add_feature(
-            getattr(lib.find("alter.TableFeatures" if lib.is_ours else "TableFeatures"), name), **arguments
-        )
+        return lib.table().alter.add_feature(getattr(lib.module.TableFeatures, name), **arguments)
 
     both.fails(add)
     both.same(lambda lib: add(lib, allow_protocol_versions_increase=True))
