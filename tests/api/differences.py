@@ -33,7 +33,10 @@ NOTES: dict[str, str] = {
     "DeltaTable.load_as_version": "a negative version is a `VersionNotFoundError`, not an `OverflowError`",
     "DeltaTable.load_cdf": _READER,
     "DeltaTable.scan": _READER,
-    "DeltaTable.update": f"a column that the table does not have {_STRICT}",
+    "DeltaTable.update": (
+        f"a column that the table does not have {_STRICT}; the change data feed also tells of rows that were set "
+        "to what they were, as delta-spark's does"
+    ),
     "PostCommitHookProperties": "tables of a catalog leave checkpoints and clean-up to the mirror, by its settings",
     "QueryBuilder": "the SQL is DuckDB's, where `deltalake` has DataFusion's",
     "QueryBuilder.execute": _READER,
