@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pytest
 
 from tests.api.both import Both, Library
 
+Clause: TypeAlias = tuple[str, dict[str, Any]]
+
+SEEDS = range(3)
+STEPS = 7
 KEYS = range(12)
 WORDS = ["a", "b", "c", None]
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("n", pa.int64()), ("f", pa.float64())])
@@ -40,53 +45,80 @@ def some(random: Random, choices: dict[str, list[str]], *, always: tuple[str, ..
     return {name: random.choice(texts) for name, texts in choices.items() if name in always or random.random() < 0.6}
 
 
-def clauses(random: Random) -> list[tuple[str, dict[str, Any]]]:
+def clauses(random: Random) -> list[Clause]:
     """Some clauses of each kind; the order among the kinds does not matter, the order within one does."""
-    made: list[tuple[str, dict[str, Any]]] = []
-    for _ in range(random.randrange(3)):
-        predicate = random.choice(ON_BOTH)
-        made.append(random.choice([
-            ("when_matched_update", {"updates": some(random, FROM_BOTH), "predicate": predicate}),
-            ("when_matched_update_all", {"predicate": predicate, "except_cols": random.choice([None, ["f"]])}),
-            ("when_matched_delete", {"predicate": predicate}),
-        ]))  # fmt: skip
-    for _ in range(random.randrange(3)):
-        predicate = random.choice(ON_SOURCE)
-        values = some(random, FROM_SOURCE, always=("id",))
-        made.append(random.choice([
-            ("when_not_matched_insert", {"updates": values, "predicate": predicate}),
-            ("when_not_matched_insert_all", {"predicate": predicate}),
-        ]))  # fmt: skip
-    for _ in range(random.randrange(3)):
-        predicate = random.choice(ON_TARGET)
-        made.append(random.choice([
-            ("when_not_matched_by_source_update", {"updates": some(random, FROM_TARGET), "predicate": predicate}),
-            ("when_not_matched_by_source_delete", {"predicate": predicate}),
-        ]))  # fmt: skip
+    made: list[Clause] = []
+    for kind in (_matched, _not_matched, _not_matched_by_source):
+        made += [random.choice(kind(random)) for _ in range(random.randrange(3))]
     random.shuffle(made)
     return made
 
 
-@pytest.mark.parametrize("partition_by", [[], ["p"]])
-@pytest.mark.parametrize("seed", range(4))
-def test_random_merges_come_to_the_same_rows(both: Both, seed: int, partition_by: list[str]) -> None:
-    random = Random(f"{seed} {partition_by}")
+def _matched(random: Random) -> list[Clause]:
+    predicate = random.choice(ON_BOTH)
+    return [
+        ("when_matched_update", {"updates": some(random, FROM_BOTH), "predicate": predicate}),
+        ("when_matched_update_all", {"predicate": predicate, "except_cols": random.choice([None, ["f"]])}),
+        ("when_matched_delete", {"predicate": predicate}),
+    ]
+
+
+def _not_matched(random: Random) -> list[Clause]:
+    predicate, values = random.choice(ON_SOURCE), some(random, FROM_SOURCE, always=("id",))
+    return [
+        ("when_not_matched_insert", {"updates": values, "predicate": predicate}),
+        ("when_not_matched_insert_all", {"predicate": predicate}),
+    ]
+
+
+def _not_matched_by_source(random: Random) -> list[Clause]:
+    predicate, values = random.choice(ON_TARGET), some(random, FROM_TARGET)
+    return [
+        ("when_not_matched_by_source_update", {"updates": values, "predicate": predicate}),
+        ("when_not_matched_by_source_delete", {"predicate": predicate}),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["plain", "partitioned", "vectors and feed"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_merges_come_to_the_same_rows(both: Both, seed: int, kind: str) -> None:
+    random = Random(f"{seed} {kind}")
     keys: list[int | None] = random.sample(list(KEYS), 8)
-    both.seed(rows(random, keys[:3]), rows(random, keys[3:]), partition_by=partition_by)
-    for _ in range(8):
+    feed, partition_by = kind == "vectors and feed", ["p"] if kind == "partitioned" else []
+    both.seed(
+        rows(random, keys[:3]),
+        rows(random, keys[3:]),
+        partition_by=partition_by,
+        configuration={"delta.enableChangeDataFeed": "true"} if feed else {},
+        ours_only={"delta.enableDeletionVectors": "true"} if feed else {},
+    )
+    for _ in range(STEPS):
         # Keys are unique: what several matches come to is told in test_merge.py.
         source = rows(random, random.sample([*KEYS, None, 20, 21], random.randrange(7)))
-        condition, chosen = random.choice(CONDITIONS), clauses(random)
-
-        def run(
-            lib: Library, source: pa.Table = source, condition: str = condition, chosen: list[Any] = chosen
-        ) -> dict[str, Any]:
-            merger = lib.table().merge(source, condition, source_alias="s", target_alias="t")
-            for name, arguments in chosen:
-                merger = getattr(merger, name)(**arguments)
-            metrics: dict[str, Any] = merger.execute()
-            return {key: value for key, value in metrics.items() if "rows" in key}
-
+        run = merging(source, random.choice(CONDITIONS), clauses(random), all_metrics=not feed)
         both.same(run, exactly=True)
         both.same_rows()
         both.same_version()
+    if feed:
+        both.same(changes)
+
+
+def merging(source: pa.Table, condition: str, chosen: list[Clause], *, all_metrics: bool) -> Callable[[Library], Any]:
+    def run(lib: Library) -> dict[str, Any]:
+        merger = lib.table().merge(source, condition, source_alias="s", target_alias="t")
+        for name, arguments in chosen:
+            merger = getattr(merger, name)(**arguments)
+        metrics: dict[str, Any] = merger.execute()
+        # deletion vectors copy no row
+        return {
+            key: value
+            for key, value in metrics.items()
+            if "_rows_" in key and (all_metrics or not key.endswith("copied"))
+        }
+
+    return run
+
+
+def changes(lib: Library) -> pa.Table:
+    feed = pa.RecordBatchReader.from_stream(lib.table().load_cdf(starting_version=2)).read_all()
+    return feed.drop_columns(["_commit_timestamp"])
