@@ -2,6 +2,7 @@
 
 DeltaError
 |__ TableNotFoundError, TableExistsError, VersionNotFoundError, SchemaMismatchError, PredicateError
+|   |__ NegativeVersionError       a VersionNotFoundError, and an OverflowError as in `deltalake`
 |__ DeltaProtocolError             a log that breaks, or asks for more than, the protocol we know
 |   |__ MalformedLogError          truncated JSON, bad UTF-8, two metaData, corrupt checkpoint, escaping path
 |   |__ UnsupportedFeatureError    .features, .table
@@ -54,6 +55,7 @@ __all__ = [
     "MetadataChangedError",
     "MirrorError",
     "MissingExtraError",
+    "NegativeVersionError",
     "NotADatabaseError",
     "NotWritableError",
     "OutcomeUnknownError",
@@ -125,6 +127,10 @@ class TableExistsError(DeltaError):
 
 class VersionNotFoundError(DeltaError):
     """The version was never committed, or lies before what is kept."""
+
+
+class NegativeVersionError(VersionNotFoundError, OverflowError):
+    """A version below 0; `deltalake` raises OverflowError here."""
 
 
 class SchemaMismatchError(DeltaError):

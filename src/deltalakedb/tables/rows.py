@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.exceptions import DeltaError
+from deltalakedb.exceptions import DeltaError, NegativeVersionError
 from deltalakedb.instants import to_epoch_ms
 from deltalakedb.reading import FilterDnf, PredicateLike, RowFilter, is_expression, one_predicate, read_rows
 from deltalakedb.tables.files import FilesOfTable
@@ -124,7 +124,7 @@ class RowsOfTable(FilesOfTable):
         from deltalakedb.operations.cdf import read_changes
 
         if min(starting_version, ending_version or 0) < 0:
-            raise OverflowError("a version is not negative")
+            raise NegativeVersionError(f"table {self.name}: a version is not negative")
         start, end = self._feed_range(
             starting_version, ending_version, starting_timestamp, ending_timestamp, allow_out_of_range
         )

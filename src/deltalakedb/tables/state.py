@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.answers import DeltaTableConfig, Metadata, ProtocolVersions, history_entry, readable
-from deltalakedb.exceptions import DeltaError
+from deltalakedb.exceptions import DeltaError, NegativeVersionError
 from deltalakedb.instants import Instant, to_epoch_ms
 from deltalakedb.log.types import StructType, parse_schema
 from deltalakedb.operations.target import Verb
@@ -110,7 +110,7 @@ class TableState:
         if isinstance(version, bool) or not isinstance(version, int | str | datetime):
             raise TypeError("Invalid datatype provided for version, only int, str or datetime are accepted.")
         if isinstance(version, int) and version < 0:
-            raise OverflowError(f"{self.name}: a version is not negative, and {version} is")
+            raise NegativeVersionError(f"table {self.name}: a version is not negative, and {version} is")
         number = version if isinstance(version, int) else self._backing.version_at(to_epoch_ms(version))
         snapshot = self._backing.snapshot(number)
         snapshot.metadata, snapshot.protocol  # noqa: B018  read now, so that a later clean-up cannot take them away
