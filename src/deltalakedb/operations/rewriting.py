@@ -161,10 +161,12 @@ class _Job:
         gone.remove()
 
     def _rewrite_unit(self, unit: Sequence[TouchedFile], only_changed: bool) -> list[AddFile]:
-        rows = pa.RecordBatchReader.from_batches(self._schema.to_arrow(), self._become(unit, only_changed))
+        rows = self._become(unit, only_changed)
+        if self._is_alone:  # with fewer units than processors another thread reads, a row group ahead of who writes
+            rows = read_ahead(rows, lambda batch: batch.nbytes, _AHEAD_BYTES)
         return write_rows(
             self._target,
-            rows,
+            pa.RecordBatchReader.from_batches(self._schema.to_arrow(), rows),
             schema=None if self._row_ids is None else self._schema,
             writer_properties=self._properties,
             rules=False,
@@ -172,7 +174,7 @@ class _Job:
 
     def _become(self, unit: Sequence[TouchedFile], only_changed: bool) -> Iterator[pa.RecordBatch]:
         copied = 0
-        for file, rows, numbers in self._read_for_writing(unit):
+        for file, rows, numbers in self._read(unit):
             mask = np.ones(rows.num_rows, np.bool_) if file.rows is None else file.rows.mask(numbers)
             matched = int(np.count_nonzero(mask))
             if not only_changed:
@@ -205,12 +207,6 @@ class _Job:
             for file, rows, numbers in self._read(unit):
                 gone = rows if file.rows is None else rows.filter(pa.array(file.rows.mask(numbers)))
                 self._changes.write(gone, "delete")
-
-    def _read_for_writing(self, unit: Sequence[TouchedFile]) -> Iterator[tuple[TouchedFile, pa.RecordBatch, Numbers]]:
-        """With fewer units than processors another thread reads, a row group ahead of who writes."""
-        if not self._is_alone:
-            return self._read(unit)
-        return read_ahead(self._read(unit), lambda read: read[1].nbytes, _AHEAD_BYTES)
 
     def _read(self, unit: Sequence[TouchedFile]) -> Iterator[tuple[TouchedFile, pa.RecordBatch, Numbers]]:
         """The rows of files, batch by batch; with the numbers they have in their file."""
