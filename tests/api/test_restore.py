@@ -153,3 +153,18 @@ def test_a_transaction_restores_and_alters_several_tables(tmp_path: Path) -> Non
     assert tx.result == {"s.a": 2, "s.b": 2}
     assert [field.name for field in cat.table("s.b").schema().fields] == ["id", "note"]
     assert cat.table("s.a").to_pyarrow_table().num_rows == 0
+
+
+def test_a_transaction_restores_what_it_has_compacted_and_altered(tmp_path: Path) -> None:
+    cat = deltalakedb.connect(str(tmp_path / "c.db"), warehouse=str(tmp_path / "lake"))
+    cat.create_table("s.t", "id long")
+    for number in range(2):
+        deltalakedb.write_deltalake(cat.table("s.t"), pa.table({"id": [number]}), mode="append")
+    with cat.begin() as tx:
+        tx.optimize("s.t")
+        tx.alter("s.t").set_table_description("compacted")
+        tx.restore("s.t", 2)
+    table = cat.table("s.t")
+    assert (table.version(), table.metadata().description, table.totals().num_files) == (5, None, 2)
+    assert sorted(table.to_pyarrow_table().column("id").to_pylist()) == [0, 1]
+    assert cat.validate("s.t").drifts == ()

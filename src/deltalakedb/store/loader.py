@@ -177,6 +177,8 @@ class Loader:
     def flush(self) -> None:
         """Write the buffered rows: first close what they end, then insert."""
         self._close_files()
+        if self._live_keys is not None:  # what was asked before the load does not know them
+            self._live_keys |= self._live.keys()
         self._index_live_adds()
         for buffer in self._rows.buffers:
             buffer.flush_to(self._conn)
