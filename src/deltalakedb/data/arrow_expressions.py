@@ -45,7 +45,9 @@ def expression_columns(expression: pc.Expression, schema: StructType) -> set[str
     except (pa.ArrowException, ValueError, LookupError, AttributeError, struct.error):
         return set(schema.names)
     names = set(_names_in(tree))
-    return min(names, set(schema.names))
+    if not names.issubset(schema.names):
+        return set(schema.names)
+    return names
 
 
 def _names_in(node: _Node) -> Iterator[str]:
