@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import deltalakedb
-from deltalakedb.exceptions import CommitFailedError, DeltaError
+from deltalakedb.exceptions import CommitFailedError
 from deltalakedb.operations.zorder import interleave
 from tests.api.both import Both
 
@@ -155,11 +156,27 @@ def test_rows_appended_meanwhile_do_not_disturb_and_deleted_ones_do(tmp_path: Pa
             tx.commit()
 
 
-def test_a_table_that_tracks_rows_keeps_their_ids_or_says_no(tmp_path: Path) -> None:
+def row_ids(table: deltalakedb.DeltaTable) -> dict[int, int]:
+    """The id of each row, by the protocol's rules: the materialized one, else the file's first plus its place."""
+    name = table.metadata().configuration["delta.rowTracking.materializedRowIdColumnName"]
+    ids: dict[int, int] = {}
+    for file in table.files(["path", "base_row_id"]).to_pylist():
+        rows = pq.read_table(Path(table.table_uri.removeprefix("file://")) / file["path"])
+        for place, row in enumerate(rows.to_pylist()):
+            kept = row.get(name)
+            ids[row["id"]] = file["base_row_id"] + place if kept is None else kept
+    return ids
+
+
+def test_rows_keep_their_ids(tmp_path: Path) -> None:
     table = make(tmp_path, {"delta.enableRowTracking": "true"})
-    with pytest.raises(DeltaError, match="enableRowTracking"):
-        table.optimize.compact()
-    assert table.version() == 3
+    before = row_ids(table)
+    assert len(set(before.values())) == 12
+    table.optimize.compact()
+    assert (table.totals().num_files, row_ids(table)) == (1, before)
+    table.optimize.z_order(["s"])
+    assert row_ids(table) == before
+    assert table.to_pyarrow_table().column_names == ["id", "s", "p"]
 
 
 def test_a_transaction_optimizes_what_it_has_written(tmp_path: Path) -> None:

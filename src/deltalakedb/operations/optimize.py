@@ -10,14 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from deltalakedb.exceptions import DeltaError
 from deltalakedb.log.actions import Action, AddFile, RemoveFile
 from deltalakedb.log.codec import to_json
-from deltalakedb.log.features import data_writable, is_enabled
+from deltalakedb.log.features import data_writable
 from deltalakedb.log.predicate import parse_predicate
 from deltalakedb.log.proposal import ProposedCommit, ReadSet
-from deltalakedb.log.rows import add_from_row, adds_to_batch
+from deltalakedb.log.rows import add_from_row
 from deltalakedb.log.stats import parse_stats
+from deltalakedb.operations.moving import moving_schema, read_moving
 from deltalakedb.operations.target import Done, Target, Verb
 from deltalakedb.operations.write import write_rows
 from deltalakedb.operations.zorder import check_columns, sorted_rows
@@ -32,7 +32,6 @@ _BATCH_ROWS: Final = 128 * 1024
 _MAX_SIZE: Final = 2**63 - 1
 # A large file is written again when deletion vectors take more than this part of it; Spark's limit.
 _MAX_DELETED: Final = 0.05
-_ROW_TRACKING: Final = "delta.enableRowTracking"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,22 +173,11 @@ class _Optimization:
                     one.cancel()
 
     def _rewrite_one(self, target: Target, group: _Group) -> tuple[list[Action], _Counts]:
-        from deltalakedb.data import read_files
-
         request, counts = self._request, _Counts(span=len(group.files))
-        files = adds_to_batch(group.files)
-        metadata = target.metadata
         if request.columns is None:
-            reader = read_files(
-                files,
-                storage=target.storage,
-                schema=target.schema,
-                partition_columns=metadata.partition_columns,
-                configuration=metadata.configuration,
-            )
-            adds = self._write(target, _counted(reader, counts))
+            adds = self._write(target, _counted(read_moving(target, group.files), counts))
         else:
-            with sorted_rows(target, files, request.columns, request.max_spill_size) as reader:
+            with sorted_rows(target, group.files, request.columns, request.max_spill_size) as reader:
                 adds = self._write(target, reader)
             counts.batches = 1
         if request.progress is not None:
@@ -205,6 +193,7 @@ class _Optimization:
         return write_rows(
             target,
             reader,
+            schema=moving_schema(target),
             options=None if properties is not None else _options(),
             writer_properties=properties,
             target_file_size=self._target_size(target),
@@ -283,11 +272,6 @@ def _deleted_part(add: AddFile) -> float:
 
 def _check(target: Target) -> None:
     data_writable(target.protocol, target.metadata, target.name, evaluates=True)
-    if is_enabled(target.metadata.configuration, _ROW_TRACKING):
-        raise DeltaError(
-            f"table {target.name} tracks its rows ({_ROW_TRACKING}): files written again would lose the rows' ids; "
-            "optimize it with Spark, or set that property to false first"
-        )
 
 
 def _chosen_files(target: Target, filters: Sequence[Any] | None) -> list[AddFile]:

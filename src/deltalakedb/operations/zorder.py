@@ -7,8 +7,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.exceptions import DeltaError
+from deltalakedb.log.actions import AddFile
+from deltalakedb.log.rows import adds_to_batch
 from deltalakedb.log.types import DecimalType, PrimitiveType, StructField, StructType
 from deltalakedb.operations.engines import open_engine
+from deltalakedb.operations.moving import read_moving
 from deltalakedb.operations.target import Target
 
 if TYPE_CHECKING:
@@ -43,7 +46,7 @@ def check_columns(columns: Sequence[str], target: Target) -> None:
 
 @contextmanager
 def sorted_rows(
-    target: Target, files: pa.RecordBatch, columns: Sequence[str], memory_bytes: int | None
+    target: Target, files: Sequence[AddFile], columns: Sequence[str], memory_bytes: int | None
 ) -> Iterator[pa.RecordBatchReader]:
     """The rows of these files along the curve, as a stream: sorted by DuckDB, which spills what memory cannot hold."""
     import pyarrow as pa
@@ -51,8 +54,8 @@ def sorted_rows(
     from deltalakedb.data.engine import Engine
 
     roots = list(dict.fromkeys(name.partition(".")[0] if _is_nested(target.schema, name) else name for name in columns))
-    ranks = _Ranks(columns, target.schema, _read(target, files, roots))
-    rows = _read(target, files, None)
+    ranks = _Ranks(columns, target.schema, _read_columns(target, files, roots))
+    rows = read_moving(target, files)
     keyed = pa.RecordBatchReader.from_batches(
         rows.schema.append(pa.field(_KEY, pa.uint64())), (ranks.with_key(batch) for batch in rows)
     )
@@ -127,11 +130,11 @@ class _Ranks:
         return pc.struct_field(batch.column(root), rest)
 
 
-def _read(target: Target, files: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatchReader:
+def _read_columns(target: Target, files: Sequence[AddFile], columns: Sequence[str]) -> pa.RecordBatchReader:
     from deltalakedb.data import read_files
 
     return read_files(
-        files,
+        adds_to_batch(files),
         storage=target.storage,
         schema=target.schema,
         partition_columns=target.metadata.partition_columns,
