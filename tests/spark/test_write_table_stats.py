@@ -16,6 +16,7 @@ import deltalakedb.spark as dls
 from deltalakedb.data.footers import FooterStats
 from deltalakedb.log.moments import parse_timestamp
 from deltalakedb.log.types import Leaf, leaf_columns
+from deltalakedb.schema import to_struct
 from deltalakedb.spark.gathering import gather
 
 pytestmark = pytest.mark.spark
@@ -97,7 +98,7 @@ def test_every_type_has_the_bounds_that_delta_writes_or_wider_ones(
     ours, theirs = stats_by_us(catalog, "a.t"), stats_by_delta(frame, tmp_path / "delta")
     assert ours["numRecords"] == theirs["numRecords"] == 6
     seen = set()
-    for leaf in leaf_columns(catalog.table("a.t").schema()):
+    for leaf in leaf_columns(to_struct(catalog.table("a.t").schema())):
         low, high, nulls = (at(ours[part], leaf.path) for part in ("minValues", "maxValues", "nullCount"))
         parts = ("minValues", "maxValues", "nullCount")
         their_low, their_high, their_nulls = (at(theirs[part], leaf.path) for part in parts)
@@ -158,7 +159,7 @@ def test_executors_read_footers_as_the_driver_does(
     table = catalog.table("a.t")
     files = table.files(["path", "stats"]).to_pylist()
     metadata = table.metadata()
-    stats = FooterStats(table.schema(), metadata.partition_columns, metadata.configuration)
+    stats = FooterStats(to_struct(table.schema()), metadata.partition_columns, metadata.configuration)
     paths, location = [row["path"] for row in files], table.table_uri.rstrip("/")
     assert len(paths) == 12
     by_executors = gather(spark, paths, stats, location, None, driver_files=0)

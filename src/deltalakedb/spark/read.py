@@ -15,6 +15,7 @@ except ModuleNotFoundError:
 
 from deltalakedb.instants import Instant
 from deltalakedb.log.types import StructField, StructType
+from deltalakedb.schema import to_struct
 from deltalakedb.spark.predicates import Where, read_where
 from deltalakedb.spark.scans import FILE_COLUMNS, Scan, scan_files
 from deltalakedb.spark.schemas import quoted, without_void
@@ -43,7 +44,7 @@ def read_table(
     is Spark's SQL or filter lists; it prunes files, and filters rows. It needs no jar; any Spark session will do.
     """
     with opened_table(name_or_uri, catalog, version, timestamp) as table:
-        schema = without_void(table.schema())
+        schema = without_void(to_struct(table.schema()))
         everything = where is None or (isinstance(where, list | tuple) and not where)
         condition = None if where is None or everything else read_where(where, schema)
         chosen = _chosen(schema, columns, table.name)
