@@ -13,7 +13,7 @@ from typing import Any, Final
 import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
-from sqlglot.errors import SqlglotError
+from sqlglot.errors import ErrorLevel, SqlglotError
 
 from deltalakedb.exceptions import PredicateError
 from deltalakedb.log import dnf
@@ -90,7 +90,15 @@ def to_duckdb(text: str) -> tuple[str, set[str]]:
     if root.find(exp.Query, exp.Subquery):
         raise PredicateError(f"a predicate on rows cannot hold a query: {text[:200]!r}")
     names = {node.parts[0].name for node in root.find_all(exp.Column)}
-    return root.sql(dialect=DuckDB), names
+    return spell(root), names
+
+
+def spell(root: Node) -> str:
+    """A tree as DuckDB's SQL; what DuckDB cannot say is an error, and never left out."""
+    try:
+        return str(root.sql(dialect=DuckDB, unsupported_level=ErrorLevel.RAISE))
+    except SqlglotError as error:
+        raise PredicateError(f"an expression holds what cannot be judged here: {error}") from error
 
 
 def _check_columns(root: Node, resolve: Resolve) -> None:

@@ -14,7 +14,7 @@ from sqlglot.dialects.duckdb import DuckDB
 
 from deltalakedb.exceptions import PredicateError
 from deltalakedb.log.predicate import resolve_column
-from deltalakedb.log.predicate_sql import parse_expression
+from deltalakedb.log.predicate_sql import parse_expression, spell
 from deltalakedb.log.types import ArrayType, DataType, DecimalType, MapType, PrimitiveType, StructType
 
 Node = Any
@@ -104,7 +104,7 @@ class Expression:
         _translate(root, names)
         return cls(
             text=shown,
-            sql=root.sql(dialect=DuckDB),
+            sql=spell(root),
             columns=frozenset(column for _, column in names.used),
             by_alias={alias: frozenset(c for a, c in names.used if a == alias) for alias in aliases or {}},
             is_stable=is_stable,
@@ -156,8 +156,10 @@ def _translate(root: Node, names: _Names) -> None:
     """What DuckDB spells or means otherwise; inner nodes first, as an outer one may be replaced with what is in it."""
     for node in list(root.find_all(*_COMPARISONS)):
         _compare_as_text(node, names)
-    for node in reversed(list(root.find_all(exp.Anonymous, exp.UnixToTime))):
-        made = _function(node) if isinstance(node, exp.Anonymous) else _instant(node)
+    for node in list(root.find_all(exp.In, exp.Between)):
+        _compare_many_as_text(node, names)
+    for node in reversed(list(root.find_all(exp.Anonymous, exp.UnixToTime, exp.ToChar))):
+        made = _function(node) if isinstance(node, exp.Anonymous) else _moment(node)
         if made is not node:
             node.replace(made)
     for node in list(root.find_all(exp.Column)):
@@ -165,8 +167,11 @@ def _translate(root: Node, names: _Names) -> None:
         node.replace(_reference(alias, path))
 
 
-def _instant(node: Node) -> Node:
-    """`to_timestamp` of a text reads it; of a number both mean seconds."""
+def _moment(node: Node) -> Node:
+    """`to_timestamp` of a text reads it, of a number both mean seconds; `to_char` writes a moment by a format."""
+    if isinstance(node, exp.ToChar):
+        arguments = [node.this, *([node.args["format"]] if node.args.get("format") else [])]
+        return exp.Anonymous(this="STRFTIME", expressions=arguments)
     literal = node.this
     is_text = isinstance(literal, exp.Literal) and literal.is_string
     return exp.cast(literal, "TIMESTAMP", dialect=DuckDB) if is_text else node
@@ -180,10 +185,25 @@ def _reference(alias: str, path: Sequence[str]) -> Node:
 def _compare_as_text(node: Node, names: _Names) -> None:
     """A text column and a number are compared as texts; DuckDB would make numbers of all texts, or fail."""
     for mine, other in (("this", "expression"), ("expression", "this")):
-        column, literal = node.args[mine], node.args[other]
-        is_number = isinstance(literal, exp.Literal) and not literal.is_string
-        if isinstance(column, exp.Column) and is_number and names.is_text([part.name for part in column.parts]):
-            node.set(other, exp.Literal.string(literal.name))
+        if _is_text(node.args[mine], names) and _is_number(node.args[other]):
+            node.set(other, exp.Literal.string(node.args[other].name))
+
+
+def _compare_many_as_text(node: Node, names: _Names) -> None:
+    if not _is_text(node.this, names):
+        return
+    others = node.expressions if isinstance(node, exp.In) else [node.args["low"], node.args["high"]]
+    for other in others:
+        if _is_number(other):
+            other.replace(exp.Literal.string(other.name))
+
+
+def _is_text(node: Node, names: _Names) -> bool:
+    return isinstance(node, exp.Column) and names.is_text([part.name for part in node.parts])
+
+
+def _is_number(node: Node) -> bool:
+    return isinstance(node, exp.Literal) and not node.is_string
 
 
 def _function(node: Node) -> Node:
