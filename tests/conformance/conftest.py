@@ -1,6 +1,7 @@
 """Every conformance test runs on every engine: `store` is an empty, migrated database of each kind in turn."""
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,28 @@ def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(scope="session")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A new database file of each engine that has files: to copy one takes a tenth of the time of making it."""
+    made = {}
+    for engine in ENGINES:
+        if engine != "postgres":
+            made[engine] = tmp_path_factory.mktemp("migrated") / f"catalog.{engine}"
+            open_store(engine, str(made[engine])).close()
+    return made
+
+
 @pytest.fixture
-def target(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
-    """Where a new database of this engine is: a path, or a DSN."""
+def target(blank: str, engine: str, migrated: dict[str, Path]) -> str:
+    """Where an empty, migrated database of this engine is, or an empty Postgres that the first to open it migrates."""
+    if engine in migrated:
+        shutil.copyfile(migrated[engine], blank)
+    return blank
+
+
+@pytest.fixture
+def blank(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    """Where a database of this engine may be created: a path, or a DSN."""
     if engine == "postgres":
         dsn = str(request.getfixturevalue("postgres_dsn"))
         if os.environ.get("DL_TEST_PARTITIONED"):  # make test-partitioned

@@ -44,16 +44,17 @@ def orders(tmp_path: Path) -> Path:
     return path
 
 
-def test_connect_creates_the_schema_and_opens_what_is_there(target: str, catalog: Catalog, orders: Path) -> None:
-    catalog.attach_table(orders, "sales.orders")
-    with deltalakedb.connect(target, sql_schema="error") as again:
+def test_connect_creates_the_schema_and_opens_what_is_there(blank: str, orders: Path) -> None:
+    with deltalakedb.connect(blank) as catalog:
+        catalog.attach_table(orders, "sales.orders")
+    with deltalakedb.connect(blank, sql_schema="error") as again:
         assert again.tables() == ["sales.orders"]
         assert again.table("sales.orders").version() == 2
 
 
-def test_a_catalog_that_may_not_create_its_schema_says_what_to_run(target: str) -> None:
+def test_a_catalog_that_may_not_create_its_schema_says_what_to_run(blank: str) -> None:
     with pytest.raises((SchemaVersionError, StoreError), match=r"dl migrate up|does not exist|dl init"):
-        deltalakedb.connect(target, sql_schema="error")
+        deltalakedb.connect(blank, sql_schema="error")
 
 
 def test_without_a_uri_the_catalog_of_the_environment_is_opened(

@@ -19,6 +19,12 @@ from tests.fixtures.postgres import PostgresCluster
 KNOWN = len(known_migrations())
 
 
+@pytest.fixture
+def target(blank: str) -> str:
+    """Databases are created here: nobody has migrated them before."""
+    return blank
+
+
 def copy_of_migrations(folder: Path) -> Path:
     for file in FOLDER.iterdir():
         (folder / file.name).write_text(file.read_text())
