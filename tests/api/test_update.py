@@ -178,3 +178,22 @@ def test_an_update_is_the_same_wherever_the_log_is_kept(everywhere: Both) -> Non
     everywhere.same(lambda lib: lib.table().update({"s": "concat(s, '!')", "v": "v * 2"}, predicate="id % 3 = 0"))
     everywhere.same_rows()
     everywhere.mirror_agrees()
+
+
+def test_what_must_not_be_null_cannot_be_set_to_null(both: Both) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("s", pa.string())])
+    both.seed(pa.table({"id": [1, 2], "s": ["a", None]}, schema=schema))
+    both.fails(lambda lib: lib.table().update({"id": "null"}, predicate="id = 1"))
+    both.fails(lambda lib: lib.table().update({"id": "length(s)"}))
+    both.same(lambda lib: lib.table().update({"s": "null"}), exactly=True)
+    both.same_rows()
+
+
+def test_an_empty_table_has_nothing_to_change(both: Both) -> None:
+    both.seed(ROWS)
+    for library in both.libraries:
+        library.table().delete()
+    both.same(lambda lib: lib.table().update({"s": "'x'"}), exactly=True)
+    both.same(lambda lib: lib.table().update({"s": "'x'"}, predicate="id = 1"), exactly=True)
+    both.same(lambda lib: lib.table().delete("id = 1"), exactly=True)
+    both.same_version()
