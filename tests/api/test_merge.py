@@ -358,6 +358,18 @@ def test_names_are_found_without_regard_to_case(both: Both) -> None:
     assert found == {1: "x", 2: "b", 3: "c", 4: "d", 9: "z"}
 
 
+@pytest.mark.parametrize(
+    ("source", "target"), [("p", "c"), ("target", "source"), ("pairs", "changed"), ("A b", "scan")]
+)
+def test_aliases_are_free(both: Both, source: str, target: str) -> None:
+    both.seed(BASE)
+    table = both.ours.table()
+    merger = table.merge(SOURCE, f"`{target}`.id = `{source}`.id", source_alias=source, target_alias=target)
+    merger = merger.when_matched_update({"v": f"concat(`{source}`.v, `{target}`.v)"}).when_not_matched_insert_all()
+    merger.when_not_matched_by_source_delete(f"`{target}`.v = 'd'").execute()
+    assert sorted(table.to_pyarrow_table().column("v").to_pylist()) == ["c", "xa", "yb", "z"]
+
+
 def test_without_aliases_the_two_are_called_source_and_target(both: Both) -> None:
     both.seed(BASE)
     table = both.ours.table()

@@ -3,6 +3,9 @@ and merges inside transactions."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +199,75 @@ def test_clauses_without_a_match_look_at_what_their_predicates_reach(catalog: An
     assert values(table) == {1: "a", 2: "b", 3: "c"}
 
 
+KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "byte": (pa.int8(), [-128, 0, 127]),
+    "long": (pa.int64(), [-(2**63), 5, 2**63 - 1]),
+    "double": (pa.float64(), [-0.5, 0.1, float("inf")]),
+    "float": (pa.float32(), [0.1, 0.25, 1e30]),
+    "decimal": (pa.decimal128(38, 4), [Decimal("-1.0001"), Decimal(0), Decimal("9" * 30)]),
+    "string": (pa.string(), ["", "Ärger", "\U0001f600" * 40]),
+    "boolean": (pa.bool_(), [False, True, None]),
+    "binary": (pa.binary(), [b"", b"\x00", b"\xff"]),
+    "date": (pa.date32(), [date(1, 1, 1), date(1970, 1, 1), date(9999, 12, 31)]),
+    "timestamp": (
+        pa.timestamp("us", "UTC"),
+        [datetime(1900, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, 5, tzinfo=UTC), None],
+    ),
+    "timestamp_ntz": (pa.timestamp("us"), [datetime(1, 1, 1), datetime(2026, 1, 1, 5, 6, 7, 8), None]),
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_keys_of_every_type_find_their_rows(both: Both, kind: str) -> None:
+    """One file a row: a file left out by mistake would be a row inserted beside itself."""
+    arrow, found = KEYS[kind]
+    schema = pa.schema([("id", arrow), ("v", pa.int64())])
+    both.seed(*[pa.table({"id": [key], "v": [0]}, schema=schema) for key in found])
+    source = pa.table({"id": found, "v": [1] * len(found)}, schema=schema)
+    both.same(lambda lib: upsert(merging(lib.table(), source)))
+    both.same_rows()
+    both.same(lambda lib: upsert(merging(lib.table(), source.slice(1, 1))))
+    both.same_rows()
+
+
+def test_a_key_that_is_no_number_finds_its_row(catalog: Any) -> None:
+    nan = float("nan")
+    table = make(catalog, {"id": [1.0, nan], "v": ["a", "b"]})
+    with catalog.begin() as tx:
+        tx.write("m.t", pa.table({"id": [nan], "v": ["c"]}), mode="append")
+    metrics = upsert(merging(table, pa.table({"id": [nan, 2.0], "v": ["x", "y"]}), "t.id = s.id and t.id > 1.5"))
+    assert (metrics["num_target_rows_updated"], metrics["num_target_rows_inserted"]) == (2, 1)
+    assert sorted(table.to_pyarrow_table().column("v").to_pylist()) == ["a", "x", "x", "y"]
+
+
+def upsert(merger: Any) -> Any:
+    return merger.when_matched_update_all().when_not_matched_insert_all().execute()
+
+
+def test_many_files_are_rewritten_at_a_time(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deltalakedb.operations.merge_writing._UNIT_BYTES", 1)
+    parts = [{"id": [n * 10 + i for i in range(10)], "v": ["a"] * 10, "n": list(range(10))} for n in range(8)]
+    both.seed(*parts, configuration=FEED)
+    source = pa.table({"id": [n * 10 + 3 for n in range(12)], "v": ["x"] * 12, "n": [0] * 12})
+    both.same(lambda lib: upsert(merging(lib.table(), source)))
+    both.same_rows()
+    both.same(changes_of)
+
+
+def test_a_source_that_fails_leaves_nothing_behind(catalog: Any, tmp_path: Path) -> None:
+    table = make(catalog)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield SOURCE.to_batches()[0]
+        raise OSError("the line is dead")
+
+    source = pa.RecordBatchReader.from_batches(SOURCE.schema, batches())
+    with pytest.raises(OSError, match="the line is dead"):
+        upsert(merging(table, source))
+    assert table.version() == catalog.table("m.t").version() == 0
+    assert len(list((tmp_path / "lake").rglob("*.parquet"))) == 1
+
+
 # -- transactions
 
 
@@ -257,8 +329,8 @@ def test_a_merge_without_effect_still_counts_as_read(catalog: Any) -> None:
 
 
 def test_a_merge_larger_than_its_memory_goes_to_disk(catalog: Any) -> None:
-    count = 200_000
-    text = "x" * 400
+    count = 120_000
+    text = "x" * 600
     table = make(catalog, {"id": range(count), "v": [f"{text}{n}" for n in range(count)], "n": range(count)})
     source = pa.table({"id": range(1, count, 2), "v": [f"{text}new{n}" for n in range(1, count, 2)]})
     merger = merging(table, source, max_spill_size=80_000_000)

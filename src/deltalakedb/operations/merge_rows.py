@@ -102,10 +102,18 @@ class MergeRows:
         self._engine.execute(
             f"create temp table pairs as select * from (select {t}.{FILE}, {t}.{ROW}, {s}.{SOURCE_ROW}, "
             f"{clause if self._unmatched else matched} as {CLAUSE} "
-            f"from scan as {t} {'left' if self._unmatched else 'inner'} join source as {s} on {self._condition.sql}) "
+            f"from scan as {t} {'left' if self._unmatched else 'inner'} join source as {s} on {self._on()}) "
             f"where {is_wanted}"
         )
         self._engine.unregister("scan")
+
+    def _on(self) -> str:
+        """The condition; in this form no part of it is handed down to Arrow, which orders NaN otherwise."""
+        parts = [self._names.read(text) for text in self._names.conjuncts(self._request.predicate)]
+        source = self._names.source
+        return " and ".join(
+            one.sql if self._names.looks_at(one, source) else f"coalesce({one.sql}, false)" for one in parts
+        )
 
     def match_nothing(self) -> None:
         """Fill `pairs` for a target without any file to look at."""
@@ -169,7 +177,7 @@ class MergeRows:
         columns = ", ".join(f"c.{quoted(name)}" for name in schema.names)
         return self._engine.reader(
             f"select {columns} from (select distinct {FILE}, {ROW} from pairs where {CLAUSE} in "
-            f"({', '.join(map(str, numbers))})) p join changed c on c.{FILE} = p.{FILE} and c.{ROW} = p.{ROW}"
+            f"({', '.join(map(str, numbers))})) __p join changed c on c.{FILE} = __p.{FILE} and c.{ROW} = __p.{ROW}"
         )
 
     def read(self, sql: str) -> pa.RecordBatchReader:
@@ -188,9 +196,9 @@ class MergeRows:
         `nulls` become null."""
         t, s = self._names.t, self._names.s
         rows = (
-            f"from (select * from pairs where {CLAUSE} = {number}) p "
-            f"join changed as {t} on {t}.{FILE} = p.{FILE} and {t}.{ROW} = p.{ROW} "
-            f"left join source as {s} on {s}.{SOURCE_ROW} = p.{SOURCE_ROW}"
+            f"from (select * from pairs where {CLAUSE} = {number}) __p "
+            f"join changed as {t} on {t}.{FILE} = __p.{FILE} and {t}.{ROW} = __p.{ROW} "
+            f"left join source as {s} on {s}.{SOURCE_ROW} = __p.{SOURCE_ROW}"
         )
         kept = {
             item.name: f"null::{sql_type(item.type)}" if item.name in nulls else f"{t}.{quoted(item.name)}"
