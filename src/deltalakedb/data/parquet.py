@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import pyarrow.types as pt
 
 from deltalakedb.data.stats import StatsPlan
 from deltalakedb.data.storage import DataStorage
 from deltalakedb.exceptions import DeltaError
 from deltalakedb.log.actions import AddFile
 from deltalakedb.log.paths import encode_path
+
+_SAMPLE_ROWS: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,8 @@ class ParquetOptions:
         codec = "" if self.compression.lower() == "none" else f".{self.compression.lower()}"
         return f"c000{codec}.parquet"
 
-    def open(self, sink: pa.NativeFile, schema: pa.Schema) -> pq.ParquetWriter:
+    def open(self, sink: pa.NativeFile, schema: pa.Schema, first: pa.Table | None = None) -> pq.ParquetWriter:
+        """A writer; `first` are rows that show which columns are worth a dictionary."""
         return pq.ParquetWriter(
             sink,
             schema,
@@ -41,8 +46,16 @@ class ParquetOptions:
             compression_level=self.compression_level,
             store_schema=False,  # Delta's schema is the one that counts
             store_decimal_as_integer=True,  # as Spark does: smaller, and its fast path
-            **self.extra,
+            **{"use_dictionary": _repetitive(first), **self.extra},
         )
+
+
+def _repetitive(rows: pa.Table | None) -> bool | list[str]:
+    """The columns whose values come again; a dictionary of the others is built for nothing (a tenth of the time)."""
+    if rows is None or rows.num_rows < _SAMPLE_ROWS or any(map(pt.is_nested, rows.schema.types)):
+        return True  # pyarrow's own way: for all, until it has grown too large
+    sample = rows.slice(0, _SAMPLE_ROWS)
+    return [name for name in sample.column_names if pc.count_distinct(sample[name]).as_py() <= _SAMPLE_ROWS * 4 // 5]
 
 
 class DataFile:
@@ -55,8 +68,9 @@ class DataFile:
         self._storage = storage
         self._schema = schema
         self._stats = stats.start()
+        self._options = options
         self._file = storage.create(path)
-        self._writer = options.open(self._file.sink, schema)
+        self._writer: pq.ParquetWriter | None = None
 
     @property
     def size(self) -> int:
@@ -66,6 +80,8 @@ class DataFile:
     def write(self, columns: pa.Table) -> None:
         """Add a row group."""
         try:
+            if self._writer is None:
+                self._writer = self._options.open(self._file.sink, self._schema, columns)
             self._writer.write_table(columns, row_group_size=max(1, columns.num_rows))
         except OSError as error:
             raise self._failure(error) from error
@@ -73,11 +89,12 @@ class DataFile:
             self._stats.add(batch.columns, batch.num_rows)
 
     def finish(self, partition_values: Mapping[str, str | None], *, data_change: bool) -> AddFile:
+        writer = self._writer or self._options.open(self._file.sink, self._schema)
         try:
-            self._writer.close()
+            writer.close()
             written = self._file.finish()
         except OSError as error:
-            self._writer.is_open = False
+            writer.is_open = False
             raise self._failure(error) from error
         return AddFile(
             path=encode_path(self.path),
@@ -89,7 +106,8 @@ class DataFile:
         )
 
     def abandon(self) -> None:
-        self._writer.is_open = False  # or it would want to write its footer when it is collected
+        if self._writer is not None:
+            self._writer.is_open = False  # or it would want to write its footer when it is collected
         self._file.abandon()
 
     def _failure(self, error: OSError) -> DeltaError:

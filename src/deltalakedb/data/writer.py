@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ from deltalakedb.data.stats import StatsPlan
 from deltalakedb.data.storage import DataStorage
 from deltalakedb.exceptions import DeltaError, SchemaMismatchError
 from deltalakedb.log.actions import AddFile
+from deltalakedb.log.paths import decode_path
 from deltalakedb.log.types import StructType
 
 DEFAULT_TARGET_FILE_SIZE: Final = 100 * 1024 * 1024
@@ -30,6 +32,9 @@ DEFAULT_TARGET_FILE_SIZE: Final = 100 * 1024 * 1024
 _MAX_PENDING_BYTES: Final = 256 * 1024 * 1024
 _MAX_OPEN_FILES: Final = 64
 _UPLOADS: Final = 8
+# Of a table in memory: what is worth a file of its own, and how many are written at a time.
+_SLICE_BYTES: Final = 64 * 1024 * 1024
+_MAX_SLICES: Final = 4
 _MAX_PLANS: Final = 64
 _STATS_KEYS: Final = (
     "delta.dataSkippingStatsColumns",
@@ -55,21 +60,48 @@ def write_files(
     The data is cast to the table's schema, SchemaMismatchError where it does not fit; then no file is left behind.
     `partition_columns` and `configuration` are those of the table's metadata. Data without rows makes no file.
     """
-    source = prepare_data(data)
-    writer = FileWriter(
-        source.schema,
-        storage=storage,
-        schema=schema,
-        partition_columns=partition_columns,
-        configuration=configuration,
-        target_file_size=target_file_size,
-        options=options,
-        data_change=data_change,
-    )
-    with writer:
+    arguments: dict[str, Any] = {
+        "storage": storage,
+        "schema": schema,
+        "partition_columns": partition_columns,
+        "configuration": configuration,
+        "target_file_size": target_file_size,
+        "options": options,
+        "data_change": data_change,
+    }
+    slices = 1 if partition_columns else _slices_of(data)
+    if slices > 1:
+        return _write_slices(data, slices, arguments)
+    return _write_stream(prepare_data(data), arguments)
+
+
+def _write_stream(source: pa.RecordBatchReader, arguments: Mapping[str, Any]) -> list[AddFile]:
+    with FileWriter(source.schema, **arguments) as writer:
         for batch in source:
             writer.write(batch)
         return writer.finish()
+
+
+def _slices_of(data: Any) -> int:
+    """How many files are written side by side: pyarrow makes a file on one core. What streams is one after another."""
+    if not isinstance(data, pa.Table):
+        return 1
+    return max(1, min(os.cpu_count() or 1, _MAX_SLICES, int(data.nbytes) // _SLICE_BYTES))
+
+
+def _write_slices(data: pa.Table, slices: int, arguments: Mapping[str, Any]) -> list[AddFile]:
+    """Each slice is a stretch of the rows in their order, so that bounds of files stay as narrow as they can be."""
+    step = -(-data.num_rows // slices)
+    with ThreadPoolExecutor(slices, thread_name_prefix="deltalakedb-slice") as pool:
+        parts = [data.slice(start, step).to_reader() for start in range(0, data.num_rows, step)]
+        waiting = [pool.submit(_write_stream, part, arguments) for part in parts]
+    failed = next((error for one in waiting if (error := one.exception()) is not None), None)
+    if failed is not None:
+        for add in (add for one in waiting if one.exception() is None for add in one.result()):
+            with suppress(OSError, DeltaError):
+                arguments["storage"].delete(decode_path(add.path))
+        raise failed
+    return [add for one in waiting for add in one.result()]
 
 
 class FileWriter:

@@ -21,6 +21,8 @@ from deltalakedb.operations.rules import Check, Rules, refuse_changed_rows
 from deltalakedb.operations.target import Done, Target
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from deltalakedb.data import ParquetOptions
 
 WriteMode: TypeAlias = Literal["error", "append", "overwrite", "ignore"]
@@ -53,13 +55,13 @@ def write_rows(
     if schema is not None:
         metadata = replace(metadata, schema_string=schema.to_json())
     data_writable(protocol, metadata, target.name, evaluates=True)
-    reader = prepare_data(data)
-    if rules:
-        demanded = Rules.of(metadata, protocol, table=target.name)
-        reader = replace(demanded, checks=(*demanded.checks, *checks)).apply(reader)
+    demanded = Rules.of(metadata, protocol, table=target.name)
+    demanded = replace(demanded, checks=(*demanded.checks, *checks))
+    if rules and not demanded.is_empty:
+        data = demanded.apply(prepare_data(data))
     schema = parse_schema(metadata.schema_string)
     adds = write_files(
-        reader,
+        data,
         storage=target.storage,
         schema=schema,
         partition_columns=metadata.partition_columns,
@@ -70,6 +72,15 @@ def write_rows(
     )
     target.written.remember(target.storage, adds)
     return adds
+
+
+def to_rows(data: Any) -> pa.Table | pa.RecordBatchReader:
+    """Data as what has a schema and can be written: a table that is in memory stays one, the rest is a stream."""
+    import pyarrow as pa
+
+    from deltalakedb.data import prepare_data
+
+    return data if isinstance(data, pa.Table) else prepare_data(data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,22 +108,20 @@ def write(target: Target, data: Any, request: WriteRequest) -> Done:
 
     A table that is only about to be has no version yet; then the commit lacks what begins it.
     """
-    from deltalakedb.data import prepare_data
-
     started = time.monotonic_ns()
     data_writable(target.protocol, target.metadata, target.name, evaluates=True)
-    reader = prepare_data(data)
+    rows = to_rows(data)
     is_new = target.snapshot.version < 0
     if is_new:
         definition = Definition.of(target)
     else:
-        definition = evolve(target, reader.schema, request.schema_mode, request.partition_by)
+        definition = evolve(target, rows.schema, request.schema_mode, request.partition_by)
     overwrites = request.mode == "overwrite" and not is_new
     if overwrites:
         refuse_changed_rows(target.metadata, target.name)
     adds = write_rows(
         target,
-        reader,
+        rows,
         metadata=definition.metadata,
         protocol=definition.protocol,
         writer_properties=request.writer_properties,

@@ -14,7 +14,7 @@ from deltalakedb.log.actions import Action, AppTransaction
 from deltalakedb.log.proposal import ProposedCommit
 from deltalakedb.names import TableName, parse_table_name
 from deltalakedb.operations.evolution import SchemaMode
-from deltalakedb.operations.write import WriteMode, WriteRequest, write
+from deltalakedb.operations.write import WriteMode, WriteRequest, to_rows, write
 from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
 from deltalakedb.transactions.read_sets import ReadLike, to_read_set
 from deltalakedb.transactions.upkeep import UpkeepStatements
@@ -117,9 +117,9 @@ class CatalogTransaction(UpkeepStatements):
     def _write_new(
         self, name: TableName, data: Any, request: WriteRequest, noted: CommitProperties, **definition: Any
     ) -> None:
-        from deltalakedb.data import arrow_to_schema, prepare_data
+        from deltalakedb.data import arrow_to_schema
 
-        reader = prepare_data(data)
+        reader = to_rows(data)
         draft, first = self._drafts.new(
             name, arrow_to_schema(reader.schema), partition_by=request.partition_by or (), **definition
         )

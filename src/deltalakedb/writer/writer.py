@@ -11,7 +11,7 @@ from deltalakedb.addresses import PathAddress, SqlAddress, resolve
 from deltalakedb.definitions.properties import to_properties
 from deltalakedb.exceptions import TableExistsError
 from deltalakedb.operations.creation import NewTable
-from deltalakedb.operations.write import WriteRequest, write
+from deltalakedb.operations.write import WriteRequest, to_rows, write
 from deltalakedb.tables.file_backing import FileBacking
 from deltalakedb.tables.state import TableState
 from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
@@ -67,12 +67,10 @@ def write_deltalake(
 
 def _taken(data: Any) -> Any:
     """The data as a stream; where nothing can be streamed, the error is `deltalake`'s."""
-    from deltalakedb.data import prepare_data
-
     if is_spark_frame(data):
         return data
     try:
-        return prepare_data(data)
+        return to_rows(data)
     except TypeError as error:
         raise ValueError(str(error)) from None
 
@@ -138,4 +136,5 @@ def _write_at_path(
         definition["description"],
     )
     verb = partial(write, data=reader, request=request)
-    backing.create(new.first(address.location, None), verb, properties, hooks)
+    joins = request.mode == "append"
+    backing.create(new.first(address.location, None), verb, properties, hooks, joins=joins)
