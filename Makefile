@@ -6,7 +6,8 @@ STAMP  := $(VENV)/.installed
 CLASSES := $(VENV)/spark-classes.jsa
 PYTEST ?= $(BIN)/pytest
 
-# The tests start hundreds of Pythons: each would compile all that it imports where nothing compiled may be kept.
+# The tests start hundreds of Pythons: each would compile all that it imports where nothing compiled may be kept. What is
+# never imported, most of the dependencies, is not compiled (--no-compile below).
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -21,7 +22,7 @@ setup: $(STAMP) bridge ## make .venv with the locked dependencies, the package i
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version) if sys.version_info < (3, 11) else None'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes --requirement requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
 
@@ -41,15 +42,12 @@ demo: setup ## a tour of the catalog, then a nightly star-schema load on Spark: 
 # Tests that need a JVM share two Sparks, beside two processes for all others. Exit code 5: ARGS chose none of a kind.
 test: setup $(CLASSES) ## the whole suite, on SQLite, DuckDB, Postgres, S3 and Spark
 	@logs=$$(mktemp -d); \
-	$(PYTEST) -m "spark and pipeline and not long" $(ARGS) >$$logs/pipeline 2>&1 & pipeline=$$!; \
-	$(PYTEST) -m "spark and not pipeline and not long" $(ARGS) >$$logs/readers 2>&1 & readers=$$!; \
-	$(PYTEST) -m "not spark and not long" -n 2 --dist loadfile $(ARGS); others=$$?; \
+	$(PYTEST) -m "spark and pipeline" $(ARGS) >$$logs/pipeline 2>&1 & pipeline=$$!; \
+	$(PYTEST) -m "spark and not pipeline" $(ARGS) >$$logs/readers 2>&1 & readers=$$!; \
+	$(PYTEST) -m "not spark" -n 2 --dist loadfile $(ARGS); others=$$?; \
 	wait $$readers; readers=$$?; cat $$logs/readers; \
 	wait $$pipeline; pipeline=$$?; cat $$logs/pipeline; rm -rf $$logs; \
 	for code in $$others $$readers $$pipeline; do test $$code -eq 0 || test $$code -eq 5 || exit $$code; done
-
-test-long: setup $(CLASSES) ## what `make test` leaves out: more Sparks, statements on Postgres, S3 under Spark
-	$(PYTEST) -m long $(ARGS)
 
 test-partitioned: setup ## the conformance suite on Postgres with hash-partitioned tables (docs/scale.md)
 	DL_TEST_PARTITIONED=1 $(PYTEST) tests/conformance -k "postgres and not migrations and not create_its_schema" $(ARGS)
