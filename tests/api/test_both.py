@@ -21,6 +21,16 @@ def test_a_seeded_table_is_the_same_on_both_sides(both: Both) -> None:
     assert both.ours.table().metadata().configuration == both.theirs.table().metadata().configuration
 
 
+def test_a_table_of_ours_may_lie_on_any_engine_or_at_a_path(everywhere: Both) -> None:
+    everywhere.seed({"id": [1, 2], "day": ["a", "b"]}, partition_by=["day"])
+    everywhere.other("u").seed({"id": [3]})
+    assert everywhere.same_rows().num_rows == 2
+    everywhere.write({"id": [3], "day": ["c"]}, mode="append")
+    everywhere.same(lambda lib: lib.table().delete("id = 1"), exactly=True)
+    everywhere.same_rows()
+    everywhere.mirror_agrees()
+
+
 def test_errors_match_by_the_name_of_their_class_or_of_one_above_it(both: Both) -> None:
     class TableNotFoundError(Exception): ...
 

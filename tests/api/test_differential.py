@@ -51,6 +51,20 @@ def test_any_sequence_of_statements_leaves_the_same_rows(both: Both, layout: str
     pair.close()
 
 
+@settings(max_examples=EXAMPLES // 5)
+@given(layout=st.sampled_from(["plain", "partitioned", "change data feed"]), chosen=steps)
+def test_at_a_path_too(on_paths: Both, layout: str, chosen: list[Step]) -> None:
+    pair = on_paths.other(f"t{next(NAMES)}")
+    live(pair, layout, chosen)
+    pair.mirror_agrees()
+    pair.close()
+
+
+def test_every_kind_of_statement_on_every_engine(everywhere: Both) -> None:
+    live(everywhere, "partitioned", [Step(kind, 100 + seed) for seed, kind in enumerate(STEPS)])
+    everywhere.mirror_agrees()
+
+
 def test_delta_spark_reads_the_same_rows_from_our_files(both: Both, spark: SparkSession) -> None:
     chosen = [Step(kind, seed) for seed, kind in enumerate(STEPS)]
     for layout in ("partitioned", "deletion vectors"):
