@@ -104,6 +104,8 @@ class Rules:
         import pyarrow as pa
 
         judge = _Judge(self, reader.schema)
+        if judge.is_idle:
+            return reader
         return pa.RecordBatchReader.from_batches(judge.schema, judge.judge(_gathered(reader)))
 
 
@@ -161,6 +163,11 @@ class _Judge:
         self.schema = pa.schema([pa.field(item.name, file_type(item.type), item.nullable) for item in fields])
         self._sql = self._to_sql(relaxed)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether data of this schema needs neither columns nor checks."""
+        return not (self._filled or self._made or self._checks)
+
     def _to_sql(self, schema: StructType) -> str:
         """One statement in layers: what the data has, its defaults, its generated columns, the checks."""
         used: set[str] = set()
@@ -173,7 +180,8 @@ class _Judge:
         filled = {one.column: _cast(expression(one.text), schema, one.column) for one in self._filled}
         made = {one.column: _cast(expression(one.text), schema, one.column) for one in self._made}
         checks = [f"coalesce(({expression(check.text)})::boolean, false)" for check in self._checks]
-        self._needed = sorted(used - filled.keys() - made.keys()) or list(self.schema.names[:1])
+        given = [name for name in self.schema.names if name not in filled and name not in made]
+        self._needed = [name for name in given if name in used] or given[:1]
         first = _select([*map(_quoted, self._needed), *_named(filled)], "batch")
         second = _select(["*", *_named(made)], f"({first})")
         results = [*map(_quoted, [*filled, *made]), *checks]
