@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ import pytest
 import deltalakedb as dl
 from deltalakedb.exceptions import (
     ConcurrentTransactionError,
+    MetadataChangedError,
     NotWritableError,
     TableExistsError,
     TableNotFoundError,
@@ -311,3 +315,26 @@ def test_an_object_that_is_kept_reads_only_what_came_after_it(place: Path, monke
     deltalake.DeltaTable(place).delete("id < 3")
     table.update_incremental()
     assert sorted(table.to_pyarrow_table().column("id").to_pylist()) == [3, 4, 5]
+
+
+def test_writers_that_begin_one_table_at_the_same_time_all_get_their_rows_in(place: Path) -> None:
+    ready = threading.Barrier(4)
+
+    def write(number: int) -> None:
+        ready.wait()
+        dl.write_deltalake(place, rows(number), mode="append")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+    assert our_ids(place) == their_ids(place) == [0, 1, 2, 3]
+    assert dl.DeltaTable(place).version() == 3
+
+
+def test_rows_for_a_table_that_another_begins_otherwise_are_refused_and_gone(place: Path) -> None:
+    def data() -> Iterator[pa.RecordBatch]:
+        deltalake.write_deltalake(place, pa.table({"id": ["text"]}))
+        yield from rows(1).to_batches()
+
+    with pytest.raises(MetadataChangedError, match="created the table first"):
+        dl.write_deltalake(place, pa.RecordBatchReader.from_batches(rows().schema, data()), mode="append")
+    assert (deltalake.DeltaTable(place).version(), len(data_files(place))) == (0, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Collection, Iterable, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from deltalakedb.exceptions import (
     ConcurrentTransactionError,
     DeltaError,
     LogGapError,
+    MetadataChangedError,
     MirrorError,
     NotWritableError,
     OutcomeUnknownError,
@@ -40,13 +41,14 @@ from deltalakedb.log.actions import (
 from deltalakedb.log.checks import check_commit
 from deltalakedb.log.commit import Commit
 from deltalakedb.log.commit_info import Mark, parse_mark
+from deltalakedb.log.feature_use import features_in_use
 from deltalakedb.log.features import check_writable, is_enabled, writer_features
 from deltalakedb.log.fence import FEATURE
 from deltalakedb.log.proposal import NOTHING_READ, ProposedCommit
 from deltalakedb.log.render import render_commit
 from deltalakedb.log.row_tracking import DOMAIN, assign_row_ids, high_water_mark
 from deltalakedb.log.rows import add_from_row
-from deltalakedb.log.text import to_sql_text
+from deltalakedb.log.text import from_sql_text, to_sql_text
 from deltalakedb.log.txnlog import LogSnapshot
 from deltalakedb.log.types import parse_schema
 from deltalakedb.steps import reached
@@ -170,15 +172,23 @@ class FileCommitter:
         )
 
     def _live_keys(self, wanted: Collection[FileKey]) -> Set[FileKey]:
-        return {add.key for add in self._files_of({path for path, _ in wanted})}
+        found: set[FileKey] = set()
+        for batch in self._batches_of({path for path, _ in wanted}):
+            whole = batch.column("deletion_vector").is_null()
+            found |= {(from_sql_text(path), "") for path in batch.column("path").filter(whole).to_pylist()}
+            found |= {add_from_row(row).key for row in batch.filter(pc.invert(whole)).to_pylist()}
+        return found
 
     def _files_of(self, paths: Collection[str]) -> Iterable[AddFile]:
         """The live files of some paths."""
+        for batch in self._batches_of(paths):
+            yield from map(add_from_row, batch.to_pylist())
+
+    def _batches_of(self, paths: Collection[str]) -> Iterator[pa.RecordBatch]:
         assert self._snapshot is not None
         texts = pa.array([to_sql_text(path) for path in paths], pa.string())
         for batch in self._snapshot.files():
-            found = batch.filter(pc.is_in(batch.column("path"), value_set=texts))
-            yield from map(add_from_row, found.to_pylist())
+            yield batch.filter(pc.is_in(batch.column("path"), value_set=texts))
 
     def _check_applications(self, proposed: ProposedCommit, head: _Head) -> None:
         """An application's progress only grows: who comes second with the same number has done the work already."""
@@ -314,6 +324,26 @@ def check_plain_writer(reader: FileTxnLogReader, snapshot: LogSnapshot) -> None:
         table=reader.table,
         version=snapshot.version,
     )
+
+
+def without_beginning(proposed: ProposedCommit, snapshot: LogSnapshot, table: str) -> ProposedCommit:
+    """What is left of a commit that would have begun a table, when another began the same one: its rows.
+
+    MetadataChangedError when the table that is there is not the same.
+    """
+    wanted = next(action for action in proposed.actions if isinstance(action, Metadata))
+    there = snapshot.metadata
+    same = (wanted.schema_string, wanted.partition_columns) == (there.schema_string, there.partition_columns)
+    plain = not (features_in_use(parse_schema(there.schema_string), there.configuration) or there.configuration)
+    if not same or not plain:
+        raise MetadataChangedError(
+            f"table {redact(table)}: another writer created the table first, with another definition; nothing was "
+            "committed: repeat the statement",
+            table=table,
+            version=snapshot.version,
+        )
+    rest = tuple(action for action in proposed.actions if not isinstance(action, Metadata | Protocol))
+    return replace(proposed, actions=rest)
 
 
 def _mark_of(reader: FileTxnLogReader, version: int) -> Mark | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import TableExistsError, TableNotFoundError
 from deltalakedb.files.commit_times import version_at
-from deltalakedb.files.committing import FileCommitter, check_plain_writer
+from deltalakedb.files.committing import FileCommitter, check_plain_writer, without_beginning
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.files.snapshot import FileSnapshot
 from deltalakedb.files.upkeep import after_commit
@@ -143,8 +143,13 @@ class FileBacking:
         verb: Verb,
         properties: CommitProperties | None = None,
         hooks: PostCommitHookProperties | None = None,
+        *,
+        joins: bool = False,
     ) -> dict[str, Any]:
-        """A new table: its first commit is protocol and metadata, and what the verb makes of the empty table."""
+        """A new table: its first commit is protocol and metadata, and what the verb makes of the empty table.
+
+        `joins`: if another creates the same table meanwhile, rows that were to be its first ones are appended to it.
+        """
         if self.exists():
             raise TableExistsError(f"there is a table at {self.name} already; open it, or choose another place")
         snapshot = NewTableSnapshot(*first)
@@ -153,6 +158,7 @@ class FileBacking:
             snapshot,
             properties or CommitProperties(),
             hooks or PostCommitHookProperties(),
+            joins=joins,
         )
 
     def _run(
@@ -161,20 +167,24 @@ class FileBacking:
         snapshot: PathSnapshot | NewTableSnapshot,
         properties: CommitProperties,
         hooks: PostCommitHookProperties,
+        *,
+        joins: bool = False,
     ) -> dict[str, Any]:
         written = WrittenFiles()
-        committer = FileCommitter(
-            self.reader,
-            self.writer,
-            snapshot if isinstance(snapshot, PathSnapshot) else None,
-            txn_id=str(uuid.uuid4()),
-            retries=properties.max_commit_retries,
-        )
+        committer = self._committer(snapshot, properties)
         try:
             done = verb(self._target(snapshot, written))
             done = done.noting(properties.app_transactions or (), properties.custom_metadata or {})
             if done.commit is not None:
-                committer.commit(done.commit)
+                try:
+                    committer.commit(done.commit)
+                except TableExistsError:
+                    if not joins:
+                        raise
+                    newest = self.newest()
+                    rest = without_beginning(done.commit, newest, self.name)
+                    committer = self._committer(newest, properties)
+                    committer.commit(rest)
         except BaseException:
             if not committer.may_have_committed:
                 written.remove()
@@ -187,6 +197,15 @@ class FileBacking:
                 cleanup=hooks.cleanup_expired_logs,
             )
         return done.metrics
+
+    def _committer(self, snapshot: PathSnapshot | NewTableSnapshot, properties: CommitProperties) -> FileCommitter:
+        return FileCommitter(
+            self.reader,
+            self.writer,
+            snapshot if isinstance(snapshot, PathSnapshot) else None,
+            txn_id=str(uuid.uuid4()),
+            retries=properties.max_commit_retries,
+        )
 
     def _target(self, snapshot: PathSnapshot | NewTableSnapshot, written: WrittenFiles) -> Target:
         return Target(
