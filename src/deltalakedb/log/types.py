@@ -210,7 +210,9 @@ def _field_from_value(value: Any) -> StructField:
     name = value["name"]
     if not isinstance(name, str):
         raise TypeError("a field's name is not a string")
-    return StructField(name, type_from_value(value["type"]), bool(value.get("nullable", True)), value.get("metadata") or {})
+    return StructField(
+        name, type_from_value(value["type"]), bool(value.get("nullable", True)), value.get("metadata") or {}
+    )
 
 
 def type_to_value(data_type: DataType) -> Any:

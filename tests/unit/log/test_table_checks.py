@@ -107,8 +107,8 @@ def test_a_feature_that_readers_were_told_of_stays() -> None:
 def test_an_engine_that_has_purged_a_feature_may_drop_it_and_end_the_files_of_its_vectors() -> None:
     check(Protocol(1, 2), protocol=VECTORS, drops_feature=True)
     vectors = "deletion_vector_24428311-bdc0-4119-8810-3811bf8ce243.bin"
-    check(remove(vectors, data_change=False), protocol=VECTORS, is_live=lambda keys: set())
-    refused("not in the table", remove(vectors), protocol=VECTORS, is_live=lambda keys: set())
+    check(remove(vectors, data_change=False), protocol=VECTORS, is_live=lambda _: set())
+    refused("not in the table", remove(vectors), protocol=VECTORS, is_live=lambda _: set())
 
 
 # ---- metadata alone
