@@ -19,11 +19,6 @@ RowPredicate: TypeAlias = str | Filters | pc.Expression
 """SQL, `deltalake`'s lists of filters (an outer list means "or"), or an expression of pyarrow."""
 
 _OPERATORS: Final[dict[str, Any]] = {"=": eq, "==": eq, "!=": ne, "<>": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
-# A predicate sees the rows it is given, and nothing else of the machine.
-_SETTINGS: Final = (
-    "set TimeZone = 'UTC'; set python_enable_replacements = false; set enable_external_access = false;"
-    "set lock_configuration = true"
-)
 
 
 class RowFilter:
@@ -32,7 +27,6 @@ class RowFilter:
     def __init__(self, predicate: RowPredicate, schema: StructType) -> None:
         self._sql = ""
         self._expression: pc.Expression | None = None
-        self._connection: Any = None
         if isinstance(predicate, str):
             # What parses and judges SQL takes long to load, and most reads have no predicate.
             from deltalakedb.log.predicate_sql import to_duckdb
@@ -60,20 +54,15 @@ class RowFilter:
 
     def _mask(self, batch: pa.RecordBatch) -> pa.Array:
         # The rows stay Arrow's: DuckDB says which, so no type takes a way through its types and back.
-        import duckdb
+        from deltalakedb.data.engine import Engine
 
-        if self._connection is None:
-            self._connection = duckdb.connect()
-            self._connection.execute(_SETTINGS)
         names = self.columns or batch.schema.names[:1]
-        self._connection.register("batch", pa.Table.from_batches([batch.select(names)]))
-        try:
-            mask = self._connection.execute(self._sql).to_arrow_table().column(0)
-        except duckdb.Error as error:
-            raise _cannot_judge(error) from error
-        finally:
-            self._connection.unregister("batch")
-        return mask.combine_chunks()
+        with Engine() as engine:  # a cursor of the process's own database, which costs next to nothing
+            engine.register("batch", batch.select(names))
+            try:
+                return engine.table(self._sql).column(0).combine_chunks()
+            except PredicateError as error:
+                raise _cannot_judge(error) from error
 
 
 def _cannot_judge(error: Exception) -> PredicateError:
