@@ -116,7 +116,7 @@ class DeltaStorageHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow h
             return self._disk.open_output_stream(path, metadata=dict(metadata or {}))
         from obstore import open_writer
 
-        return pa.PythonFile(open_writer(self._store, self._key(path), buffer_size=_PART_BYTES), mode="w")
+        return pa.PythonFile(_Upload(open_writer(self._store, self._key(path), buffer_size=_PART_BYTES)), mode="w")
 
     def open_append_stream(self, path: str, metadata: Mapping[str, str] | None = None) -> pa.NativeFile:
         raise NotImplementedError(f"{path}: files of a table are never appended to")
@@ -170,3 +170,27 @@ class DeltaStorageHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow h
 
     def _key(self, path: str) -> str:
         return "/".join(part for part in (self._prefix, path.strip("/")) if part)
+
+
+class _Upload:
+    """What pyarrow needs of a file; the object is there once it is closed."""
+
+    def __init__(self, writer: Any) -> None:
+        self._writer = writer
+        self._size = 0
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        self._writer.write(bytes(data))
+        self._size += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._size
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._writer.close()
