@@ -126,9 +126,19 @@ class Plan:
 
 
 def history_entry(entry: HistoryEntry) -> dict[str, Any]:
-    """A commit as `deltalake` shows it: the fields of its commitInfo, and its version."""
+    """A commit as `deltalake` shows it: the fields of its commitInfo, and its version.
+
+    Counts are texts in our commits, as Spark wants them, and numbers here.
+    """
     info = entry.commit_info.value if entry.commit_info is not None else {}
+    metrics = info.get("operationMetrics")
+    if isinstance(metrics, dict) and str(info.get("engineInfo")).startswith("deltalakedb"):
+        info["operationMetrics"] = {key: _counted(value) for key, value in metrics.items()}
     return {"timestamp": entry.timestamp_ms, **info, "version": entry.version}
+
+
+def _counted(value: Any) -> Any:
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
 
 
 def distinct_partitions(texts: Iterable[str], fields: Sequence[StructField]) -> list[dict[str, str | None]]:

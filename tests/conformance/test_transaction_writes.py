@@ -71,9 +71,9 @@ def test_a_write_says_in_its_commit_what_it_did(catalog: Catalog) -> None:
     first, second = reversed(catalog.history("t"))
     assert (first["operation"], first["operationParameters"]["mode"]) == ("WRITE", "ErrorIfExists")
     assert first["operationParameters"]["partitionBy"] == '["day"]'
-    assert (first["operationMetrics"]["num_added_rows"], first["job"]) == ("2", "nightly")
+    assert (first["operationMetrics"]["num_added_rows"], first["job"]) == (2, "nightly")
     assert second["operationParameters"]["mode"] == "Overwrite"
-    assert second["operationMetrics"]["num_removed_files"] == "2"
+    assert second["operationMetrics"]["num_removed_files"] == 2
     assert operations(catalog, "t") == ["WRITE", "WRITE"]
 
 
