@@ -14,7 +14,6 @@ from tests.spark.lake import Lake, new_catalog_uri, new_lake
 from tests.spark.stage import Kind, play
 from tests.spark.statements import KINDS, LISTED
 
-
 EVERY_ONE = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 CASES = [("sqlite", kind) for kind in KINDS] + [
     ("postgres", kind)
