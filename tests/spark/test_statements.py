@@ -16,9 +16,7 @@ from tests.spark.statements import KINDS, LISTED
 
 EVERY_ONE = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 CASES = [("sqlite", kind) for kind in KINDS] + [
-    ("postgres", kind)
-    for number, kind in enumerate(KINDS)
-    if EVERY_ONE or number % 3 == 0 or kind.name == "v2_checkpoints"
+    ("postgres", kind) for number, kind in enumerate(KINDS) if EVERY_ONE or number % 3 == 0
 ]
 """On Postgres, which differs below the bridge alone, all kinds in `make soak` and every third in `make test`."""
 
@@ -55,12 +53,10 @@ def test_sql_mirror_and_spark_agree_after(lake: Lake, kind: Kind, tmp_path: Path
     text = commit_text(lake.root(kind.name))
     assert [words for words in kind.leaves if words not in text] == []
     assert [words for words in kind.lacks if words in text] == []
-
-
-def test_what_spark_keeps_beside_the_log_is_in_the_overlay(lake: Lake) -> None:
-    """V2 checkpoints with their sidecars are Spark's; the mirror has classic ones."""
-    overlay = {path.name for path in (lake.root("v2_checkpoints") / "_dldb" / "log").rglob("*")}
-    assert any(".checkpoint." in name and not name.endswith("checkpoint.parquet") for name in overlay), overlay
+    if kind.name == "v2_checkpoints":
+        # They and their sidecars are Spark's own; the mirror has classic ones.
+        overlay = {path.name for path in (lake.root(kind.name) / "_dldb" / "log").rglob("*")}
+        assert any(".checkpoint." in name and not name.endswith("checkpoint.parquet") for name in overlay), overlay
 
 
 def test_a_shallow_clone_is_refused_with_its_reason(lake: Lake, tmp_path: Path) -> None:
