@@ -39,13 +39,12 @@ demo: setup ## a tour of the catalog, then a nightly star-schema load on Spark: 
 	@$(BIN)/python examples/demo.py
 	@$(BIN)/python examples/nightly_star_schema.py
 
-# Tests that need a JVM share two Sparks, beside two processes for all others, which give way to them: with two cores those with
-# Spark would end last. Exit code 5: ARGS chose none of a kind.
+# Tests that need a JVM share two Sparks, beside two processes for all others. Exit code 5: ARGS chose none of a kind.
 test: setup $(CLASSES) ## the whole suite, on SQLite, DuckDB, Postgres, S3 and Spark
 	@logs=$$(mktemp -d); \
 	$(PYTEST) -m "spark and pipeline" $(ARGS) >$$logs/pipeline 2>&1 & pipeline=$$!; \
 	$(PYTEST) -m "spark and not pipeline" $(ARGS) >$$logs/readers 2>&1 & readers=$$!; \
-	nice -n 4 $(PYTEST) -m "not spark" -n 2 --dist loadfile $(ARGS); others=$$?; \
+	$(PYTEST) -m "not spark" -n 2 --dist loadfile $(ARGS); others=$$?; \
 	wait $$readers; readers=$$?; cat $$logs/readers; \
 	wait $$pipeline; pipeline=$$?; cat $$logs/pipeline; rm -rf $$logs; \
 	for code in $$others $$readers $$pipeline; do test $$code -eq 0 || test $$code -eq 5 || exit $$code; done
