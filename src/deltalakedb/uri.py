@@ -48,7 +48,7 @@ class CatalogUri:
         """The catalog's address without any secret in it."""
         table = f"?table={self.table}" if self.table else ""
         if isinstance(self.target, str):
-            if self.engine == "postgres":
+            if not os.path.isabs(self.target):  # a DSN of libpq: files are always given from the root
                 return redact(self.target)
             return f"deltasql://{self.engine}/{self.target}{table}"
         shown = {key: value for key, value in self.target.items() if key in ("host", "port", "user", "service")}

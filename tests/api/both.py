@@ -163,7 +163,7 @@ class Both:
 
     def same(self, call: Callable[[Library], Any], *, exactly: bool = False, warned: bool = True) -> Outcome:
         """Do it on both, compare what came of it, and return what ours came to."""
-        theirs, ours = (attempt(lambda library=library: call(library)) for library in self.libraries)  # type: ignore[misc]
+        theirs, ours = (attempt(lambda library=library: call(library)) for library in self.libraries)  # type: ignore[misc]  # a default binds the loop
         check_same(theirs, ours, self._where(), exactly=exactly, warned=warned)
         return ours
 

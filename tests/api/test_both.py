@@ -48,7 +48,7 @@ def test_rows_are_compared_with_their_types_and_without_their_order() -> None:
     check_same(theirs, attempt(lambda: pa.table({"a": [2, 1]})), "here")
     for other in (pa.table({"a": [1, 3]}), pa.table({"a": pa.array([1, 2], pa.int32())}), pa.table({"b": [1, 2]})):
         with pytest.raises(AssertionError):
-            check_same(theirs, attempt(lambda other=other: other), "here")  # type: ignore[misc]
+            check_same(theirs, attempt(lambda other=other: other), "here")  # type: ignore[misc]  # a default binds the loop
 
 
 def test_metrics_are_compared_by_their_keys_and_exactly_when_asked(both: Both) -> None:

@@ -136,7 +136,7 @@ def test_properties_of_writers_are_made_and_checked_alike(both: Both) -> None:
 
     both.same(made, exactly=True)
     for wrong in ({"compression": "ZIP"}, {"compression_level": 3}, {"compression": "GZIP", "compression_level": 99}):
-        both.same(lambda lib, wrong=wrong: str(lib.module.WriterProperties(**wrong)))  # type: ignore[misc]
+        both.same(lambda lib, wrong=wrong: str(lib.module.WriterProperties(**wrong)))  # type: ignore[misc]  # a default binds the loop
 
 
 # ---- the file system

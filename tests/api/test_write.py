@@ -45,7 +45,7 @@ def test_partitions_are_made_and_kept(anywhere: Both) -> None:
     anywhere.same(lambda lib: lib.table().metadata().partition_columns, exactly=True)
     anywhere.same(lambda lib: sorted(map(str, lib.table().partitions())), exactly=True)
     for arguments in ({"mode": "append"}, {"mode": "overwrite"}):
-        anywhere.fails(lambda lib, arguments=arguments: lib.write(MORE, partition_by=["id"], **arguments))  # type: ignore[misc]
+        anywhere.fails(lambda lib, arguments=arguments: lib.write(MORE, partition_by=["id"], **arguments))  # type: ignore[misc]  # a default binds the loop
     anywhere.mirror_agrees()
 
 
@@ -57,8 +57,8 @@ def test_wrong_columns_are_refused_and_nothing_is_written(anywhere: Both) -> Non
         {"id": [4], "nosuch": ["x"]},
         {"id": ["no number"], "day": ["x"]},
     ):
-        anywhere.fails(lambda lib, data=data: lib.write(data, mode="append"))  # type: ignore[misc]
-        anywhere.fails(lambda lib, data=data: lib.write(data, mode="overwrite"))  # type: ignore[misc]
+        anywhere.fails(lambda lib, data=data: lib.write(data, mode="append"))  # type: ignore[misc]  # a default binds the loop
+        anywhere.fails(lambda lib, data=data: lib.write(data, mode="overwrite"))  # type: ignore[misc]  # a default binds the loop
     assert anywhere.same_rows().num_rows == 3
 
 
@@ -116,7 +116,7 @@ def test_a_predicate_replaces_the_rows_it_matches(
 def test_data_that_does_not_match_the_predicate_is_refused(anywhere: Both) -> None:
     write(anywhere, ROWS)
     for mode in ("overwrite", "append"):
-        anywhere.fails(lambda lib, mode=mode: lib.write(ROWS, mode=mode, predicate="id = 1"))  # type: ignore[misc]
+        anywhere.fails(lambda lib, mode=mode: lib.write(ROWS, mode=mode, predicate="id = 1"))  # type: ignore[misc]  # a default binds the loop
     nothing = pa.table({"id": pa.array([None], pa.int64()), "day": ["mon"]})
     anywhere.fails(lambda lib: lib.write(nothing, mode="overwrite", predicate="id > 1"))
     anywhere.fails(lambda lib: lib.write(MORE, mode="overwrite", predicate="nosuch = 1"))
@@ -170,7 +170,7 @@ def test_a_generator_of_batches_is_a_stream(both: Both) -> None:
 
 def test_what_is_no_data_is_refused(both: Both) -> None:
     for data in (3, None, {"id": [1]}):
-        both.fails(lambda lib, data=data: lib.module.write_deltalake(lib.uri, data))  # type: ignore[misc]
+        both.fails(lambda lib, data=data: lib.module.write_deltalake(lib.uri, data))  # type: ignore[misc]  # a default binds the loop
     both.fails(lambda lib: lib.module.write_deltalake(3, pa.table(ROWS)))
     both.fails(lambda lib: lib.write(ROWS, target_file_size=0))
 
@@ -224,7 +224,7 @@ def test_commit_properties_are_recorded(anywhere: Both) -> None:
     assert anywhere.same(lambda lib: lib.table().history(1)[0]["job"], exactly=True).value == "nightly"
     for wrong in ({"operation": "x"}, {"when": float("nan")}, {"readVersion": -1}, {"userName": 3}, {1: 2}):
         anywhere.fails(
-            lambda lib, wrong=wrong: lib.write(  # type: ignore[misc]
+            lambda lib, wrong=wrong: lib.write(  # type: ignore[misc]  # a default binds the loop
                 MORE, mode="append", commit_properties=lib.module.CommitProperties(custom_metadata=wrong)
             )
         )

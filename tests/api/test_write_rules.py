@@ -25,8 +25,8 @@ def test_a_constraint_holds_for_every_row(anywhere: Both) -> None:
     anywhere.same(lambda lib: lib.table().alter.add_constraint({"positive": "id > 0 and day <> 'never'"}))
     for id_, day in ((-1, "a"), (1, "never"), (None, "a"), (1, None)):
         rows = pa.table({"id": pa.array([5, id_], pa.int64()), "day": pa.array(["a", day], pa.string())})
-        anywhere.fails(lambda lib, rows=rows: lib.write(rows, mode="append"))  # type: ignore[misc]
-        anywhere.fails(lambda lib, rows=rows: lib.write(rows, mode="overwrite"))  # type: ignore[misc]
+        anywhere.fails(lambda lib, rows=rows: lib.write(rows, mode="append"))  # type: ignore[misc]  # a default binds the loop
+        anywhere.fails(lambda lib, rows=rows: lib.write(rows, mode="overwrite"))  # type: ignore[misc]  # a default binds the loop
     anywhere.write({"id": [3], "day": ["c"]}, mode="append")
     assert anywhere.same_rows().num_rows == 3
 

@@ -89,7 +89,7 @@ class Engine:
     def _watched(self, data: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         try:
             yield from data
-        except Exception as error:
+        except Exception as error:  # DuckDB makes a text of it; whoever asked gets the error itself
             self._raised.append(error)
             raise
 

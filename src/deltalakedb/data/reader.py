@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from deltalakedb.data.batches import BATCH_ROWS, gathered
 from deltalakedb.data.deletion_vectors import DeletionVectors
 from deltalakedb.data.filtering import RowFilter, RowPredicate
 from deltalakedb.data.projection import Projection
@@ -26,7 +27,6 @@ from deltalakedb.log.partitions import parse_partition_value
 from deltalakedb.log.text import from_sql_text
 from deltalakedb.log.types import StructField, StructType, to_arrow_type
 
-BATCH_ROWS: Final = 128 * 1024
 FILE: Final = "__file"
 ROW: Final = "__row"
 IsWanted: TypeAlias = Callable[[int, int, int], bool]
@@ -91,24 +91,10 @@ def _field(schema: StructType, name: str) -> StructField:
 def _finish(
     batches: Iterable[pa.RecordBatch], row_filter: RowFilter | None, result: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    for batch in batches if row_filter is None else _gathered(batches):
+    for batch in batches if row_filter is None else gathered(batches):
         kept = batch if row_filter is None else row_filter(batch)
         if kept.num_rows:
             yield kept.select(result.names)
-
-
-def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Small batches put together: judging rows costs some milliseconds a time, however few they are."""
-    waiting: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        waiting.append(batch)
-        rows += batch.num_rows
-        if rows >= BATCH_ROWS:
-            yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
-            waiting, rows = [], 0
-    if rows:
-        yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
 
 
 @dataclass(frozen=True, slots=True)

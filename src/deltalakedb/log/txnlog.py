@@ -95,6 +95,10 @@ class TxnLogReader(Interface):
         """The oldest version whose snapshot can be given."""
         ...
 
+    def has_commit(self, version: int) -> bool:
+        """Whether a version's own actions are there; one that a checkpoint stands for may have only its state."""
+        ...
+
     def commits(self, start: int, end: int | None = None) -> Iterator[Commit]:
         """The commits from `start` through `end` (the latest when None), in order, both included."""
         ...

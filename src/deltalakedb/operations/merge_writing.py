@@ -29,7 +29,7 @@ from deltalakedb.operations.merge_request import ActionType, MergeRequest
 from deltalakedb.operations.merge_rows import MergeRows
 from deltalakedb.operations.merge_values import ClauseValues
 from deltalakedb.operations.parquet_options import to_parquet_options
-from deltalakedb.operations.rewriting import mark_deleted, uses_vectors
+from deltalakedb.operations.rewriting import mark_deleted, units_of, uses_vectors
 from deltalakedb.operations.row_ids import RowIds
 from deltalakedb.operations.rules import Rules
 from deltalakedb.operations.target import Target
@@ -122,7 +122,7 @@ class MergeWriter:
         now_ms = time.time_ns() // 1_000_000
         self._written.removes = [RemoveFile.of(file.add, at_ms=now_ms) for file in (*whole, *partial)]
         read = [*whole, *partial] if wants_changed else partial if self._keeps else []
-        *others, last = list(_units(read)) or [[]]
+        *others, last = list(units_of(read, _UNIT_BYTES)) or [[]]
         with ThreadPoolExecutor(_WORKERS, thread_name_prefix="deltalakedb-merge") as pool:
             waiting = [pool.submit(self._write_unit, unit, wants_changed) for unit in others]
             try:
@@ -257,16 +257,3 @@ class MergeWriter:
             # a column of type void is in no file
             columns = [arrays[item.name] if item.name in arrays else pa.nulls(batch.num_rows) for item in arrow]
             yield pa.RecordBatch.from_arrays(columns, schema=arrow)
-
-
-def _units(files: Sequence[TouchedFile]) -> Iterator[list[TouchedFile]]:
-    unit: list[TouchedFile] = []
-    size = 0
-    for file in files:
-        if unit and size + file.add.size > _UNIT_BYTES:
-            yield unit
-            unit, size = [], 0
-        unit.append(file)
-        size += file.add.size
-    if unit:
-        yield unit

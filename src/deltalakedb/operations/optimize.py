@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from deltalakedb.data import ParquetOptions
 
 DEFAULT_TARGET_SIZE: Final = 100 * 1024 * 1024
-_BATCH_ROWS: Final = 128 * 1024
 _MAX_SIZE: Final = 2**63 - 1
 # A large file is written again when deletion vectors take more than this part of it; Spark's limit.
 _MAX_DELETED: Final = 0.05
@@ -284,23 +283,17 @@ def _chosen_files(target: Target, filters: Sequence[Any] | None) -> list[AddFile
 
 
 def _counted(reader: pa.RecordBatchReader, counts: _Counts) -> pa.RecordBatchReader:
-    """The same rows, many small batches put together: casting and splitting cost the same for one row as for many."""
+    """The same rows; casting and splitting cost the same for one row as for many, so small batches are put together."""
     import pyarrow as pa
 
-    def batches() -> Iterator[pa.RecordBatch]:
-        waiting: list[pa.RecordBatch] = []
-        rows = 0
+    from deltalakedb.data.batches import gathered
+
+    def counted() -> Iterator[pa.RecordBatch]:
         for batch in reader:
             counts.batches += 1
-            waiting.append(batch)
-            rows += batch.num_rows
-            if rows >= _BATCH_ROWS:
-                yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
-                waiting, rows = [], 0
-        if waiting:
-            yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
+            yield batch
 
-    return pa.RecordBatchReader.from_batches(reader.schema, batches())
+    return pa.RecordBatchReader.from_batches(reader.schema, gathered(counted()))
 
 
 def _options() -> ParquetOptions:

@@ -140,7 +140,7 @@ class _Job:
 
     def rewrite(self, files: Sequence[TouchedFile], *, only_changed: bool = False) -> list[AddFile]:
         """New files with what the files become, or only with their rows that have new values."""
-        units = list(_units(files))
+        units = list(units_of(files, _UNIT_BYTES))
         self._is_alone = len(units) < _WORKERS
         if len(units) <= 1:
             return [add for unit in units for add in self._rewrite_unit(unit, only_changed)]
@@ -203,7 +203,7 @@ class _Job:
     def read_changed(self, files: Sequence[TouchedFile]) -> None:
         """Tell the change data feed of rows that go without their files being rewritten."""
         assert self._changes is not None
-        for unit in _units(files):
+        for unit in units_of(files, _UNIT_BYTES):
             for file, rows, numbers in self._read(unit, only_changed=True):
                 gone = rows if file.rows is None else rows.filter(pa.array(file.rows.mask(numbers)))
                 self._changes.write(gone, "delete")
@@ -238,12 +238,12 @@ class _Job:
             yield file, rows, numbers.to_numpy()
 
 
-def _units(files: Sequence[TouchedFile]) -> Iterator[list[TouchedFile]]:
+def units_of(files: Sequence[TouchedFile], max_bytes: int) -> Iterator[list[TouchedFile]]:
     """Files that are read and written together: small ones with their neighbours."""
     unit: list[TouchedFile] = []
     size = 0
     for file in files:
-        if unit and size + file.add.size > _UNIT_BYTES:
+        if unit and size + file.add.size > max_bytes:
             yield unit
             unit, size = [], 0
         unit.append(file)

@@ -31,7 +31,6 @@ _GENERATION: Final = "delta.generationExpression"
 _INVARIANTS: Final = "delta.invariants"
 _DEFAULT: Final = "CURRENT_DEFAULT"
 _MAPPING_PREFIX: Final = "delta.columnMapping."
-_JUDGED_ROWS: Final = 128 * 1024
 _SQL_TYPES: Final = {
     "string": "varchar",
     "long": "bigint",
@@ -103,10 +102,12 @@ class Rules:
             return reader
         import pyarrow as pa
 
+        from deltalakedb.data.batches import gathered
+
         judge = _Judge(self, reader.schema)
         if judge.is_idle:
             return reader
-        return pa.RecordBatchReader.from_batches(judge.schema, judge.judge(_gathered(reader)))
+        return pa.RecordBatchReader.from_batches(judge.schema, judge.judge(gathered(reader)))
 
 
 def refuse_changed_rows(metadata: Metadata, table: str, what: str = "overwritten") -> None:
@@ -292,19 +293,3 @@ def _nullable(schema: pa.Schema) -> pa.Schema:
     import pyarrow as pa
 
     return pa.schema([item.with_nullable(True) for item in schema])
-
-
-def _gathered(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    """Small batches put together: asking DuckDB costs some milliseconds a time, however few the rows are."""
-    import pyarrow as pa
-
-    waiting: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in reader:
-        waiting.append(batch)
-        rows += batch.num_rows
-        if rows >= _JUDGED_ROWS:
-            yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
-            waiting, rows = [], 0
-    if rows:
-        yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()

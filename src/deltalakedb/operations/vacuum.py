@@ -155,14 +155,14 @@ class _Needed:
     def take_commits(self, log: TxnLogReader, start: int, end: int) -> None:
         """What commits of kept versions name: a file may come and go between two of them."""
         first = max(start, log.earliest_version())
-        if not _has_commit(log, first):
+        if not log.has_commit(first):
             first += 1
         if first <= end:
             for commit in log.commits(first, end):
                 self.take_actions(commit.actions)
 
     def take_change_data(self, log: TxnLogReader, version: int) -> None:
-        if _has_commit(log, version):
+        if log.has_commit(version):
             for commit in log.commits(version, version):
                 self.take_actions(commit.actions)
 
@@ -172,14 +172,6 @@ class _Needed:
                 self.paths.update(_inside(self.location, action.path))
             if isinstance(action, AddFile) and action.deletion_vector is not None:
                 self.paths.update(_vector_path(action.deletion_vector, self.location))
-
-
-def _has_commit(log: TxnLogReader, version: int) -> bool:
-    """Whether a version's own actions are there; a version that a checkpoint stands for may have only its state."""
-    has = getattr(log, "has_commit", None)
-    if has is not None:
-        return bool(has(version))
-    return version in log.listing().commits  # type: ignore[attr-defined]
 
 
 def _removed(newest: LogSnapshot, place: Place, needed: set[str]) -> dict[str, int]:

@@ -181,7 +181,7 @@ class Field:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Field) and self._value == other._value
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # fields carry dictionaries
 
     def __repr__(self) -> str:
         metadata = f", metadata={self.metadata!r}" if self._value.metadata else ""
