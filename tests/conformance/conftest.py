@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from deltalakedb.store import ENGINES, Store, open_store
+from tests.conformance.collecting import old_table  # noqa: F401  (a fixture)
 from tests.fixtures.partitioned import partition
 
 OpenStore = Callable[..., Store]

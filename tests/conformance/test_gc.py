@@ -4,111 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from deltalakedb.exceptions import CommitFailedError, StoreError, VersionNotFoundError
 from deltalakedb.log.actions import Action
-from deltalakedb.log.commit import Commit
-from deltalakedb.log.predicate import parse_predicate
-from deltalakedb.log.types import parse_schema
 from deltalakedb.store import Store, gc
 from deltalakedb.store import registry as reg
 from deltalakedb.store import snapshot as snapshot_module
-from deltalakedb.store.action_values import to_metadata
-from deltalakedb.store.gc import GcReport, Retention, collect_garbage
-from deltalakedb.store.loader import Loader
-from deltalakedb.store.planning import plan
+from deltalakedb.store.gc import Retention, collect_garbage
 from deltalakedb.store.reader import SqlTxnLogReader
+from tests.conformance.collecting import DAY, EVERYTHING, KEPT, append, head_of, keep_days, now_ms, portrait, row_counts
 from tests.conformance.conftest import OpenStore
-from tests.conformance.histories import METADATA, PROTOCOL, add, info, load, register, remove
+from tests.conformance.histories import METADATA, PROTOCOL, add, load, register, remove
 from tests.conformance.transacting import ids_in, ids_of, numbers, open_catalog
 from tests.fixtures.random_log import RandomLog, seeds
-
-DAY = 86_400_000
-KEPT = Retention(log_ms=30 * DAY, deleted_file_ms=7 * DAY)
-EVERYTHING = Retention(log_ms=0, deleted_file_ms=0)
-PREDICATE = "id between -20 and 30 and day = 'mon'"
-Portrait = dict[str, Any]
-
-
-def now_ms(store: Store) -> int:
-    with store.read() as conn:
-        return conn.now_ms()
-
-
-def append(store: Store, table: reg.TableRow, commits: Sequence[Sequence[Action]], first_ms: int, step_ms: int) -> None:
-    """Load commits after the head, so many milliseconds apart."""
-    with store.write() as conn:
-        head = reg.lock_head(conn, table.table_id)
-        row = conn.one("select_metadata", table_id=table.table_id, version=head.metadata_version) if head else None
-        metadata = to_metadata(row) if row else None
-        loader = Loader(conn, table.table_id, table=table.full_name, head=head, metadata=metadata)
-        start = loader.current_version + 1
-        for version, actions in enumerate(commits, start=start):
-            loader.append(Commit(version, first_ms + version * step_ms, (*actions, info("WRITE")), None))
-        loader.finish()
-
-
-def portrait(store: Store, table: reg.TableRow, version: int, tombstones_since_ms: int) -> Portrait:
-    """Everything a version says of itself, except where its history starts."""
-    reader = SqlTxnLogReader(store, table)
-    snapshot = reader.snapshot(version)
-    files = snapshot.files_table().sort_by([("path", "ascending"), ("deletion_vector", "ascending")]).to_pylist()
-    tombstones = snapshot.tombstones().read_all().to_pylist()
-    schema = parse_schema(snapshot.metadata.schema_string)
-    with store.read() as conn:
-        opened = reg.open_table(conn, table.namespace, table.name)
-        assert opened is not None
-        planned = plan(conn, opened, parse_predicate(PREDICATE, schema, ["day"]), version=version)
-    return {
-        "files": files,
-        "totals": snapshot.totals(),
-        "protocol": snapshot.protocol,
-        "metadata": snapshot.metadata,
-        "apps": snapshot.app_transactions(),
-        "domains": snapshot.domain_metadata(),
-        "tombstones": sorted(
-            (row for row in tombstones if row["deletion_timestamp"] >= tombstones_since_ms),
-            key=lambda row: (row["path"], row["deletion_vector"] or ""),
-        ),
-        "timestamp": snapshot.timestamp_ms,
-        "planned": (planned.num_files, planned.num_pruned, sorted(planned.files["path"].to_pylist())),
-        "lineage": sum(entry.num_files for entry in reader.lineage(version)),
-        "history": [replace(entry, is_base=False) for entry in reader.history() if entry.version == version],
-    }
-
-
-def row_counts(store: Store, table: reg.TableRow) -> dict[str, int]:
-    with store.read() as conn:
-        return {name: int(count) for name, count in (conn.one("count_dropped", table_id=table.table_id) or {}).items()}
-
-
-def head_of(store: Store, table: reg.TableRow) -> reg.Head:
-    with store.read() as conn:
-        head = reg.read_head(conn, table.table_id)
-    assert head is not None
-    return head
-
-
-@pytest.fixture
-def old_table(store: Store) -> reg.TableRow:
-    """Versions 0 to 9, a day apart, the newest two days old."""
-    table = register(store)
-    start = now_ms(store) - 11 * DAY
-    commits: list[list[Action]] = [[PROTOCOL, METADATA, add("f0")]]
-    commits += [[add(f"f{number}"), remove(f"f{number - 1}")] for number in range(1, 10)]
-    append(store, table, commits, start, DAY)
-    return table
-
-
-def keep_days(days: float, **values: int) -> Retention:
-    return Retention(**{"log_ms": int(days * DAY), "deleted_file_ms": 0, **values})
-
 
 # -- the law
 
@@ -393,122 +305,3 @@ def test_the_catalog_at_every_instant_of_the_retention_is_as_it_was(target: str,
         assert {instant: shown(instant) for instant in instants[3:]} == before
         with pytest.raises(VersionNotFoundError, match="because `dl gc` removed"):
             shown(instants[1])
-
-
-# -- dropped tables, transactions, leases, audit
-
-
-def drop(store: Store, table: reg.TableRow, days_ago: float) -> None:
-    with store.write() as conn:
-        reg.unregister_table(conn, table.table_id, at_ms=conn.now_ms())
-        at_ms = conn.now_ms() - int(days_ago * DAY)
-        conn.sql(
-            "update dl_tables set from_ms = :at - 1, until_ms = :at where table_id = :id returning table_id",
-            at=at_ms, id=table.table_id,
-        )  # fmt: skip
-
-
-def test_of_a_dropped_table_everything_goes_after_the_retention(store: Store, old_table: reg.TableRow) -> None:
-    kept = register(store, "kept")
-    load(store, kept, [[PROTOCOL, METADATA, add("a")]])
-    drop(store, old_table, days_ago=31)
-    expected = collect_garbage(store, KEPT, dry_run=True)
-    assert row_counts(store, old_table)["versions"] == 10
-    report = collect_garbage(store, KEPT)
-    assert expected.tables == report.tables
-    gone = next(done for done in report.tables if done.dropped)
-    assert (gone.base_version, gone.versions_removed) == (None, 10)
-    assert set(row_counts(store, old_table).values()) == {0}
-    assert row_counts(store, kept)["files"] == 1
-
-
-def test_a_table_dropped_within_the_retention_is_still_in_the_catalog_as_it_was(
-    store: Store, old_table: reg.TableRow
-) -> None:
-    drop(store, old_table, days_ago=29)
-    (done,) = collect_garbage(store, KEPT).tables
-    assert (done.dropped, done.kept_because, done.rows_removed) == (True, "dropped within the retention", 0)
-    assert row_counts(store, old_table)["versions"] == 10
-
-
-def test_a_dropped_table_waits_for_its_mirror(store: Store, old_table: reg.TableRow) -> None:
-    with store.write() as conn:
-        reg.change_table(conn, replace(old_table, mode="managed"), at_ms=conn.now_ms())
-        conn.run("mark_mirrored", table_id=old_table.table_id, version=7)
-        conn.sql("delete from dl_tables where until_ms < 9223372036854775807 returning table_id")
-    drop(store, old_table, days_ago=99)
-    (done,) = collect_garbage(store, KEPT).tables
-    assert "`_delta_log` has only version 7 of 9" in str(done.kept_because)
-    assert row_counts(store, old_table)["versions"] == 10
-
-
-def add_transaction(store: Store, name: str, days_ago: float) -> None:
-    with store.write() as conn:
-        values = {"client_token": f"token of {name}", "actor": None, "message": None}
-        at_ms = conn.now_ms() - int(days_ago * DAY)
-        conn.run("restore_transaction", txn_id=name, committed_at_ms=at_ms, **values)
-
-
-def transactions(store: Store) -> set[str]:
-    return set(store.select("select txn_id from dl_transactions")["txn_id"].to_pylist())
-
-
-@pytest.mark.usefixtures("old_table")
-def test_transactions_without_versions_go_and_the_others_stay(store: Store) -> None:
-    for name, days_ago in {"gone": 99, "of version 9": 98, "recent": 0.5}.items():
-        add_transaction(store, name, days_ago)
-    with store.write() as conn:
-        conn.sql("update dl_table_versions set txn_id = 'of version 9' where version = 9 returning version")
-        conn.sql("update dl_table_versions set txn_id = 'gone' where version = 2 returning version")
-    assert collect_garbage(store, EVERYTHING, dry_run=True).transactions_removed == 0  # version 2 is still there
-    assert collect_garbage(store, EVERYTHING).transactions_removed == 1
-    assert transactions(store) == {"of version 9", "recent"}
-
-
-def test_the_newest_transaction_stays_because_time_is_counted_from_it(store: Store) -> None:
-    add_transaction(store, "older", 99)
-    add_transaction(store, "newest", 98)
-    assert collect_garbage(store, EVERYTHING).transactions_removed == 1
-    assert transactions(store) == {"newest"}
-
-
-def test_the_audit_trail_is_kept_unless_somebody_says_otherwise(store: Store, old_table: reg.TableRow) -> None:
-    with store.write() as conn:
-        reg.write_audit(conn, action="attach", at_ms=conn.now_ms() - 99 * DAY, table=old_table)
-    assert collect_garbage(store, EVERYTHING).audit_rows_removed == 0
-    kept = replace(EVERYTHING, audit_ms=50 * DAY)
-    assert collect_garbage(store, kept, dry_run=True).audit_rows_removed == 1
-    assert collect_garbage(store, kept).audit_rows_removed == 1
-    with store.read() as conn:
-        (left,) = reg.read_audit(conn)
-    assert (left.action, left.table_name) == ("gc", "sales.orders")
-    assert left.details is not None
-    assert (left.details["from"], left.details["base"]) == (0, 8)
-
-
-def test_claims_of_the_dead_are_forgotten(store: Store) -> None:
-    with store.write() as conn:
-        now = conn.now_ms()
-        for name, until_ms in {"dead": now - DAY, "alive": now + DAY, "just over": now - 1000}.items():
-            conn.run("take_lease", lease=name, holder="x", until_ms=until_ms, now_ms=now)
-    assert collect_garbage(store, KEPT, dry_run=True).leases_removed == 1
-    assert collect_garbage(store, KEPT).leases_removed == 1
-    assert store.select("select lease from dl_leases order by lease")["lease"].to_pylist() == ["alive", "just over"]
-
-
-def test_one_table_can_be_collected_alone(store: Store, old_table: reg.TableRow) -> None:
-    other = register(store, "other")
-    load(store, other, [[PROTOCOL, METADATA], [add("a")], [add("b")]])
-    report: GcReport = collect_garbage(store, EVERYTHING, table=other)
-    assert [done.table.name for done in report.tables] == ["other"]
-    assert row_counts(store, old_table)["versions"] == 10
-
-
-def test_a_dry_run_changes_nothing(store: Store, old_table: reg.TableRow) -> None:
-    counts = row_counts(store, old_table)
-    report = collect_garbage(store, EVERYTHING, dry_run=True)
-    assert report.dry_run
-    assert report.rows_removed > 0
-    assert row_counts(store, old_table) == counts
-    with store.read() as conn:
-        assert reg.read_audit(conn) == []
