@@ -15,7 +15,8 @@ from deltalakedb.files.writer import FileTxnLogWriter
 from deltalakedb.names import parse_table_name
 from deltalakedb.registered import require_table
 from tests.fixtures.readers import Reader, Reading, Refused
-from tests.interop.kinds import KINDS, Maker
+from tests.interop.kinds import KINDS
+from tests.interop.maker import Maker
 
 PHASES = ("commits", "checkpointed", "cleaned")
 DAY_MS = 86_400_000

@@ -17,7 +17,7 @@ import deltalakedb as dl
 from deltalakedb.log.fence import FEATURE
 from tests.fixtures.readers import DuckDB, Reader, Reading
 from tests.interop.conftest import open_all
-from tests.interop.kinds import Maker, numbers
+from tests.interop.maker import Maker, numbers
 
 pytestmark = pytest.mark.spark
 

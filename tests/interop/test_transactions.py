@@ -9,7 +9,7 @@ import pytest
 import deltalakedb as dl
 from tests.fixtures.readers import Reader, Reading, sort_rows
 from tests.interop.conftest import open_all
-from tests.interop.kinds import numbers
+from tests.interop.maker import numbers
 
 pytestmark = pytest.mark.spark
 
