@@ -35,6 +35,9 @@ from typing import Any
 
 __all__ = [
     "AppendOnlyError",
+    "CaptureError",
+    "CaptureRunningError",
+    "CaptureSetupError",
     "CatalogUriError",
     "CommitFailedError",
     "ConcurrentAppendError",
@@ -63,6 +66,8 @@ __all__ = [
     "ProtocolChangedError",
     "SchemaMismatchError",
     "SchemaVersionError",
+    "SlotLostError",
+    "SourceUnavailableError",
     "StoreBusyError",
     "StoreError",
     "TableExistsError",
@@ -73,6 +78,7 @@ __all__ = [
     "UnsupportedFeatureError",
     "VersionNotFoundError",
     "VersionTakenError",
+    "WrongServerError",
     "redact",
 ]
 
@@ -260,6 +266,30 @@ class EndpointError(DeltaError):
 
 class EndpointBusyError(EndpointError):
     """The endpoint has no thread free for longer than a request may wait, or is being stopped."""
+
+
+class CaptureError(DeltaError):
+    """Changes of a Postgres database cannot be captured."""
+
+
+class CaptureSetupError(CaptureError):
+    """The source is not set up for it: its settings, the publication, a table without a key."""
+
+
+class SourceUnavailableError(CaptureError):
+    """The source does not answer, or the connection broke; another try may succeed."""
+
+
+class CaptureRunningError(CaptureError):
+    """Another process runs this capture."""
+
+
+class SlotLostError(CaptureError):
+    """The replication slot is gone, invalid, or past what was captured: changes are lost, tables need a new copy."""
+
+
+class WrongServerError(CaptureError):
+    """The source is another server than the one that was captured."""
 
 
 class MirrorError(DeltaError):

@@ -1,0 +1,142 @@
+"""The control table of a capture: its progress, and what it knows of its tables, committed with what it captures."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from deltalakedb.cdc.lsn import format_lsn
+from deltalakedb.cdc.settings import CaptureSettings
+from deltalakedb.cdc.tables import CapturedTable
+from deltalakedb.exceptions import CaptureError, TableNotFoundError
+from deltalakedb.log.actions import AppTransaction
+from deltalakedb.log.codec import to_json
+
+if TYPE_CHECKING:
+    from deltalakedb.catalog import Catalog
+    from deltalakedb.transactions import CatalogTransaction
+
+_CAPTURE: Final = "deltalakedb.cdc.capture"
+_TABLE: Final = "deltalakedb.cdc.table."
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """The Postgres that a capture belongs to: an LSN means something on this one alone."""
+
+    system_id: str
+    timeline: int
+    database: str
+
+    def to_value(self) -> dict[str, Any]:
+        return {"systemId": self.system_id, "timeline": self.timeline, "database": self.database}
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """A capture as its control table has it."""
+
+    control: str
+    """The name of the control table."""
+    server: Server
+    publication: str
+    slot: str
+    lsn: int
+    """Every transaction whose commit record begins before is in the lake; none that begins here or after."""
+    tables: Mapping[str, CapturedTable]
+    """By the source's name."""
+
+    @property
+    def app_id(self) -> str:
+        return app_id_of(self.server.system_id, self.slot)
+
+    @property
+    def streaming(self) -> tuple[CapturedTable, ...]:
+        return tuple(table for table in self.tables.values() if table.stage == "streaming")
+
+
+def app_id_of(system_id: str, slot: str) -> str:
+    """The application of the `txn` actions, whose version is the LSN up to which a table is captured."""
+    return f"cdc/{system_id}/{slot}"
+
+
+def load_capture(catalog: Catalog, settings: CaptureSettings) -> Capture | None:
+    """The capture, or None before its first start."""
+    try:
+        table = catalog.table(settings.control_table)
+    except TableNotFoundError:
+        return None
+    return _parse(settings.control_table, table.metadata().configuration, table.transaction_version)
+
+
+def create_capture(catalog: Catalog, settings: CaptureSettings, server: Server, lsn: int) -> Capture:
+    """Begin a capture whose slot is at `lsn`."""
+    header = {**server.to_value(), "publication": settings.publication, "slot": settings.slot}
+    capture = Capture(settings.control_table, server, settings.publication, settings.slot, lsn, {})
+    with catalog.begin(message=f"capture {settings.slot} begins at {format_lsn(lsn)}") as tx:
+        tx.create_table(
+            settings.control_table,
+            "source string",
+            properties={_CAPTURE: to_json(header)},
+            description=f"The progress of the capture {settings.slot}; it has no rows.",
+        )
+        note_progress(tx, capture, lsn)
+    return capture
+
+
+def begin_batch(catalog: Catalog, capture: Capture, message: str) -> CatalogTransaction:
+    """A transaction of a capture, which fails if another process has moved the capture since `capture` was loaded.
+
+    What it commits must end with `note_progress`: the application transaction of the control table is what makes two
+    runners of one capture exclude each other.
+    """
+    tx = catalog.begin(message=message)
+    found = tx.table(capture.control).transaction_version(capture.app_id)
+    if found != capture.lsn:
+        tx.rollback()
+        raise CaptureError(
+            f"the capture {capture.slot} is at {format_lsn(found or 0)} and not at {format_lsn(capture.lsn)} any more: "
+            "another process runs it; stop one of them (dl cdc stop)"
+        )
+    return tx
+
+
+def note_progress(tx: CatalogTransaction, capture: Capture, lsn: int, tables: Iterable[str] = ()) -> Capture:
+    """Note in the control table, and in the lake's `tables`, that everything before `lsn` is captured."""
+    noted = progress_of(capture, lsn)
+    for name in (capture.control, *tables):
+        tx.commit_actions(name, [noted], operation="CAPTURE", operation_parameters={"lsn": format_lsn(lsn)})
+    return replace(capture, lsn=lsn)
+
+
+def progress_of(capture: Capture, lsn: int) -> AppTransaction:
+    """The `txn` action that says so; commits of rows carry it along."""
+    return AppTransaction(capture.app_id, lsn, time.time_ns() // 1_000_000)
+
+
+def save_tables(tx: CatalogTransaction, capture: Capture, tables: Iterable[CapturedTable]) -> Capture:
+    """Keep what has become of some tables."""
+    changed = {table.source: table for table in tables}
+    tx.set_properties(
+        capture.control, {_TABLE + source: to_json(table.to_value()) for source, table in changed.items()}
+    )
+    return replace(capture, tables={**capture.tables, **changed})
+
+
+def _parse(control: str, configuration: Mapping[str, str], version_of: Any) -> Capture:
+    if _CAPTURE not in configuration:
+        raise CaptureError(f"{control} is a table of its own and no capture's: choose another slot or namespace")
+    header = json.loads(configuration[_CAPTURE])
+    server = Server(header["systemId"], header["timeline"], header["database"])
+    parsed = (
+        CapturedTable.from_value(json.loads(text)) for key, text in configuration.items() if key.startswith(_TABLE)
+    )
+    lsn = version_of(app_id_of(server.system_id, header["slot"]))
+    if lsn is None:
+        raise CaptureError(f"the control table {control} has no progress; it was not made by a capture")
+    return Capture(
+        control, server, header["publication"], header["slot"], lsn, {table.source: table for table in parsed}
+    )

@@ -1,0 +1,110 @@
+"""Captured tables: what of a source table is known and agreed on, and which tables of the lake hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from deltalakedb.log.types import DataType, type_from_value, type_to_value
+
+Stage = Literal["pending", "streaming", "stopped"]
+"""Waiting for its first (or next) copy; following the stream; left alone until somebody asks for a new copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceColumn:
+    """One column of a source table, and the Delta type its values get."""
+
+    name: str
+    type_oid: int
+    type_modifier: int
+    type: DataType
+    number: int
+    """`attnum`: stays the same when the column is renamed, and is never given to another one."""
+    type_name: str = ""
+    """As `format_type` says it, for messages."""
+
+    def to_value(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "typeOid": self.type_oid,
+            "typeModifier": self.type_modifier,
+            "type": type_to_value(self.type),
+            "number": self.number,
+            "typeName": self.type_name,
+        }
+
+    @classmethod
+    def from_value(cls, value: Mapping[str, Any]) -> SourceColumn:
+        return cls(
+            name=value["name"],
+            type_oid=value["typeOid"],
+            type_modifier=value["typeModifier"],
+            type=type_from_value(value["type"]),
+            number=value["number"],
+            type_name=value.get("typeName", ""),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedTable:
+    """A source table and its two tables in the lake."""
+
+    source: str
+    """`schema.name` in Postgres."""
+    oid: int
+    columns: tuple[SourceColumn, ...]
+    key: tuple[str, ...]
+    """The columns that name a row; empty when the whole row does (REPLICA IDENTITY FULL without a primary key)."""
+    current: str
+    """The lake's table of rows as they are now."""
+    changes: str
+    """The lake's append-only table of what happened to them."""
+    stage: Stage = "pending"
+    start_lsn: int | None = None
+    """Where its last copy was made: the copy has what was committed before, the stream brings the rest."""
+    identity: str = "d"
+    """`relreplident`: d (key), i (index), f (full)."""
+    reason: str | None = None
+    """Why it is stopped."""
+    notes: tuple[str, ...] = field(default=())
+    """What whoever reads the tables should know, such as a column that the source has dropped."""
+
+    @property
+    def is_keyed(self) -> bool:
+        return bool(self.key)
+
+    def column(self, name: str) -> SourceColumn | None:
+        return next((column for column in self.columns if column.name == name), None)
+
+    def to_value(self) -> dict[str, Any]:
+        return {
+            "source": self.source,
+            "oid": self.oid,
+            "columns": [column.to_value() for column in self.columns],
+            "key": list(self.key),
+            "current": self.current,
+            "changes": self.changes,
+            "stage": self.stage,
+            "startLsn": self.start_lsn,
+            "identity": self.identity,
+            "reason": self.reason,
+            "notes": list(self.notes),
+        }
+
+    @classmethod
+    def from_value(cls, value: Mapping[str, Any]) -> CapturedTable:
+        return cls(
+            source=value["source"],
+            oid=value["oid"],
+            columns=tuple(map(SourceColumn.from_value, value["columns"])),
+            key=tuple(value["key"]),
+            current=value["current"],
+            changes=value["changes"],
+            stage=value["stage"],
+            start_lsn=value["startLsn"],
+            identity=value.get("identity", "d"),
+            reason=value["reason"],
+            notes=tuple(value.get("notes", ())),
+        )
