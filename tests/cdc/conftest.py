@@ -54,7 +54,7 @@ class SourceCluster:
 
     def start(self) -> None:
         """Does nothing while it runs."""
-        if not self.server.get_postmaster_info().is_running():
+        if not (self.server.pgdata / "postmaster.pid").exists():
             self.server.start()
 
     def stop(self, *, how: str = "fast") -> None:
