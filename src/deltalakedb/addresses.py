@@ -45,13 +45,14 @@ def resolve(
     storage_options: Mapping[str, str] | None = None,
     *,
     writes: bool = False,
+    only_new: bool = False,
     registers: bool = True,
 ) -> SqlAddress | PathAddress:
     """Where a table is: `deltasql://...?table=ns.name`, a path or URL, or with DL_CATALOG set a name.
 
     With DL_CATALOG set, a path that is the location of a registered table means that table. With DL_REGISTER_PATHS=1
     one that is not becomes registered: attached to be read, imported or created to be written (see paths.py), unless
-    `registers` is False.
+    `registers` is False. `only_new`: who writes leaves a table that is there alone.
     """
     text = os.fspath(table_uri)
     if is_catalog_uri(text):
@@ -60,7 +61,7 @@ def resolve(
         return _place(text, storage_options)
     catalog = connect()
     try:
-        found = _in_catalog(catalog, text, storage_options, writes=writes, registers=registers)
+        found = _in_catalog(catalog, text, storage_options, writes=writes, only_new=only_new, registers=registers)
     except BaseException:
         catalog.close()
         raise
@@ -70,7 +71,13 @@ def resolve(
 
 
 def _in_catalog(
-    catalog: Catalog, text: str, storage_options: Mapping[str, str] | None, *, writes: bool, registers: bool
+    catalog: Catalog,
+    text: str,
+    storage_options: Mapping[str, str] | None,
+    *,
+    writes: bool,
+    only_new: bool,
+    registers: bool,
 ) -> SqlAddress | PathAddress:
     if not _looks_like_path(text):
         return SqlAddress(catalog, parse_table_name(text))
@@ -78,7 +85,7 @@ def _in_catalog(
 
     place = _place(text, storage_options)
     if registers:
-        found = find_by_path(catalog, place.location, storage_options, writes=writes)
+        found = find_by_path(catalog, place.location, storage_options, writes=writes, only_new=only_new)
     else:
         found = find_registered(catalog, place.location)
     return place if found is None else SqlAddress(catalog, found, place.location)

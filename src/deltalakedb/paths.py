@@ -20,20 +20,28 @@ _MOST_NAMES = 100
 
 
 def find_by_path(
-    catalog: Catalog, location: str, storage_options: Mapping[str, str] | None, *, writes: bool
+    catalog: Catalog,
+    location: str,
+    storage_options: Mapping[str, str] | None,
+    *,
+    writes: bool,
+    only_new: bool = False,
 ) -> TableName | None:
     """The name of the table at a location; None when its files alone decide, or there is none to be read.
 
     With `register_paths` a table that the catalog does not have is attached to be read, and imported to be written;
-    where there is no table yet, the name it is to get is the answer to who writes.
+    where there is no table yet, the name it is to get is the answer to who writes. For who writes `only_new` tables,
+    one that is there is neither written nor registered.
     """
     row = _registered(catalog, location)
     if row is not None:
-        return _brought_up(catalog, row, storage_options, writes=writes)
+        return _brought_up(catalog, row, storage_options, writes=writes and not only_new)
     if not catalog.config.register_paths:
         return None
     if not _is_table(location, storage_options):
         return _free_name(catalog, location) if writes else None
+    if only_new:
+        return None
     name = _attach(catalog, location, storage_options)
     if writes:
         catalog.promote_table(str(name), storage_options)

@@ -167,6 +167,19 @@ def test_a_paths_last_two_folders_are_its_name(location: str, name: str) -> None
     assert str(name_of_path(location)) == name
 
 
+def test_who_writes_only_new_tables_registers_none_that_is_there(place: Path, registers: str, tmp_path: Path) -> None:
+    with pytest.raises(dl.exceptions.TableExistsError, match="exists already"):
+        dl.write_deltalake(place, rows(2))
+    dl.write_deltalake(place, rows(2), mode="ignore")
+    assert (modes(registers), our_files(place)) == ({}, 1)
+    dl.write_deltalake(tmp_path / "sales" / "new", rows(3))
+    assert modes(registers) == {"sales.new": "managed"}
+
+
+def our_files(place: Path) -> int:
+    return len(deltalake.DeltaTable(place).file_uris())
+
+
 def test_without_a_catalog_nothing_is_registered(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DL_REGISTER_PATHS", "1")
     assert isinstance(resolve(place, writes=True), PathAddress)

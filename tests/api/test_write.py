@@ -175,6 +175,11 @@ def test_what_is_no_data_is_refused(both: Both) -> None:
     both.fails(lambda lib: lib.write(ROWS, target_file_size=0))
 
 
+def test_a_tiny_target_size_still_makes_files_of_many_rows(both: Both) -> None:
+    both.write(pa.table({"id": range(5000)}), target_file_size=1)
+    assert both.same(lambda lib: len(lib.table().file_uris()), exactly=True).value == 5
+
+
 def test_data_without_rows_makes_a_version_without_files(anywhere: Both) -> None:
     write(anywhere, pa.table(ROWS).slice(0, 0))
     write(anywhere, pa.table(ROWS).slice(0, 0), mode="append")

@@ -41,6 +41,8 @@ _STATS_KEYS: Final = (
     "delta.dataSkippingNumIndexedCols",
     "delta.enableDeletionVectors",
 )
+_LEAST_ROWS: Final = 1024
+"""Of one batch so many rows stay together, however small the target: a file a row helps nobody."""
 _DEFAULT_OPTIONS: Final = ParquetOptions()
 
 
@@ -309,7 +311,8 @@ class _Writer:
         size = max(1, partition.pending_bytes)
         self._pending_bytes -= partition.pending_bytes
         partition.pending, partition.pending_bytes, partition.pending_rows = [], 0, 0
-        step = max(1, min(self._options.row_group_rows, rows.num_rows * self._chunk_bytes // size))
+        fitting = max(_LEAST_ROWS, rows.num_rows * self._chunk_bytes // size)
+        step = max(1, min(self._options.row_group_rows, fitting))
         for start in range(0, rows.num_rows, step):
             file = self._file_of(partition)
             file.write(rows if step >= rows.num_rows else rows.slice(start, step))

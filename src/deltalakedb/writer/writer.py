@@ -58,7 +58,7 @@ def write_deltalake(
     if not isinstance(table_or_uri, str | os.PathLike):
         raise ValueError(f"a table is given as text, a path or a DeltaTable, not as {type(table_or_uri).__name__}")
     definition = {"name": name, "description": description, "configuration": configuration}
-    address = resolve(table_or_uri, storage_options, writes=True)
+    address = resolve(table_or_uri, storage_options, writes=True, only_new=mode in ("error", "ignore"))
     if isinstance(address, SqlAddress):
         _write_in_catalog(address, data, request, properties, storage_options, definition)
     else:

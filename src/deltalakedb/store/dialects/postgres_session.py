@@ -64,6 +64,19 @@ _ARROW_BY_OID = {
 _CLOSED = pa.schema(
     [("key_hash", pa.binary()), ("file_id", pa.int64()), ("size", pa.int64()), ("num_records", pa.int64())]
 )
+_FEW_VERSIONS = 16
+"""So many versions of one flush end their files by a statement each; a log with more of them comes from an import."""
+_CLOSE_AT_VERSION = (
+    f"update {SCHEMA}.dl_add_files set removed_version = %(version)s "
+    "where table_id = %(table_id)s and key_hash = any(%(keys)s::bytea[]) and removed_version = %(live)s "
+    "returning key_hash, file_id, size, num_records"
+)
+_CLOSE_AT_VERSIONS = (
+    f"update {SCHEMA}.dl_add_files f set removed_version = c.removed_version "
+    "from unnest(%(keys)s::bytea[], %(versions)s::bigint[]) as c (key_hash, removed_version) "
+    "where f.table_id = %(table_id)s and f.key_hash = c.key_hash and f.removed_version = %(live)s "
+    "returning f.key_hash, f.file_id, f.size, f.num_records"
+)
 
 
 _OPEN = f"select {SCHEMA}.dl_open($1, $2)".encode()
@@ -194,20 +207,28 @@ class PostgresSession(Session):
             self._fail(error)
 
     def close_files(self, table_id: int, closes: pa.Table) -> pa.Table:
-        _, rows = self.fetch(
-            f"update {SCHEMA}.dl_add_files f set removed_version = c.removed_version "
-            "from unnest(%(keys)s::bytea[], %(versions)s::bigint[]) as c (key_hash, removed_version) "
-            "where f.table_id = %(table_id)s and f.key_hash = c.key_hash and f.removed_version = %(live)s "
-            "returning f.key_hash, f.file_id, f.size, f.num_records",
-            {
-                "keys": closes.column("key_hash").to_pylist(),
-                "versions": closes.column("removed_version").to_pylist(),
-                "table_id": table_id,
-                "live": LIVE,
-            },
-        )
+        keys, versions = closes.column("key_hash").to_pylist(), closes.column("removed_version").to_pylist()
+        by_version: dict[int, list[bytes]] = {}
+        for key, version in zip(keys, versions, strict=True):
+            by_version.setdefault(version, []).append(key)
+        given = {"table_id": table_id, "live": LIVE}
+        if len(by_version) <= _FEW_VERSIONS:
+            rows = [
+                row
+                for version, closed in by_version.items()
+                for row in self.fetch(_CLOSE_AT_VERSION, {**given, "version": version, "keys": closed})[1]
+            ]
+        else:
+            rows = self._close_at_versions({**given, "keys": keys, "versions": versions})
         columns = list(zip(*rows, strict=True)) or [()] * len(_CLOSED)
         return pa.table([pa.array(c, type=f.type) for c, f in zip(columns, _CLOSED, strict=True)], schema=_CLOSED)
+
+    def _close_at_versions(self, given: Mapping[str, Any]) -> Sequence[Any]:
+        # Of a table that was never analysed Postgres expects one live file, and would compare all with all.
+        self.execute("set local enable_nestloop = off", {})
+        _, rows = self.fetch(_CLOSE_AT_VERSIONS, given)
+        self.execute("set local enable_nestloop = on", {})
+        return rows
 
     def has_table(self, name: str) -> bool:
         _, rows = self.fetch("select to_regclass(%(name)s) is not null", {"name": f"{SCHEMA}.{name}"})
