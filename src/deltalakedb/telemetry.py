@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 PREFIX = "deltalakedb_"
 BUCKETS_MS = (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000)
+BUCKETS_SECONDS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300)
 MAX_SERIES = 10_000
 """Tables a metric tells apart; those that come later share the label `other`: a process must not grow for ever."""
 
@@ -38,25 +39,51 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A metric: its name without prefix, what it says, and the label its series differ by ('' for none)."""
+    """A metric: its name without prefix, what it says, and the labels its series differ by."""
 
     kind: str
     name: str
     help: str
-    label: str = ""
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = BUCKETS_MS
 
 
 OPEN_LATENCY = Described("histogram", "metadata_open_latency_ms", "Time to open a table from SQL.")
 COMMIT_LATENCY = Described("histogram", "commit_latency_ms", "Time of the SQL part of a commit, retries included.")
 MIRROR_LATENCY = Described("histogram", "mirror_latency_ms", "Time to write one commit into _delta_log.")
 MIRROR_LAG = Described(
-    "gauge", "mirror_lag_seconds", "Age of the oldest commit that _delta_log does not have.", "table"
+    "gauge", "mirror_lag_seconds", "Age of the oldest commit that _delta_log does not have.", ("table",)
 )
-MIRROR_FAILURES = Described("counter", "mirror_failures_total", "Attempts to write to _delta_log that failed.", "table")
-VERSIONS = Described("counter", "versions_committed_total", "Versions committed.", "table")
-CONFLICTS = Described("counter", "commit_conflicts_total", "Commits refused because of a conflict.", "reason")
-FILES = Described("gauge", "files_active_gauge", "Live files at the head.", "table")
-METRICS = (OPEN_LATENCY, COMMIT_LATENCY, MIRROR_LATENCY, MIRROR_LAG, MIRROR_FAILURES, VERSIONS, CONFLICTS, FILES)
+MIRROR_FAILURES = Described(
+    "counter", "mirror_failures_total", "Attempts to write to _delta_log that failed.", ("table",)
+)
+VERSIONS = Described("counter", "versions_committed_total", "Versions committed.", ("table",))
+CONFLICTS = Described("counter", "commit_conflicts_total", "Commits refused because of a conflict.", ("reason",))
+FILES = Described("gauge", "files_active_gauge", "Live files at the head.", ("table",))
+CDC_LAG_BYTES = Described("gauge", "cdc_lag_bytes", "The source's log that is not in the lake.", ("slot",))
+CDC_LAG_SECONDS = Described("gauge", "cdc_lag_seconds", "How old what the lake has of the source is.", ("slot",))
+CDC_ROWS = Described("counter", "cdc_rows_total", "Changes captured, by source table.", ("table", "op"))
+CDC_BATCHES = Described("counter", "cdc_batches_total", "Batches committed.", ("slot",))
+CDC_BATCH_SECONDS = Described(
+    "histogram", "cdc_batch_seconds", "Time of a batch, from reading to its commit.", buckets=BUCKETS_SECONDS
+)
+CDC_FAILURES = Described("counter", "cdc_failures_total", "What failed in a capture, by its error.", ("slot", "reason"))
+METRICS = (
+    OPEN_LATENCY,
+    COMMIT_LATENCY,
+    MIRROR_LATENCY,
+    MIRROR_LAG,
+    MIRROR_FAILURES,
+    VERSIONS,
+    CONFLICTS,
+    FILES,
+    CDC_LAG_BYTES,
+    CDC_LAG_SECONDS,
+    CDC_ROWS,
+    CDC_BATCHES,
+    CDC_BATCH_SECONDS,
+    CDC_FAILURES,
+)
 
 
 @dataclass(slots=True)
@@ -67,7 +94,7 @@ class _Series:
     buckets: list[int] = field(default_factory=list)
 
 
-_series: dict[str, dict[str, _Series]] = {}
+_series: dict[str, dict[tuple[str, ...], _Series]] = {}
 _lock = threading.Lock()
 
 
@@ -182,7 +209,32 @@ def forget_table(table: str) -> None:
     """A table was dropped, renamed or detached: its gauges would stand still for ever."""
     with _lock:
         for metric in (MIRROR_LAG, FILES):
-            _series[metric.name].pop(table, None)
+            _series[metric.name].pop((table,), None)
+
+
+@_never_raises
+def capture_batch(slot: str, seconds: float, rows: Mapping[tuple[str, str], int]) -> None:
+    """A batch of a capture was committed, with so many changes by source table and operation."""
+    _observe(CDC_BATCH_SECONDS, seconds)
+    _add(CDC_BATCHES, slot)
+    for (table, op), count in rows.items():
+        _add(CDC_ROWS, table, op, value=count)
+
+
+@_never_raises
+def capture_lag(slot: str, *, num_bytes: int | None = None, seconds: float | None = None) -> None:
+    """How far a capture is behind its source; what is None stays as it was."""
+    if num_bytes is not None:
+        _set(CDC_LAG_BYTES, slot, num_bytes)
+    if seconds is not None:
+        _set(CDC_LAG_SECONDS, slot, seconds)
+
+
+@_never_raises
+def capture_failed(slot: str, error: BaseException) -> None:
+    """Something of a capture failed; what it was, the stream or its upkeep, says the event."""
+    _add(CDC_FAILURES, slot, type(error).__name__)
+    log_event("cdc_failed", level=logging.WARNING, slot=slot, error=f"{type(error).__name__}: {error}")
 
 
 class Stopwatch:
@@ -233,40 +285,40 @@ def _masked(value: Any) -> Any:
 # -- counting
 
 
-def _line(metric: Described, label: str) -> _Series:
+def _line(metric: Described, labels: tuple[str, ...]) -> _Series:
     lines = _series[metric.name]
-    line = lines.get(label)
+    line = lines.get(labels)
     if line is None:
         if len(lines) >= MAX_SERIES:
-            return lines.setdefault("other", _Series())
-        line = lines[label] = _Series(buckets=[0] * (len(BUCKETS_MS) + 1) if metric.kind == "histogram" else [])
+            return lines.setdefault(("other",) * len(metric.labels), _Series())
+        line = lines[labels] = _Series(buckets=[0] * (len(metric.buckets) + 1) if metric.kind == "histogram" else [])
     return line
 
 
-def _observe(metric: Described, milliseconds: float) -> None:
+def _observe(metric: Described, value: float) -> None:
     with _lock:
-        line = _line(metric, "")
-        line.value += milliseconds
-        line.buckets[bisect_left(BUCKETS_MS, milliseconds)] += 1
-    _tell_otel(metric, milliseconds, "")
+        line = _line(metric, ())
+        line.value += value
+        line.buckets[bisect_left(metric.buckets, value)] += 1
+    _tell_otel(metric, value, ())
 
 
-def _add(metric: Described, label: str) -> None:
+def _add(metric: Described, *labels: str, value: float = 1) -> None:
     with _lock:
-        _line(metric, label).value += 1
-    _tell_otel(metric, 1, label)
+        _line(metric, labels).value += value
+    _tell_otel(metric, value, labels)
 
 
 def _set(metric: Described, label: str, value: float) -> None:
     with _lock:
-        _line(metric, label).value = value
-    _tell_otel(metric, value, label)
+        _line(metric, (label,)).value = value
+    _tell_otel(metric, value, (label,))
 
 
-def _lines(metric: Described) -> list[tuple[str, float, list[int]]]:
+def _lines(metric: Described) -> list[tuple[tuple[str, ...], float, list[int]]]:
     """The series of a metric as they are now."""
     with _lock:
-        return [(label, line.value, list(line.buckets)) for label, line in _series[metric.name].items()]
+        return [(labels, line.value, list(line.buckets)) for labels, line in _series[metric.name].items()]
 
 
 # -- Prometheus
@@ -279,24 +331,24 @@ class MetricsCollector:
         from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
         for metric in METRICS:
-            name, labels = PREFIX + metric.name, [metric.label] if metric.label else []
+            name, labels = PREFIX + metric.name, list(metric.labels)
             if metric.kind == "histogram":
                 histogram = HistogramMetricFamily(name, metric.help, labels=labels)
-                for _, total, counts in _lines(metric) or [("", 0.0, [0] * (len(BUCKETS_MS) + 1))]:
-                    histogram.add_metric([], _cumulative(counts), total)
+                for _, total, counts in _lines(metric) or [((), 0.0, [0] * (len(metric.buckets) + 1))]:
+                    histogram.add_metric([], _cumulative(metric.buckets, counts), total)
                 yield histogram
                 continue
             kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
             family = kind(name, metric.help, labels=labels)
-            for label, value, _ in _lines(metric):
-                family.add_metric([label], value)
+            for values, value, _ in _lines(metric):
+                family.add_metric(list(values), value)
             yield family
 
 
-def _cumulative(counts: Sequence[int]) -> list[tuple[str, float]]:
+def _cumulative(edges: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
     """Prometheus counts in each bucket what is in the smaller ones too."""
     sofar, buckets = 0, []
-    for edge, count in zip([*map(str, map(float, BUCKETS_MS)), "+Inf"], counts, strict=True):
+    for edge, count in zip([*map(str, map(float, edges)), "+Inf"], counts, strict=True):
         sofar += count
         buckets.append((edge, float(sofar)))
     return buckets
@@ -329,22 +381,28 @@ class _Instruments:
         for metric in METRICS:
             name = PREFIX + metric.name
             if metric.kind == "histogram":
-                self._made[metric.name] = meter.create_histogram(name, "ms", metric.help).record
+                self._made[metric.name] = meter.create_histogram(name, _unit(metric), metric.help).record
             elif metric.kind == "counter":
                 self._made[metric.name] = meter.create_counter(name, "", metric.help).add
             else:
                 meter.create_observable_gauge(name, [_observed(metric)], "", metric.help)
 
-    def record(self, metric: Described, value: float, label: str) -> None:
+    def record(self, metric: Described, value: float, labels: tuple[str, ...]) -> None:
         if metric.name in self._made:
-            self._made[metric.name](value, {metric.label: label} if metric.label else {})
+            self._made[metric.name](value, dict(zip(metric.labels, labels, strict=True)))
+
+
+def _unit(metric: Described) -> str:
+    return "ms" if metric.name.endswith("_ms") else "s"
 
 
 def _observed(metric: Described) -> Callable[[Any], list[Any]]:
     def observe(_options: Any) -> list[Any]:
         from opentelemetry.metrics import Observation
 
-        return [Observation(value, {metric.label: label}) for label, value, _ in _lines(metric)]
+        return [
+            Observation(value, dict(zip(metric.labels, labels, strict=True))) for labels, value, _ in _lines(metric)
+        ]
 
     return observe
 
@@ -352,7 +410,7 @@ def _observed(metric: Described) -> Callable[[Any], list[Any]]:
 _otel: _Instruments | None = None
 
 
-def _tell_otel(metric: Described, value: float, label: str) -> None:
+def _tell_otel(metric: Described, value: float, labels: tuple[str, ...]) -> None:
     """Pass a value on to the application's meters; whoever has set them up has imported their module."""
     global _otel
     metrics = sys.modules.get("opentelemetry.metrics")
@@ -361,7 +419,7 @@ def _tell_otel(metric: Described, value: float, label: str) -> None:
     provider = metrics.get_meter_provider()
     if _otel is None or _otel.provider is not provider:
         _otel = _Instruments(provider)
-    _otel.record(metric, value, label)
+    _otel.record(metric, value, labels)
 
 
 _NO_SPAN: AbstractContextManager[None] = nullcontext()

@@ -13,8 +13,10 @@ SOURCE = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "src" / "d
 
 
 def test_every_metric_is_in_the_table_with_its_kind_and_label() -> None:
-    rows = re.findall(r"^\| `(deltalakedb_\w+)` \| (\w+) \| (?:`(\w+)`)? ?\|", PAGE, re.MULTILINE)
-    assert rows == [(telemetry.PREFIX + metric.name, metric.kind, metric.label) for metric in telemetry.METRICS]
+    rows = re.findall(r"^\| `(deltalakedb_\w+)` \| (\w+) \| ([`\w, ]*) ?\|", PAGE, re.MULTILINE)
+    assert [(name, kind, tuple(re.findall(r"\w+", labels))) for name, kind, labels in rows] == [
+        (telemetry.PREFIX + metric.name, metric.kind, metric.labels) for metric in telemetry.METRICS
+    ]
 
 
 def test_every_span_is_in_the_table() -> None:

@@ -54,6 +54,12 @@ def test_the_metrics_are_those_of_the_public_surface() -> None:
         "deltalakedb_versions_committed_total",
         "deltalakedb_commit_conflicts_total",
         "deltalakedb_files_active_gauge",
+        "deltalakedb_cdc_lag_bytes",
+        "deltalakedb_cdc_lag_seconds",
+        "deltalakedb_cdc_rows_total",
+        "deltalakedb_cdc_batches_total",
+        "deltalakedb_cdc_batch_seconds",
+        "deltalakedb_cdc_failures_total",
     }
 
 

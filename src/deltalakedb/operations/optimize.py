@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from deltalakedb.log.actions import Action, AddFile, RemoveFile
+from deltalakedb.log.actions import Action, AddFile, FileKey, RemoveFile
 from deltalakedb.log.codec import to_json
 from deltalakedb.log.features import data_writable
 from deltalakedb.log.predicate import parse_predicate
@@ -39,6 +39,8 @@ class Request:
 
     columns: tuple[str, ...] | None = None
     partition_filters: Sequence[Any] | None = None
+    files: Collection[FileKey] | None = None
+    """No others than these; None: whichever it is worth it for."""
     target_size: int | None = None
     max_concurrent_tasks: int | None = None
     max_spill_size: int | None = None
@@ -138,6 +140,8 @@ class _Optimization:
         if request.columns is not None:
             check_columns(request.columns, target)
         files = _chosen_files(target, request.partition_filters)
+        if request.files is not None:
+            files = [add for add in files if add.key in request.files]
         self._considered = len(files)
         by_partition: dict[str, list[AddFile]] = {}
         for add in sorted(files, key=lambda one: (one.modification_time, one.path)):

@@ -1,0 +1,173 @@
+"""Presence of a runner: a lock that only one process can hold, seen by all who look, and the way to ask it to stop."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.resources import files
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+from deltalakedb.cdc.server import connect, translate_errors
+from deltalakedb.exceptions import CaptureError, CaptureRunningError
+from deltalakedb.instants import to_epoch_ms, to_iso
+
+if TYPE_CHECKING:
+    import psycopg
+
+_LONGEST_NAME: Final = 63
+_TAKE_SECONDS: Final = 2.0
+"""How long a lock is waited for: that of a runner which was killed goes when the server sees its connection end."""
+_POLL_SECONDS: Final = 0.1
+_WHO = re.compile(r"/\* runner (\{.*\}) \*/")
+
+
+@dataclass(frozen=True, slots=True)
+class RunningCapture:
+    """The process that runs a capture, as the source's server knows it."""
+
+    backend_pid: int
+    """The server's process of its connection."""
+    since: datetime
+    pid: int | None
+    """Its own; None where the role may not see it."""
+    host: str | None
+
+    def __str__(self) -> str:
+        who = f"process {self.pid}" if self.pid else f"connection {self.backend_pid}"
+        return f"{who} on {self.host or 'the same machine'}, since {to_iso(to_epoch_ms(self.since))}"
+
+
+class RunnerPresence:
+    """A runner's lock, held as long as the block lasts, and its ear for `dl cdc stop`.
+
+    The lock belongs to a connection of its own: when the process dies the server lets go of it. The connection must
+    reach the server itself, not a pool that hands sessions around.
+    """
+
+    def __init__(self, dsn: str, slot: str) -> None:
+        self._dsn, self._slot = dsn, slot
+        self._conn: psycopg.Connection[Any] | None = None
+        self._stop = False
+        self._turn = threading.Lock()
+
+    def __enter__(self) -> RunnerPresence:
+        self._conn = connect(self._dsn)
+        try:
+            with translate_errors():
+                self._take(self._conn)
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._conn is not None:
+            self._conn.close()
+            self._conn = None
+
+    def should_stop(self) -> bool:
+        """Whether somebody has asked the runner to stop; SourceUnavailableError when the lock went with its connection.
+
+        Costs no round trip, and may be asked from any thread.
+        """
+        with self._turn, translate_errors():
+            if self._conn is not None and not self._stop:
+                self._stop = any(True for _ in self._conn.notifies(timeout=0, stop_after=1))
+        return self._stop
+
+    def _take(self, conn: psycopg.Connection[Any]) -> None:
+        conn.execute("select set_config('application_name', %s, false)", [application_name_of(self._slot)])
+        # It says nothing for hours. The setting is there from Postgres 14 on.
+        conn.execute("select set_config(name, '0', false) from pg_settings where name = 'idle_session_timeout'")
+        if not _wait(lambda: _try_lock(conn, self._slot), _TAKE_SECONDS):
+            found = find_runner(conn, self._slot)
+            raise CaptureRunningError(
+                f"the capture {self._slot} is running already ({found or 'it has just ended'}): "
+                f"see dl cdc status, or stop it with dl cdc stop --slot {self._slot}"
+            )
+        conn.execute(f'listen "{channel_of(self._slot)}"'.encode())
+        # The last statement of a connection is what others see of it.
+        who = json.dumps({"pid": os.getpid(), "host": _plain(socket.gethostname())})
+        conn.execute(f"select /* runner {who} */ 1".encode())
+
+
+def find_runner(conn: psycopg.Connection[Any], slot: str) -> RunningCapture | None:
+    """The process that runs a capture now, if one does."""
+    row = conn.execute(_SELECT_RUNNER, {"key": _lock_key(slot)}).fetchone()
+    if row is None:
+        return None
+    backend_pid, address, since, query = row
+    told = _WHO.search(query or "")
+    who = json.loads(told[1]) if told else {}
+    return RunningCapture(backend_pid, since, who.get("pid"), who.get("host") or address)
+
+
+def request_stop(conn: psycopg.Connection[Any], slot: str, timeout_seconds: float) -> RunningCapture | None:
+    """Ask the runner to stop and wait until it has; None when none runs."""
+    runner = find_runner(conn, slot)
+    if runner is None:
+        return None
+    conn.execute("select pg_notify(%s, '')", [channel_of(slot)])
+
+    def is_gone() -> bool:
+        found = find_runner(conn, slot)
+        return found is None or found.backend_pid != runner.backend_pid
+
+    if not _wait(is_gone, timeout_seconds):
+        raise CaptureError(
+            f"the capture {slot} was asked to stop and is still busy with its batch after {timeout_seconds:g} s "
+            f"({runner}): wait on with dl cdc stop, or end that process; what it had not committed is captured again"
+        )
+    return runner
+
+
+def application_name_of(slot: str) -> str:
+    """How the runner's connection is called in pg_stat_activity."""
+    return f"deltalakedb cdc {slot}"[:_LONGEST_NAME]
+
+
+def channel_of(slot: str) -> str:
+    """The channel on which a runner hears that it should stop."""
+    name = f"deltalakedb_cdc_{slot}"
+    return name if len(name) <= _LONGEST_NAME else f"deltalakedb_cdc_{_digest(slot).hex()}"
+
+
+def _try_lock(conn: psycopg.Connection[Any], slot: str) -> bool:
+    row = conn.execute("select pg_try_advisory_lock(%s)", [_lock_key(slot)]).fetchone()
+    return row is not None and bool(row[0])
+
+
+def _wait(is_true: Callable[[], bool], seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    while not is_true():
+        if time.monotonic() >= until:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
+
+
+def _lock_key(slot: str) -> int:
+    return int.from_bytes(_digest(slot), "big", signed=True)
+
+
+def _digest(slot: str) -> bytes:
+    return hashlib.sha256(f"deltalakedb cdc {slot}".encode()).digest()[:8]
+
+
+def _plain(name: str) -> str:
+    """A host name that can stand in a comment of SQL."""
+    return re.sub(r"[^\w.-]", "_", name)
+
+
+_SELECT_RUNNER: Final = files("deltalakedb.cdc").joinpath("sql/select_runner.sql").read_bytes()

@@ -1,0 +1,115 @@
+"""Upkeep between two batches: small files of both layers become larger ones, and nothing of it ever fails the stream."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from deltalakedb.cdc.metrics import record_failure
+from deltalakedb.log.actions import AddFile
+from deltalakedb.log.codec import to_json
+from deltalakedb.log.rows import add_from_row
+from deltalakedb.log.stats import parse_stats
+from deltalakedb.operations.optimize import DEFAULT_TARGET_SIZE, Request
+
+if TYPE_CHECKING:
+    from deltalakedb.catalog import Catalog
+    from deltalakedb.cdc.control import Capture
+    from deltalakedb.cdc.settings import CaptureSettings
+
+logger = logging.getLogger(__name__)
+
+_TIERS: Final = (2 << 20, 16 << 20, DEFAULT_TARGET_SIZE)
+"""Files grow from one size to the next, so that a row is written again about once for each and not with every batch."""
+_MAX_DELETED: Final = 0.25
+"""A large file is written again when deletion vectors take more than this part of it."""
+_MAX_BYTES: Final = 256 << 20
+"""What one look at a table writes again at most: the stream waits meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Files to write again, and how large the new ones become."""
+
+    files: Sequence[AddFile]
+    target_size: int
+
+
+def compact_if_due(catalog: Catalog, capture: Capture, settings: CaptureSettings) -> list[str]:
+    """Compact the tables of which enough small files have gathered; what was done, or failed, a line a table.
+
+    Whoever else writes to a table at the same moment wins: the compaction is dropped, and tried after a later batch.
+    """
+    told: list[str] = []
+    if settings.optimize_files <= 0:
+        return told
+    try:
+        many = {info.full_name.lower() for info in catalog.table_infos() if (info.num_files or 0) > 1}
+    except Exception as error:
+        return [_gave_up(capture, "the catalog's tables", error)]
+    for table in capture.streaming:
+        for name in (table.current, table.changes):
+            if name.lower() not in many:
+                continue
+            try:
+                told += _compact(catalog, name, settings.optimize_files)
+            except Exception as error:  # a conflict, a full disk, a store that does not answer: the stream goes on
+                told.append(_gave_up(capture, name, error))
+    return told
+
+
+def _compact(catalog: Catalog, name: str, enough: int) -> Iterator[str]:
+    table = catalog.table(name)
+    live = [add_from_row(row) for row in table._snapshot.files_table().to_pylist()]
+    for work in (*find_small(live, enough), *find_worn(live)):
+        asked = Request(files=frozenset(add.key for add in work.files), target_size=work.target_size)
+        metrics = table.optimize.run(asked)
+        if metrics["numFilesRemoved"]:
+            yield f"{name}: {metrics['numFilesRemoved']} files became {metrics['numFilesAdded']}"
+
+
+def find_small(files: Iterable[AddFile], enough: int) -> Iterator[_Work]:
+    """The small files of each partition that has enough of them, smaller ones first."""
+    by_partition: dict[str, list[AddFile]] = {}
+    for add in sorted(files, key=lambda one: (one.modification_time, one.path)):
+        by_partition.setdefault(to_json(dict(add.partition_values)), []).append(add)
+    for adds in by_partition.values():
+        for tier in _TIERS:
+            # Two files below half the size always fit together: then there is progress, and an end.
+            if sum(add.size * 2 < tier for add in adds) >= max(enough, 2):
+                yield _Work(list(_within([add for add in adds if add.size < tier])), tier)
+                break
+
+
+def find_worn(files: Iterable[AddFile]) -> Iterator[_Work]:
+    """Large files of which many rows are gone, those with the most first."""
+    worn = [(part, add) for add in files if (part := _deleted_part(add)) > _MAX_DELETED and add.size >= _TIERS[0]]
+    if worn:
+        worn.sort(key=lambda one: -one[0])
+        yield _Work(list(_within([add for _, add in worn])), DEFAULT_TARGET_SIZE)
+
+
+def _within(files: Sequence[AddFile]) -> Iterator[AddFile]:
+    """As many as one look may write again, but two at least."""
+    total = 0
+    for number, add in enumerate(files):
+        total += add.size
+        if number >= 2 and total > _MAX_BYTES:
+            return
+        yield add
+
+
+def _deleted_part(add: AddFile) -> float:
+    if add.deletion_vector is None:
+        return 0.0
+    stats = parse_stats(add.stats)
+    rows = None if stats is None else stats.num_records
+    return 1.0 if not rows else add.deletion_vector.cardinality / rows
+
+
+def _gave_up(capture: Capture, what: str, error: Exception) -> str:
+    record_failure(capture.slot, error)
+    logger.info("compaction of %s was dropped", what, exc_info=True)
+    return f"{what}: not compacted now ({type(error).__name__})"
