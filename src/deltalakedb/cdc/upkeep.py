@@ -1,4 +1,4 @@
-"""Upkeep between two batches: small files of both layers become larger ones, and nothing of it ever fails the stream."""
+"""Upkeep between two batches: small files of both layers become larger ones, and it never fails the stream."""
 
 from __future__ import annotations
 
