@@ -68,8 +68,16 @@ class CapturedTable:
     """`relreplident`: d (key), i (index), f (full)."""
     reason: str | None = None
     """Why it is stopped."""
+    stopped_lsn: int | None = None
+    """Since when: of transactions whose commit begins here or later, what they did to this table is not in the lake."""
     notes: tuple[str, ...] = field(default=())
     """What whoever reads the tables should know, such as a column that the source has dropped."""
+    changed_lsn: int | None = None
+    """The transaction that brought the columns as they are now."""
+    former: tuple[tuple[SourceColumn, ...], ...] = field(default=())
+    """The columns that rows of that same transaction have when they came before its ALTER TABLE, told by `number`."""
+    filenode: int | None = None
+    """`pg_relation_filenode` when the columns were looked at: another one means that the rows may be rewritten."""
 
     @property
     def is_keyed(self) -> bool:
@@ -90,7 +98,11 @@ class CapturedTable:
             "startLsn": self.start_lsn,
             "identity": self.identity,
             "reason": self.reason,
+            "stoppedLsn": self.stopped_lsn,
             "notes": list(self.notes),
+            "changedLsn": self.changed_lsn,
+            "former": [[column.to_value() for column in columns] for columns in self.former],
+            "filenode": self.filenode,
         }
 
     @classmethod
@@ -106,5 +118,9 @@ class CapturedTable:
             start_lsn=value["startLsn"],
             identity=value.get("identity", "d"),
             reason=value["reason"],
+            stopped_lsn=value.get("stoppedLsn"),
             notes=tuple(value.get("notes", ())),
+            changed_lsn=value.get("changedLsn"),
+            former=tuple(tuple(map(SourceColumn.from_value, columns)) for columns in value.get("former", ())),
+            filenode=value.get("filenode"),
         )
