@@ -1,0 +1,205 @@
+"""Replication slots: the capture's own, temporary copies of it that are read, and snapshots exported at a slot."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import psycopg
+from psycopg import errors
+
+from deltalakedb.cdc.lsn import format_lsn, parse_lsn
+from deltalakedb.cdc.server import Connection, connect, read_sql, translate_errors
+from deltalakedb.exceptions import CaptureError, CaptureSetupError, SlotLostError
+
+PLUGIN: Final = "pgoutput"
+_SLOT: Final = read_sql("select_slot")
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A slot as the server has it; what this version of Postgres does not say is None."""
+
+    name: str
+    database: str | None
+    confirmed_lsn: int
+    """Transactions that commit before are gone for whoever reads the slot."""
+    restart_lsn: int | None
+    """The log is kept from here on; None when the slot is lost."""
+    wal_status: str | None
+    """reserved, extended, unreserved (soon lost) or lost."""
+    safe_wal_size: int | None
+    """Bytes that may be written before the slot is lost; None: no limit is set."""
+    active_pid: int | None
+    invalidation_reason: str | None
+    inactive_since: datetime | None
+
+    @property
+    def is_lost(self) -> bool:
+        return self.wal_status == "lost" or self.invalidation_reason is not None or self.restart_lsn is None
+
+
+def find_slot(conn: Connection, slot: str) -> Slot | None:
+    """The slot of this name, or None."""
+    with translate_errors():
+        row = conn.execute(_SLOT, [slot]).fetchone()
+    return None if row is None else _parse(row[0])
+
+
+def _parse(found: Mapping[str, Any]) -> Slot:
+    since, restart = found.get("inactive_since"), found.get("restart_lsn")
+    confirmed, safe = found.get("confirmed_flush_lsn"), found.get("safe_wal_size")
+    return Slot(
+        name=found["slot_name"],
+        database=found.get("database"),
+        confirmed_lsn=parse_lsn(confirmed) if confirmed else 0,
+        restart_lsn=parse_lsn(restart) if restart else None,
+        wal_status=found.get("wal_status"),
+        safe_wal_size=None if safe is None else int(safe),
+        active_pid=found.get("active_pid"),
+        invalidation_reason=found.get("invalidation_reason"),
+        inactive_since=datetime.fromisoformat(since) if since else None,
+    )
+
+
+def create_slot(conn: Connection, slot: str) -> int:
+    """Make the capture's slot; its LSN: what commits from there on can be read of it.
+
+    The server waits for the transactions that are running now.
+    """
+    try:
+        with translate_errors():
+            row = conn.execute(
+                "select lsn::text from pg_create_logical_replication_slot(%s, %s)", [slot, PLUGIN]
+            ).fetchone()
+    except psycopg.Error as error:
+        raise _not_made(error, slot) from error
+    assert row is not None, "the function returns one row"
+    return parse_lsn(row[0])
+
+
+def advance_slot(conn: Connection, slot: str, lsn: int) -> None:
+    """Let the server forget what commits before `lsn`. A slot that is further already stays where it is."""
+    found = find_slot(conn, slot)
+    if found is None or found.is_lost:
+        raise _lost(slot, found)
+    if found.confirmed_lsn >= lsn:
+        return
+    with _slot_errors(slot), translate_errors():
+        conn.execute("select pg_replication_slot_advance(%s, %s::pg_lsn)", [slot, format_lsn(lsn)])
+
+
+def drop_slot(conn: Connection, slot: str) -> None:
+    """Remove a slot; one that is not there is fine."""
+    with _slot_errors(slot), translate_errors(), suppress(errors.UndefinedObject):
+        conn.execute("select pg_drop_replication_slot(%s)", [slot])
+
+
+def check_slot(conn: Connection, slot: str, lsn: int) -> Slot:
+    """The slot, if it still has everything that commits from `lsn` on; SlotLostError if not."""
+    found = find_slot(conn, slot)
+    if found is None or found.is_lost:
+        raise _lost(slot, found)
+    if found.confirmed_lsn > lsn:
+        raise SlotLostError(
+            f"the slot {slot} was moved to {format_lsn(found.confirmed_lsn)} by somebody else, and the lake has the "
+            f"changes before {format_lsn(lsn)} only: those between are lost. Copy the tables anew: "
+            f"dl cdc resnapshot --slot {slot}"
+        )
+    return found
+
+
+@contextmanager
+def temporary_copy(conn: Connection, slot: str, start: int) -> Iterator[str]:
+    """A copy of the slot that this session alone can read, from `start` on; it goes with the block."""
+    name = f"dl_read_{uuid.uuid4().hex}"
+    with _slot_errors(slot), translate_errors():
+        conn.execute("select pg_copy_logical_replication_slot(%s, %s, true)", [slot, name])
+    try:
+        found = check_slot(conn, name, start)
+        if found.confirmed_lsn < start:
+            with _slot_errors(slot), translate_errors():
+                conn.execute("select pg_replication_slot_advance(%s, %s::pg_lsn)", [name, format_lsn(start)])
+        yield name
+    finally:
+        with suppress(psycopg.Error, CaptureError):  # it goes with the session at the latest
+            drop_slot(conn, name)
+
+
+@contextmanager
+def exported_snapshot(dsn: str) -> Iterator[tuple[str, int]]:
+    """A snapshot for other sessions, and its LSN: it has what commits before and nothing of what commits later.
+
+    It lives as long as the block, on a connection that stays open and idle.
+    """
+    name = f"dl_copy_{uuid.uuid4().hex}"
+    conn = connect(dsn, replication=True)
+    try:
+        try:
+            with translate_errors():
+                row = conn.execute(
+                    f"CREATE_REPLICATION_SLOT {name} TEMPORARY LOGICAL {PLUGIN} (SNAPSHOT 'export')".encode()
+                ).fetchone()
+        except psycopg.Error as error:
+            raise _not_made(error, name) from error
+        assert row is not None, "the command returns one row"
+        yield str(row[2]), parse_lsn(row[1])
+    finally:
+        conn.close()  # and the slot with it
+
+
+def _not_made(error: psycopg.Error, slot: str) -> CaptureError:
+    message = error.diag.message_primary or str(error)
+    hints = {
+        errors.DuplicateObject: f"another capture has it: choose another slot, or {_drop_sql(slot)}",
+        errors.ConfigurationLimitExceeded: (
+            "drop a slot that nobody needs (select slot_name, active from pg_replication_slots), or alter system set "
+            "max_replication_slots and restart the server"
+        ),
+        errors.InsufficientPrivilege: "alter role <role> replication",
+        errors.ObjectNotInPrerequisiteState: "alter system set wal_level = logical; then restart the server",
+    }
+    hint = next((text for kind, text in hints.items() if isinstance(error, kind)), None)
+    if hint is None:
+        return CaptureError(f"the slot {slot} cannot be made: {message}")
+    return CaptureSetupError(f"the slot {slot} cannot be made: {message}; {hint}")
+
+
+@contextmanager
+def _slot_errors(slot: str) -> Iterator[None]:
+    """Errors of a slot in our words: gone, unusable, or in use."""
+    try:
+        yield
+    except errors.UndefinedObject as error:
+        raise _lost(slot, None) from error
+    except errors.ObjectInUse as error:
+        raise CaptureError(
+            f"the slot {slot} is in use: {error.diag.message_primary}; only this capture may read it. "
+            "See pg_replication_slots.active_pid, and end that session with select pg_terminate_backend(pid)"
+        ) from error
+    except errors.ConfigurationLimitExceeded as error:
+        raise _not_made(error, slot) from error
+    except errors.ObjectNotInPrerequisiteState as error:
+        raise SlotLostError(
+            f"the slot {slot} cannot be used any more: {error.diag.message_primary}. Copy the tables anew: "
+            f"dl cdc resnapshot --slot {slot}"
+        ) from error
+
+
+def _lost(slot: str, found: Slot | None) -> SlotLostError:
+    if found is None:
+        what = "is not there any more: somebody dropped it, or the server is another one"
+    else:
+        what = f"is lost ({found.invalidation_reason or found.wal_status}): its log was removed before it was read"
+    return SlotLostError(
+        f"the slot {slot} {what}. What was committed since is not in the lake; copy the tables anew: "
+        f"dl cdc resnapshot --slot {slot}"
+    )
+
+
+def _drop_sql(slot: str) -> str:
+    return f"select pg_drop_replication_slot('{slot}')"

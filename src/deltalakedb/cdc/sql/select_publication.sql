@@ -1,0 +1,4 @@
+-- What a publication publishes.
+select pubname, pubinsert, pubupdate, pubdelete, pubtruncate
+  from pg_publication
+ where pubname = %s
