@@ -101,7 +101,10 @@ def drop_slot(conn: Connection, slot: str) -> None:
 
 def check_slot(conn: Connection, slot: str, lsn: int) -> Slot:
     """The slot, if it still has everything that commits from `lsn` on; SlotLostError if not."""
-    found = find_slot(conn, slot)
+    return _checked(slot, find_slot(conn, slot), lsn)
+
+
+def _checked(slot: str, found: Slot | None, lsn: int) -> Slot:
     if found is None or found.is_lost:
         raise _lost(slot, found)
     if found.confirmed_lsn > lsn:
@@ -120,7 +123,7 @@ def temporary_copy(conn: Connection, slot: str, start: int) -> Iterator[str]:
     with _slot_errors(slot), translate_errors():
         conn.execute("select pg_copy_logical_replication_slot(%s, %s, true)", [slot, name])
     try:
-        found = check_slot(conn, name, start)
+        found = _checked(slot, find_slot(conn, name), start)
         if found.confirmed_lsn < start:
             with _slot_errors(slot), translate_errors():
                 conn.execute("select pg_replication_slot_advance(%s, %s::pg_lsn)", [name, format_lsn(start)])

@@ -1,0 +1,206 @@
+"""The tables of a publication: which are captured, what names their rows, and where they go in the lake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from deltalakedb.cdc.server import Connection, read_sql, translate_errors
+from deltalakedb.cdc.settings import CaptureSettings
+from deltalakedb.cdc.tables import CapturedTable, SourceColumn
+from deltalakedb.cdc.types import source_columns
+from deltalakedb.exceptions import CaptureSetupError, TableNameError
+from deltalakedb.names import check_part, parse_table_name
+
+CHANGES_SUFFIX: Final = "_changes"
+_OWN_SCHEMA: Final = "deltalakedb"
+"""A catalog of ours may live in the very database that is captured; nobody wants its log of that in the lake."""
+
+_KINDS: Final = {
+    "v": "a view",
+    "m": "a materialized view",
+    "f": "a foreign table",
+    "S": "a sequence",
+    "i": "an index",
+    "I": "an index",
+    "c": "a type",
+}
+_PUBLISHED: Final = read_sql("select_published")
+_OBJECT: Final = read_sql("select_object")
+
+
+@dataclass(frozen=True, slots=True)
+class _Published:
+    """A table as the publication has it."""
+
+    oid: int
+    schema: str
+    name: str
+    identity: str
+    """`relreplident`: d (key), i (index), f (full), n (nothing)."""
+    key: tuple[str, ...]
+    """Of the primary key."""
+    index: tuple[str, ...]
+    """Of the index that REPLICA IDENTITY names."""
+    filenode: int | None
+
+    @property
+    def source(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+    @property
+    def row_key(self) -> tuple[str, ...] | None:
+        """The columns that name a row; none of them when the whole row does; None when nothing does."""
+        if self.identity == "f":
+            return self.key
+        return {"d": self.key, "i": self.index}.get(self.identity, ()) or None
+
+
+def published_tables(conn: Connection, settings: CaptureSettings) -> tuple[CapturedTable, ...]:
+    """The tables that the settings ask for, as they are now and not yet copied.
+
+    A publication's list of columns and its row filters are followed: the lake has what the stream sends. A table whose
+    rows have no name, or whose name in the lake is no name or another table's, is refused, all of them in one message.
+    """
+    with translate_errors():
+        found = {table.source: table for table in _read(conn, settings.publication)}
+        chosen = _choose(conn, settings, found)
+        tables, problems = [], []
+        for table in chosen:
+            columns = source_columns(
+                conn, table.oid, as_text=_text_columns(settings, table.source), publication=settings.publication
+            )
+            problem = _problem_of(table, columns)
+            if problem is None:
+                tables.append(_captured(table, columns, settings))
+            else:
+                problems.append(problem)
+    problems += _collisions(tables, settings)
+    if problems:
+        raise CaptureSetupError(_told(problems, settings))
+    return tuple(tables)
+
+
+def lake_names(source: str, settings: CaptureSettings) -> tuple[str, str]:
+    """What a source table's two tables are called: of current rows, and of changes."""
+    schema, _, name = source.partition(".")
+    current = f"{settings.namespace or schema}.{name}"
+    return current, current + CHANGES_SUFFIX
+
+
+def _read(conn: Connection, publication: str) -> Iterable[_Published]:
+    for oid, schema, name, identity, key, index, filenode in conn.execute(_PUBLISHED, [publication]).fetchall():
+        if schema != _OWN_SCHEMA:
+            yield _Published(oid, schema, name, identity, tuple(key), tuple(index), filenode)
+
+
+def _choose(conn: Connection, settings: CaptureSettings, found: dict[str, _Published]) -> Sequence[_Published]:
+    if not settings.tables:
+        return list(found.values())
+    chosen: dict[str, _Published] = {}
+    for wanted in settings.tables:
+        source = wanted if "." in wanted else f"public.{wanted}"
+        if source not in found:
+            raise CaptureSetupError(_why_missing(conn, source, settings.publication))
+        chosen[source] = found[source]
+    return list(chosen.values())
+
+
+def _why_missing(conn: Connection, source: str, publication: str) -> str:
+    """Why a table that is asked for is not in the publication."""
+    schema, _, name = source.partition(".")
+    row = conn.execute(_OBJECT, {"schema": schema, "name": name, "publication": publication}).fetchone()
+    if row is None:
+        return f"there is no table {source} in the database {conn.info.dbname}; names are as Postgres keeps them"
+    kind, persistence, via_root, root, quoted, quoted_publication = row
+    if kind not in ("r", "p"):
+        return f"{source} is {_KINDS.get(kind, 'no table')}: only the changes of ordinary tables are in the log"
+    if persistence == "u":
+        return f"{source} is unlogged, so that its changes are in no log: alter table {quoted} set logged"
+    if persistence == "t":
+        return f"{source} is a temporary table: its changes are in no log"
+    if kind == "p" and not via_root:
+        return (
+            f"the publication {publication} has the partitions of {source} and not the table itself: "
+            f"alter publication {quoted_publication} set (publish_via_partition_root = true), or name the partitions"
+        )
+    if via_root and root is not None:
+        return f"{source} is a partition of {root}, which the publication {publication} has as a whole: name that one"
+    return (
+        f"the table {source} is not in the publication {publication}: "
+        f"alter publication {quoted_publication} add table {quoted}"
+    )
+
+
+def _text_columns(settings: CaptureSettings, source: str) -> set[str]:
+    prefix = f"{source}."
+    whole = (column if column.count(".") > 1 else f"public.{column}" for column in settings.text_columns)
+    return {column.removeprefix(prefix) for column in whole if column.startswith(prefix)}
+
+
+def _problem_of(table: _Published, columns: Sequence[SourceColumn]) -> str | None:
+    """Why a table cannot be captured."""
+    if "." in table.schema or "." in table.name:
+        return f"{table.source}: a name with a dot in it cannot be told from a schema and a name"
+    if not columns:
+        return f"{table.source} has no columns"
+    key = table.row_key
+    if key is None:
+        return (
+            f"{table.source} has nothing that names a row: give it a primary key, or "
+            f'alter table "{table.schema}"."{table.name}" replica identity full'
+        )
+    names = [column.name for column in columns]
+    missing = [name for name in key if name not in names]
+    if missing:
+        return f"{table.source}: {missing[0]} is part of its key, and the publication's list of columns is without it"
+    twins: dict[str, str] = {}
+    for name in names:
+        other = twins.setdefault(name.casefold(), name)
+        if other != name:
+            return (
+                f"{table.source}: the columns {other} and {name} differ by case only, which tells no names apart here"
+            )
+    return None
+
+
+def _captured(table: _Published, columns: tuple[SourceColumn, ...], settings: CaptureSettings) -> CapturedTable:
+    current, changes = lake_names(table.source, settings)
+    return CapturedTable(
+        source=table.source,
+        oid=table.oid,
+        columns=columns,
+        key=table.row_key or (),
+        current=current,
+        changes=changes,
+        identity=table.identity,
+        filenode=table.filenode,
+    )
+
+
+def _collisions(tables: Sequence[CapturedTable], settings: CaptureSettings) -> list[str]:
+    """Names that the lake cannot have, or would have twice."""
+    problems = []
+    taken: dict[Any, str] = {parse_table_name(settings.control_table).key: "the capture's control table"}
+    for table in tables:
+        for name in (table.current, table.changes):
+            part = name.rpartition(".")[2]
+            try:
+                check_part(part, whole=name)
+                key = parse_table_name(name).key
+            except TableNameError as error:
+                problems.append(f"{table.source}: {error}")
+                break
+            other = taken.setdefault(key, table.source)
+            if other != table.source:
+                problems.append(f"{table.source} and {other} would both be {name} in the lake")
+    return problems
+
+
+def _told(problems: Sequence[str], settings: CaptureSettings) -> str:
+    listed = "; ".join(problems)
+    return (
+        f"the publication {settings.publication} cannot be captured as it is: {listed}. "
+        "Mend that, or name the tables that are to be captured (--tables)"
+    )
