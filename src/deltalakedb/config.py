@@ -62,6 +62,21 @@ def _text(value: Any) -> str:
     return str(os.fspath(value))
 
 
+def _texts(value: Any) -> tuple[str, ...]:
+    """A list, or one text with commas, as a variable of the environment has it."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) and part.strip() for part in parts):
+        raise ValueError("must be a list of texts, or one text with commas between them")
+    return tuple(part.strip() for part in parts)
+
+
+def _amount(value: Any) -> str:
+    """A number with or without a unit; what the unit means is known to whoever uses it."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str) or not str(value).strip():
+        raise ValueError("must be a number, or a text such as 64MB or 5s")
+    return str(value).strip()
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Config:
     """Every setting with its default; attribute `mirror_mode` is key `mirror.mode` and variable `DL_MIRROR_MODE`."""
@@ -88,6 +103,21 @@ class Config:
     serve_threads: int = 16
     serve_txn_timeout: float = 300.0
     serve_token: str | None = None
+    cdc_source: str | None = None
+    cdc_publication: str | None = None
+    cdc_slot: str | None = None
+    cdc_tables: tuple[str, ...] | None = None
+    cdc_namespace: str | None = None
+    cdc_batch_size: str | None = None
+    cdc_batch_window: str | None = None
+    cdc_heartbeat: str | None = None
+    cdc_parallelism: int | None = None
+    cdc_buckets: int | None = None
+    cdc_change_data_feed: bool | None = None
+    cdc_deletion_vectors: bool | None = None
+    cdc_column_mapping: bool | None = None
+    cdc_text_columns: tuple[str, ...] | None = None
+    cdc_optimize_files: int | None = None
 
     def __repr__(self) -> str:
         values = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -120,6 +150,21 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
     "serve.threads": _integer(1),
     "serve.txn_timeout": _seconds,
     "serve.token": _text,
+    "cdc.source": _text,
+    "cdc.publication": _text,
+    "cdc.slot": _text,
+    "cdc.tables": _texts,
+    "cdc.namespace": _text,
+    "cdc.batch_size": _amount,
+    "cdc.batch_window": _amount,
+    "cdc.heartbeat": _amount,
+    "cdc.parallelism": _integer(0),
+    "cdc.buckets": _integer(0),
+    "cdc.change_data_feed": _switch,
+    "cdc.deletion_vectors": _switch,
+    "cdc.column_mapping": _switch,
+    "cdc.text_columns": _texts,
+    "cdc.optimize_files": _integer(0),
 }
 _SECRETS = frozenset({"serve_token"})
 _SECTIONS = {key.partition(".")[0] for key in _PARSERS if "." in key}

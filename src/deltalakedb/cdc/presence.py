@@ -12,21 +12,18 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from importlib.resources import files
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
-from deltalakedb.cdc.server import connect, translate_errors
+from deltalakedb.cdc.server import Connection, connect, read_sql, translate_errors
 from deltalakedb.exceptions import CaptureError, CaptureRunningError
 from deltalakedb.instants import to_epoch_ms, to_iso
-
-if TYPE_CHECKING:
-    import psycopg
 
 _LONGEST_NAME: Final = 63
 _TAKE_SECONDS: Final = 2.0
 """How long a lock is waited for: that of a runner which was killed goes when the server sees its connection end."""
 _POLL_SECONDS: Final = 0.1
+_SELECT_RUNNER: Final = read_sql("select_runner")
 _WHO = re.compile(r"/\* runner (\{.*\}) \*/")
 
 
@@ -55,7 +52,7 @@ class RunnerPresence:
 
     def __init__(self, dsn: str, slot: str) -> None:
         self._dsn, self._slot = dsn, slot
-        self._conn: psycopg.Connection[Any] | None = None
+        self._conn: Connection | None = None
         self._stop = False
         self._turn = threading.Lock()
 
@@ -86,7 +83,7 @@ class RunnerPresence:
                 self._stop = any(True for _ in self._conn.notifies(timeout=0, stop_after=1))
         return self._stop
 
-    def _take(self, conn: psycopg.Connection[Any]) -> None:
+    def _take(self, conn: Connection) -> None:
         conn.execute("select set_config('application_name', %s, false)", [application_name_of(self._slot)])
         # It says nothing for hours. The setting is there from Postgres 14 on.
         conn.execute("select set_config(name, '0', false) from pg_settings where name = 'idle_session_timeout'")
@@ -102,7 +99,7 @@ class RunnerPresence:
         conn.execute(f"select /* runner {who} */ 1".encode())
 
 
-def find_runner(conn: psycopg.Connection[Any], slot: str) -> RunningCapture | None:
+def find_runner(conn: Connection, slot: str) -> RunningCapture | None:
     """The process that runs a capture now, if one does."""
     row = conn.execute(_SELECT_RUNNER, {"key": _lock_key(slot)}).fetchone()
     if row is None:
@@ -113,7 +110,7 @@ def find_runner(conn: psycopg.Connection[Any], slot: str) -> RunningCapture | No
     return RunningCapture(backend_pid, since, who.get("pid"), who.get("host") or address)
 
 
-def request_stop(conn: psycopg.Connection[Any], slot: str, timeout_seconds: float) -> RunningCapture | None:
+def request_stop(conn: Connection, slot: str, timeout_seconds: float) -> RunningCapture | None:
     """Ask the runner to stop and wait until it has; None when none runs."""
     runner = find_runner(conn, slot)
     if runner is None:
@@ -143,7 +140,7 @@ def channel_of(slot: str) -> str:
     return name if len(name) <= _LONGEST_NAME else f"deltalakedb_cdc_{_digest(slot).hex()}"
 
 
-def _try_lock(conn: psycopg.Connection[Any], slot: str) -> bool:
+def _try_lock(conn: Connection, slot: str) -> bool:
     row = conn.execute("select pg_try_advisory_lock(%s)", [_lock_key(slot)]).fetchone()
     return row is not None and bool(row[0])
 
@@ -168,6 +165,3 @@ def _digest(slot: str) -> bytes:
 def _plain(name: str) -> str:
     """A host name that can stand in a comment of SQL."""
     return re.sub(r"[^\w.-]", "_", name)
-
-
-_SELECT_RUNNER: Final = files("deltalakedb.cdc").joinpath("sql/select_runner.sql").read_bytes()
