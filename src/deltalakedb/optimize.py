@@ -40,16 +40,15 @@ class TableOptimizer:
         """Put small files of a partition together, up to about `target_size` bytes each; deletion vectors go.
 
         `target_size` is `delta.targetFileSize` or 100 MB when it is not given. `min_commit_interval` (seconds, or a
-        timedelta) makes a commit each time that long has passed, 0 one for each partition. `max_temp_directory_size`
-        is accepted and has no effect. Doing it again does nothing.
+        timedelta) makes a commit each time that long has passed, 0 one for each partition. Files are streamed, so that
+        `max_spill_size` and `max_temp_directory_size` have nothing to bound. Doing it again does nothing.
         """
         properties, hooks = commit_arguments(
             "compact", args, commit_properties, post_commithook_properties, order=_ORDER
         )
-        del max_temp_directory_size
         return self._optimize(
-            None, partition_filters, target_size, max_concurrent_tasks, max_spill_size, min_commit_interval,
-            writer_properties, properties, hooks,
+            None, partition_filters, target_size, max_concurrent_tasks, max_spill_size,
+            max_temp_directory_size, min_commit_interval, writer_properties, properties, hooks,
         )  # fmt: skip
 
     def z_order(
@@ -69,15 +68,14 @@ class TableOptimizer:
         """Sort the rows of each partition so that files have narrow ranges in all of these columns at once.
 
         The other arguments are those of `compact`. `max_spill_size` is the memory of the sort, in bytes: what does not
-        fit is spilled to disk.
+        fit is spilled to disk, where it takes `max_temp_directory_size` at most, or the sort fails.
         """
         properties, hooks = commit_arguments(
             "z_order", args, commit_properties, post_commithook_properties, order=_ORDER
         )
-        del max_temp_directory_size
         return self._optimize(
-            tuple(columns), partition_filters, target_size, max_concurrent_tasks, max_spill_size, min_commit_interval,
-            writer_properties, properties, hooks,
+            tuple(columns), partition_filters, target_size, max_concurrent_tasks, max_spill_size,
+            max_temp_directory_size, min_commit_interval, writer_properties, properties, hooks,
         )  # fmt: skip
 
     def _optimize(
@@ -87,6 +85,7 @@ class TableOptimizer:
         target_size: int | None,
         max_concurrent_tasks: int | None,
         max_spill_size: int | None,
+        max_temp_directory_size: int | None,
         min_commit_interval: int | timedelta | None,
         writer_properties: Any,
         properties: CommitProperties | None,
@@ -102,6 +101,7 @@ class TableOptimizer:
             target_size=target_size,
             max_concurrent_tasks=max_concurrent_tasks,
             max_spill_size=max_spill_size,
+            max_temp_directory_size=max_temp_directory_size,
             min_commit_interval=min_commit_interval,
             writer_properties=writer_properties,
         )

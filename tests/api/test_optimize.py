@@ -196,6 +196,16 @@ def test_bits_are_interleaved_from_the_highest() -> None:
     assert key.tolist() == [0b1101, 0b0010]
 
 
+def test_a_z_order_that_may_not_go_to_disk_says_so_and_changes_nothing(tmp_path: Path) -> None:
+    deltalakedb.write_deltalake(
+        tmp_path, pa.table({"x": range(400_000), "s": ["y" * 80 + str(n) for n in range(400_000)]})
+    )
+    table = deltalakedb.DeltaTable(tmp_path)
+    with pytest.raises(deltalakedb.DeltaError):
+        table.optimize.z_order(["x"], max_spill_size=16_000_000, max_temp_directory_size=1_000_000)
+    assert deltalakedb.DeltaTable(tmp_path).version() == 0
+
+
 def test_z_order_raises_pruning_on_both_columns(tmp_path: Path) -> None:
     cat = deltalakedb.connect(str(tmp_path / "c.db"), warehouse=str(tmp_path / "lake"))
     numbers = random.Random(7)

@@ -44,6 +44,7 @@ class Request:
     target_size: int | None = None
     max_concurrent_tasks: int | None = None
     max_spill_size: int | None = None
+    max_temp_directory_size: int | None = None
     min_commit_interval: float | None = None
     """Seconds between commits; None makes one commit of all."""
     writer_properties: Any = None
@@ -180,7 +181,8 @@ class _Optimization:
         if request.columns is None:
             adds = self._write(target, _counted(read_moving(target, group.files), counts))
         else:
-            with sorted_rows(target, group.files, request.columns, request.max_spill_size) as reader:
+            limits = {"memory_bytes": request.max_spill_size, "max_temp_bytes": request.max_temp_directory_size}
+            with sorted_rows(target, group.files, request.columns, **limits) as reader:
                 adds = self._write(target, reader)
             counts.batches = 1
         if request.progress is not None:

@@ -46,12 +46,15 @@ def check_columns(columns: Sequence[str], target: Target) -> None:
 
 @contextmanager
 def sorted_rows(
-    target: Target, files: Sequence[AddFile], columns: Sequence[str], memory_bytes: int | None
+    target: Target,
+    files: Sequence[AddFile],
+    columns: Sequence[str],
+    *,
+    memory_bytes: int | None = None,
+    max_temp_bytes: int | None = None,
 ) -> Iterator[pa.RecordBatchReader]:
     """The rows of these files along the curve, as a stream: sorted by DuckDB, which spills what memory cannot hold."""
     import pyarrow as pa
-
-    from deltalakedb.data.engine import Engine
 
     roots = list(dict.fromkeys(name.partition(".")[0] if _is_nested(target.schema, name) else name for name in columns))
     ranks = _Ranks(columns, target.schema, _read_columns(target, files, roots))
@@ -59,8 +62,8 @@ def sorted_rows(
     keyed = pa.RecordBatchReader.from_batches(
         rows.schema.append(pa.field(_KEY, pa.uint64())), (ranks.with_key(batch) for batch in rows)
     )
-    engine = open_engine(target) if memory_bytes is None else Engine(f"{max(memory_bytes, 1)}B", None)
-    with engine:
+    memory = None if memory_bytes is None else max(memory_bytes, 1)
+    with open_engine(target, memory_limit=memory, max_temp_size=max_temp_bytes) as engine:
         engine.register("rows", keyed)
         yield engine.reader(f"select * exclude ({_KEY}) from rows order by {_KEY}")
 

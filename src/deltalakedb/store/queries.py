@@ -2,7 +2,8 @@
 
 A query in `sql/queries` has a name, a reason and named parameters. There 9223372036854775807 (2^63-1) means "while
 current" and "while live", and {for update} is a row lock on Postgres and nothing elsewhere: SQLite and DuckDB lock the
-whole database for a writer.
+whole database for a writer. `{in list (}select ...{)}` runs its select once: of a table that was never analysed
+Postgres expects one row, and would run it for every row of the other one.
 """
 
 import re
@@ -39,6 +40,7 @@ class Dialect:
     name: str
     parameter: str  # "%s" stands for the parameter's name
     for_update: str = ""
+    in_list: tuple[str, str] = ("in (", ")")
     now_ms: str = ""  # the database's clock as an expression
     schema: str = ""
     types: tuple[tuple[str, str], ...] = ()
@@ -117,7 +119,14 @@ def spell(text: str, dialect: Dialect) -> Statement:
         parts += (_escaped(text[end : match.start()], dialect), replace(match))
         end = match.end()
     parts.append(_escaped(text[end:], dialect))
-    spelled = "".join(parts).replace("{for update}", dialect.for_update).replace("{now ms}", dialect.now_ms)
+    spelled = "".join(parts)
+    for mark, own in (
+        ("{for update}", dialect.for_update),
+        ("{now ms}", dialect.now_ms),
+        ("{in list (}", dialect.in_list[0]),
+        ("{)}", dialect.in_list[1]),
+    ):
+        spelled = spelled.replace(mark, own)
     return Statement(spelled, frozenset(parameters))
 
 

@@ -33,6 +33,7 @@ DIALECT = Dialect(
     name="postgres",
     parameter="%%(%s)s",
     for_update="for update",
+    in_list=("= any(array(", "))"),
     now_ms="floor(extract(epoch from clock_timestamp()) * 1000)::bigint",
     schema=SCHEMA,
     types=(("text", 'text collate "C"'), ("blob", "bytea")),

@@ -218,8 +218,8 @@ where table_id = :table_id and column_id = :column_id;
 
 -- name: delete_bounds_of_closed_files
 -- The commit that makes a file dead deletes its bounds: without that, ten rewrites make a plan ten times slower.
-delete from dl_file_bounds where table_id = :table_id and epoch = :epoch and file_id in (
-    select file_id from dl_add_files where table_id = :table_id and removed_version between :first_version and :last_version);
+delete from dl_file_bounds where table_id = :table_id and epoch = :epoch and file_id {in list (}
+    select file_id from dl_add_files where table_id = :table_id and removed_version between :first_version and :last_version{)};
 
 -- name: copy_live_bounds
 -- After a large removal the few files left move to a new epoch, away from the index entries of the dead.

@@ -43,9 +43,9 @@ order by version, ordinal;
 
 -- name: rewind_bounds
 -- Before commits are taken out: the bounds of the files they added, and of those they closed, which are computed again.
-delete from dl_file_bounds where table_id = :table_id and epoch = :epoch and file_id in (
+delete from dl_file_bounds where table_id = :table_id and epoch = :epoch and file_id {in list (}
     select file_id from dl_add_files where table_id = :table_id
-      and (version > :version or (removed_version > :version and removed_version < 9223372036854775807)));
+      and (version > :version or (removed_version > :version and removed_version < 9223372036854775807)){)};
 
 -- name: rewind_add_files
 -- The files that the commits after a version added.
