@@ -224,7 +224,7 @@ class PostgresSession(Session):
         columns = list(zip(*rows, strict=True)) or [()] * len(_CLOSED)
         return pa.table([pa.array(c, type=f.type) for c, f in zip(columns, _CLOSED, strict=True)], schema=_CLOSED)
 
-    def _close_at_versions(self, given: Mapping[str, Any]) -> Sequence[Any]:
+    def _close_at_versions(self, given: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         # Of a table that was never analysed Postgres expects one live file, and would compare all with all.
         self.execute("set local enable_nestloop = off", {})
         _, rows = self.fetch(_CLOSE_AT_VERSIONS, given)
