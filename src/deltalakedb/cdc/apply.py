@@ -1,0 +1,172 @@
+"""Layer 2: the rows of a table as they are after a batch, by the statements every other writer uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from deltalakedb.cdc.control import Capture, progress_of
+from deltalakedb.cdc.keyless import apply_keyless
+from deltalakedb.cdc.layers import AFTER, BEFORE, INSERT, LSN, OP, ORDINAL, UNCHANGED
+from deltalakedb.cdc.net import ALIVE, NetEffect
+from deltalakedb.cdc.settings import CaptureSettings
+from deltalakedb.cdc.tables import CapturedTable
+from deltalakedb.data import read_files
+from deltalakedb.exceptions import CaptureError
+from deltalakedb.log.actions import AddFile
+from deltalakedb.log.rows import adds_to_batch
+from deltalakedb.log.stats import parse_stats
+from deltalakedb.names import parse_table_name
+from deltalakedb.operations.delete import delete
+from deltalakedb.operations.engines import open_engine
+from deltalakedb.operations.expressions import quoted
+from deltalakedb.operations.merge import merge
+from deltalakedb.operations.merge_request import Clause, MergeRequest
+from deltalakedb.operations.target import Done, Target
+from deltalakedb.operations.write import WriteRequest, write
+from deltalakedb.operations.written_files import WrittenFiles
+from deltalakedb.transaction import CommitProperties
+
+if TYPE_CHECKING:
+    from deltalakedb.transactions.transaction import CatalogTransaction
+
+_COLUMNS: Final = (OP, LSN, ORDINAL, UNCHANGED, BEFORE, AFTER)
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What a batch did to the rows of a table, in sum."""
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    truncated: bool = False
+
+
+def apply_changes(
+    tx: CatalogTransaction,
+    capture: Capture,
+    table: CapturedTable,
+    files: Sequence[AddFile],
+    lsn: int,
+    settings: CaptureSettings,  # noqa: ARG001  what it decides is written in the tables
+) -> Applied:
+    """Bring the table of current rows to where the changes in `files` lead; its version carries the progress `lsn`.
+
+    The files lie in the folder of the table of changes, and need not be committed yet.
+    """
+    if not files:
+        return Applied()
+    draft = tx.find_draft(parse_table_name(table.changes))
+    if draft is None:
+        raise CaptureError(f"{table.source}: its table of changes {table.changes} is gone; resnapshot {table.source}")
+    batch = Batch(table, draft.to_target(WrittenFiles()), tuple(files))
+    noted = CommitProperties(app_transactions=[progress_of(capture, lsn)])
+    return Applied(**tx.run(table.current, partial(apply_batch, batch=batch), noted))
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Changes of one table that are not applied yet."""
+
+    table: CapturedTable
+    changes: Target
+    files: tuple[AddFile, ...]
+
+    def read(self, columns: Sequence[str] = _COLUMNS) -> pa.RecordBatchReader:
+        """The changes, file by file."""
+        metadata = self.changes.metadata
+        return read_files(
+            adds_to_batch(self.files),
+            storage=self.changes.storage,
+            schema=self.changes.schema,
+            partition_columns=metadata.partition_columns,
+            configuration=metadata.configuration,
+            columns=columns,
+        )
+
+    @property
+    def has_only_inserts(self) -> bool:
+        """Whether the statistics of all files say so."""
+        item = self.changes.schema.field(OP)
+        name = OP if item is None else item.physical_name
+        known = [parse_stats(add.stats) for add in self.files]
+        return all(one is not None and one.min_values.get(name) == one.max_values.get(name) == INSERT for one in known)
+
+
+def apply_batch(target: Target, batch: Batch) -> Done:
+    """The verb: one version of the table of current rows, or none when nothing has become of all the changes."""
+    if batch.has_only_inserts:
+        return _append(target, batch)
+    if not batch.table.is_keyed:
+        return apply_keyless(target, batch.table, batch.read())
+    with open_engine(target) as engine:
+        net = NetEffect(engine, batch.table, batch.read())
+        counts = net.counts()
+        if net.truncated:
+            done = _replace_all(target, batch.table, net, counts["inserted"])
+            return Done(done.commit, {**counts, "truncated": True}, done.read)
+        done = merge(target, _merge_request(target, batch.table, net))
+    return Done(done.commit, counts, done.read)
+
+
+def _append(target: Target, batch: Batch) -> Done:
+    """Rows that nothing else happened to are new: their keys need not be looked for."""
+    names = [column.name for column in batch.table.columns]
+    count = 0
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        nonlocal count
+        for changes in batch.read([AFTER]):
+            after = changes.column(0)
+            count += changes.num_rows
+            yield pa.RecordBatch.from_arrays(
+                [after.field(name) for name in names], schema=pa.schema([after.type.field(name) for name in names])
+            )
+
+    struct = batch.changes.schema.to_arrow().field(AFTER).type
+    schema = pa.schema([struct.field(name) for name in names])
+    done = write(target, pa.RecordBatchReader.from_batches(schema, rows()), WriteRequest())
+    return Done(done.commit, {"inserted": count})
+
+
+def _replace_all(target: Target, table: CapturedTable, net: NetEffect, rows: int) -> Done:
+    if not rows:
+        return delete(target)
+    names = {f"v{place}": column.name for place, column in enumerate(table.columns)}
+    found = net.rows()
+    schema = pa.schema([found.schema.field(key).with_name(name) for key, name in names.items()])
+    batches = (pa.RecordBatch.from_arrays([batch.column(key) for key in names], schema=schema) for batch in found)
+    return write(target, pa.RecordBatchReader.from_batches(schema, batches), WriteRequest(mode="overwrite"))
+
+
+def _merge_request(target: Target, table: CapturedTable, net: NetEffect) -> MergeRequest:
+    """Each row is found by the key it had before the batch, and becomes what it is now, under whichever key."""
+    condition = " and ".join(f"target.{quoted(name)} = source.k{place}" for place, name in enumerate(table.key))
+    kept = net.kept
+    inserts = {column.name: f"source.v{place}" for place, column in enumerate(table.columns)}
+    updates = {
+        column.name: f"case when source.{kept[place]} then target.{quoted(column.name)} else source.v{place} end"
+        if place in kept
+        else f"source.v{place}"
+        for place, column in enumerate(table.columns)
+    }
+    # A column that the source has no more is null in every row that is written from then on.
+    gone = {name: "null" for name in target.schema.names if name not in inserts}
+    return MergeRequest(
+        source=net.rows(),
+        predicate=condition,
+        clauses=(
+            Clause("matched", "delete", f"not source.{ALIVE}"),
+            Clause("matched", "update", None, _quoted({**updates, **gone})),
+            Clause("not_matched", "insert", f"source.{ALIVE}", _quoted(inserts)),
+        ),
+    )
+
+
+def _quoted(values: dict[str, Any]) -> dict[str, str]:
+    return {quoted(name): expression for name, expression in values.items()}
