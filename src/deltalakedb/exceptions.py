@@ -76,6 +76,7 @@ __all__ = [
     "TableNotFoundError",
     "TableReplacedError",
     "UnsupportedFeatureError",
+    "ValueNotHeld",
     "VersionNotFoundError",
     "VersionTakenError",
     "WrongServerError",
@@ -290,6 +291,17 @@ class SlotLostError(CaptureError):
 
 class WrongServerError(CaptureError):
     """The source is another server than the one that was captured."""
+
+
+class ValueNotHeld(CaptureError):  # noqa: N818  a finding about the data: it stops one table, not the capture
+    """A value of the source has no place in the column's type."""
+
+    def __init__(self, message: str, *, where: str = "", place: int = 0) -> None:
+        self.where = where
+        """`schema.table.column`."""
+        self.place = place
+        """Which of the converted values it is."""
+        super().__init__(message)
 
 
 class MirrorError(DeltaError):

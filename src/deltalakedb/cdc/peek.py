@@ -1,0 +1,95 @@
+"""The reading of a range of the source's log: a copy of the slot is peeked into Arrow and decoded as it arrives."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any, Final
+
+from deltalakedb.cdc.lsn import format_lsn
+from deltalakedb.cdc.pgoutput import ChangeRows, Decoder, Event, RangeRead, RelationChanged, Stopped
+from deltalakedb.cdc.server import SESSION, read_sql, translate_errors
+from deltalakedb.cdc.tables import CapturedTable
+from deltalakedb.exceptions import MissingExtraError, SlotLostError, SourceUnavailableError, redact
+
+__all__ = ["ChangeRows", "RangeRead", "RelationChanged", "Stopped", "read_changes"]
+
+_BATCH_BYTES: Final = 16 << 20
+_BATCH_OPTION: Final = "adbc.postgresql.batch_size_hint_bytes"
+_PEEK: Final = read_sql("peek_changes").decode()
+_COPY: Final = read_sql("copy_slot").decode()
+# A function's `set` lasts as long as the session, and one round trip is enough for all of them.
+_SESSION: Final = f"do $session$ begin {SESSION} end $session$"
+
+_LOST_TEXTS: Final = ("does not exist", "cannot advance replication slot", "can no longer", "invalidated")
+_BUSY_TEXTS: Final = ("all replication slots are in use", "modified incompatibly")
+
+
+def read_changes(
+    dsn: str, slot: str, publication: str, start: int, end: int, tables: Sequence[CapturedTable]
+) -> Iterator[Event]:
+    """The changes of `tables` in the transactions whose commit record begins in [start, end), then one RangeRead.
+
+    The slot itself is not touched, and may be read by others at the same time.
+    """
+    decoder = Decoder(tables, start, end)
+    if start < end:
+        with translate_errors(), closing(_connect(dsn)) as connection, closing(connection.cursor()) as cursor:
+            with _slot_errors(slot, start):
+                _copy_slot(cursor, slot, publication, start, end)
+                cursor.adbc_statement.set_options(**{_BATCH_OPTION: str(_BATCH_BYTES)})
+                cursor.execute(_PEEK)
+                batches = cursor.fetch_record_batch()
+            for batch in batches:
+                yield from decoder.decode(batch.column(0))
+    yield decoder.finish()
+
+
+def _connect(dsn: str) -> Any:
+    try:
+        from adbc_driver_postgresql import dbapi
+    except ModuleNotFoundError:
+        raise MissingExtraError("deltalakedb.cdc", "cdc") from None
+    return dbapi.connect(dsn, autocommit=True)
+
+
+def _copy_slot(cursor: Any, slot: str, publication: str, start: int, end: int) -> None:
+    """A copy of the slot at `start` that ends with the session; no other session could read it."""
+    cursor.execute(_SESSION)
+    # Parameters become settings of the session, because what is streamed can have none.
+    name = f"{slot[:20]}_{uuid.uuid4().hex}"
+    settings = {
+        "of": slot,
+        "slot": name,
+        "start": format_lsn(start),
+        "upto": format_lsn(end),
+        "publication": publication,
+    }
+    for key, value in settings.items():
+        cursor.execute("select set_config($1, $2, false)", (f"deltalakedb.{key}", value))
+        cursor.fetchall()
+    cursor.execute(_COPY)
+    cursor.fetchall()
+
+
+@contextmanager
+def _slot_errors(slot: str, start: int) -> Iterator[None]:
+    """What the server says of a slot that is lost, or that has no room for a copy."""
+    try:
+        yield
+    except Exception as error:
+        if not type(error).__module__.startswith("adbc_driver"):
+            raise
+        text = redact(str(error).strip())
+        if any(part in text for part in _BUSY_TEXTS):
+            raise SourceUnavailableError(
+                f"the slot {slot} cannot be copied for a reader just now: {text}; if it stays so, more of them are "
+                "needed: alter system set max_replication_slots"
+            ) from error
+        if any(part in text for part in _LOST_TEXTS):
+            raise SlotLostError(
+                f"the slot {slot} cannot be read from {format_lsn(start)}: {text}; "
+                "changes are lost, copy the tables again: dl cdc resnapshot"
+            ) from error
+        raise

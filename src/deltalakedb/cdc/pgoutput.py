@@ -1,0 +1,225 @@
+"""The decoding of pgoutput: batches of messages become rows of changes, column by column and not row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from deltalakedb.cdc import messages as msg
+from deltalakedb.cdc.lsn import format_lsn
+from deltalakedb.cdc.messages import Relation
+from deltalakedb.cdc.rows import Ints, MessageBuffer, RowReader
+from deltalakedb.cdc.tables import CapturedTable
+from deltalakedb.exceptions import CaptureError, ValueNotHeld
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_ROWS: Final = (msg.INSERT, msg.UPDATE, msg.DELETE)
+_IS_ROW: Final = np.isin(np.arange(256), _ROWS)
+_IS_CHANGE: Final = np.isin(np.arange(256), (*_ROWS, msg.TRUNCATE))
+_IS_KNOWN: Final = np.isin(
+    np.arange(256),
+    (*_ROWS, msg.TRUNCATE, msg.BEGIN, msg.COMMIT, msg.RELATION, msg.TYPE, msg.ORIGIN, msg.MESSAGE),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRows:
+    """Changes of one table in the order they happened, as `layers.changes_schema` has them."""
+
+    source: str
+    rows: pa.RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class RelationChanged:
+    """Rows of a table are sent in another form than it is known in.
+
+    No rows of the table follow. What was committed before `lsn` can be read with the table as it is known.
+    """
+
+    source: str
+    relation: Relation
+    lsn: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """A table has a value that its column cannot hold, in the transaction at `lsn`; no rows of the table follow."""
+
+    source: str
+    reason: str
+    lsn: int
+
+
+@dataclass(frozen=True, slots=True)
+class RangeRead:
+    """The end of a range, and what was in it."""
+
+    transactions: int
+    changes: int
+    """Of the captured tables."""
+    bytes: int
+    """Of messages, also of tables that are not captured."""
+    last_committed_at: datetime | None
+
+
+Event: TypeAlias = ChangeRows | RelationChanged | Stopped | RangeRead
+
+
+@dataclass(frozen=True, slots=True)
+class _Transactions:
+    """Those of a batch, the first being the one that was open when it began; `place` says which a message is of."""
+
+    place: Ints
+    lsns: Ints
+    committed_at: Ints
+    xids: Ints
+    ordinals: Ints
+    """Of the messages, in their transaction; it counts the changes of all tables, captured or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """The transaction that a batch ends in."""
+
+    lsn: int = -1
+    committed_at: int = 0
+    xid: int = 0
+    changes: int = 0
+
+
+class Decoder:
+    """Reads the messages of one session in their order; it knows relations and the open transaction between batches.
+
+    Of the range [start, end) are the transactions whose commit record begins in it.
+    """
+
+    def __init__(self, tables: Sequence[CapturedTable], start: int, end: int) -> None:
+        self._start, self._end = start, end
+        self._tables = {table.oid: table for table in tables}
+        self._sources = {table.source: table for table in tables}
+        self._relations: dict[int, Relation] = {}
+        self._readers: dict[int, RowReader] = {}
+        self._ended: set[str] = set()
+        self._open = _Open()
+        self._transactions = self._changes = self._bytes = 0
+        self._last_committed_at: int | None = None
+
+    def decode(self, batch: pa.BinaryArray) -> Iterator[ChangeRows | RelationChanged | Stopped]:
+        """What the next messages of the session say."""
+        if not len(batch):
+            return
+        buffer = MessageBuffer(batch)
+        tags = buffer.bytes[buffer.starts]
+        if not _IS_KNOWN[tags].all():
+            tag = chr(int(tags[~_IS_KNOWN[tags]][0]))
+            raise CaptureError(f"the source sent a message {tag!r}, which protocol 1 of pgoutput does not have")
+        self._bytes += int(buffer.ends[-1] - buffer.starts[0])
+        transactions = self._follow(buffer, tags)
+        wanted = (transactions.lsns >= self._start) & (transactions.lsns < self._end)
+        is_wanted = wanted[transactions.place]
+        for first, last in self._segments(buffer, tags):
+            here = np.flatnonzero(is_wanted[first:last] & _IS_CHANGE[tags[first:last]]) + first
+            for oid, places in _by_relation(buffer, tags, here):
+                yield from self._read(oid, buffer, tags, transactions, places)
+
+    def finish(self) -> RangeRead:
+        last = self._last_committed_at
+        moment = None if last is None else _EPOCH + timedelta(microseconds=last)
+        return RangeRead(self._transactions, self._changes, self._bytes, moment)
+
+    def _follow(self, buffer: MessageBuffer, tags: np.ndarray) -> _Transactions:
+        """Whose the messages are; the last transaction stays open for the next batch."""
+        begins = tags == msg.BEGIN
+        place = np.cumsum(begins)
+        at = buffer.starts[begins]
+        lsns = np.concatenate(([self._open.lsn], buffer.int64(at + 1)))
+        committed_at = np.concatenate(([self._open.committed_at], buffer.int64(at + 9) + msg.EPOCH_MICROS))
+        xids = np.concatenate(([self._open.xid], buffer.uint32(at + 17)))
+        counts = np.cumsum(_IS_CHANGE[tags])
+        before = np.concatenate(([-self._open.changes], counts[begins]))
+        self._open = _Open(int(lsns[-1]), int(committed_at[-1]), int(xids[-1]), int(counts[-1] - before[-1]))
+        wanted = (lsns[1:] >= self._start) & (lsns[1:] < self._end)
+        if wanted.any():
+            self._transactions += int(wanted.sum())
+            self._last_committed_at = int(committed_at[1:][wanted][-1])
+        return _Transactions(place, lsns, committed_at, xids, counts - before[place] - 1)
+
+    def _segments(self, buffer: MessageBuffer, tags: np.ndarray) -> Iterator[tuple[int, int]]:
+        """Stretches of messages in which no relation changes its form; what is known is that of the stretch."""
+        first = 0
+        for place in np.flatnonzero(tags == msg.RELATION).tolist():
+            relation = msg.parse_relation(buffer.message(place))
+            known = self._relations.get(relation.oid)
+            if known is not None and known != relation:
+                yield first, place
+                first = place
+                self._readers.pop(relation.oid, None)
+            self._relations[relation.oid] = relation
+        yield first, len(tags)
+
+    def _read(
+        self, oid: int, buffer: MessageBuffer, tags: np.ndarray, transactions: _Transactions, places: Ints
+    ) -> Iterator[ChangeRows | RelationChanged | Stopped]:
+        """The changes of one relation, whose form does not change between them."""
+        relation = self._relations.get(oid)
+        if relation is None:
+            raise CaptureError(f"the source sent rows of the relation {oid} and never said what it is")
+        table = self._tables.get(oid) or self._sources.get(relation.source)
+        if table is None or table.source in self._ended:
+            return
+        if table.start_lsn is not None and table.start_lsn > self._start:  # its copy has what was before
+            places = places[transactions.lsns[transactions.place[places]] >= table.start_lsn]
+            if not len(places):
+                return
+        reader = self._readers.get(oid)
+        if reader is None:
+            if not relation.matches(table):
+                self._ended.add(table.source)
+                yield RelationChanged(table.source, relation, int(transactions.lsns[transactions.place[places[0]]]))
+                return
+            reader = self._readers[oid] = RowReader(table)
+        of = transactions.place[places]
+        try:
+            rows = reader.read(
+                buffer,
+                tags[places],
+                places,
+                lsns=transactions.lsns[of],
+                xids=transactions.xids[of],
+                ordinals=transactions.ordinals[places],
+                committed_at=transactions.committed_at[of],
+            )
+        except ValueNotHeld as error:
+            self._ended.add(table.source)
+            yield Stopped(table.source, str(error), int(transactions.lsns[of[error.place]]))
+            return
+        self._changes += rows.num_rows
+        yield ChangeRows(table.source, rows)
+
+    def describe(self) -> str:
+        """Where the decoder is, for messages."""
+        return f"the transaction that commits at {format_lsn(max(self._open.lsn, 0))}"
+
+
+def _by_relation(buffer: MessageBuffer, tags: np.ndarray, places: Ints) -> Iterator[tuple[int, Ints]]:
+    """Messages that change rows, by the relation they are of; a truncate may be of many."""
+    emptied: dict[int, list[int]] = {}
+    truncates = tags[places] == msg.TRUNCATE
+    if truncates.any():
+        for place in places[truncates].tolist():
+            for oid in msg.parse_truncate(buffer.message(place)):
+                emptied.setdefault(oid, []).append(place)
+        places = places[~truncates]
+    oids = buffer.uint32(buffer.starts[places] + 1)
+    found = np.unique(oids)
+    for oid in sorted({*found.tolist(), *emptied}):
+        own = places if len(found) == 1 and oid == found[0] else places[oids == oid]
+        if oid in emptied:
+            own = np.sort(np.concatenate((own, np.array(emptied[oid], np.int64))))
+        yield oid, own

@@ -1,0 +1,206 @@
+"""The rows in messages of pgoutput: tuples are walked a column at a time, over all messages of a table at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from deltalakedb.cdc import layers
+from deltalakedb.cdc import messages as msg
+from deltalakedb.cdc.tables import CapturedTable
+from deltalakedb.cdc.values import convert
+from deltalakedb.exceptions import CaptureError, ValueNotHeld
+from deltalakedb.log.types import to_arrow_type
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Bools: TypeAlias = npt.NDArray[np.bool_]
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+_OPS: Final = pa.array([layers.INSERT, layers.UPDATE, layers.DELETE, layers.TRUNCATE])
+_OP_PLACES: Final = np.zeros(256, np.int8)
+_OP_PLACES[[msg.INSERT, msg.UPDATE, msg.DELETE, msg.TRUNCATE]] = range(4)
+
+
+class MessageBuffer:
+    """The bytes of a batch of messages, and numbers read from anywhere in them."""
+
+    __slots__ = ("_long_windows", "_windows", "bytes", "data", "ends", "starts")
+
+    def __init__(self, batch: pa.BinaryArray) -> None:
+        _, offsets, self.data = batch.buffers()
+        all_offsets = np.frombuffer(offsets, np.int32, len(batch) + 1, batch.offset * 4).astype(np.int64)
+        self.starts: Ints = all_offsets[:-1]
+        self.ends: Ints = all_offsets[1:]
+        self.bytes: Bytes = np.frombuffer(self.data, np.uint8)
+        windows = np.lib.stride_tricks.sliding_window_view
+        self._windows = windows(self.bytes, 4)
+        self._long_windows = windows(self.bytes, 8) if len(self.bytes) >= 8 else None
+
+    def uint32(self, at: Ints) -> Ints:
+        return self._windows[at].view(">u4").reshape(-1).astype(np.int64)
+
+    def int64(self, at: Ints) -> Ints:
+        if self._long_windows is None or not len(at):
+            return np.empty(0, np.int64)
+        return self._long_windows[at].view(">i8").reshape(-1).astype(np.int64)
+
+    def int16(self, at: Ints) -> Ints:
+        return self.bytes[at].astype(np.int64) << 8 | self.bytes[at + 1]
+
+    def lengths(self, at: Ints) -> Ints:
+        """Numbers of four bytes; where `at` is past the last one, it is of no meaning."""
+        return self.uint32(np.minimum(at, len(self.bytes) - 4))
+
+    def message(self, place: int) -> bytes:
+        return self.bytes[self.starts[place] : self.ends[place]].tobytes()
+
+
+@dataclass(slots=True)
+class _Cells:
+    """A column of some tuples: of each the kind and where its text is."""
+
+    kinds: Bytes
+    starts: Ints
+    ends: Ints
+
+    def texts(self, data: pa.Buffer) -> pa.Array:
+        """The texts, null where there is none. They lie in order in the messages, so that what is a text and what is
+        between two of them are the even and odd values of one array over the messages' own bytes."""
+        count = len(self.kinds)
+        spans = np.empty(2 * count, np.int32)
+        spans[0::2] = self.starts
+        spans[1::2] = self.ends
+        both = pa.BinaryArray.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(spans), data])
+        missing = self.kinds != msg.TEXT
+        places = np.arange(0, 2 * count, 2)
+        return both.take(pa.array(places, mask=missing) if missing.any() else pa.array(places))
+
+
+class RowReader:
+    """Reads the rows of one table, whose relation is as the table is known."""
+
+    def __init__(self, table: CapturedTable) -> None:
+        self._table = table
+        self._schema = layers.changes_schema(table).to_arrow()
+        self._row_type = to_arrow_type(layers.current_schema(table))
+        self._unchanged_type = self._schema.field(layers.UNCHANGED).type
+        self._moment_type = self._schema.field(layers.COMMITTED_AT).type
+
+    def read(
+        self,
+        buffer: MessageBuffer,
+        tags: Bytes,
+        places: Ints,
+        *,
+        lsns: Ints,
+        xids: Ints,
+        ordinals: Ints,
+        committed_at: Ints,
+    ) -> pa.RecordBatch:
+        """The changes that the messages at `places` are; ValueNotHeld tells which of them cannot be held."""
+        at = buffer.starts[places]
+        has_new = (tags == msg.INSERT) | (tags == msg.UPDATE)
+        markers = buffer.bytes[at + 5]
+        has_old = (tags == msg.DELETE) | (tags == msg.UPDATE) & ((markers == msg.OLD_KEY) | (markers == msg.OLD_ROW))
+        old_rows, new_rows = np.flatnonzero(has_old), np.flatnonzero(has_new)
+        after_at = at + 6
+        old, after_at[old_rows] = self._walk(buffer, after_at[old_rows])
+        after_at[old_rows] += 1  # the marker of the new tuple
+        new, ends = self._walk(buffer, after_at[new_rows])
+        if (ends != buffer.ends[places[new_rows]]).any():
+            raise CaptureError(f"the source sent rows of {self._table.source} that do not end where their message does")
+        unchanged = self._fill(old, old_rows, new, new_rows, len(places))
+        return pa.RecordBatch.from_arrays(
+            [
+                _OPS.take(pa.array(_OP_PLACES[tags])),
+                pa.array(lsns),
+                pa.array(xids),
+                pa.array(ordinals),
+                pa.array(committed_at).view(self._moment_type),
+                self._name_unchanged(unchanged, len(places)),
+                self._rows(buffer, old, old_rows, has_old),
+                self._rows(buffer, new, new_rows, has_new),
+            ],
+            schema=self._schema,
+        )
+
+    def _walk(self, buffer: MessageBuffer, at: Ints) -> tuple[list[_Cells], Ints]:
+        """The columns of the tuples that begin at `at`, and where the tuples end."""
+        count = len(self._table.columns)
+        if not len(at):
+            return [], at
+        if (buffer.int16(at) != count).any():
+            raise CaptureError(f"the source sent rows of {self._table.source} that have not {count} columns")
+        at = at + 2
+        columns = []
+        for _ in range(count):
+            kinds = buffer.bytes[at]
+            is_text = kinds == msg.TEXT
+            if is_text.all():
+                starts = at + 5
+                ends = starts + buffer.lengths(at + 1)
+            else:
+                starts = at + 1 + 4 * is_text
+                ends = starts + np.where(is_text, buffer.lengths(at + 1), 0)
+            columns.append(_Cells(kinds, starts, ends))
+            at = ends
+        return columns, at
+
+    def _fill(
+        self, old: list[_Cells], old_rows: Ints, new: list[_Cells], new_rows: Ints, count: int
+    ) -> dict[str, Ints]:
+        """Take large values that an update left alone from its old row, where that has them; which rows lack which."""
+        lacking: dict[str, Ints] = {}
+        old_place = np.full(count, -1)
+        old_place[old_rows] = np.arange(len(old_rows))
+        for place, (column, cells) in enumerate(zip(self._table.columns, new, strict=False)):
+            rows = np.flatnonzero(cells.kinds == msg.UNCHANGED)
+            if not len(rows):
+                continue
+            source = old_place[new_rows[rows]]
+            known = source >= 0
+            if known.any():
+                known[known] = old[place].kinds[source[known]] == msg.TEXT
+                to, of = rows[known], source[known]
+                cells.kinds = cells.kinds.copy()
+                cells.kinds[to] = msg.TEXT
+                cells.starts[to], cells.ends[to] = old[place].starts[of], old[place].ends[of]
+            if not known.all():
+                lacking[column.name] = new_rows[rows[~known]]
+        return lacking
+
+    def _name_unchanged(self, lacking: dict[str, Ints], count: int) -> pa.Array:
+        if not lacking:
+            return pa.nulls(count, self._unchanged_type)
+        rows = np.concatenate(list(lacking.values()))
+        names = np.repeat(np.arange(len(lacking)), [len(part) for part in lacking.values()])
+        values = pa.array(list(lacking)).take(pa.array(names[np.argsort(rows, kind="stable")]))
+        lengths = np.bincount(rows, minlength=count)
+        offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+        return pa.ListArray.from_arrays(
+            pa.array(offsets), values, type=self._unchanged_type, mask=pa.array(lengths == 0)
+        )
+
+    def _rows(self, buffer: MessageBuffer, cells: list[_Cells], rows: Ints, has: Bools) -> pa.Array:
+        """A struct of all columns; null where a change has no such row."""
+        count = len(has)
+        if not len(rows):
+            return pa.nulls(count, self._row_type)
+        spread: Any = None
+        if len(rows) < count:
+            ranks = np.cumsum(has) - 1
+            spread = pa.array(ranks, mask=~has)
+        columns = []
+        for column, part in zip(self._table.columns, cells, strict=True):
+            try:
+                values = convert(part.texts(buffer.data), column.type, where=f"{self._table.source}.{column.name}")
+            except ValueNotHeld as error:
+                error.place = int(rows[error.place])
+                raise
+            columns.append(values if spread is None else values.take(spread))
+        mask = None if spread is None else pa.array(~has)
+        return pa.StructArray.from_arrays(columns, fields=list(self._row_type), mask=mask)

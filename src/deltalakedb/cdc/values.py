@@ -1,0 +1,158 @@
+"""The values of captured columns: texts as Postgres prints them become Arrow values of the lake's types."""
+
+from __future__ import annotations
+
+import re
+from binascii import unhexlify
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltalakedb.cdc.array_texts import split_arrays
+from deltalakedb.exceptions import ValueNotHeld
+from deltalakedb.log.types import ArrayType, DataType, DecimalType, PrimitiveType, to_arrow_type
+
+_DAY_MICROS: Final = 86_400_000_000
+_SHOWN_CHARS: Final = 60
+_PLAIN_MOMENT: Final = r"^\d{4}-[^B]*$"
+_MOMENT: Final = re.compile(
+    r"(?P<year>\d{4,})-(?P<month>\d\d)-(?P<day>\d\d)"
+    r"(?: (?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:\.(?P<fraction>\d{1,6}))?(?P<zone>\+00)?)?(?P<bc> BC)?"
+)
+
+
+def convert(texts: pa.Array | pa.ChunkedArray, type: DataType, *, where: str) -> pa.Array:  # noqa: A002
+    """Values of a type from the texts that Postgres prints for them under our session's settings.
+
+    `where` names the column (`schema.table.column`) in the ValueNotHeld that a value raises which the type cannot hold.
+    Texts may also be bytes; they are checked to be UTF-8 where they stay texts.
+    """
+    if isinstance(texts, pa.ChunkedArray):
+        texts = pa.concat_arrays(texts.chunks) if texts.num_chunks else pa.array([], texts.type)
+    match type:
+        case ArrayType():
+            return _convert_arrays(texts, type, where)
+        case PrimitiveType("string"):
+            return _cast(texts, pa.string(), type, where)
+        case PrimitiveType("binary"):
+            return _convert_bytes(texts)
+    texts = texts.view(pa.string()) if pa.types.is_binary(texts.type) else texts
+    match type:
+        case PrimitiveType("boolean"):
+            return pc.equal(texts, "t")
+        case PrimitiveType("date" | "timestamp" | "timestamp_ntz"):
+            return _convert_moments(texts, type, where)
+        case PrimitiveType() | DecimalType():
+            return _cast(texts, to_arrow_type(type), type, where)
+    raise TypeError(f"no Postgres type becomes {type}")
+
+
+def _cast(texts: pa.Array, arrow: pa.DataType, data_type: DataType, where: str) -> pa.Array:
+    try:
+        return texts.cast(arrow)
+    except pa.ArrowInvalid:
+        place = _first_refused(texts, lambda part: part.cast(arrow))
+        raise _not_held(texts, place, data_type, where) from None
+
+
+def _first_refused(texts: pa.Array, cast: Callable[[pa.Array], Any]) -> int:
+    """The place of the first value that a cast refuses, which is known to refuse one."""
+    first, last = 0, len(texts)
+    while last - first > 1:
+        middle = (first + last) // 2
+        try:
+            cast(texts.slice(first, middle - first))
+        except pa.ArrowInvalid:
+            last = middle
+        else:
+            first = middle
+    return first
+
+
+def _not_held(texts: pa.Array, place: int, data_type: DataType, where: str, why: str = "") -> ValueNotHeld:
+    value = texts[place].as_py() if not pa.types.is_string(texts.type) else texts.cast(pa.binary())[place].as_py()
+    text = value.decode(errors="backslashreplace")
+    shown = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
+    return ValueNotHeld(
+        f"{where} has a value that {data_type} cannot hold: {shown!r}{why}; to capture the column as text, add {where} "
+        "to text_columns, then copy the table again: dl cdc resnapshot",
+        where=where,
+        place=place,
+    )
+
+
+def _convert_bytes(texts: pa.Array) -> pa.Array:
+    r"""bytea as \x and two digits a byte: the digits of all values are read as one text."""
+    digits = pc.binary_slice(texts.cast(pa.binary()), 2)
+    validity, offsets, data = digits.buffers()
+    ends = np.frombuffer(offsets, np.int32, len(digits) + 1, digits.offset * 4)
+    values = b"" if data is None else unhexlify(memoryview(data)[ends[0] : ends[-1]])
+    halves = (ends - ends[0]) // 2
+    buffers = [validity, pa.py_buffer(halves.astype(np.int32)), pa.py_buffer(values)]
+    if digits.offset and validity is not None:
+        return pa.array(pa.Array.from_buffers(pa.binary(), len(digits), [None, *buffers[1:]]).to_pylist(), pa.binary())
+    return pa.Array.from_buffers(pa.binary(), len(digits), buffers)
+
+
+def _convert_moments(texts: pa.Array, data_type: PrimitiveType, where: str) -> pa.Array:
+    arrow = to_arrow_type(data_type)
+    try:
+        return texts.cast(arrow)
+    except pa.ArrowInvalid:
+        pass
+    plain = pc.match_substring_regex(texts, _PLAIN_MOMENT)
+    odd = np.flatnonzero(pc.fill_null(pc.invert(plain), False).to_numpy(zero_copy_only=False))
+    cast = _cast(pc.if_else(plain, texts, None), arrow, data_type, where)
+    number = pa.int32() if pa.types.is_date32(arrow) else pa.int64()
+    numbers = cast.view(number).fill_null(0).to_numpy().copy()
+    for place in odd.tolist():
+        found = _parse_moment(texts[place].as_py(), data_type.name == "date")
+        if found is None:
+            raise _not_held(texts, place, data_type, where)
+        numbers[place] = found
+    missing = texts.is_null().to_numpy(zero_copy_only=False) if texts.null_count else None
+    return pa.array(numbers, number, mask=missing).view(arrow)
+
+
+def _parse_moment(text: str, is_date: bool) -> int | None:
+    """Days or microseconds; None when there are more of them than the type can count. Infinity is the last of them."""
+    most = 2**31 - 1 if is_date else 2**63 - 1
+    if text in ("infinity", "-infinity"):
+        return most if text == "infinity" else -most
+    found = _MOMENT.fullmatch(text)
+    if found is None:
+        return None
+    year = 1 - int(found["year"]) if found["bc"] else int(found["year"])
+    days = _days(year, int(found["month"]), int(found["day"]))
+    if is_date:
+        return days
+    seconds = int(found["hour"]) * 3600 + int(found["minute"]) * 60 + int(found["second"])
+    micros = days * _DAY_MICROS + seconds * 1_000_000 + int((found["fraction"] or "").ljust(6, "0"))
+    return micros if abs(micros) < most else None
+
+
+def _days(year: int, month: int, day: int) -> int:
+    """Days since 1970 of any year of the Gregorian calendar, whose years begin in March here: leap days come last."""
+    year -= month <= 2
+    era, of_era = divmod(year, 400)
+    of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
+    return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
+
+
+def _convert_arrays(texts: pa.Array, data_type: ArrayType, where: str) -> pa.Array:
+    refused, parts = split_arrays(texts)
+    if refused is not None:
+        why = ", which has more than one dimension"
+        raise _not_held(texts, refused, data_type, where, why)
+    offsets = parts.offsets.to_numpy()
+    try:
+        values = convert(parts.values, data_type.element_type, where=where)
+    except ValueNotHeld as error:
+        error.place = int(np.searchsorted(offsets, error.place, side="right")) - 1
+        raise
+    return pa.ListArray.from_arrays(
+        parts.offsets, values, type=to_arrow_type(data_type), mask=texts.is_null() if texts.null_count else None
+    )
