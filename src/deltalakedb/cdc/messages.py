@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from deltalakedb.cdc.tables import CapturedTable
+from deltalakedb.cdc.tables import CapturedTable, SourceColumn
 
 BEGIN: Final = ord("B")
 COMMIT: Final = ord("C")
@@ -68,13 +68,16 @@ class Relation:
 
     def matches(self, table: CapturedTable) -> bool:
         """Whether its rows are those of `table` as it is known: the same columns, and an identity that has its key."""
-        found = [(column.name, column.type_oid, column.type_modifier) for column in self.columns]
-        known = [(column.name, column.type_oid, column.type_modifier) for column in table.columns]
-        if self.oid != table.oid or found != known:
+        if self.oid != table.oid or not self.has_columns(table.columns):
             return False
         if not table.key:
             return self.identity == "f"
         return set(table.key) <= {column.name for column in self.columns if column.is_key}
+
+    def has_columns(self, columns: Sequence[SourceColumn]) -> bool:
+        """Whether its columns are these: by name and type, in their order."""
+        found = [(column.name, column.type_oid, column.type_modifier) for column in self.columns]
+        return found == [(column.name, column.type_oid, column.type_modifier) for column in columns]
 
     def to_value(self) -> dict[str, Any]:
         return {

@@ -11,9 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from deltalakedb.cdc import messages as msg
-from deltalakedb.cdc.lsn import format_lsn
 from deltalakedb.cdc.messages import Relation
-from deltalakedb.cdc.rows import Ints, MessageBuffer, RowReader
+from deltalakedb.cdc.rows import Bools, Bytes, Ints, MessageBuffer, RowReader
 from deltalakedb.cdc.tables import CapturedTable
 from deltalakedb.exceptions import CaptureError, ValueNotHeld
 
@@ -133,7 +132,7 @@ class Decoder:
         moment = None if last is None else _EPOCH + timedelta(microseconds=last)
         return RangeRead(self._transactions, self._changes, self._bytes, moment)
 
-    def _follow(self, buffer: MessageBuffer, tags: np.ndarray) -> _Transactions:
+    def _follow(self, buffer: MessageBuffer, tags: Bytes) -> _Transactions:
         """Whose the messages are; the last transaction stays open for the next batch."""
         begins = tags == msg.BEGIN
         place = np.cumsum(begins)
@@ -150,7 +149,7 @@ class Decoder:
             self._last_committed_at = int(committed_at[1:][wanted][-1])
         return _Transactions(place, lsns, committed_at, xids, counts - before[place] - 1)
 
-    def _segments(self, buffer: MessageBuffer, tags: np.ndarray) -> Iterator[tuple[int, int]]:
+    def _segments(self, buffer: MessageBuffer, tags: Bytes) -> Iterator[tuple[int, int]]:
         """Stretches of messages in which no relation changes its form; what is known is that of the stretch."""
         first = 0
         for place in np.flatnonzero(tags == msg.RELATION).tolist():
@@ -164,7 +163,7 @@ class Decoder:
         yield first, len(tags)
 
     def _read(
-        self, oid: int, buffer: MessageBuffer, tags: np.ndarray, transactions: _Transactions, places: Ints
+        self, oid: int, buffer: MessageBuffer, tags: Bytes, transactions: _Transactions, places: Ints
     ) -> Iterator[ChangeRows | RelationChanged | Stopped]:
         """The changes of one relation, whose form does not change between them."""
         relation = self._relations.get(oid)
@@ -173,17 +172,35 @@ class Decoder:
         table = self._tables.get(oid) or self._sources.get(relation.source)
         if table is None or table.source in self._ended:
             return
+        lsns = transactions.lsns[transactions.place[places]]
         if table.start_lsn is not None and table.start_lsn > self._start:  # its copy has what was before
-            places = places[transactions.lsns[transactions.place[places]] >= table.start_lsn]
-            if not len(places):
-                return
-        reader = self._readers.get(oid)
+            places, lsns = places[lsns >= table.start_lsn], lsns[lsns >= table.start_lsn]
+        known = np.ones(len(lsns), np.bool_) if relation.matches(table) else self._is_former(relation, table, lsns)
+        if known.any():
+            yield from self._read_rows(table, relation, buffer, tags, transactions, places[known])
+        if not known.all() and table.source not in self._ended:
+            self._ended.add(table.source)
+            yield RelationChanged(table.source, relation, int(lsns[~known][0]))
+
+    def _is_former(self, relation: Relation, table: CapturedTable, lsns: Ints) -> Bools:
+        """Which rows came before the ALTER TABLE, in the very transaction that changed the table's columns."""
+        if relation.oid != table.oid or not any(map(relation.has_columns, table.former)):
+            return np.zeros(len(lsns), np.bool_)
+        return lsns == table.changed_lsn
+
+    def _read_rows(
+        self,
+        table: CapturedTable,
+        relation: Relation,
+        buffer: MessageBuffer,
+        tags: Bytes,
+        transactions: _Transactions,
+        places: Ints,
+    ) -> Iterator[ChangeRows | Stopped]:
+        reader = self._readers.get(table.oid)
         if reader is None:
-            if not relation.matches(table):
-                self._ended.add(table.source)
-                yield RelationChanged(table.source, relation, int(transactions.lsns[transactions.place[places[0]]]))
-                return
-            reader = self._readers[oid] = RowReader(table)
+            sent = next(columns for columns in (table.columns, *table.former) if relation.has_columns(columns))
+            reader = self._readers[table.oid] = RowReader(table, sent)
         of = transactions.place[places]
         try:
             rows = reader.read(
@@ -202,12 +219,8 @@ class Decoder:
         self._changes += rows.num_rows
         yield ChangeRows(table.source, rows)
 
-    def describe(self) -> str:
-        """Where the decoder is, for messages."""
-        return f"the transaction that commits at {format_lsn(max(self._open.lsn, 0))}"
 
-
-def _by_relation(buffer: MessageBuffer, tags: np.ndarray, places: Ints) -> Iterator[tuple[int, Ints]]:
+def _by_relation(buffer: MessageBuffer, tags: Bytes, places: Ints) -> Iterator[tuple[int, Ints]]:
     """Messages that change rows, by the relation they are of; a truncate may be of many."""
     emptied: dict[int, list[int]] = {}
     truncates = tags[places] == msg.TRUNCATE

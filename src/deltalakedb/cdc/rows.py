@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 
 from deltalakedb.cdc import layers
 from deltalakedb.cdc import messages as msg
-from deltalakedb.cdc.tables import CapturedTable
+from deltalakedb.cdc.tables import CapturedTable, SourceColumn
 from deltalakedb.cdc.values import convert
 from deltalakedb.exceptions import CaptureError, ValueNotHeld
 from deltalakedb.log.types import to_arrow_type
@@ -81,10 +82,12 @@ class _Cells:
 
 
 class RowReader:
-    """Reads the rows of one table, whose relation is as the table is known."""
+    """Reads the rows of one table that are sent with the columns `sent`: the table's own, or former ones of it."""
 
-    def __init__(self, table: CapturedTable) -> None:
+    def __init__(self, table: CapturedTable, sent: Sequence[SourceColumn]) -> None:
         self._table = table
+        self._places = {column.number: place for place, column in enumerate(sent)}
+        self._sent_count = len(sent)
         self._schema = layers.changes_schema(table).to_arrow()
         self._row_type = to_arrow_type(layers.current_schema(table))
         self._unchanged_type = self._schema.field(layers.UNCHANGED).type
@@ -130,7 +133,7 @@ class RowReader:
 
     def _walk(self, buffer: MessageBuffer, at: Ints) -> tuple[list[_Cells], Ints]:
         """The columns of the tuples that begin at `at`, and where the tuples end."""
-        count = len(self._table.columns)
+        count = self._sent_count
         if not len(at):
             return [], at
         if (buffer.int16(at) != count).any():
@@ -157,7 +160,11 @@ class RowReader:
         lacking: dict[str, Ints] = {}
         old_place = np.full(count, -1)
         old_place[old_rows] = np.arange(len(old_rows))
-        for place, (column, cells) in enumerate(zip(self._table.columns, new, strict=False)):
+        for column in self._table.columns:
+            place = self._places.get(column.number, -1)
+            if place < 0 or not new:
+                continue
+            cells = new[place]
             rows = np.flatnonzero(cells.kinds == msg.UNCHANGED)
             if not len(rows):
                 continue
@@ -195,9 +202,14 @@ class RowReader:
             ranks = np.cumsum(has) - 1
             spread = pa.array(ranks, mask=~has)
         columns = []
-        for column, part in zip(self._table.columns, cells, strict=True):
+        for column, item in zip(self._table.columns, self._row_type, strict=True):
+            place = self._places.get(column.number)
+            if place is None:
+                columns.append(pa.nulls(count, item.type))
+                continue
+            where = f"{self._table.source}.{column.name}"
             try:
-                values = convert(part.texts(buffer.data), column.type, where=f"{self._table.source}.{column.name}")
+                values = convert(cells[place].texts(buffer.data), column.type, where=where)
             except ValueNotHeld as error:
                 error.place = int(rows[error.place])
                 raise
