@@ -63,7 +63,7 @@ def configure(
     """The same for a builder of your own; `getOrCreate()` comes next. `ca`: the endpoint's CA, a PEM file."""
     jar = find_jar()
     check_spark_version(_spark_version())
-    _check_java()
+    check_java()
     url, secret = _endpoint(catalog, endpoint, token, ca)
     # The workers must run this interpreter, not whatever `python3` is first in PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -170,7 +170,8 @@ def _spark_version() -> str:
     return str(__version__)
 
 
-def _check_java() -> None:
+def check_java() -> None:
+    """Refuse to start Spark where there is no Java, and say what to install."""
     home = os.environ.get("JAVA_HOME")
     if shutil.which("java") is None and (home is None or shutil.which("java", path=f"{home}/bin") is None):
         raise ConfigError("Spark needs Java 17: install it (`apt install openjdk-17-jre-headless`), or set JAVA_HOME")

@@ -1,0 +1,77 @@
+"""Changes as rows for whoever reads `format("pgcdc")`: typed, of one table, or as JSON, of all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from deltalakedb.cdc.layers import AFTER, BEFORE, COMMITTED_AT, LSN, OP, ORDINAL, UNCHANGED, XID
+from deltalakedb.cdc.lsn import format_lsn
+from deltalakedb.cdc.peek import ChangeRows, RangeRead, RelationChanged, Stopped, read_changes
+from deltalakedb.exceptions import CaptureError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from deltalakedb.cdc.tables import CapturedTable
+
+_PLAIN: Final = (OP, LSN, XID, ORDINAL, COMMITTED_AT, UNCHANGED)
+ALL_TABLES_SCHEMA: Final = (
+    f"table string, {OP} string, {LSN} bigint, {XID} bigint, {ORDINAL} bigint, {COMMITTED_AT} timestamp, "
+    f"{UNCHANGED} array<string>, {BEFORE} string, {AFTER} string"
+)
+
+
+def typed_rows(
+    dsn: str, slot: str, publication: str, start: int, end: int, table: CapturedTable, schema: StructType
+) -> Iterator[pa.RecordBatch]:
+    """The changes of one table, in the Arrow types that Spark has for its own."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    wanted = to_arrow_schema(schema)
+    for found in _changes(dsn, slot, publication, start, end, [table]):
+        columns = [found.rows.column(item.name).cast(item.type) for item in wanted]
+        yield pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+
+def json_rows(
+    dsn: str, slot: str, publication: str, start: int, end: int, tables: Sequence[CapturedTable]
+) -> Iterator[pa.RecordBatch]:
+    """The changes of all tables; rows as JSON, with their values as DuckDB writes them."""
+    import duckdb
+
+    with duckdb.connect() as engine:
+        engine.execute("set timezone = 'UTC'")
+        for found in _changes(dsn, slot, publication, start, end, tables):
+            rows = found.rows
+            before, after = (
+                _first_column(engine.from_arrow(pa.table({"row": rows.column(name)})).project("to_json(row)::varchar"))
+                for name in (BEFORE, AFTER)
+            )
+            columns = [pa.array([found.source] * rows.num_rows, pa.string()), *map(rows.column, _PLAIN), before, after]
+            yield pa.RecordBatch.from_arrays(columns, names=["table", *_PLAIN, BEFORE, AFTER])
+
+
+def _first_column(rows: object) -> pa.Array:
+    column = rows.to_arrow_table().column(0)  # type: ignore[attr-defined]  # a relation of DuckDB
+    return column.combine_chunks().cast(pa.string())
+
+
+def _changes(
+    dsn: str, slot: str, publication: str, start: int, end: int, tables: Sequence[CapturedTable]
+) -> Iterator[ChangeRows]:
+    for item in read_changes(dsn, slot, publication, start, end, tables):
+        match item:
+            case ChangeRows():
+                yield item
+            case RelationChanged(source, _, lsn):
+                raise CaptureError(
+                    f"the columns of {source} are others in the transaction at {format_lsn(lsn)} than now: read up to "
+                    'there with .option("endLsn", ...), or begin after it with .option("startLsn", ...)'
+                )
+            case Stopped(_, reason, _):
+                raise CaptureError(reason)
+            case RangeRead():
+                return

@@ -1,0 +1,245 @@
+"""The runner of a capture: one at a time, from its start until somebody stops it, through lost connections."""
+
+from __future__ import annotations
+
+import logging
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Final
+
+from deltalakedb.cdc.control import Capture
+from deltalakedb.cdc.copying import Progress, copy_tables
+from deltalakedb.cdc.following import ChangeFollower, StopRequested, Tally
+from deltalakedb.cdc.metrics import record_failure
+from deltalakedb.cdc.opening import add_tables, open_capture, stop_departed
+from deltalakedb.cdc.presence import RunnerPresence
+from deltalakedb.cdc.publication import published_tables
+from deltalakedb.cdc.report import BatchDone, CaptureReport
+from deltalakedb.cdc.server import connect, flush_lsn
+from deltalakedb.cdc.source import register
+from deltalakedb.cdc.streaming import ChangeStream
+from deltalakedb.exceptions import (
+    CaptureRunningError,
+    CaptureSetupError,
+    NotADatabaseError,
+    OutcomeUnknownError,
+    SchemaVersionError,
+    SourceUnavailableError,
+    StoreError,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from deltalakedb.catalog import Catalog
+    from deltalakedb.cdc.settings import CaptureSettings
+
+_log = logging.getLogger(__name__)
+
+_POLL_SECONDS: Final = 0.1
+_DISCOVERY_SECONDS: Final = 15.0
+"""How often the publication is looked at for tables that came or went."""
+_LONGEST_WAIT_SECONDS: Final = 30.0
+_OWN_LOCK_SECONDS: Final = 120.0
+"""After a connection broke the server may take so long to see it, and to let go of our own lock."""
+# Nothing is wrong with the capture: the source or the catalog does not answer.
+_PASSING: Final = (SourceUnavailableError, StoreError, OutcomeUnknownError)
+_FINAL: Final = (SchemaVersionError, NotADatabaseError)
+
+
+class Runner:
+    """Runs one capture with one Spark session."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        settings: CaptureSettings,
+        spark: SparkSession,
+        *,
+        progress: Progress | None = None,
+        on_batch: Callable[[BatchDone], None] | None = None,
+    ) -> None:
+        self._catalog, self._settings, self._spark = catalog, settings, spark
+        self._progress, self._on_batch = progress, on_batch
+        self._stop = threading.Event()
+        self._tally = Tally()
+        self._capture: Capture | None = None
+        self._presence: RunnerPresence | None = None
+        self._began = time.monotonic()
+        self._connected_at: float | None = None
+        self._warned: str | None = None
+
+    def stop(self) -> None:
+        """Ask it to end, from any thread; the batch in flight ends first."""
+        self._stop.set()
+
+    def run(self, *, once: bool = False) -> CaptureReport:
+        """Capture until somebody wants it to stop, or, once, what the source had committed when this began."""
+        register(self._spark)
+        with _stopped_by_signals(self._stop):
+            attempt = 0
+            while not self._stop.is_set():
+                try:
+                    self._run_connected(once)
+                    break
+                except StopRequested:
+                    break
+                except (*_PASSING, CaptureRunningError) as error:
+                    record_failure(self._settings.slot, error)
+                    if once or not self._is_passing(error):
+                        raise
+                    attempt = 0 if self._has_worked() else attempt + 1
+                    self._wait(attempt, error)
+        return self._report()
+
+    def _run_connected(self, once: bool) -> None:
+        settings, catalog = self._settings, self._catalog
+        with RunnerPresence(settings.source, settings.slot) as presence, closing(connect(settings.source)) as conn:
+            self._presence = presence
+            capture = open_capture(catalog, conn, settings)
+            self._connected_at = time.monotonic()
+            target = flush_lsn(conn)
+            self._capture = capture = add_tables(catalog, conn, capture, settings)
+            follower = ChangeFollower(
+                catalog,
+                settings,
+                self._spark,
+                conn,
+                capture,
+                self._tally,
+                should_stop=self._should_stop,
+                on_batch=self._on_batch,
+            )
+            try:
+                self._copy_pending(follower)
+                if once:
+                    follower.drain(target)
+                    follower.use(stop_departed(catalog, conn, follower.capture, settings))
+                    return
+                while not self._should_stop():
+                    self._stream(follower)
+                    self._copy_pending(follower)
+            finally:
+                self._capture = follower.capture
+
+    # -- copying
+
+    def _copy_pending(self, follower: ChangeFollower) -> None:
+        pending = [table.source for table in follower.capture.tables.values() if table.stage == "pending"]
+        if not pending:
+            return
+        if self._should_stop():
+            raise StopRequested
+
+        def drain(capture: Capture, lsn: int) -> Capture:
+            follower.use(capture)
+            return follower.drain(lsn)
+
+        copied = copy_tables(
+            self._spark, self._catalog, follower.capture, self._settings, drain=drain, progress=self._progress
+        )
+        follower.use(copied)
+        self._tally.copied += [source for source in pending if copied.tables[source].stage == "streaming"]
+
+    # -- streaming
+
+    def _stream(self, follower: ChangeFollower) -> None:
+        """Stream until it is to stop, or until the tables are others than the query was told."""
+        departed = False
+        with ChangeStream(follower) as stream:
+            look_at = time.monotonic() + _DISCOVERY_SECONDS
+            while not self._should_stop() and not follower.tables_changed:
+                stream.check()
+                if follower.lock.acquire(blocking=False):
+                    try:
+                        follower.note_if_due()
+                        if time.monotonic() >= look_at:
+                            departed = self._look_at_publication(follower)
+                            look_at = time.monotonic() + _DISCOVERY_SECONDS
+                    finally:
+                        follower.lock.release()
+                if departed:
+                    break
+                time.sleep(_POLL_SECONDS)
+        stream.check()
+        if departed:
+            follower.drain(flush_lsn(follower.conn))
+            follower.use(stop_departed(self._catalog, follower.conn, follower.capture, self._settings))
+
+    def _look_at_publication(self, follower: ChangeFollower) -> bool:
+        """Take in tables that came; whether some have gone."""
+        try:
+            follower.use(add_tables(self._catalog, follower.conn, follower.capture, self._settings))
+            published = {table.source for table in published_tables(follower.conn, self._settings)}
+        except CaptureSetupError as error:
+            # A table that cannot be captured was added: the others go on, and the next start refuses.
+            if str(error) != self._warned:
+                self._warned = str(error)
+                _log.warning("%s", error)
+            return False
+        known = follower.capture.tables.values()
+        return any(table.stage != "stopped" and table.source not in published for table in known)
+
+    # -- the end, and starting over
+
+    def _should_stop(self) -> bool:
+        if not self._stop.is_set() and self._presence is not None and self._presence.should_stop():
+            self._stop.set()
+        return self._stop.is_set()
+
+    def _is_passing(self, error: BaseException) -> bool:
+        """Whether to try again. What fails before it ever worked was set up wrong."""
+        if self._connected_at is None or isinstance(error, _FINAL):
+            return False
+        return not isinstance(error, CaptureRunningError) or self._since_connected() < _OWN_LOCK_SECONDS
+
+    def _since_connected(self) -> float:
+        return time.monotonic() - (self._connected_at or self._began)
+
+    def _has_worked(self) -> bool:
+        return self._since_connected() < _LONGEST_WAIT_SECONDS
+
+    def _wait(self, attempt: int, error: BaseException) -> None:
+        seconds = min(_LONGEST_WAIT_SECONDS, 0.5 * 2**attempt) * random.uniform(0.7, 1.0)
+        _log.warning("%s; trying again in %.1f s", error, seconds)
+        self._stop.wait(seconds)
+
+    def _report(self) -> CaptureReport:
+        capture = self._capture
+        tables = () if capture is None else tuple(capture.tables.values())
+        return CaptureReport(
+            slot=self._settings.slot,
+            control=self._settings.control_table,
+            lsn=0 if capture is None else capture.lsn,
+            batches=self._tally.batches,
+            transactions=self._tally.transactions,
+            changes=self._tally.changes,
+            copied=tuple(self._tally.copied),
+            stopped={table.source: table.reason or "" for table in tables if table.stage == "stopped"},
+            seconds=time.monotonic() - self._began,
+        )
+
+
+@contextmanager
+def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
+    """SIGINT and SIGTERM let the batch in flight end; a second one ends at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def end(number: int, _frame: object) -> None:
+        signal.signal(number, before[signal.Signals(number)])
+        stop.set()
+
+    for number in before:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,55 @@
+"""The Spark of a capture that was given none: a small one of its own, in this process."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from deltalakedb.exceptions import ConfigError, MissingExtraError
+from deltalakedb.spark.session import check_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_CONF: Final = {
+    "spark.master": "local[*]",
+    "spark.app.name": "deltalakedb-cdc",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.numRecentProgressUpdates": "4",
+}
+
+
+@contextmanager
+def opened_session(spark: SparkSession | None) -> Iterator[SparkSession]:
+    """The given session, or the one that is active here, or one of our own that ends with the block."""
+    try:
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError:
+        raise MissingExtraError("deltalakedb.cdc", "cdc") from None
+    found = spark or SparkSession.getActiveSession()
+    if found is not None:
+        if not hasattr(found, "_jsparkSession"):
+            raise ConfigError(
+                "a capture runs in the driver's process, and this session is one of Spark Connect: leave spark= out"
+            )
+        yield found
+        return
+    check_java()
+    # The workers must run this interpreter, not whatever `python3` is first in PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder
+    for key, value in _CONF.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()

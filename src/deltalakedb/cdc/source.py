@@ -1,0 +1,261 @@
+"""`format("pgcdc")`: the changes of a Postgres publication as a source of Spark, for a range and as a stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from deltalakedb.exceptions import CaptureSetupError, ConfigError, MissingExtraError, SourceUnavailableError
+
+try:
+    from pyspark.sql import types as T  # noqa: N812  the usual name
+    from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+except ModuleNotFoundError:
+    raise MissingExtraError("deltalakedb.cdc", "cdc") from None
+
+from deltalakedb.cdc.changed_rows import ALL_TABLES_SCHEMA, json_rows, typed_rows
+from deltalakedb.cdc.layers import changes_schema
+from deltalakedb.cdc.lsn import parse_lsn
+from deltalakedb.cdc.offsets import Offset, Pace, split_range
+from deltalakedb.cdc.publication import published_tables
+from deltalakedb.cdc.reading import DESCRIPTION_SCHEMA, ChangesPlace, to_row, write_range
+from deltalakedb.cdc.server import Connection, connect, flush_lsn, identify
+from deltalakedb.cdc.settings import CaptureSettings, parse_duration, parse_size
+from deltalakedb.cdc.slots import advance_slot, check_slot, find_slot
+from deltalakedb.spark.schemas import to_spark
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from deltalakedb.cdc.control import Server
+    from deltalakedb.cdc.tables import CapturedTable
+
+NAME: Final = "pgcdc"
+_OPTIONS: Final = (
+    "source", "publication", "slot", "table", "startLsn", "endLsn", "batchSize", "batchWindow", "tasks", "output",
+    "places", "hints",
+)  # fmt: skip
+
+
+def register(spark: SparkSession) -> None:
+    """Let a session know `format("pgcdc")`."""
+    spark.dataSource.register(PostgresChanges)
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """What was asked for."""
+
+    settings: CaptureSettings
+    table: str | None
+    start: int | None
+    end: int | None
+    tasks: int
+    places: tuple[ChangesPlace, ...] | None
+    """Of the capture itself: the tables of changes that are written. None: rows are asked for."""
+    hints: Path | None
+    """Where the capture says how many ranges in a row had nothing in them."""
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> _Options:
+        known = {name.lower() for name in _OPTIONS}
+        unknown = sorted(name for name in given if name.lower() not in known)
+        if unknown:
+            raise ConfigError(f"{NAME} has no option {unknown[0]}; it has {', '.join(_OPTIONS[:9])}")
+        for name in ("source", "publication", "slot"):
+            if not given.get(name):
+                raise ConfigError(f'{NAME} needs .option("{name}", ...)')
+        if given.get("output", "rows") not in ("rows", "files"):
+            raise ConfigError(f"the output of {NAME} is rows or files, not {given['output']!r}")
+        table, start, end, hints = (given.get(name) for name in ("table", "startLsn", "endLsn", "hints"))
+        settings = CaptureSettings(
+            source=given["source"],
+            publication=given["publication"],
+            slot=given["slot"],
+            tables=(table,) if table else (),
+            batch_bytes=parse_size(given.get("batchSize", "64MB")),
+            batch_seconds=parse_duration(given.get("batchWindow", "0s")),
+        )
+        places = None
+        if given.get("output") == "files":
+            places = tuple(map(ChangesPlace.from_value, json.loads(given.get("places", "[]"))))
+        return cls(
+            settings,
+            table,
+            parse_lsn(start) if start else None,
+            parse_lsn(end) if end else None,
+            int(given.get("tasks", "1")),
+            places,
+            Path(hints) if hints else None,
+        )
+
+
+class PostgresChanges(DataSource):
+    """The changes of a publication, in the order in which they were committed within each partition.
+
+    Options: `source` (DSN), `publication`, `slot` (it must exist, and is read through temporary copies), `table` (typed
+    rows of one table; without it all tables, with rows as JSON), `startLsn` and `endLsn` (of a range; by default all
+    that the slot has), `tasks`; for streams `batchSize` and `batchWindow`. A stream moves the slot on as its batches
+    are done.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> T.StructType | str:
+        options = _Options.of(self.options)
+        if options.places is not None:
+            return DESCRIPTION_SCHEMA
+        if options.table is None:
+            return ALL_TABLES_SCHEMA
+        with connect(options.settings.source) as conn:
+            (table,) = published_tables(conn, options.settings)
+        return to_spark(changes_schema(table))
+
+    def reader(self, schema: T.StructType) -> DataSourceReader:
+        return _RangeReader(_Options.of(self.options), schema)
+
+    def streamReader(self, schema: T.StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
+        return _StreamReader(_Options.of(self.options), schema)
+
+
+class _Part(InputPartition):
+    """A range of the log, read by one task, with the tables as they were when it was planned."""
+
+    def __init__(self, start: int, end: int, tables: Sequence[CapturedTable]) -> None:
+        super().__init__((start, end))
+        self.start, self.end, self.tables = start, end, tuple(tables)
+
+
+def _parts(options: _Options, conn: Connection | None, start: int, end: int) -> list[InputPartition]:
+    tables: Sequence[CapturedTable] = ()
+    if options.places is None and conn is not None:
+        tables = published_tables(conn, options.settings)
+    return [_Part(first, last, tables) for first, last in split_range(start, end, options.tasks)]
+
+
+def _read(options: _Options, schema: T.StructType, part: InputPartition | None) -> Iterator[Any]:
+    """Rows, or descriptions of files."""
+    if not isinstance(part, _Part):  # an empty range still has one partition, of nothing
+        return iter(())
+    settings = options.settings
+    where = (settings.source, settings.slot, settings.publication, part.start, part.end)
+    if options.places is not None:
+        return map(to_row, write_range(*where, options.places))
+    rows: Iterator[pa.RecordBatch] = (
+        json_rows(*where, part.tables) if options.table is None else typed_rows(*where, part.tables[0], schema)
+    )
+    return rows
+
+
+class _RangeReader(DataSourceReader):
+    """All changes of a range."""
+
+    def __init__(self, options: _Options, schema: T.StructType) -> None:
+        self._options, self._schema = options, schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._options
+        if options.places is not None and options.start is not None and options.end is not None:
+            return _parts(options, None, options.start, options.end)
+        with connect(options.settings.source) as conn:
+            start = _first(conn, options)
+            end = flush_lsn(conn) if options.end is None else options.end
+            return _parts(options, conn, start, end)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return _read(self._options, self._schema, partition)
+
+
+def _first(conn: Connection, options: _Options) -> int:
+    """Where to begin; SlotLostError when the slot does not have that any more."""
+    slot = options.settings.slot
+    found = find_slot(conn, slot)
+    if found is None:
+        raise CaptureSetupError(
+            f"the source has no slot {slot}: select pg_create_logical_replication_slot('{slot}', 'pgoutput'); changes "
+            "from then on can be read"
+        )
+    start = found.confirmed_lsn if options.start is None else options.start
+    check_slot(conn, slot, start)
+    return start
+
+
+class _StreamReader(DataSourceStreamReader):
+    """Changes as they come. It lives as long as its query, in a process of its own; `read` is for the executors."""
+
+    def __init__(self, options: _Options, schema: T.StructType) -> None:
+        self._options, self._schema = options, schema
+        self._pace = Pace(options.settings.batch_bytes, options.settings.batch_seconds)
+        self._conn: Connection | None = None
+        self._server: Server | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's names
+        conn = self._connected()
+        capturing = self._options.places is not None and self._options.start is not None
+        lsn = self._options.start if capturing else _first(conn, self._options)
+        assert lsn is not None
+        self._pace.begin(lsn)
+        return self._offset(lsn)
+
+    def latestOffset(self) -> dict[str, Any]:  # noqa: N802
+        try:
+            flushed = flush_lsn(self._connected())
+        except SourceUnavailableError:
+            self.stop()
+            # The capture's own runner sees to it that the source comes back; a user's query fails, as it should.
+            if self._options.places is None or self._pace.last is None or self._server is None:
+                raise
+            return self._offset(self._pace.last)
+        return self._offset(self._pace.next_end(flushed, self._empty_ranges()))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        first, last = Offset.from_value(start), Offset.from_value(end)
+        self._pace.begin(last.lsn)
+        if last.lsn <= first.lsn:
+            return []
+        if self._options.places is not None:
+            return _parts(self._options, None, first.lsn, last.lsn)
+        conn = self._connected()
+        first.check(identify(conn))
+        check_slot(conn, self._options.settings.slot, first.lsn)
+        return _parts(self._options, conn, first.lsn, last.lsn)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return _read(self._options, self._schema, partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        # The capture moves its slot itself, once its batch is in the lake.
+        if self._options.places is None:
+            advance_slot(self._connected(), self._options.settings.slot, Offset.from_value(end).lsn)
+
+    def stop(self) -> None:
+        if self._conn is not None:
+            with suppress(Exception):  # it may be broken already
+                self._conn.close()
+            self._conn = None
+
+    def _connected(self) -> Connection:
+        if self._conn is None or self._conn.closed:
+            self._conn = connect(self._options.settings.source)
+        if self._server is None:
+            self._server = identify(self._conn)
+        return self._conn
+
+    def _offset(self, lsn: int) -> dict[str, Any]:
+        assert self._server is not None
+        return Offset.of(lsn, self._server).to_value()
+
+    def _empty_ranges(self) -> int:
+        if self._options.hints is None:
+            return 0
+        try:
+            return int(self._options.hints.read_text() or "0")
+        except (OSError, ValueError):
+            return 0
