@@ -20,9 +20,8 @@ SETTINGS = {
     "wal_level": "logical",
     "max_replication_slots": "64",
     "max_wal_senders": "32",
-    # A test database does not have to survive a power cut.
+    # A test database does not have to survive a power cut; but what is committed must be in the log that is decoded.
     "fsync": "off",
-    "synchronous_commit": "off",
     "full_page_writes": "off",
 }
 _numbers = itertools.count(1)
