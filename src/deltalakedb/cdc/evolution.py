@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+
+from deltalakedb.cdc.buckets import BUCKET
 from deltalakedb.cdc.control import begin_batch, note_progress, save_tables
+from deltalakedb.cdc.decision import Decision, NotFollowedError, decide
+from deltalakedb.cdc.lake_columns import change_columns, fill_columns, is_mapped
 from deltalakedb.cdc.lsn import format_lsn
+from deltalakedb.exceptions import InvalidCommitError, SchemaMismatchError
+from deltalakedb.log.types import parse_schema
 
 if TYPE_CHECKING:
-    import psycopg
-
     from deltalakedb.catalog import Catalog
     from deltalakedb.cdc.control import Capture
     from deltalakedb.cdc.messages import Relation
+    from deltalakedb.cdc.server import Connection
     from deltalakedb.cdc.settings import CaptureSettings
+    from deltalakedb.cdc.tables import CapturedTable
+    from deltalakedb.transactions.transaction import CatalogTransaction
+
+_MOST_FORMER: Final = 16
+"""So often the columns of a table may change within one transaction."""
+_MOST_NOTES: Final = 40
 
 
 def follow(
@@ -22,7 +35,7 @@ def follow(
     capture: Capture,
     settings: CaptureSettings,
     relation: Relation,
-    conn: psycopg.Connection[Any],
+    conn: Connection,
     *,
     source: str,
     lsn: int,
@@ -33,7 +46,16 @@ def follow(
     is read up to there, then from there again): columns change where the source changed them, and rows of the same
     transaction that came before its ALTER TABLE are still read, by `CapturedTable.former`.
     """
-    return stop_table(catalog, capture, source, f"its columns have changed to {relation}", lsn)
+    table = capture.tables[source]
+    try:
+        decision = decide(conn, settings, table, relation)
+        followed = _with_former(table, decision, lsn)
+        with begin_batch(catalog, capture, f"capture {capture.slot}: columns of {source} at {format_lsn(lsn)}") as tx:
+            _change_lake(tx, table, decision)
+            changed = save_tables(tx, capture, [followed])
+            return note_progress(tx, changed, capture.lsn)
+    except (NotFollowedError, SchemaMismatchError, InvalidCommitError) as error:
+        return stop_table(catalog, capture, source, str(error), lsn)
 
 
 def stop_table(catalog: Catalog, capture: Capture, source: str, reason: str, lsn: int) -> Capture:
@@ -41,8 +63,46 @@ def stop_table(catalog: Catalog, capture: Capture, source: str, reason: str, lsn
     table = capture.tables[source]
     if table.stage == "stopped":
         return capture
-    told = reason if "resnapshot" in reason else f"{reason}; dl cdc resnapshot {source} copies it anew"
+    told = reason if "resnapshot" in reason else f"{reason}: dl cdc resnapshot {source} copies it anew"
     stopped = replace(table, stage="stopped", reason=told, stopped_lsn=lsn)
     with begin_batch(catalog, capture, f"capture {capture.slot}: {source} stops at {format_lsn(lsn)}") as tx:
         changed = save_tables(tx, capture, [stopped])
         return note_progress(tx, changed, capture.lsn)
+
+
+def _with_former(table: CapturedTable, decision: Decision, lsn: int) -> CapturedTable:
+    """The table as it is now, and what it was for rows of the same transaction that came before."""
+    again = table.changed_lsn == lsn
+    if again and (decision.is_rekeyed or len(table.former) >= _MOST_FORMER or not table.former):
+        raise NotFollowedError(
+            "its columns or its key were changed in the middle of a transaction that also changed rows"
+        )
+    former = (*table.former, table.columns) if again else (table.columns,)
+    return replace(
+        decision.table,
+        changed_lsn=lsn,
+        # An old row that was sent by another key cannot be found by the one of now.
+        former=() if decision.is_rekeyed else former,
+        notes=decision.table.notes[-_MOST_NOTES:],
+    )
+
+
+def _change_lake(tx: CatalogTransaction, table: CapturedTable, decision: Decision) -> None:
+    change = decision.change
+    metadata = tx.table(table.current)._backing.snapshot().metadata
+    if change.renamed and not is_mapped(metadata):
+        old, new = next(iter(change.renamed.items()))
+        raise NotFollowedError(
+            f"its column {old} is called {new} now, and without column mapping {table.current} cannot rename a column "
+            "(column_mapping in the capture's settings, before the table is copied)"
+        )
+    if metadata.partition_columns and (decision.is_rekeyed or not change.widened.keys().isdisjoint(table.key)):
+        raise NotFollowedError(f"its key has changed, and {table.current} is partitioned by it ({BUCKET})")
+    # A column of that name may be there, which the source had dropped and the lake could not: its values are no more.
+    there = set(parse_schema(metadata.schema_string).names)
+    again = {column.name: pa.scalar(None) for column in change.added if column.name in there}
+    tx.run(table.current, partial(change_columns, change=change, nested=False))
+    tx.run(table.changes, partial(change_columns, change=change, nested=True))
+    values = decision.values if is_mapped(metadata) else {**again, **decision.values}
+    if values:
+        tx.run(table.current, partial(fill_columns, values=values))

@@ -72,7 +72,8 @@ class Relation:
             return False
         if not table.key:
             return self.identity == "f"
-        return set(table.key) <= {column.name for column in self.columns if column.is_key}
+        keys = {column.name for column in self.columns if column.is_key}
+        return set(table.key) == keys or (self.identity == "f" and set(table.key) <= keys)
 
     def has_columns(self, columns: Sequence[SourceColumn]) -> bool:
         """Whether its columns are these: by name and type, in their order."""

@@ -69,7 +69,7 @@ def published_tables(conn: Connection, settings: CaptureSettings) -> tuple[Captu
         tables, problems = [], []
         for table in chosen:
             columns = source_columns(
-                conn, table.oid, as_text=_text_columns(settings, table.source), publication=settings.publication
+                conn, table.oid, as_text=text_columns(settings, table.source), publication=settings.publication
             )
             problem = _problem_of(table, columns)
             if problem is None:
@@ -133,7 +133,7 @@ def _why_missing(conn: Connection, source: str, publication: str) -> str:
     )
 
 
-def _text_columns(settings: CaptureSettings, source: str) -> set[str]:
+def text_columns(settings: CaptureSettings, source: str) -> set[str]:
     prefix = f"{source}."
     whole = (column if column.count(".") > 1 else f"public.{column}" for column in settings.text_columns)
     return {column.removeprefix(prefix) for column in whole if column.startswith(prefix)}

@@ -125,8 +125,8 @@ class RowReader:
                 pa.array(ordinals),
                 pa.array(committed_at).view(self._moment_type),
                 self._name_unchanged(unchanged, len(places)),
-                self._rows(buffer, old, old_rows, has_old),
-                self._rows(buffer, new, new_rows, has_new),
+                self._rows(buffer, old, old_rows, has_old, whole=self._table.identity == "f"),
+                self._rows(buffer, new, new_rows, has_new, whole=True),
             ],
             schema=self._schema,
         )
@@ -192,8 +192,8 @@ class RowReader:
             pa.array(offsets), values, type=self._unchanged_type, mask=pa.array(lengths == 0)
         )
 
-    def _rows(self, buffer: MessageBuffer, cells: list[_Cells], rows: Ints, has: Bools) -> pa.Array:
-        """A struct of all columns; null where a change has no such row."""
+    def _rows(self, buffer: MessageBuffer, cells: list[_Cells], rows: Ints, has: Bools, *, whole: bool) -> pa.Array:
+        """A struct of all columns; null where a change has no such row. `whole`: rows, and not keys alone."""
         count = len(has)
         if not len(rows):
             return pa.nulls(count, self._row_type)
@@ -202,12 +202,14 @@ class RowReader:
             ranks = np.cumsum(has) - 1
             spread = pa.array(ranks, mask=~has)
         columns = []
-        for column, item in zip(self._table.columns, self._row_type, strict=True):
+        for column in self._table.columns:
             place = self._places.get(column.number)
-            if place is None:
-                columns.append(pa.nulls(count, item.type))
-                continue
             where = f"{self._table.source}.{column.name}"
+            if place is None:
+                # The column came later in the same transaction; its default holds for rows that were there already.
+                missing = convert(pa.array([column.missing if whole else None], pa.string()), column.type, where=where)
+                columns.append(missing.take(pa.array(np.zeros(count, np.int64))))
+                continue
             try:
                 values = convert(cells[place].texts(buffer.data), column.type, where=where)
             except ValueNotHeld as error:

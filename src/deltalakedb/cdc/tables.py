@@ -24,6 +24,8 @@ class SourceColumn:
     """`attnum`: stays the same when the column is renamed, and is never given to another one."""
     type_name: str = ""
     """As `format_type` says it, for messages."""
+    missing: str | None = None
+    """What rows from before it was added have in it, as text: a constant default, which no message brings."""
 
     def to_value(self) -> dict[str, Any]:
         return {
@@ -33,6 +35,7 @@ class SourceColumn:
             "type": type_to_value(self.type),
             "number": self.number,
             "typeName": self.type_name,
+            "missing": self.missing,
         }
 
     @classmethod
@@ -44,6 +47,7 @@ class SourceColumn:
             type=type_from_value(value["type"]),
             number=value["number"],
             type_name=value.get("typeName", ""),
+            missing=value.get("missing"),
         )
 
 

@@ -1,0 +1,234 @@
+"""What a relation message means for a captured table: the columns it has from now on, or why it must stop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from deltalakedb.cdc.lake_columns import ColumnChange
+from deltalakedb.cdc.messages import Relation
+from deltalakedb.cdc.publication import text_columns
+from deltalakedb.cdc.renames import number_columns
+from deltalakedb.cdc.retyping import keeps_values, widening_steps
+from deltalakedb.cdc.server import Connection
+from deltalakedb.cdc.settings import CaptureSettings
+from deltalakedb.cdc.source_catalog import (
+    Attribute,
+    SourceRelation,
+    TypeFacts,
+    read_attributes,
+    read_relations,
+    read_type,
+)
+from deltalakedb.cdc.tables import CapturedTable, SourceColumn
+from deltalakedb.cdc.types import STRING, source_columns
+from deltalakedb.cdc.values import convert
+from deltalakedb.exceptions import CaptureError, ValueNotHeld
+from deltalakedb.log.types import TypeChange
+
+
+class NotFollowedError(CaptureError):
+    """Why a table stops; it says what happened, and stopping says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A table as it is from now on, and what its tables in the lake need for that."""
+
+    table: CapturedTable
+    change: ColumnChange
+    values: Mapping[str, pa.Scalar] = field(default_factory=dict)
+    """What rows that are there have in added columns, where that is not null."""
+    is_rekeyed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What the source's catalog says now; the message may be older."""
+
+    relation: SourceRelation
+    attributes: Mapping[int, Attribute]
+    sent: Mapping[int, SourceColumn]
+
+
+def decide(conn: Connection, settings: CaptureSettings, table: CapturedTable, relation: Relation) -> Decision:
+    """What becomes of a table whose rows come as `relation` says; NotFollowedError where that cannot be done."""
+    source = _look(conn, settings, table, relation)
+    numbers = number_columns(relation, table, tuple(source.attributes.values()), source.sent.keys())
+    if numbers is None:
+        raise NotFollowedError(
+            f"its columns are sent as {', '.join(column.name for column in relation.columns)}, and the source has "
+            "changed them again since, so that nobody can tell which of them is which"
+        )
+    columns = _columns(conn, settings, table, relation, source, numbers)
+    change, notes = _compare(conn, table, columns)
+    values: dict[str, pa.Scalar] = {}
+    missing: dict[int, str] = {}
+    for column in change.added:
+        text, note = _text_of_old_rows(table, column, source)
+        notes.append(note)
+        if text is not None:
+            missing[column.number] = text
+            values[column.name] = _value(table, column, text)
+    columns = tuple(replace(column, missing=missing.get(column.number)) for column in columns)
+    key = _key(table, relation, source, columns)
+    known = {column.number: column.name for column in table.columns}
+    numbers_of_key = {column.number for column in columns if column.name in key}
+    is_rekeyed = numbers_of_key != {number for number, name in known.items() if name in table.key}
+    if is_rekeyed:
+        notes.append(f"rows are named by {', '.join(key) or 'all their columns'}, no longer by {_shown_key(table)}")
+    # Where the catalog has moved on, its file may have been rewritten by what the stream has yet to tell.
+    is_latest = source.relation.to_message(source.sent.values()).columns == relation.columns
+    changed = replace(
+        table,
+        columns=columns,
+        key=key,
+        identity=relation.identity,
+        notes=(*table.notes, *notes),
+        filenode=source.relation.filenode if is_latest else table.filenode,
+    )
+    return Decision(changed, change, values, is_rekeyed)
+
+
+def _look(conn: Connection, settings: CaptureSettings, table: CapturedTable, relation: Relation) -> _Source:
+    if relation.oid != table.oid:
+        raise NotFollowedError(f"the table was dropped and made anew (its oid was {table.oid} and is {relation.oid})")
+    found = read_relations(conn, [table.oid], settings.publication).get(table.oid)
+    if found is None:
+        raise NotFollowedError("its columns were changed, and the table has been dropped since")
+    columns = source_columns(
+        conn, table.oid, as_text=text_columns(settings, table.source), publication=settings.publication
+    )
+    attributes = {one.number: one for one in read_attributes(conn, table.oid)}
+    return _Source(found, attributes, {column.number: column for column in columns})
+
+
+def _columns(
+    conn: Connection,
+    settings: CaptureSettings,
+    table: CapturedTable,
+    relation: Relation,
+    source: _Source,
+    numbers: Sequence[int],
+) -> tuple[SourceColumn, ...]:
+    """The message's columns with their numbers and their types in the lake."""
+    as_text = text_columns(settings, table.source)
+    text_numbers = {column.number for column in table.columns if column.name in as_text}
+    columns = []
+    for number, sent in zip(numbers, relation.columns, strict=True):
+        kind = source.sent.get(number)
+        if kind is None or (kind.type_oid, kind.type_modifier) != (sent.type_oid, sent.type_modifier):
+            facts = _facts(conn, sent.name, sent.type_oid, sent.type_modifier)
+            kind = SourceColumn(sent.name, sent.type_oid, sent.type_modifier, facts.type, number, facts.shown)
+        if sent.name in as_text or number in text_numbers:
+            kind = replace(kind, type=STRING)
+        columns.append(replace(kind, name=sent.name, number=number))
+    return tuple(columns)
+
+
+def _facts(conn: Connection, name: str, oid: int, modifier: int) -> TypeFacts:
+    facts = read_type(conn, oid, modifier)
+    if facts is None:
+        raise NotFollowedError(f"the type of its column {name} has been dropped since")
+    return facts
+
+
+def _compare(conn: Connection, table: CapturedTable, columns: Sequence[SourceColumn]) -> tuple[ColumnChange, list[str]]:
+    """How the columns differ from those that were captured, and what readers of the lake should know of that."""
+    before = {column.number: column for column in table.columns}
+    after = {column.number for column in columns}
+    added = tuple(column for column in columns if column.number not in before)
+    dropped = tuple(column for column in table.columns if column.number not in after)
+    renamed: dict[str, str] = {}
+    widened: dict[str, tuple[SourceColumn, tuple[TypeChange, ...]]] = {}
+    notes = [f"the source has dropped the column {column.name}" for column in dropped]
+    for column in columns:
+        old = before.get(column.number)
+        if old is None:
+            continue
+        if old.name != column.name:
+            renamed[old.name] = column.name
+            notes.append(f"the column {column.name} was {old.name} before")
+        steps = _steps(conn, old, column)
+        if steps:
+            widened[old.name] = (column, steps)
+            notes.append(
+                f"the column {column.name} was {_shown_type(old)} and is {_shown_type(column)}: if that ALTER TABLE "
+                f"had a USING, dl cdc resnapshot {table.source} brings what it computed"
+            )
+    return ColumnChange(added, dropped, renamed, widened), notes
+
+
+def _steps(conn: Connection, old: SourceColumn, new: SourceColumn) -> tuple[TypeChange, ...]:
+    """How Delta notes what has become of a column's type; none where the lake's type holds it as it is."""
+    if (old.type_oid, old.type_modifier) == (new.type_oid, new.type_modifier):
+        return ()
+    steps = widening_steps(old.type, new.type)
+    shown = f"its column {new.name} was {_shown_type(old)} and is {_shown_type(new)}"
+    if steps is None:
+        raise NotFollowedError(f"{shown}, which {old.type} cannot become in the lake without a new copy")
+    if not steps:
+        facts = read_type(conn, old.type_oid, old.type_modifier)
+        if facts is None or not keeps_values(facts, _facts(conn, new.name, new.type_oid, new.type_modifier)):
+            raise NotFollowedError(
+                f"{shown}: the values that are there may have changed, and the log does not tell them"
+            )
+    return steps
+
+
+def _text_of_old_rows(table: CapturedTable, column: SourceColumn, source: _Source) -> tuple[str | None, str]:
+    """What rows that were there have in an added column, which the stream does not send, and a note of it."""
+    attribute = source.attributes.get(column.number)
+    shown = f"the column {column.name} was added"
+    if source.relation.has_column_list or column.number < max((one.number for one in table.columns), default=0):
+        raise NotFollowedError(
+            f"the publication sends the column {column.name} from now on, and has not sent what older rows have in it"
+        )
+    if attribute is None or attribute.is_dropped:
+        return None, f"{shown}, and dropped again; rows from before have null in it"
+    if attribute.has_missing:
+        if attribute.missing is None:
+            raise NotFollowedError(f"its column {column.name} was added with a default that cannot be read")
+        return attribute.missing, f"{shown}; rows from before have its default, {attribute.missing}"
+    if attribute.computes and (table.filenode is None or source.relation.filenode != table.filenode):
+        raise NotFollowedError(
+            f"its column {column.name} was added with a value that is computed for each row, and the log does not tell "
+            "what rows from before have got"
+        )
+    return None, f"{shown}; rows from before have null in it"
+
+
+def _value(table: CapturedTable, column: SourceColumn, text: str) -> pa.Scalar:
+    try:
+        return convert(pa.array([text]), column.type, where=f"{table.source}.{column.name}")[0]
+    except ValueNotHeld as error:
+        raise NotFollowedError(f"its column {column.name} was added: {error}") from error
+
+
+def _key(table: CapturedTable, relation: Relation, source: _Source, columns: Sequence[SourceColumn]) -> tuple[str, ...]:
+    """The columns that name a row, in the table's order where they are the same ones."""
+    names = {column.number: column.name for column in columns}
+    numbers = {column.name: column.number for column in table.columns}
+    before = [numbers[name] for name in table.key]
+    if relation.identity == "f":
+        primary = source.relation.primary_key
+        # A key that came later may not hold for the rows before; by whole rows every change can be followed.
+        same = bool(before) and set(before) == set(primary) and set(before) <= names.keys()
+        return tuple(names[number] for number in before) if same else ()
+    flagged = [column.number for column, sent in zip(columns, relation.columns, strict=True) if sent.is_key]
+    if not flagged:
+        raise NotFollowedError(
+            f"nothing names its rows any more: give it a primary key, or alter table {table.source} replica identity "
+            "full"
+        )
+    return tuple(names[number] for number in (before if set(before) == set(flagged) else flagged))
+
+
+def _shown_key(table: CapturedTable) -> str:
+    return ", ".join(table.key) or "all their columns"
+
+
+def _shown_type(column: SourceColumn) -> str:
+    return column.type_name or str(column.type)

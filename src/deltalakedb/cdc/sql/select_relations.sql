@@ -1,0 +1,37 @@
+-- Some tables as they are now: name, replica identity, the file that has their rows (another one after they were
+-- rewritten), the columns of the primary key and of the replica identity, whether they are published, and whether by a
+-- list of columns.
+select
+    cls.oid::bigint,
+    nsp.nspname::text,
+    cls.relname::text,
+    cls.relreplident::text,
+    pg_catalog.pg_relation_filenode(cls.oid)::bigint,
+    coalesce((
+        select array_agg(part.number::integer order by part.place)
+        from pg_catalog.pg_index idx, unnest(idx.indkey::int2[]) with ordinality as part (number, place)
+        where idx.indrelid = cls.oid and idx.indisprimary and part.place <= idx.indnkeyatts
+    ), '{}'),
+    coalesce((
+        select array_agg(part.number::integer order by part.place)
+        from pg_catalog.pg_index idx, unnest(idx.indkey::int2[]) with ordinality as part (number, place)
+        where idx.indrelid = cls.oid and part.place <= idx.indnkeyatts and case cls.relreplident
+            when 'd' then idx.indisprimary
+            when 'i' then idx.indisreplident
+            else false
+        end
+    ), '{}'),
+    exists (
+        select 1
+        from pg_catalog.pg_publication_tables pub
+        where pub.pubname = %(publication)s and pub.schemaname = nsp.nspname and pub.tablename = cls.relname
+    ),
+    exists (
+        select 1
+        from pg_catalog.pg_publication_rel rel
+        join pg_catalog.pg_publication pub on pub.oid = rel.prpubid and pub.pubname = %(publication)s
+        where rel.prrelid = cls.oid and rel.prattrs is not null
+    )
+from pg_catalog.pg_class cls
+join pg_catalog.pg_namespace nsp on nsp.oid = cls.relnamespace
+where cls.oid = any(%(oids)s::oid[])
