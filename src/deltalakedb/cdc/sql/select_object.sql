@@ -9,9 +9,9 @@ select cls.relkind::text,
                    where root.oid = pg_partition_root(cls.oid))
        end,
        format('%%I.%%I', nsp.nspname, cls.relname),
-       quote_ident(%(publication)s)
+       quote_ident(%(publication)s::text)
   from pg_class cls
   join pg_namespace nsp on nsp.oid = cls.relnamespace
-  left join pg_publication pub on pub.pubname = %(publication)s
- where nsp.nspname = %(schema)s
-   and cls.relname = %(name)s
+  left join pg_publication pub on pub.pubname = %(publication)s::text
+ where nsp.nspname = %(schema)s::text
+   and cls.relname = %(name)s::text

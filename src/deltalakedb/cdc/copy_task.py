@@ -1,0 +1,134 @@
+"""The task of a copy: ranges of a table's pages, as a snapshot has them, become data files of the lake's table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import psycopg
+import pyarrow as pa
+from psycopg.pq import ExecStatus
+from pyarrow import csv
+
+from deltalakedb.cdc.server import Connection, translate_errors
+from deltalakedb.cdc.snapshot import session_at
+from deltalakedb.cdc.tables import SourceColumn
+from deltalakedb.cdc.values import convert
+from deltalakedb.data.writer import FileWriter
+from deltalakedb.exceptions import CaptureError, DeltaError, redact
+from deltalakedb.log.actions import AddFile
+from deltalakedb.log.types import parse_schema, to_arrow_type
+from deltalakedb.storage import open_data_storage
+
+_BLOCK_BYTES: Final = 16 << 20
+# An empty value without quotes is null, one in quotes is empty; a line without anything is the null of a single column.
+_PARSE: Final = csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CopyTask:
+    """What a task must know: where to read, and where and how to write."""
+
+    dsn: str
+    snapshot: str
+    source: str
+    columns: tuple[SourceColumn, ...]
+    statements: tuple[str, ...]
+    location: str
+    options: Mapping[str, str] | None
+    schema: str
+    configuration: Mapping[str, str | None]
+    folder: str
+    """Below the table's location; its own until the copy is committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyResult:
+    """What a task made, or why it came to nothing. An exception would reach the driver as a text of Spark's alone."""
+
+    source: str
+    adds: tuple[AddFile, ...] = ()
+    rows: int = 0
+    failure: DeltaError | None = field(default=None)
+
+
+def run_task(task: CopyTask) -> CopyResult:
+    """Copy the ranges of a task; the files are durable, and no part of any version yet."""
+    try:
+        return _copy(task)
+    except DeltaError as error:
+        return CopyResult(task.source, failure=error)
+    except (psycopg.Error, pa.ArrowException, OSError) as error:
+        told = redact(str(error).strip())
+        return CopyResult(task.source, failure=CaptureError(f"the copy of {task.source} failed: {told}"))
+
+
+def _copy(task: CopyTask) -> CopyResult:
+    arrow = pa.schema([pa.field(column.name, to_arrow_type(column.type)) for column in task.columns])
+    rows = 0
+    with FileWriter(
+        arrow,
+        storage=open_data_storage(task.location, task.options),
+        schema=parse_schema(task.schema),
+        configuration=task.configuration,
+        folder=task.folder,
+    ) as writer:
+        for block in _blocks(task):
+            texts = _split(block, len(task.columns))
+            arrays = [
+                convert(texts.column(place), column.type, where=f"{task.source}.{column.name}")
+                for place, column in enumerate(task.columns)
+            ]
+            writer.write(pa.RecordBatch.from_arrays(arrays, schema=arrow))
+            rows += texts.num_rows
+        return CopyResult(task.source, tuple(writer.finish()), rows)
+
+
+def _blocks(task: CopyTask) -> Iterator[bytes]:
+    with session_at(task.dsn, task.snapshot) as conn, translate_errors():
+        for statement in task.statements:
+            yield from _lines(conn, statement)
+
+
+def _lines(conn: Connection, statement: str) -> Iterator[bytes]:
+    """What COPY sends, in blocks of whole rows, whatever their size: the server sends every row by itself.
+
+    By libpq's own functions: those of psycopg cost more a row than all the rest.
+    """
+    pgconn = conn.pgconn
+    result = pgconn.exec_(statement.encode())
+    if result.status != ExecStatus.COPY_OUT:
+        raise psycopg.errors.error_from_result(result)
+    parts: list[memoryview] = []
+    size = 0
+    while True:
+        length, data = pgconn.get_copy_data(0)
+        if length <= 0:
+            break
+        parts.append(data)
+        size += length
+        if size >= _BLOCK_BYTES:
+            yield b"".join(parts)
+            parts, size = [], 0
+    while (end := pgconn.get_result()) is not None:
+        if end.status != ExecStatus.COMMAND_OK:
+            raise psycopg.errors.error_from_result(end)
+    if parts:
+        yield b"".join(parts)
+
+
+def _split(block: bytes, columns: int) -> pa.Table:
+    """The texts of a block by columns, as bytes: only what stays a text has to be one."""
+    names = [str(place) for place in range(columns)]
+    return csv.read_csv(
+        pa.py_buffer(block),
+        read_options=csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=names),
+        parse_options=_PARSE,
+        convert_options=csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.binary()),
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )

@@ -1,0 +1,324 @@
+"""The copy of tables: all that wait for one, at one snapshot, by Spark tasks; each is committed when it is whole."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Protocol
+
+from deltalakedb.cdc.batches import commit_progress
+from deltalakedb.cdc.control import Capture, begin_batch, load_capture, note_progress, save_tables
+from deltalakedb.cdc.copy_task import CopyResult, CopyTask, run_task
+from deltalakedb.cdc.evolution import stop_table
+from deltalakedb.cdc.landing import Landing, commit_landing, prepare_landing
+from deltalakedb.cdc.lsn import format_lsn
+from deltalakedb.cdc.publication import published_tables
+from deltalakedb.cdc.server import connect, identify
+from deltalakedb.cdc.settings import CaptureSettings
+from deltalakedb.cdc.slots import advance_slot, create_slot, drop_slot, exported_snapshot, find_slot
+from deltalakedb.cdc.snapshot import CopyPlan, SourceMoved, plan_copy, session_at
+from deltalakedb.cdc.tables import CapturedTable
+from deltalakedb.exceptions import (
+    CaptureError,
+    CaptureSetupError,
+    ConcurrentAppendError,
+    ConcurrentDeleteDeleteError,
+    ConcurrentDeleteReadError,
+    OutcomeUnknownError,
+    StoreBusyError,
+    TableLockedError,
+    ValueNotHeld,
+    WrongServerError,
+)
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    from deltalakedb.catalog import Catalog
+    from deltalakedb.log.actions import AddFile
+
+_log = logging.getLogger(__name__)
+
+_SNAPSHOTS: Final = 5
+_COMMITS: Final = 10
+# Somebody else changed the table meanwhile, such as by an OPTIMIZE: all its rows are replaced anyway.
+_WORTH_ANOTHER_COMMIT: Final = (
+    ConcurrentAppendError,
+    ConcurrentDeleteReadError,
+    ConcurrentDeleteDeleteError,
+    StoreBusyError,
+    TableLockedError,
+)
+
+
+class Progress(Protocol):
+    """Who wants to know how far a copy is; called from one thread."""
+
+    def table_begins(self, source: str, rows: int, tasks: int) -> None:
+        """A table of about so many rows (the source's own estimate) will be copied by so many tasks."""
+
+    def task_ended(self, source: str, rows: int) -> None:
+        """A task has copied exactly so many rows."""
+
+    def table_ended(self, source: str, rows: int) -> None:
+        """The table is committed, with so many rows."""
+
+
+def copy_tables(
+    spark: SparkSession,
+    catalog: Catalog,
+    capture: Capture,
+    settings: CaptureSettings,
+    *,
+    drain: Callable[[Capture, int], Capture],
+    progress: Progress | None = None,
+) -> Capture:
+    """Copy every table that waits for it. The stream stands still meanwhile, and then all tables are at one LSN.
+
+    `drain` brings the tables that follow the stream to the snapshot's LSN, exactly. What a copy that was cut had
+    committed stays; the rest waits for another snapshot.
+    """
+    for attempt in range(1, _SNAPSHOTS + 1):
+        if not _pending(capture):
+            return capture
+        try:
+            return _copy_at_snapshot(spark, catalog, capture, settings, drain, progress)
+        except SourceMoved as moved:
+            if attempt == _SNAPSHOTS:
+                raise CaptureError(
+                    f"the copy was begun {attempt} times, and each time a table changed under it ({moved}): try again "
+                    "when nobody alters or truncates tables"
+                ) from None
+            _log.info("%s: another snapshot is taken: %s", capture.slot, moved)
+            time.sleep(0.1 * attempt)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _pending(capture: Capture) -> set[str]:
+    return {source for source, table in capture.tables.items() if table.stage == "pending"}
+
+
+def _copy_at_snapshot(
+    spark: SparkSession,
+    catalog: Catalog,
+    capture: Capture,
+    settings: CaptureSettings,
+    drain: Callable[[Capture, int], Capture],
+    progress: Progress | None,
+) -> Capture:
+    context = spark.sparkContext
+    tasks = settings.parallelism or context.defaultParallelism
+    with (
+        exported_snapshot(settings.source) as (snapshot, lsn),
+        session_at(settings.source, snapshot) as held,
+    ):
+        tables = _as_the_snapshot_has_them(published_tables(held, settings), capture)
+        plans = [plan_copy(held, table, settings.publication, tasks) for table in tables]
+        capture = _bring_to(catalog, capture, settings, lsn, drain)
+        landings = {plan.table.source: prepare_landing(catalog, plan.table, settings) for plan in plans}
+        copier = _Copier(context, catalog, capture, settings, snapshot, landings, progress)
+        copier.run(plans, tasks)
+        return copier.capture
+
+
+def _as_the_snapshot_has_them(found: Iterable[CapturedTable], capture: Capture) -> list[CapturedTable]:
+    """The tables to copy with the columns they have in the snapshot; in the lake they keep the names they have."""
+    known, pending = capture.tables, _pending(capture)
+    tables = [
+        replace(table, current=known[table.source].current, changes=known[table.source].changes)
+        for table in found
+        if table.source in pending
+    ]
+    gone = pending - {table.source for table in tables}
+    if gone:
+        raise CaptureSetupError(
+            f"the publication {capture.publication} does not have {', '.join(sorted(gone))} any more, which waits to "
+            "be copied: add it to the publication again, or start the capture anew and name the tables it shall have"
+        )
+    return tables
+
+
+def _bring_to(
+    catalog: Catalog,
+    capture: Capture,
+    settings: CaptureSettings,
+    lsn: int,
+    drain: Callable[[Capture, int], Capture],
+) -> Capture:
+    """The capture with everything before `lsn` in the lake."""
+    if capture.streaming:
+        capture = drain(capture, lsn)
+        if capture.lsn != lsn:
+            raise CaptureError(f"the capture {capture.slot} is at {format_lsn(capture.lsn)}, not at {format_lsn(lsn)}")
+        return capture
+    capture = commit_progress(catalog, capture, lsn)
+    with connect(settings.source) as conn:
+        advance_slot(conn, capture.slot, lsn)
+    return capture
+
+
+@dataclass(slots=True)
+class _Copier:
+    """The copy of some tables at one snapshot."""
+
+    context: SparkContext
+    catalog: Catalog
+    capture: Capture
+    settings: CaptureSettings
+    snapshot: str
+    landings: dict[str, Landing]
+    progress: Progress | None
+    adds: dict[str, list[AddFile]] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
+    left: dict[str, int] = field(default_factory=dict)
+    """Tasks that a table still waits for; a table that is done with is not in it."""
+    group: str = field(default_factory=lambda: f"deltalakedb-copy-{uuid.uuid4()}")
+
+    def run(self, plans: Sequence[CopyPlan], tasks: int) -> None:
+        with ExitStack() as stack:
+            stack.callback(self._clean)
+            pool = stack.enter_context(self._pool(tasks))
+            waiting: set[Future[CopyResult]] = set()
+            for plan in plans:
+                source = plan.table.source
+                self.adds[source], self.rows[source], self.left[source] = [], 0, len(plan.tasks)
+                if self.progress is not None:
+                    self.progress.table_begins(source, plan.rows, len(plan.tasks))
+                if not plan.tasks:  # a partitioned table without partitions
+                    self._commit(source)
+                waiting |= {pool.submit(self._run_task, self._task(plan, one)) for one in plan.tasks}
+            while waiting:
+                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                for one in done:
+                    self._take(one.result())
+
+    @contextmanager
+    def _pool(self, tasks: int) -> Iterator[ThreadPoolExecutor]:
+        """Each task is a job of its own: then its end is known at once, and a table need not wait for another one."""
+        pool = ThreadPoolExecutor(tasks, thread_name_prefix="deltalakedb-copy")
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            with suppress(Exception):  # a Spark that is gone has no jobs
+                self.context.cancelJobGroup(self.group)
+            raise
+        finally:
+            pool.shutdown()
+
+    def _task(self, plan: CopyPlan, statements: tuple[str, ...]) -> CopyTask:
+        landing = self.landings[plan.table.source]
+        return CopyTask(
+            dsn=self.settings.source,
+            snapshot=self.snapshot,
+            source=plan.table.source,
+            columns=plan.table.columns,
+            statements=statements,
+            location=landing.location,
+            options=landing.options,
+            schema=landing.metadata.schema_string,
+            configuration=dict(landing.metadata.configuration),
+            folder=landing.job.folder,
+        )
+
+    def _run_task(self, task: CopyTask) -> CopyResult:
+        if task.source not in self.left:  # stopped meanwhile
+            return CopyResult(task.source)
+        self.context.setJobGroup(self.group, f"copy of {task.source}", interruptOnCancel=True)
+        try:
+            return self.context.parallelize([task], 1).map(run_task).collect()[0]
+        except Exception as error:
+            raise CaptureError(f"the copy of {task.source} failed in Spark: {error}") from error
+
+    def _take(self, result: CopyResult) -> None:
+        source = result.source
+        if source not in self.left:
+            return
+        if isinstance(result.failure, ValueNotHeld):
+            self.capture = stop_table(self.catalog, self.capture, source, str(result.failure), self.capture.lsn)
+            del self.left[source]
+            return
+        if result.failure is not None:
+            raise result.failure
+        self.adds[source] += result.adds
+        self.rows[source] += result.rows
+        self.left[source] -= 1
+        if self.progress is not None:
+            self.progress.task_ended(source, result.rows)
+        if not self.left[source]:
+            self._commit(source)
+
+    def _commit(self, source: str) -> None:
+        landing, adds = self.landings[source], self.adds[source]
+        for attempt in range(1, _COMMITS + 1):
+            try:
+                self.capture = commit_landing(self.catalog, self.capture, landing, adds, self.settings)
+                break
+            except _WORTH_ANOTHER_COMMIT as error:
+                if attempt == _COMMITS:
+                    raise
+                _log.info("the copy of %s is committed again: %s", source, error)
+                time.sleep(random.uniform(0, 0.05 * 2**attempt))
+            except OutcomeUnknownError:
+                del self.landings[source]  # its files may be part of a version
+                raise
+        del self.left[source], self.landings[source]
+        _log.info("%s: %s is copied, %d rows, at %s", self.capture.slot, source, self.rows[source], self.capture.lsn)
+        if self.progress is not None:
+            self.progress.table_ended(source, self.rows[source])
+
+    def _clean(self) -> None:
+        """Remove the files of what was not committed."""
+        for landing in self.landings.values():
+            landing.job.clean()
+
+
+def request_resnapshot(catalog: Catalog, settings: CaptureSettings, tables: Iterable[str] = ()) -> Capture:
+    """Have tables copied anew, all of them when none is named, the next time the capture runs.
+
+    A slot that is lost, or has gone on without us, is made anew; then every table needs another copy.
+    """
+    capture = load_capture(catalog, settings)
+    if capture is None:
+        raise CaptureError(f"there is no capture {settings.slot} in this lake ({settings.control_table}); start it")
+    wanted = {name if "." in name else f"public.{name}" for name in tables} or set(capture.tables)
+    unknown = wanted - set(capture.tables)
+    if unknown:
+        raise CaptureError(
+            f"the capture {capture.slot} has no table {', '.join(sorted(unknown))}; it has "
+            f"{', '.join(sorted(capture.tables)) or 'none'}"
+        )
+    lsn = _renewed_slot(capture, settings)
+    if lsn is not None:
+        wanted = {source for source, table in capture.tables.items() if table.stage != "stopped"} | wanted
+    again = [
+        replace(capture.tables[source], stage="pending", reason=None, stopped_lsn=None) for source in sorted(wanted)
+    ]
+    message = f"capture {capture.slot}: {', '.join(sorted(wanted))} will be copied anew"
+    with begin_batch(catalog, capture, message) as tx:
+        return note_progress(tx, save_tables(tx, capture, again), capture.lsn if lsn is None else lsn)
+
+
+def _renewed_slot(capture: Capture, settings: CaptureSettings) -> int | None:
+    """Where a new slot begins; None when the one that is there has all that is not yet in the lake."""
+    with connect(settings.source) as conn:
+        server = identify(conn)
+        if server != capture.server:
+            raise WrongServerError(
+                f"the source is another server than the one that the capture {capture.slot} belongs to (system "
+                f"identifier {server.system_id}, timeline {server.timeline}, database {server.database}): begin a "
+                "capture of it with another --slot and --namespace"
+            )
+        found = find_slot(conn, capture.slot)
+        if found is not None and not found.is_lost and found.confirmed_lsn <= capture.lsn:
+            return None
+        if found is not None:
+            drop_slot(conn, capture.slot)
+        return create_slot(conn, capture.slot)
