@@ -112,12 +112,12 @@ def _commit(
         if tx.is_open:
             tx.rollback()
         raise
-    _end(tx, capture, end)
+    end_transaction(tx, capture, end)
     reached("cdc.committed")
     return Committed(ahead, applied)
 
 
-def _end(tx: CatalogTransaction, capture: Capture, end: int) -> None:
+def end_transaction(tx: CatalogTransaction, capture: Capture, end: int) -> None:
     """Commit, and where the database went away meanwhile ask again until it has said what became of it."""
     until = time.monotonic() + _OUTCOME_SECONDS
     delay = 0.1

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from deltalakedb.cdc.batches import end_transaction
 from deltalakedb.cdc.control import Capture, begin_batch, note_progress, progress_of, save_tables
 from deltalakedb.cdc.layers import changes_schema, current_schema
 from deltalakedb.cdc.lsn import format_lsn
@@ -87,10 +88,17 @@ def commit_landing(
         changed_lsn=None,
         former=(),
     )
-    with begin_batch(catalog, capture, f"capture {capture.slot}: copy of {table.source} at {format_lsn(lsn)}") as tx:
+    tx = begin_batch(catalog, capture, f"capture {capture.slot}: copy of {table.source} at {format_lsn(lsn)}")
+    try:
         _propose_current(tx, capture, landing, adds)
         _propose_changes(tx, capture, table, settings)
-        return note_progress(tx, save_tables(tx, capture, [streaming]), lsn)
+        landed = note_progress(tx, save_tables(tx, capture, [streaming]), lsn)
+    except BaseException:
+        if tx.is_open:
+            tx.rollback()
+        raise
+    end_transaction(tx, capture, lsn)
+    return landed
 
 
 def _find_own(catalog: Catalog, name: str, table: CapturedTable, settings: CaptureSettings) -> DeltaTable | None:
