@@ -36,6 +36,7 @@ from deltalakedb.exceptions import (
     ValueNotHeld,
     WrongServerError,
 )
+from deltalakedb.steps import reached
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -122,6 +123,7 @@ def _copy_at_snapshot(
         tables = _as_the_snapshot_has_them(published_tables(held, settings), capture)
         plans = [plan_copy(held, table, settings.publication, tasks) for table in tables]
         capture = _bring_to(catalog, capture, settings, lsn, drain)
+        reached("cdc.snapshot")
         landings = {plan.table.source: prepare_landing(catalog, plan.table, settings) for plan in plans}
         copier = _Copier(context, catalog, capture, settings, snapshot, landings, progress)
         copier.run(plans, tasks)
@@ -288,13 +290,7 @@ def request_resnapshot(catalog: Catalog, settings: CaptureSettings, tables: Iter
     capture = load_capture(catalog, settings)
     if capture is None:
         raise CaptureError(f"there is no capture {settings.slot} in this lake ({settings.control_table}); start it")
-    wanted = {name if "." in name else f"public.{name}" for name in tables} or set(capture.tables)
-    unknown = wanted - set(capture.tables)
-    if unknown:
-        raise CaptureError(
-            f"the capture {capture.slot} has no table {', '.join(sorted(unknown))}; it has "
-            f"{', '.join(sorted(capture.tables)) or 'none'}"
-        )
+    wanted = choose_tables(capture, tables)
     lsn = _renewed_slot(capture, settings)
     if lsn is not None:
         wanted = {source for source, table in capture.tables.items() if table.stage != "stopped"} | wanted
@@ -304,6 +300,18 @@ def request_resnapshot(catalog: Catalog, settings: CaptureSettings, tables: Iter
     message = f"capture {capture.slot}: {', '.join(sorted(wanted))} will be copied anew"
     with begin_batch(catalog, capture, message) as tx:
         return note_progress(tx, save_tables(tx, capture, again), capture.lsn if lsn is None else lsn)
+
+
+def choose_tables(capture: Capture, tables: Iterable[str]) -> set[str]:
+    """The captured tables that are named, or all; a name without a schema is one in `public`."""
+    wanted = {name if "." in name else f"public.{name}" for name in tables} or set(capture.tables)
+    unknown = wanted - set(capture.tables)
+    if unknown:
+        raise CaptureError(
+            f"the capture {capture.slot} has no table {', '.join(sorted(unknown))}; it has "
+            f"{', '.join(sorted(capture.tables)) or 'none'}"
+        )
+    return wanted
 
 
 def _renewed_slot(capture: Capture, settings: CaptureSettings) -> int | None:

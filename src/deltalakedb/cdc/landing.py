@@ -22,6 +22,7 @@ from deltalakedb.names import parse_table_name
 from deltalakedb.operations.write import metrics_in_sparks_words
 from deltalakedb.spark.jobs import WriteJob
 from deltalakedb.spark.replacing import everything
+from deltalakedb.steps import reached
 from deltalakedb.storage import open_data_storage
 
 if TYPE_CHECKING:
@@ -93,11 +94,13 @@ def commit_landing(
         _propose_current(tx, capture, landing, adds)
         _propose_changes(tx, capture, table, settings)
         landed = note_progress(tx, save_tables(tx, capture, [streaming]), lsn)
+        reached("cdc.copy_proposed")
     except BaseException:
         if tx.is_open:
             tx.rollback()
         raise
     end_transaction(tx, capture, lsn)
+    reached("cdc.copy_committed")
     return landed
 
 

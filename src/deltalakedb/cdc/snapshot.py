@@ -17,7 +17,7 @@ from deltalakedb.exceptions import CaptureSetupError, SourceUnavailableError
 _MIN_PAGES: Final = 2048
 """What is worth a task of its own: 16 MB, at the usual size of a page."""
 _MAX_PAGES: Final = 32768
-"""Of a task: 256 MB. Progress is told by tasks, and a task that fails is done again."""
+"""Of a task: 256 MB. Progress is told by tasks."""
 _PARTS: Final = read_sql("select_parts")
 _REWRITTEN: Final = read_sql("select_rewritten")
 _ROW_FILTER: Final = read_sql("select_row_filter")
