@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Final
 from deltalakedb.cdc.control import Capture
 from deltalakedb.cdc.copying import Progress, copy_tables
 from deltalakedb.cdc.following import ChangeFollower, StopRequested, Tally
-from deltalakedb.cdc.metrics import record_failure
+from deltalakedb.cdc.metrics import LagMeter, record_failure
 from deltalakedb.cdc.opening import add_tables, open_capture, stop_departed
 from deltalakedb.cdc.presence import RunnerPresence
 from deltalakedb.cdc.publication import published_tables
+from deltalakedb.cdc.quiet import Unseen, look_for_changes, settle_changes
 from deltalakedb.cdc.report import BatchDone, CaptureReport
 from deltalakedb.cdc.server import connect, flush_lsn
 from deltalakedb.cdc.source import register
@@ -67,6 +68,7 @@ class Runner:
         self._progress, self._on_batch = progress, on_batch
         self._stop = threading.Event()
         self._tally = Tally()
+        self._lag = LagMeter(settings.slot)
         self._capture: Capture | None = None
         self._presence: RunnerPresence | None = None
         self._began = time.monotonic()
@@ -118,6 +120,7 @@ class Runner:
                 self._copy_pending(follower)
                 if once:
                     follower.drain(target)
+                    self._settle(follower, look_for_changes(conn, follower.capture, settings))
                     follower.use(stop_departed(catalog, conn, follower.capture, settings))
                     return
                 while not self._should_stop():
@@ -149,26 +152,36 @@ class Runner:
 
     def _stream(self, follower: ChangeFollower) -> None:
         """Stream until it is to stop, or until the tables are others than the query was told."""
-        departed = False
+        departed, unseen = False, None
         with ChangeStream(follower) as stream:
             look_at = time.monotonic() + _DISCOVERY_SECONDS
             while not self._should_stop() and not follower.tables_changed:
                 stream.check()
+                self._measure(follower)
                 if follower.lock.acquire(blocking=False):
                     try:
                         follower.note_if_due()
                         if time.monotonic() >= look_at:
                             departed = self._look_at_publication(follower)
+                            unseen = look_for_changes(follower.conn, follower.capture, self._settings)
                             look_at = time.monotonic() + _DISCOVERY_SECONDS
                     finally:
                         follower.lock.release()
-                if departed:
+                if departed or unseen:
                     break
                 time.sleep(_POLL_SECONDS)
         stream.check()
+        if unseen:
+            self._settle(follower, unseen)
         if departed:
             follower.drain(flush_lsn(follower.conn))
             follower.use(stop_departed(self._catalog, follower.conn, follower.capture, self._settings))
+
+    def _settle(self, follower: ChangeFollower, unseen: Unseen) -> None:
+        """Take in columns that changed without a row that told of it."""
+        if unseen:
+            follower.drain(unseen.lsn)
+            follower.use(settle_changes(self._catalog, follower.conn, follower.capture, self._settings, unseen))
 
     def _look_at_publication(self, follower: ChangeFollower) -> bool:
         """Take in tables that came; whether some have gone."""
@@ -183,6 +196,13 @@ class Runner:
             return False
         known = follower.capture.tables.values()
         return any(table.stage != "stopped" and table.source not in published for table in known)
+
+    def _measure(self, follower: ChangeFollower) -> None:
+        """Tell the metrics how late it is, also while a batch is under way."""
+        if self._lag.is_due() and self._presence is not None:
+            flushed = self._presence.flushed_lsn()
+            if flushed is not None:
+                self._lag.record(flushed_lsn=flushed, lsn=follower.at)
 
     # -- the end, and starting over
 
