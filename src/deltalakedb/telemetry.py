@@ -315,6 +315,13 @@ def _set(metric: Described, label: str, value: float) -> None:
     _tell_otel(metric, value, (label,))
 
 
+def value_of(metric: Described, *labels: str) -> float | None:
+    """What a counter or gauge of this process says now; None before it was first told."""
+    with _lock:
+        line = _series[metric.name].get(labels)
+        return None if line is None else line.value
+
+
 def _lines(metric: Described) -> list[tuple[tuple[str, ...], float, list[int]]]:
     """The series of a metric as they are now."""
     with _lock:

@@ -15,6 +15,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Final
 
+from deltalakedb.cdc.lsn import parse_lsn
 from deltalakedb.cdc.server import Connection, connect, read_sql, translate_errors
 from deltalakedb.exceptions import CaptureError, CaptureRunningError
 from deltalakedb.instants import to_epoch_ms, to_iso
@@ -83,6 +84,17 @@ class RunnerPresence:
                 self._stop = any(True for _ in self._conn.notifies(timeout=0, stop_after=1))
         return self._stop
 
+    def flushed_lsn(self) -> int | None:
+        """How far the source's log is on its disk; None outside of the block. May be asked from any thread."""
+        with self._turn, translate_errors():
+            return None if self._conn is None else self._ask(self._conn)
+
+    def _ask(self, conn: Connection) -> int:
+        """The last statement of a connection is what others see of it, so every one says who asks."""
+        who = json.dumps({"pid": os.getpid(), "host": _plain(socket.gethostname())})
+        row = conn.execute(f"select /* runner {who} */ pg_current_wal_flush_lsn()::text".encode()).fetchone()
+        return parse_lsn(row[0]) if row is not None else 0
+
     def _take(self, conn: Connection) -> None:
         conn.execute("select set_config('application_name', %s, false)", [application_name_of(self._slot)])
         # It says nothing for hours. The setting is there from Postgres 14 on.
@@ -94,9 +106,7 @@ class RunnerPresence:
                 f"see dl cdc status, or stop it with dl cdc stop --slot {self._slot}"
             )
         conn.execute(f'listen "{channel_of(self._slot)}"'.encode())
-        # The last statement of a connection is what others see of it.
-        who = json.dumps({"pid": os.getpid(), "host": _plain(socket.gethostname())})
-        conn.execute(f"select /* runner {who} */ 1".encode())
+        self._ask(conn)
 
 
 def find_runner(conn: Connection, slot: str) -> RunningCapture | None:
