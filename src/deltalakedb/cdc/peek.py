@@ -11,12 +11,13 @@ from deltalakedb.cdc.lsn import format_lsn
 from deltalakedb.cdc.pgoutput import ChangeRows, Decoder, Event, RangeRead, RelationChanged, Stopped
 from deltalakedb.cdc.server import SESSION, read_sql, translate_errors
 from deltalakedb.cdc.tables import CapturedTable
-from deltalakedb.exceptions import MissingExtraError, SlotLostError, SourceUnavailableError, redact
+from deltalakedb.exceptions import CaptureSetupError, MissingExtraError, SlotLostError, SourceUnavailableError, redact
 
 __all__ = ["ChangeRows", "RangeRead", "RelationChanged", "Stopped", "read_changes"]
 
 _BATCH_BYTES: Final = 16 << 20
 _BATCH_OPTION: Final = "adbc.postgresql.batch_size_hint_bytes"
+_PREPARE: Final = read_sql("prepare_peek").decode()
 _PEEK: Final = read_sql("peek_changes").decode()
 _COPY: Final = read_sql("copy_slot").decode()
 # A function's `set` lasts as long as the session, and one round trip is enough for all of them.
@@ -57,18 +58,14 @@ def _connect(dsn: str) -> Any:
 def _copy_slot(cursor: Any, slot: str, publication: str, start: int, end: int) -> None:
     """A copy of the slot at `start` that ends with the session; no other session could read it."""
     cursor.execute(_SESSION)
-    # Parameters become settings of the session, because what is streamed can have none.
-    name = f"{slot[:20]}_{uuid.uuid4().hex}"
-    settings = {
-        "of": slot,
-        "slot": name,
-        "start": format_lsn(start),
-        "upto": format_lsn(end),
-        "publication": publication,
-    }
-    for key, value in settings.items():
-        cursor.execute("select set_config($1, $2, false)", (f"deltalakedb.{key}", value))
-        cursor.fetchall()
+    cursor.execute(_PREPARE, (slot, f"dl_read_{uuid.uuid4().hex}", format_lsn(start), format_lsn(end), publication))
+    *_, is_there, quoted = cursor.fetchone()
+    if not is_there:
+        raise CaptureSetupError(
+            f"the source has no publication {publication}: create publication {quoted} for all tables; "
+            "what was changed while it was missing is not in the log's messages, so copy the tables again then: "
+            "dl cdc resnapshot"
+        )
     cursor.execute(_COPY)
     cursor.fetchall()
 

@@ -1,5 +1,5 @@
--- The messages of a range. ADBC streams a result only of a statement without parameters, so they are settings of the
--- session. Both limits end at the end of a transaction: the range is kept by whoever reads the messages.
+-- The messages of a range, which prepare_peek.sql names. The limit ends at the end of a transaction that is out of the
+-- range perhaps: whoever reads the messages leaves it out.
 select data
 from pg_catalog.pg_logical_slot_peek_binary_changes(
     current_setting('deltalakedb.slot')::name,
