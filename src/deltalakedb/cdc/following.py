@@ -108,6 +108,8 @@ class ChangeFollower:
 
     def drain(self, end: int) -> Capture:
         """Capture everything before `end` and nothing after it; the capture's LSN is then `end` exactly."""
+        if self.at < end and flush_lsn(self.conn) < end:  # what is not on the server's disk would be read as nothing
+            raise CaptureError(f"the source's log is not at {format_lsn(end)} yet: another try may succeed")
         while self.at < end:
             if self._should_stop():
                 raise StopRequested

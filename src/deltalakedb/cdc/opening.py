@@ -91,8 +91,12 @@ def _renew_slot(catalog: Catalog, conn: Connection, capture: Capture, slot: Slot
 
 def add_tables(catalog: Catalog, conn: Connection, capture: Capture, settings: CaptureSettings) -> Capture:
     """Take in the tables that the publication has and the capture does not; what waits for a copy is looked at anew."""
+    published = published_tables(conn, settings)
+    waiting = {source for source, table in capture.tables.items() if table.stage == "pending"}
+    for source in waiting - {table.source for table in published}:
+        capture = stop_table(catalog, capture, source, _why_departed(capture, settings), capture.lsn)
     found = []
-    for table in published_tables(conn, settings):
+    for table in published:
         known = capture.tables.get(table.source)
         if known is not None:
             if known.stage != "pending":
@@ -116,7 +120,10 @@ def stop_departed(catalog: Catalog, conn: Connection, capture: Capture, settings
     published = {table.source for table in published_tables(conn, settings)}
     for source, table in capture.tables.items():
         if source not in published and table.stage != "stopped":
-            among = " or not among the tables asked for" if settings.tables else ""
-            reason = f"it is not in the publication {capture.publication} any more{among}"
-            capture = stop_table(catalog, capture, source, reason, capture.lsn)
+            capture = stop_table(catalog, capture, source, _why_departed(capture, settings), capture.lsn)
     return capture
+
+
+def _why_departed(capture: Capture, settings: CaptureSettings) -> str:
+    among = ", or not among the tables asked for" if settings.tables else ""
+    return f"it is not in the publication {capture.publication} any more{among}"

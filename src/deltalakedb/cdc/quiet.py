@@ -55,7 +55,7 @@ def look_for_changes(conn: Connection, capture: Capture, settings: CaptureSettin
             reasons[table.source] = f"the table is called {now.source} now"
         elif now.is_published:  # another one may come back as it was: the publication is looked at elsewhere
             _compare(conn, table, now, settings, relations, reasons)
-    return Unseen(relations, reasons, _written_lsn(conn) if relations or reasons else 0)
+    return Unseen(relations, reasons, written_lsn(conn) if relations or reasons else 0)
 
 
 def settle_changes(
@@ -97,7 +97,7 @@ def _compare(
         reasons[table.source] = "its primary key has changed"
 
 
-def _written_lsn(conn: Connection) -> int:
+def written_lsn(conn: Connection) -> int:
     """The end of the log as it is now, once it is on the server's disk: nothing of it can be read before."""
     with translate_errors():
         row = conn.execute("select pg_current_wal_insert_lsn()::text").fetchone()

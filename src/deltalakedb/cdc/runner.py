@@ -18,7 +18,7 @@ from deltalakedb.cdc.metrics import LagMeter, record_failure
 from deltalakedb.cdc.opening import add_tables, open_capture, stop_departed
 from deltalakedb.cdc.presence import RunnerPresence
 from deltalakedb.cdc.publication import published_tables
-from deltalakedb.cdc.quiet import Unseen, look_for_changes, settle_changes
+from deltalakedb.cdc.quiet import Unseen, look_for_changes, settle_changes, written_lsn
 from deltalakedb.cdc.report import BatchDone, CaptureReport
 from deltalakedb.cdc.server import connect, flush_lsn
 from deltalakedb.cdc.source import register
@@ -72,7 +72,9 @@ class Runner:
         self._capture: Capture | None = None
         self._presence: RunnerPresence | None = None
         self._began = time.monotonic()
-        self._connected_at: float | None = None
+        self._has_worked = False
+        self._failures = 0
+        self._failing_since: float | None = None
         self._warned: str | None = None
 
     def stop(self) -> None:
@@ -83,7 +85,6 @@ class Runner:
         """Capture until somebody wants it to stop, or, once, what the source had committed when this began."""
         register(self._spark)
         with _stopped_by_signals(self._stop):
-            attempt = 0
             while not self._stop.is_set():
                 try:
                     self._run_connected(once)
@@ -94,8 +95,7 @@ class Runner:
                     record_failure(self._settings.slot, error)
                     if once or not self._is_passing(error):
                         raise
-                    attempt = 0 if self._has_worked() else attempt + 1
-                    self._wait(attempt, error)
+                    self._wait(error)
         return self._report()
 
     def _run_connected(self, once: bool) -> None:
@@ -103,8 +103,8 @@ class Runner:
         with RunnerPresence(settings.source, settings.slot) as presence, closing(connect(settings.source)) as conn:
             self._presence = presence
             capture = open_capture(catalog, conn, settings)
-            self._connected_at = time.monotonic()
-            target = flush_lsn(conn)
+            self._has_worked, self._failures, self._failing_since = True, 0, None
+            target = written_lsn(conn)
             self._capture = capture = add_tables(catalog, conn, capture, settings)
             follower = ChangeFollower(
                 catalog,
@@ -213,18 +213,16 @@ class Runner:
 
     def _is_passing(self, error: BaseException) -> bool:
         """Whether to try again. What fails before it ever worked was set up wrong."""
-        if self._connected_at is None or isinstance(error, _FINAL):
+        if not self._has_worked or isinstance(error, _FINAL):
             return False
-        return not isinstance(error, CaptureRunningError) or self._since_connected() < _OWN_LOCK_SECONDS
+        now = time.monotonic()
+        if self._failing_since is None:
+            self._failing_since = now
+        return not isinstance(error, CaptureRunningError) or now - self._failing_since < _OWN_LOCK_SECONDS
 
-    def _since_connected(self) -> float:
-        return time.monotonic() - (self._connected_at or self._began)
-
-    def _has_worked(self) -> bool:
-        return self._since_connected() < _LONGEST_WAIT_SECONDS
-
-    def _wait(self, attempt: int, error: BaseException) -> None:
-        seconds = min(_LONGEST_WAIT_SECONDS, 0.5 * 2**attempt) * random.uniform(0.7, 1.0)
+    def _wait(self, error: BaseException) -> None:
+        seconds = min(_LONGEST_WAIT_SECONDS, 0.5 * 2**self._failures) * random.uniform(0.7, 1.0)
+        self._failures = min(self._failures + 1, 16)
         _log.warning("%s; trying again in %.1f s", error, seconds)
         self._stop.wait(seconds)
 

@@ -166,7 +166,9 @@ class _RangeReader(DataSourceReader):
             return _parts(options, None, options.start, options.end)
         with connect(options.settings.source) as conn:
             start = _first(conn, options)
-            end = flush_lsn(conn) if options.end is None else options.end
+            # Nothing can be read that is not yet on the server's disk.
+            flushed = flush_lsn(conn)
+            end = flushed if options.end is None else min(flushed, options.end)
             return _parts(options, conn, start, end)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
