@@ -322,6 +322,11 @@ def value_of(metric: Described, *labels: str) -> float | None:
         return None if line is None else line.value
 
 
+def total_of(metric: Described) -> float:
+    """All series of a counter together."""
+    return sum(value for _, value, _ in _lines(metric))
+
+
 def _lines(metric: Described) -> list[tuple[tuple[str, ...], float, list[int]]]:
     """The series of a metric as they are now."""
     with _lock:

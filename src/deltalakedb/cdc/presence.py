@@ -101,10 +101,7 @@ class RunnerPresence:
         conn.execute("select set_config(name, '0', false) from pg_settings where name = 'idle_session_timeout'")
         if not _wait(lambda: _try_lock(conn, self._slot), _TAKE_SECONDS):
             found = find_runner(conn, self._slot)
-            raise CaptureRunningError(
-                f"the capture {self._slot} is running already ({found or 'it has just ended'}): "
-                f"see dl cdc status, or stop it with dl cdc stop --slot {self._slot}"
-            )
+            raise running_error(self._slot, found)
         conn.execute(f'listen "{channel_of(self._slot)}"'.encode())
         self._ask(conn)
 
@@ -118,6 +115,14 @@ def find_runner(conn: Connection, slot: str) -> RunningCapture | None:
     told = _WHO.search(query or "")
     who = json.loads(told[1]) if told else {}
     return RunningCapture(backend_pid, since, who.get("pid"), who.get("host") or address)
+
+
+def running_error(slot: str, runner: RunningCapture | None) -> CaptureRunningError:
+    """What a second runner is told."""
+    return CaptureRunningError(
+        f"the capture {slot} is running already ({runner or 'it has just ended'}): see dl cdc status, or stop it with "
+        f"dl cdc stop --slot {slot}"
+    )
 
 
 def request_stop(conn: Connection, slot: str, timeout_seconds: float) -> RunningCapture | None:

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from deltalakedb.cli import (
+    cdc,
     doctor,
     life,
     log,
@@ -99,7 +100,7 @@ def options(
     """Delta Lake tables whose transaction log is kept in SQL."""
 
 
-for group in (schema, registry, log, planning, read, sync, life, mirror, maintenance, upkeep, serve, doctor):
+for group in (schema, registry, log, planning, read, sync, life, mirror, maintenance, upkeep, cdc, serve, doctor):
     group.add_to(app)
 
 
