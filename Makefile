@@ -35,9 +35,10 @@ bridge: $(STAMP)
 $(CLASSES): $(STAMP)
 	@$(BIN)/python -m tests.fixtures.spark_classes $@ >/dev/null 2>&1 || echo "no archive of Spark's classes was made"
 
-demo: setup ## a tour of the catalog, then a nightly star-schema load on Spark: tables, versions, timings
+demo: setup ## a tour of the catalog, a nightly star-schema load on Spark, then a Postgres captured live
 	@$(BIN)/python examples/demo.py
 	@$(BIN)/python examples/nightly_star_schema.py
+	@$(BIN)/python examples/capture_orders.py
 
 # Tests that need a JVM share two Sparks, beside two processes for all others. Exit code 5: ARGS chose none of a kind.
 test: setup $(CLASSES) ## the whole suite, on SQLite, DuckDB, Postgres, S3 and Spark
@@ -63,7 +64,7 @@ format: setup ## let ruff rewrite what it can
 
 soak: setup ## property tests with many more examples, crash tests with many more kills
 	HYPOTHESIS_PROFILE=soak $(PYTEST) -m "not spark" $(ARGS)
-	HYPOTHESIS_PROFILE=soak $(PYTEST) -m spark tests/faults tests/spark/test_statements.py $(ARGS)
+	HYPOTHESIS_PROFILE=soak $(PYTEST) -m spark tests/faults tests/cdc tests/spark/test_statements.py $(ARGS)
 
 bench: setup ## us and the peers on the same tables; ARGS=commits for the write path, ARGS="--files 1000000" for more
 	$(BIN)/python -m bench $(ARGS)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from deltalakedb.cdc.configured import KEYS
+from deltalakedb.cdc.settings import CaptureSettings, parse_duration, parse_size
 from deltalakedb.config import Config, environment_name, load_config
 
 PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
@@ -25,6 +27,18 @@ def test_a_settings_variable_and_default_are_the_real_ones(key: str) -> None:
     real = getattr(Config(), key.replace(".", "_"))
     if real is not None:
         assert default.strip("`") == (real if isinstance(real, str) else f"{real:g}")
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_the_defaults_of_a_capture_are_the_real_ones(key: str) -> None:
+    default, settings = ROWS[f"cdc.{key}"][2].strip("`"), CaptureSettings("", "shop")
+    real = {"batch_size": settings.batch_bytes, "batch_window": settings.batch_seconds}.get(key)
+    if real is not None:
+        assert {"batch_size": parse_size, "batch_window": parse_duration}[key](default) == real
+    elif key == "heartbeat":
+        assert parse_duration(default) == settings.heartbeat_seconds
+    elif isinstance(getattr(settings, key), int):
+        assert int(default) == getattr(settings, key)
 
 
 def test_the_example_is_a_valid_file(tmp_path: Path) -> None:
