@@ -19,7 +19,7 @@ from deltalakedb.cdc.evolution import stop_table
 from deltalakedb.cdc.landing import Landing, commit_landing, prepare_landing
 from deltalakedb.cdc.lsn import format_lsn
 from deltalakedb.cdc.publication import published_tables
-from deltalakedb.cdc.server import connect, identify
+from deltalakedb.cdc.server import Connection, connect, identify, translate_errors
 from deltalakedb.cdc.settings import CaptureSettings
 from deltalakedb.cdc.slots import advance_slot, create_slot, drop_slot, exported_snapshot, find_slot
 from deltalakedb.cdc.snapshot import CopyPlan, SourceMoved, plan_copy, session_at
@@ -49,6 +49,7 @@ _log = logging.getLogger(__name__)
 
 _SNAPSHOTS: Final = 5
 _COMMITS: Final = 10
+_CHECK_SECONDS: Final = 0.5
 # Somebody else changed the table meanwhile, such as by an OPTIMIZE: all its rows are replaced anyway.
 _WORTH_ANOTHER_COMMIT: Final = (
     ConcurrentAppendError,
@@ -80,17 +81,18 @@ def copy_tables(
     *,
     drain: Callable[[Capture, int], Capture],
     progress: Progress | None = None,
+    check: Callable[[], None] | None = None,
 ) -> Capture:
     """Copy every table that waits for it. The stream stands still meanwhile, and then all tables are at one LSN.
 
-    `drain` brings the tables that follow the stream to the snapshot's LSN, exactly. What a copy that was cut had
-    committed stays; the rest waits for another snapshot.
+    `drain` brings the tables that follow the stream to the snapshot's LSN, exactly. `check` is called all the while,
+    and may raise to cut the copy. What was committed of a copy that was cut stays; the rest waits for another snapshot.
     """
     for attempt in range(1, _SNAPSHOTS + 1):
         if not _pending(capture):
             return capture
         try:
-            return _copy_at_snapshot(spark, catalog, capture, settings, drain, progress)
+            return _copy_at_snapshot(spark, catalog, capture, settings, drain, progress, check)
         except SourceMoved as moved:
             if attempt == _SNAPSHOTS:
                 raise CaptureError(
@@ -113,6 +115,7 @@ def _copy_at_snapshot(
     settings: CaptureSettings,
     drain: Callable[[Capture, int], Capture],
     progress: Progress | None,
+    check: Callable[[], None] | None,
 ) -> Capture:
     context = spark.sparkContext
     tasks = settings.parallelism or context.defaultParallelism
@@ -125,7 +128,7 @@ def _copy_at_snapshot(
         capture = _bring_to(catalog, capture, settings, lsn, drain)
         reached("cdc.snapshot")
         landings = {plan.table.source: prepare_landing(catalog, plan.table, settings) for plan in plans}
-        copier = _Copier(context, catalog, capture, settings, snapshot, landings, progress)
+        copier = _Copier(context, catalog, capture, settings, held, snapshot, landings, progress, check)
         copier.run(plans, tasks)
         return copier.capture
 
@@ -174,9 +177,12 @@ class _Copier:
     catalog: Catalog
     capture: Capture
     settings: CaptureSettings
+    held: Connection
+    """The session whose locks keep the tables from being rewritten."""
     snapshot: str
     landings: dict[str, Landing]
     progress: Progress | None
+    check: Callable[[], None] | None
     adds: dict[str, list[AddFile]] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
     left: dict[str, int] = field(default_factory=dict)
@@ -197,7 +203,9 @@ class _Copier:
                     self._commit(source)
                 waiting |= {pool.submit(self._run_task, self._task(plan, one)) for one in plan.tasks}
             while waiting:
-                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                done, waiting = wait(waiting, _CHECK_SECONDS, return_when=FIRST_COMPLETED)
+                if self.check is not None:
+                    self.check()
                 for one in done:
                     self._take(one.result())
 
@@ -259,6 +267,8 @@ class _Copier:
 
     def _commit(self, source: str) -> None:
         landing, adds = self.landings[source], self.adds[source]
+        with translate_errors():
+            self.held.execute("select 1")  # its locks were there all the time
         for attempt in range(1, _COMMITS + 1):
             try:
                 self.capture = commit_landing(self.catalog, self.capture, landing, adds, self.settings)
