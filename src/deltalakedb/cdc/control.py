@@ -106,6 +106,8 @@ def begin_batch(catalog: Catalog, capture: Capture, message: str) -> CatalogTran
 
 def note_progress(tx: CatalogTransaction, capture: Capture, lsn: int, tables: Iterable[str] = ()) -> Capture:
     """Note in the control table, and in the lake's `tables`, that everything before `lsn` is captured."""
+    if lsn == capture.lsn:  # progress only grows; that nobody else has moved it was read when the batch began
+        return capture
     noted = progress_of(capture, lsn)
     for name in (capture.control, *tables):
         tx.commit_actions(name, [noted], operation="CAPTURE", operation_parameters={"lsn": format_lsn(lsn)})

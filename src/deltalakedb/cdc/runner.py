@@ -142,8 +142,9 @@ class Runner:
             follower.use(capture)
             return follower.drain(lsn)
 
+        watched = _WatchedCopy(self._progress, self._should_stop)
         copied = copy_tables(
-            self._spark, self._catalog, follower.capture, self._settings, drain=drain, progress=self._progress
+            self._spark, self._catalog, follower.capture, self._settings, drain=drain, progress=watched
         )
         follower.use(copied)
         self._tally.copied += [source for source in pending if copied.tables[source].stage == "streaming"]
@@ -240,6 +241,27 @@ class Runner:
             stopped={table.source: table.reason or "" for table in tables if table.stage == "stopped"},
             seconds=time.monotonic() - self._began,
         )
+
+
+class _WatchedCopy:
+    """The progress of a copy, which ends with the task at hand when somebody wants the capture to stop."""
+
+    def __init__(self, progress: Progress | None, should_stop: Callable[[], bool]) -> None:
+        self._progress, self._should_stop = progress, should_stop
+
+    def table_begins(self, source: str, rows: int, tasks: int) -> None:
+        if self._progress is not None:
+            self._progress.table_begins(source, rows, tasks)
+
+    def task_ended(self, source: str, rows: int) -> None:
+        if self._progress is not None:
+            self._progress.task_ended(source, rows)
+        if self._should_stop():
+            raise StopRequested
+
+    def table_ended(self, source: str, rows: int) -> None:
+        if self._progress is not None:
+            self._progress.table_ended(source, rows)
 
 
 @contextmanager
