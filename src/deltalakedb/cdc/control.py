@@ -83,7 +83,7 @@ def create_capture(catalog: Catalog, settings: CaptureSettings, server: Server, 
             properties={_CAPTURE: to_json(header)},
             description=f"The progress of the capture {settings.slot}; it has no rows.",
         )
-        note_progress(tx, capture, lsn)
+        note_progress(tx, replace(capture, lsn=-1), lsn)
     return capture
 
 
