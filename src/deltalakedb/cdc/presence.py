@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
@@ -70,9 +71,13 @@ class RunnerPresence:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._conn is not None:
-            self._conn.close()
-            self._conn = None
+        with self._turn:
+            conn, self._conn = self._conn, None
+        if conn is not None:
+            # The server would let go of it by itself, a moment later.
+            with suppress(CaptureError), translate_errors():
+                conn.execute("select pg_advisory_unlock_all()")
+            conn.close()
 
     def should_stop(self) -> bool:
         """Whether somebody has asked the runner to stop; SourceUnavailableError when the lock went with its connection.
