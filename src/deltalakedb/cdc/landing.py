@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.catalog import Catalog
     from deltalakedb.table import DeltaTable
-    from deltalakedb.transactions import CatalogTransaction
+    from deltalakedb.transactions.transaction import CatalogTransaction
 
 SLOT_PROPERTY: Final = "deltalakedb.cdc.slot"
 SOURCE_PROPERTY: Final = "deltalakedb.cdc.source"

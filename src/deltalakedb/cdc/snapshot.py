@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, LiteralString, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from psycopg import errors, sql
 
@@ -103,7 +103,7 @@ class _Query:
             where.append(sql.SQL("ctid < {}::tid").format(f"({end},0)"))
         if self.row_filter is not None:
             # The server's own text of the publication's condition.
-            where.append(sql.SQL("({})").format(sql.SQL(cast("LiteralString", self.row_filter))))
+            where.append(sql.SQL("({})").format(sql.SQL(self.row_filter)))
         query = sql.SQL("select {} from only {}").format(columns, _name(part))
         return query if not where else sql.SQL("{} where {}").format(query, sql.SQL(" and ").join(where))
 

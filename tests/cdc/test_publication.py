@@ -1,0 +1,186 @@
+"""The tables of a publication: which are captured, what names their rows, where they go, and which are refused."""
+
+import pytest
+
+from deltalakedb.cdc.publication import published_tables
+from deltalakedb.cdc.server import connect
+from deltalakedb.cdc.settings import CaptureSettings
+from deltalakedb.cdc.tables import CapturedTable
+from deltalakedb.exceptions import CaptureSetupError
+from tests.cdc.conftest import Source
+
+ALL = "create publication shop for all tables"
+
+
+def tables_of(source: Source, **given: object) -> dict[str, CapturedTable]:
+    settings = CaptureSettings(source.dsn, "shop", **given)  # type: ignore[arg-type]
+    with connect(source.dsn) as conn:
+        return {table.source: table for table in published_tables(conn, settings)}
+
+
+def names_of(table: CapturedTable) -> list[str]:
+    return [column.name for column in table.columns]
+
+
+def test_a_table_is_pending_and_goes_into_the_namespace_of_its_schema(source: Source) -> None:
+    source.run("create schema sales", "create table sales.orders (id bigint primary key, note text)", ALL)
+    (table,) = tables_of(source).values()
+    assert (table.source, table.current, table.changes) == ("sales.orders", "sales.orders", "sales.orders_changes")
+    assert (table.key, table.identity, table.stage, table.start_lsn) == (("id",), "d", "pending", None)
+    assert names_of(table) == ["id", "note"]
+    assert table.filenode is not None
+
+
+def test_with_a_namespace_all_tables_go_there(source: Source) -> None:
+    source.run(
+        "create schema sales",
+        "create table sales.orders (id int primary key)",
+        "create table items (id int primary key)",
+        ALL,
+    )
+    assert {table.current for table in tables_of(source, namespace="lake.shop").values()} == {
+        "lake.shop.orders",
+        "lake.shop.items",
+    }
+
+
+def test_rows_are_named_by_the_primary_key_by_the_identity_index_or_by_the_whole_row(source: Source) -> None:
+    source.run(
+        "create table two (b int, a int, primary key (b, a))",
+        "create table indexed (id int primary key, code text not null, other int)",
+        "create unique index code on indexed (code) include (other)",
+        "alter table indexed replica identity using index code",
+        "create table whole (a int, b text)",
+        "alter table whole replica identity full",
+        "create table keyed (id int primary key, b text)",
+        "alter table keyed replica identity full",
+        ALL,
+    )
+    found = {name: (table.key, table.identity) for name, table in tables_of(source).items()}
+    assert found == {
+        "public.indexed": (("code",), "i"),
+        "public.keyed": (("id",), "f"),
+        "public.two": (("b", "a"), "d"),
+        "public.whole": ((), "f"),
+    }
+
+
+def test_tables_whose_rows_have_no_name_are_refused_all_in_one_message(source: Source) -> None:
+    source.run(
+        "create table one (a int)",
+        "create table two (id int primary key deferrable)",
+        "create table three (id int primary key)",
+        "alter table three replica identity nothing",
+        "create table fine (id int primary key)",
+        ALL,
+    )
+    with pytest.raises(CaptureSetupError, match="replica identity full") as caught:
+        tables_of(source)
+    assert [name for name in ("one", "two", "three", "fine") if f"public.{name} has" in str(caught.value)] == [
+        "one",
+        "two",
+        "three",
+    ]
+    assert list(tables_of(source, tables=("fine",))) == ["public.fine"], "who names the tables is not bothered"
+
+
+def test_a_list_of_columns_is_followed_and_must_have_the_key(source: Source) -> None:
+    source.run(
+        "create table t (id int primary key, shown text, hidden text)",
+        "create publication shop for table t (id, shown)",
+    )
+    assert names_of(tables_of(source)["public.t"]) == ["id", "shown"]
+    source.run("alter publication shop set table t (shown)")
+    with pytest.raises(CaptureSetupError, match="public.t: id is part of its key"):
+        tables_of(source)
+
+
+def test_a_column_that_is_to_be_text_is_text(source: Source) -> None:
+    source.run("create table t (id int primary key, price numeric(10, 2), tags int[])", ALL)
+    table = tables_of(source, text_columns=("t.price", "public.t.tags", "public.other.id"))["public.t"]
+    assert [str(column.type) for column in table.columns] == ["integer", "string", "string"]
+
+
+def test_names_that_would_be_one_in_the_lake_are_refused(source: Source) -> None:
+    source.run(
+        "create schema a",
+        "create schema b",
+        "create table a.orders (id int primary key)",
+        'create table b."Orders" (id int primary key)',
+        "create table a.items (id int primary key)",
+        "create table b.items_changes (id int primary key)",
+        "create table a.cdc_dl_shop (id int primary key)",
+        ALL,
+    )
+    assert len(tables_of(source)) == 5, "each schema is a namespace of its own"
+    with pytest.raises(CaptureSetupError) as caught:
+        tables_of(source, namespace="shop")
+    message = str(caught.value)
+    assert "b.Orders and a.orders would both be shop.Orders" in message
+    assert "b.items_changes and a.items would both be shop.items_changes" in message
+    assert "a.cdc_dl_shop and the capture's control table would both be shop.cdc_dl_shop" in message
+
+
+def test_names_that_the_lake_cannot_have_are_refused(source: Source) -> None:
+    source.run('create table "a/b" (id int primary key)', 'create table "a.b" (id int primary key)', ALL)
+    with pytest.raises(CaptureSetupError) as caught:
+        tables_of(source)
+    assert "public.a/b: " in str(caught.value)
+    assert "public.a.b: a name with a dot" in str(caught.value)
+
+
+def test_columns_that_differ_by_case_only_and_tables_without_columns_are_refused(source: Source) -> None:
+    source.run('create table t (id int primary key, "ID" int)', "create table empty ()", ALL)
+    source.run("alter table empty replica identity full")
+    with pytest.raises(CaptureSetupError, match="public.empty has no columns; public.t: the columns id and ID differ"):
+        tables_of(source)
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ("create table wanted (id int primary key)", "alter publication shop add table public.wanted"),
+        ("create view wanted as select 1 as id", "is a view"),
+        ("create materialized view wanted as select 1 as id", "is a materialized view"),
+        ("create unlogged table wanted (id int primary key)", "alter table public.wanted set logged"),
+        ("create sequence wanted", "is a sequence"),
+        ("create table wanted (id int) partition by range (id)", "publish_via_partition_root = true"),
+        ("select 1", "there is no table public.wanted"),
+    ],
+)
+def test_a_table_that_is_asked_for_and_not_published_is_told_why(source: Source, made: str, said: str) -> None:
+    source.run("create table t (id int primary key)", "create publication shop for table t", made)
+    with pytest.raises(CaptureSetupError, match=said):
+        tables_of(source, tables=("t", "wanted"))
+
+
+def test_a_foreign_table_is_told_to_be_one(source: Source) -> None:
+    source.run(
+        "create foreign data wrapper elsewhere",
+        "create server other foreign data wrapper elsewhere",
+        "create foreign table wanted (id int) server other",
+        ALL,
+    )
+    with pytest.raises(CaptureSetupError, match="is a foreign table"):
+        tables_of(source, tables=("wanted",))
+    assert tables_of(source) == {}
+
+
+def test_partitions_are_tables_of_their_own_unless_published_by_their_root(source: Source) -> None:
+    source.run(
+        "create table events (id int, day date, primary key (id, day)) partition by range (day)",
+        "create table events_2026 partition of events for values from ('2026-01-01') to ('2027-01-01')",
+        "create publication shop for table events",
+    )
+    assert list(tables_of(source)) == ["public.events_2026"]
+    source.run("alter publication shop set (publish_via_partition_root = true)")
+    (table,) = tables_of(source).values()
+    assert (table.source, table.key) == ("public.events", ("id", "day"))
+    with pytest.raises(CaptureSetupError, match="partition of public.events, which the publication shop has as a"):
+        tables_of(source, tables=("events_2026",))
+
+
+def test_a_catalog_of_ours_in_the_same_database_is_left_out(source: Source) -> None:
+    source.run("create schema deltalakedb", "create table deltalakedb.dl_tables (id int primary key)", ALL)
+    source.run("create table t (id int primary key)")
+    assert list(tables_of(source)) == ["public.t"]

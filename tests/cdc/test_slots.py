@@ -1,0 +1,178 @@
+"""Replication slots: made, moved, read through copies, lost; and snapshots exported at a slot."""
+
+from contextlib import closing
+
+import pytest
+
+from deltalakedb.cdc.lsn import format_lsn
+from deltalakedb.cdc.server import Connection, connect, flush_lsn
+from deltalakedb.cdc.slots import (
+    advance_slot,
+    check_slot,
+    create_slot,
+    drop_slot,
+    exported_snapshot,
+    find_slot,
+    temporary_copy,
+)
+from deltalakedb.cdc.snapshot import session_at
+from deltalakedb.exceptions import CaptureError, CaptureSetupError, SlotLostError, SourceUnavailableError
+from tests.cdc.conftest import Source
+
+
+def slot_names(source: Source) -> list[str]:
+    rows = source.run(f"select slot_name from pg_replication_slots where database = '{source.database}' order by 1")
+    return [str(name) for (name,) in rows]
+
+
+def inserted(conn: Connection, slot: str) -> int:
+    """How many rows the slot has to tell of."""
+    row = conn.execute(
+        "select count(*) from pg_logical_slot_peek_binary_changes(%s, null, null, 'proto_version', '1', "
+        "'publication_names', 'shop') where get_byte(data, 0) = ascii('I')",
+        [slot],
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def commit_row(source: Source) -> int:
+    """Insert a row; the flushed end of the log after it."""
+    source.run("set synchronous_commit = on", "insert into t default values")
+    with connect(source.dsn) as conn:
+        conn.execute("select pg_log_standby_snapshot()")
+        return flush_lsn(conn)
+
+
+def with_table(source: Source) -> None:
+    source.run("create table t (id serial primary key)", "create publication shop for all tables")
+
+
+def test_a_slot_is_made_found_moved_and_dropped(source: Source) -> None:
+    with_table(source)
+    with connect(source.dsn) as conn:
+        assert find_slot(conn, "own") is None
+        lsn = create_slot(conn, "own")
+        made = check_slot(conn, "own", lsn)
+        assert (made.name, made.database, made.confirmed_lsn, made.wal_status) == (
+            "own",
+            source.database,
+            lsn,
+            "reserved",
+        )
+        assert made.restart_lsn is not None
+        assert made.restart_lsn <= lsn
+        assert made.active_pid is None
+        assert made.invalidation_reason is None
+        assert not made.is_lost
+        further = commit_row(source)
+        advance_slot(conn, "own", further)
+        assert check_slot(conn, "own", further).confirmed_lsn == further
+        advance_slot(conn, "own", lsn)
+        assert check_slot(conn, "own", further).confirmed_lsn == further, "a slot does not go back"
+        drop_slot(conn, "own")
+        drop_slot(conn, "own")
+        assert find_slot(conn, "own") is None
+
+
+def test_a_slot_that_is_gone_is_a_slot_lost(source: Source) -> None:
+    with connect(source.dsn) as conn:
+        lsn = flush_lsn(conn)
+        with pytest.raises(SlotLostError, match="the slot own is not there any more.*dl cdc resnapshot"):
+            check_slot(conn, "own", lsn)
+        with pytest.raises(SlotLostError, match="own"):
+            advance_slot(conn, "own", lsn)
+        with pytest.raises(SlotLostError, match="own"), temporary_copy(conn, "own", lsn):
+            pass
+
+
+def test_a_slot_that_was_moved_past_what_was_captured_is_a_slot_lost(source: Source) -> None:
+    with_table(source)
+    with connect(source.dsn) as conn:
+        lsn = create_slot(conn, "own")
+        further = commit_row(source)
+        advance_slot(conn, "own", further)
+        with pytest.raises(SlotLostError, match=f"moved to {format_lsn(further)}.*before {format_lsn(lsn)} only"):
+            check_slot(conn, "own", lsn)
+        with pytest.raises(SlotLostError, match="the slot own was moved"), temporary_copy(conn, "own", lsn):
+            pass
+        assert slot_names(source) == ["own"], "the copy is dropped, too"
+
+
+def test_a_slot_of_the_same_name_is_not_taken_over(source: Source) -> None:
+    with connect(source.dsn) as conn:
+        create_slot(conn, "own")
+        with pytest.raises(CaptureSetupError, match=r"already exists.*pg_drop_replication_slot\('own'\)"):
+            create_slot(conn, "own")
+
+
+def test_a_copy_is_read_from_where_it_is_asked_to_and_the_slot_stays_where_it_is(source: Source) -> None:
+    with_table(source)
+    with connect(source.dsn) as conn:
+        lsn = create_slot(conn, "own")
+        commit_row(source)
+        middle = commit_row(source)
+        commit_row(source)
+        with temporary_copy(conn, "own", lsn) as name:
+            assert inserted(conn, name) == 3
+            assert name in slot_names(source)
+        with (
+            temporary_copy(conn, "own", middle) as name,
+            connect(source.dsn) as another,
+            temporary_copy(another, "own", lsn) as all_of_it,
+        ):
+            assert (inserted(conn, name), inserted(another, all_of_it)) == (1, 3)
+        assert slot_names(source) == ["own"]
+        assert check_slot(conn, "own", lsn).confirmed_lsn == lsn
+
+
+def test_a_slot_that_another_session_reads_cannot_be_moved(source: Source) -> None:
+    with_table(source)
+    with connect(source.dsn) as conn, closing(connect(source.dsn, replication=True)) as reader:
+        lsn = create_slot(conn, "own")
+        further = commit_row(source)
+        start = f"START_REPLICATION SLOT own LOGICAL {format_lsn(lsn)} (proto_version '1', publication_names 'shop')"
+        reader.pgconn.exec_(start.encode())
+        with pytest.raises(CaptureError, match="the slot own is in use.*pg_terminate_backend"):
+            advance_slot(conn, "own", further)
+        found = find_slot(conn, "own")
+        assert found is not None
+        assert found.active_pid == reader.info.backend_pid
+
+
+def test_an_exported_snapshot_has_what_was_committed_before_its_lsn_and_nothing_else(source: Source) -> None:
+    with_table(source)
+    with connect(source.dsn) as conn:
+        create_slot(conn, "own")
+        commit_row(source)
+        with exported_snapshot(source.dsn) as (snapshot, lsn):
+            commit_row(source)
+            with session_at(source.dsn, snapshot) as held:
+                assert held.execute("select count(*) from public.t").fetchone() == (1,)
+            with temporary_copy(conn, "own", lsn) as name:
+                assert inserted(conn, name) == 1, "the stream from there has the other row"
+        assert slot_names(source) == ["own"]
+        with (
+            pytest.raises(SourceUnavailableError, match="snapshot .* is gone"),
+            session_at(source.dsn, snapshot),
+        ):
+            pass
+
+
+def test_a_snapshot_without_room_for_its_slot_says_so(source: Source) -> None:
+    with closing(source.connect()) as conn:
+        free = conn.execute(
+            "select current_setting('max_replication_slots')::int - count(*)::int from pg_replication_slots"
+        ).fetchone()
+        assert free is not None
+        try:
+            conn.execute(f"select pg_create_physical_replication_slot('p' || i) from generate_series(1, {free[0]}) i")
+            with (
+                pytest.raises(CaptureSetupError, match="all replication slots are in use"),
+                exported_snapshot(source.dsn),
+            ):
+                pass
+        finally:
+            conn.execute(
+                "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_type = 'physical'"
+            )
