@@ -6,5 +6,5 @@ select
     set_config('deltalakedb.start', $3, false),
     set_config('deltalakedb.upto', $4, false),
     set_config('deltalakedb.publication', $5, false),
-    exists (select 1 from pg_catalog.pg_publication where pubname = current_setting('deltalakedb.publication')),
+    exists (select 1 from pg_catalog.pg_publication where pubname = $5),
     quote_ident($5)
