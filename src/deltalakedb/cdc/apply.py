@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from deltalakedb.cdc.buckets import BUCKET, add_buckets, buckets_of
 from deltalakedb.cdc.control import Capture, progress_of
 from deltalakedb.cdc.keyless import apply_keyless
 from deltalakedb.cdc.layers import AFTER, BEFORE, INSERT, LSN, OP, ORDINAL, UNCHANGED
@@ -124,42 +125,50 @@ def _append(target: Target, batch: Batch) -> Done:
         for changes in batch.read([AFTER]):
             after = changes.column(0)
             count += changes.num_rows
-            yield pa.RecordBatch.from_arrays(
-                [after.field(name) for name in names], schema=pa.schema([after.type.field(name) for name in names])
-            )
+            yield pa.RecordBatch.from_arrays([after.field(name) for name in names], schema=schema)
 
     struct = batch.changes.schema.to_arrow().field(AFTER).type
     schema = pa.schema([struct.field(name) for name in names])
-    done = write(target, pa.RecordBatchReader.from_batches(schema, rows()), WriteRequest())
+    new = pa.RecordBatchReader.from_batches(schema, rows())
+    buckets = buckets_of(target.metadata.configuration)
+    done = write(target, add_buckets(new, batch.table, buckets) if buckets else new, WriteRequest())
     return Done(done.commit, {"inserted": count})
 
 
 def _replace_all(target: Target, table: CapturedTable, net: NetEffect, rows: int) -> Done:
     if not rows:
         return delete(target)
-    names = {f"v{place}": column.name for place, column in enumerate(table.columns)}
-    found = net.rows()
-    schema = pa.schema([found.schema.field(key).with_name(name) for key, name in names.items()])
-    batches = (pa.RecordBatch.from_arrays([batch.column(key) for key in names], schema=schema) for batch in found)
+    names, found = _columns(target, table), net.rows(buckets_of(target.metadata.configuration))
+    schema = pa.schema([found.schema.field(key).with_name(name) for name, key in names.items()])
+    batches = (
+        pa.RecordBatch.from_arrays([batch.column(key) for key in names.values()], schema=schema) for batch in found
+    )
     return write(target, pa.RecordBatchReader.from_batches(schema, batches), WriteRequest(mode="overwrite"))
+
+
+def _columns(target: Target, table: CapturedTable) -> dict[str, str]:
+    """The columns that a row is written with, and what `NetEffect.rows` calls their values."""
+    columns = {column.name: f"v{place}" for place, column in enumerate(table.columns)}
+    return {**columns, BUCKET: "new_bucket"} if buckets_of(target.metadata.configuration) else columns
 
 
 def _merge_request(target: Target, table: CapturedTable, net: NetEffect) -> MergeRequest:
     """Each row is found by the key it had before the batch, and becomes what it is now, under whichever key."""
-    condition = " and ".join(f"target.{quoted(name)} = source.k{place}" for place, name in enumerate(table.key))
-    kept = net.kept
-    inserts = {column.name: f"source.v{place}" for place, column in enumerate(table.columns)}
-    updates = {
-        column.name: f"case when source.{kept[place]} then target.{quoted(column.name)} else source.v{place} end"
-        if place in kept
-        else f"source.v{place}"
-        for place, column in enumerate(table.columns)
+    buckets = buckets_of(target.metadata.configuration)
+    same = [f"target.{quoted(name)} = source.k{place}" for place, name in enumerate(table.key)]
+    if buckets:
+        same.append(f"target.{BUCKET} = source.old_bucket")
+    inserts = {name: f"source.{value}" for name, value in _columns(target, table).items()}
+    kept = {table.columns[place].name: flag for place, flag in net.kept.items()}
+    updates = inserts | {
+        name: f"case when source.{flag} then target.{quoted(name)} else {inserts[name]} end"
+        for name, flag in kept.items()
     }
     # A column that the source has no more is null in every row that is written from then on.
     gone = {name: "null" for name in target.schema.names if name not in inserts}
     return MergeRequest(
-        source=net.rows(),
-        predicate=condition,
+        source=net.rows(buckets),
+        predicate=" and ".join(same),
         clauses=(
             Clause("matched", "delete", f"not source.{ALIVE}"),
             Clause("matched", "update", None, _quoted({**updates, **gone})),
@@ -168,5 +177,5 @@ def _merge_request(target: Target, table: CapturedTable, net: NetEffect) -> Merg
     )
 
 
-def _quoted(values: dict[str, Any]) -> dict[str, str]:
+def _quoted(values: dict[str, str]) -> dict[str, str]:
     return {quoted(name): expression for name, expression in values.items()}

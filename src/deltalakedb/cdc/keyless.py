@@ -5,8 +5,7 @@ The order of changes says nothing about equal rows, so only their sum counts; n 
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
 _ORDERED: Final = frozenset({"short", "integer", "long", "string", "date", "timestamp", "timestamp_ntz"})
 _MAX_BOUNDS: Final = 4
 """Columns whose bounds choose the files to look at; more hardly leave out more."""
-
-logger = logging.getLogger(__name__)
 
 
 def apply_keyless(target: Target, table: CapturedTable, changes: pa.RecordBatchReader) -> Done:
@@ -111,7 +108,7 @@ class _CountedRows:
         ((coming, going),) = self._engine.execute(sql)
         return int(coming), int(going)
 
-    def coming(self, columns: list[str] | None = None) -> pa.RecordBatchReader:
+    def coming(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
         """The rows that come, each as often as it does; with `columns`, in the order of the table's own."""
         known = {column.name: f"v{place}" for place, column in enumerate(self._table.columns)}
         chosen = ", ".join(f"{known.get(name, 'null')} as {quoted(name)}" for name in columns or known)

@@ -11,9 +11,10 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
+from deltalakedb.cdc.buckets import bucket_sql
 from deltalakedb.cdc.layers import AFTER, BEFORE, LSN, OP, ORDINAL, UNCHANGED
 from deltalakedb.cdc.tables import CapturedTable
-from deltalakedb.operations.expressions import quoted, sql_type
+from deltalakedb.operations.expressions import quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,10 +67,20 @@ class NetEffect:
         self._partly = self._partly_sent() if found["partly"] else ()
         self._find_outcomes()
 
-    def rows(self) -> pa.RecordBatchReader:
+    def rows(self, buckets: int = 0) -> pa.RecordBatchReader:
         """What the rows became: `alive`, their old keys as k0, k1, ... (null: born in this batch), their values as v0,
-        v1, ..., and for each column of `kept` whether it keeps the value it had."""
-        return self._engine.reader(f"{self._select()} where o.alive or not o.born")
+        v1, ..., and for each column of `kept` whether it keeps the value it had. With `buckets` also `old_bucket` and
+        `new_bucket`."""
+        sql = f"{self._select()} where o.alive or not o.born"
+        if buckets:
+            columns = {column.name: (f"v{place}", column.type) for place, column in enumerate(self._table.columns)}
+            new = [columns[name] for name in self._table.key]
+            old = [(f"k{place}", columns[name][1]) for place, name in enumerate(self._table.key)]
+            sql = (
+                f"select *, case when k0 is not null then {bucket_sql(old, buckets)} end as old_bucket, "
+                f"{bucket_sql(new, buckets)} as new_bucket from ({sql})"
+            )
+        return self._engine.reader(sql)
 
     @property
     def kept(self) -> dict[int, str]:
@@ -97,7 +108,9 @@ class NetEffect:
     def _key(self, first: str, second: str) -> str:
         """The key of one side of a change. Where that side has none it did not change, and the other side has it."""
         parts = [f"coalesce({part(first, name)}, {part(second, name)})" for name in self._table.key]
-        return parts[0] if len(parts) == 1 else f"row({', '.join(parts)})"
+        if len(parts) == 1:
+            return parts[0]
+        return f"struct_pack({', '.join(f'k{place} := {one}' for place, one in enumerate(parts))})"
 
     def _define_events(self, found: dict[str, Any]) -> None:
         """`events`: those after the last truncate, `pos` counting them through."""
@@ -147,11 +160,11 @@ class NetEffect:
             # The last change that has the value: as it was sent, or as the old row shows it.
             value, before = sent_value(column.name), part(BEFORE, column.name)
             known = (
-                f"select m.row, max_by(row({value}), e.pos) as found from members m join events e on e.pos = m.pos "
+                f"select m.row, max_by(struct_pack(v := {value}), e.pos) as found from members m join events e on e.pos = m.pos "
                 f"where e.{OP} <> 'delete' and (not {is_left_out(column.name)} or {before} is not null) group by 1"
             )
             joins.append(f"left join ({known}) w{place} on w{place}.row = o.first")
-            columns.append(f"w{place}.found[1]::{sql_type(column.type)} as v{place}")
+            columns.append(f"w{place}.found.v as v{place}")
             columns.append(f"(w{place}.row is null and not o.born) as u{place}")
         return f"select {', '.join(columns)} {' '.join(joins)}"
 
@@ -159,4 +172,4 @@ class NetEffect:
         keys = self._table.key
         if len(keys) == 1:
             return ["case when not o.born then o.origin end as k0"]
-        return [f"case when not o.born then o.origin[{number + 1}] end as k{number}" for number in range(len(keys))]
+        return [f"case when not o.born then o.origin.k{place} end as k{place}" for place in range(len(keys))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -158,6 +158,18 @@ class MergeRows:
 
     # -- the rows that come of it
 
+    def needs_old_rows(self, values: Mapping[int, Mapping[str, Expression]], columns: Sequence[str]) -> bool:
+        """Whether the rows that updates make have anything of what they were: a column that is not set, or a value
+        made of one."""
+        for number, clause in enumerate(self._request.clauses):
+            if clause.action == "update":
+                set_to = values[number]
+                if any(name not in set_to for name in columns):
+                    return True
+                if any(self._names.looks_at(one, self._names.target) for one in set_to.values()):
+                    return True
+        return False
+
     def keep_changed(self, batches: Sequence[pa.RecordBatch]) -> None:
         """Take whole rows of the target, with their positions, that clauses change; `updated` reads them."""
         rows = pa.Table.from_batches(batches)
@@ -195,11 +207,10 @@ class MergeRows:
         """The query of the rows that an update makes. Columns it does not set stay; those `left_out` are left out, and
         `nulls` become null."""
         t, s = self._names.t, self._names.s
-        rows = (
-            f"from (select * from pairs where {CLAUSE} = {number}) __p "
-            f"join changed as {t} on {t}.{FILE} = __p.{FILE} and {t}.{ROW} = __p.{ROW} "
-            f"left join source as {s} on {s}.{SOURCE_ROW} = __p.{SOURCE_ROW}"
-        )
+        rows = f"from (select * from pairs where {CLAUSE} = {number}) __p "
+        if self._has_changed:
+            rows += f"join changed as {t} on {t}.{FILE} = __p.{FILE} and {t}.{ROW} = __p.{ROW} "
+        rows += f"left join source as {s} on {s}.{SOURCE_ROW} = __p.{SOURCE_ROW}"
         kept = {
             item.name: f"null::{sql_type(item.type)}" if item.name in nulls else f"{t}.{quoted(item.name)}"
             for item in schema.fields

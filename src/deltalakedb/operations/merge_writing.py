@@ -117,7 +117,7 @@ class MergeWriter:
         return ChangeWriter(self._target, schema, to_parquet_options(self._request.writer_properties, schema, columns))
 
     def _write(self, files: Sequence[TouchedFile], updates: bool, inserts: bool) -> None:
-        wants_changed = updates or self._changes is not None
+        wants_changed = self._changes is not None or (updates and self._needs_old_rows())
         whole, partial = [f for f in files if f.is_whole], [f for f in files if not f.is_whole]
         now_ms = time.time_ns() // 1_000_000
         self._written.removes = [RemoveFile.of(file.add, at_ms=now_ms) for file in (*whole, *partial)]
@@ -132,6 +132,12 @@ class MergeWriter:
                 raise
         if not self._keeps:
             self._written.restated = mark_deleted(self._target, partial)
+
+    def _needs_old_rows(self) -> bool:
+        """Whether changed rows are read at all: what an update sets altogether need not be known before."""
+        computed = {one.column for one in self._rules.generated}
+        columns = [name for name in self._schema.names if name not in computed]
+        return self._row_ids is not None or self._rows.needs_old_rows(self._values, columns)
 
     def _write_unit(self, unit: Sequence[TouchedFile], wants_changed: bool) -> None:
         adds = self._write_rows(self._kept(unit, wants_changed))
@@ -194,9 +200,17 @@ class MergeWriter:
             self._written.copied_rows += copied
 
     def _read(self, unit: Sequence[TouchedFile]) -> Iterator[tuple[TouchedFile, pa.RecordBatch, pa.Array]]:
-        """The rows of files, batch by batch, and the numbers they have in their file."""
+        """The rows of files, batch by batch, and the numbers they have in their file.
+
+        Where rows that stay are not written again, row groups without a row that changes are not read.
+        """
         if not unit:
             return
+
+        def is_touched(place: int, start: int, end: int) -> bool:
+            rows = unit[place].rows
+            return rows is None or rows.any_within(start, end)
+
         batches = read_files(
             pa.Table.from_batches([adds_to_batch(file.add for file in unit)]),
             storage=self._target.storage,
@@ -204,6 +218,7 @@ class MergeWriter:
             partition_columns=self._metadata.partition_columns,
             configuration=self._metadata.configuration,
             positions=True,
+            is_wanted=None if self._keeps else is_touched,
         )
         names = list(self._arrow.names)
         for batch in batches:

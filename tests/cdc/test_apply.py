@@ -1,0 +1,261 @@
+"""The rows of a table after a batch, told by hand: moved and swapped keys, values not sent again, truncates."""
+
+import math
+from collections.abc import Callable
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import deltalakedb as dl
+from deltalakedb.cdc.apply import Applied
+from deltalakedb.cdc.layers import changes_schema
+from deltalakedb.cdc.tables import CapturedTable
+from deltalakedb.log.types import ArrayType, DecimalType, PrimitiveType
+from tests.cdc.applying import Lake, SourceTable, captured, counted, replayed
+
+PEOPLE = captured({"id": "integer", "name": "string", "doc": "string"}, ["id"])
+
+
+@pytest.fixture
+def make_lake(tmp_path: Path) -> Callable[..., Lake]:
+    catalog = dl.connect(tmp_path / "catalog.db", warehouse=str(tmp_path / "lake"))
+    return lambda *tables, **settings: Lake(catalog, tables, **settings)
+
+
+def people(*ids: int) -> SourceTable:
+    source = SourceTable(PEOPLE)
+    for number in ids:
+        source.insert({"id": number, "name": f"n{number}", "doc": f"large {number}"})
+    return source
+
+
+def check(lake: Lake, source: SourceTable, *, files: int = 1) -> Applied:
+    """Apply what the source has to tell; its rows are then those of the lake."""
+    table = source.table
+    changes = source.take_changes()
+    applied = lake.apply({table.source: changes}, files)[table.source]
+    assert lake.rows(table) == counted(source.rows, [column.name for column in table.columns])
+    return applied
+
+
+@pytest.mark.parametrize("vectors", [True, False])
+def test_rows_come_change_and_go(make_lake: Callable[..., Lake], vectors: bool) -> None:
+    lake, source = make_lake(PEOPLE, deletion_vectors=vectors), people(1, 2, 3)
+    assert check(lake, source) == Applied(inserted=3)
+    source.update(0, {"name": "new"})
+    source.delete(1)
+    source.insert({"id": 4, "name": None, "doc": None})
+    assert check(lake, source) == Applied(inserted=1, updated=1, deleted=1)
+
+
+def test_a_batch_is_one_version_with_its_progress(make_lake: Callable[..., Lake]) -> None:
+    lake, source = make_lake(PEOPLE), people(1, 2, 3)
+    check(lake, source)
+    before = lake.catalog.table(PEOPLE.current).version()
+    source.update(0, {"name": "new"})
+    source.insert({"id": 4, "name": None, "doc": None})
+    check(lake, source)
+    table = lake.catalog.table(PEOPLE.current)
+    assert table.version() == before + 1
+    assert table.transaction_version(lake.capture.app_id) == lake.capture.lsn
+
+
+def test_what_is_born_and_dies_in_a_batch_makes_no_version(make_lake: Callable[..., Lake]) -> None:
+    lake, source = make_lake(PEOPLE), people(1)
+    source.delete(0)
+    before = lake.catalog.table(PEOPLE.current).version()
+    assert check(lake, source) == Applied()
+    assert lake.catalog.table(PEOPLE.current).version() == before
+
+
+def test_two_rows_swap_their_keys_and_keep_what_was_not_sent(make_lake: Callable[..., Lake]) -> None:
+    lake, source = make_lake(PEOPLE), people(1, 2)
+    check(lake, source)
+    source.update(0, {"id": 9})
+    source.update(1, {"id": 1})
+    source.update(0, {"id": 2})
+    assert check(lake, source) == Applied(updated=2)
+    assert lake.rows(PEOPLE) == {(2, "n1", "large 1"): 1, (1, "n2", "large 2"): 1}
+
+
+def test_a_row_goes_from_key_to_key_and_its_first_one_is_used_again(make_lake: Callable[..., Lake]) -> None:
+    lake, source = make_lake(PEOPLE), people(1)
+    check(lake, source)
+    source.update(0, {"id": 2, "name": "second"})
+    source.update(0, {"id": 3})
+    source.insert({"id": 1, "name": "another", "doc": "large other"})
+    source.update(1, {"name": "other"})
+    source.update(0, {"id": 4})
+    assert check(lake, source, files=2) == Applied(inserted=1, updated=1)
+
+
+def test_a_key_that_a_deleted_row_had_is_moved_to(make_lake: Callable[..., Lake]) -> None:
+    lake, source = make_lake(PEOPLE), people(1, 2)
+    check(lake, source)
+    source.delete(1)
+    source.update(0, {"id": 2})
+    source.update(0, {"name": "moved"})
+    assert check(lake, source) == Applied(updated=1, deleted=1)
+
+
+def test_a_long_way_over_many_keys_is_followed(make_lake: Callable[..., Lake]) -> None:
+    lake, source = make_lake(PEOPLE), people(*range(5))
+    check(lake, source)
+    for step in range(300):
+        source.update(step % 5, {"id": 100 + step})
+    assert check(lake, source, files=3) == Applied(updated=5)
+
+
+def test_a_row_deleted_and_inserted_again_has_nothing_of_what_it_was(make_lake: Callable[..., Lake]) -> None:
+    lake, source = make_lake(PEOPLE), people(1)
+    check(lake, source)
+    source.delete(0)
+    source.insert({"id": 1, "name": None, "doc": None})
+    check(lake, source)
+
+
+def test_values_not_sent_are_the_last_ones_known(make_lake: Callable[..., Lake]) -> None:
+    lake, source = make_lake(PEOPLE), people(1, 2, 3)
+    check(lake, source)
+    source.update(0, {"doc": "large and new"})
+    source.update(0, {"name": "known in the batch"})
+    source.update(1, {"name": "known in the table"})
+    source.insert({"id": 4, "name": "x", "doc": "large 4"})
+    source.update(3, {"name": "born in the batch"})
+    source.update(2, {"doc": None})
+    source.update(2, {"name": "null is a value"})
+    check(lake, source)
+
+
+def test_a_truncate_in_the_middle_leaves_what_came_after(make_lake: Callable[..., Lake]) -> None:
+    lake, source = make_lake(PEOPLE), people(1, 2, 3)
+    check(lake, source)
+    source.update(0, {"id": 9})
+    source.truncate()
+    source.insert({"id": 1, "name": "after", "doc": "large"})
+    source.commit()
+    source.update(0, {"id": 7})
+    assert check(lake, source, files=2) == Applied(inserted=1, truncated=True)
+    source.truncate()
+    assert check(lake, source) == Applied(truncated=True)
+    source.truncate()
+    assert check(lake, source) == Applied(truncated=True)
+
+
+@pytest.mark.parametrize("vectors", [True, False])
+def test_a_table_without_a_key_keeps_the_number_of_equal_rows(make_lake: Callable[..., Lake], vectors: bool) -> None:
+    table = captured({"a": "integer", "f": "double", "t": "string"}, [], identity="f")
+    lake, source = make_lake(table, deletion_vectors=vectors, change_data_feed=True), SourceTable(table)
+    for _ in range(3):
+        source.insert({"a": 1, "f": math.nan, "t": "large text"})
+        source.insert({"a": None, "f": None, "t": None})
+    assert check(lake, source) == Applied(inserted=6)
+    source.delete(0)
+    source.update(1, {"a": 2})
+    source.delete(0)
+    source.insert({"a": 7, "f": -1.5, "t": "x"})
+    check(lake, source)
+    source.update(0, {"a": 5})
+    source.update(0, {"a": 5})
+    check(lake, source, files=2)
+    source.delete(0)
+    source.truncate()
+    source.insert({"a": None, "f": math.nan, "t": ""})
+    source.insert({"a": None, "f": math.nan, "t": ""})
+    assert check(lake, source) == Applied(inserted=2, truncated=True)
+    assert replayed(lake, table) == lake.rows(table)
+
+
+def test_whole_rows_under_full_identity_tell_what_was_not_sent(make_lake: Callable[..., Lake]) -> None:
+    table = captured({"id": "long", "doc": "string", "n": "integer"}, ["id"], identity="f")
+    lake, source = make_lake(table), SourceTable(table)
+    source.insert({"id": 1, "doc": "large", "n": 1})
+    check(lake, source)
+    source.update(0, {"id": 2})
+    source.update(0, {"n": 2})
+    check(lake, source)
+
+
+def test_an_unsent_key_is_the_one_the_old_row_shows(make_lake: Callable[..., Lake]) -> None:
+    table = captured({"id": "string", "n": "integer"}, ["id"])
+    lake, source = make_lake(table), SourceTable(table)
+    source.insert({"id": "large key", "n": 1})
+    check(lake, source)
+    source.update(0, {"n": 2})
+    source.changes[-1]["before"] = {"id": "large key", "n": None}
+    check(lake, source)
+
+
+def every_type() -> CapturedTable:
+    types: dict[str, Any] = {
+        "s": "short", "i": "integer", "l": "long", "f": "float", "d": "double", "b": "boolean", "t": "string",
+        "x": "binary", "day": "date", "at": "timestamp_ntz", "tz": "timestamp", "n": DecimalType(38, 10),
+        "a": ArrayType(PrimitiveType("integer")), "ta": ArrayType(PrimitiveType("string")),
+    }  # fmt: skip
+    return captured({"id": "integer", **types, "Odd \"name'": "string", "alive": "integer"}, ["id"])
+
+
+def test_values_of_every_type_pass_a_merge_as_they_are(make_lake: Callable[..., Lake]) -> None:
+    table = every_type()
+    lake, source = make_lake(table), SourceTable(table)
+    full: dict[str, Any] = {
+        "s": -(2**15), "i": 2**31 - 1, "l": -(2**63), "f": math.inf, "d": math.nan, "b": True, "t": "ünï",
+        "x": b"\0\xff", "day": date(1, 1, 1), "at": datetime(9999, 12, 31, 23, 59, 59, 999999), "tz": None, "n": None,
+        "a": [1, None], "ta": [], "Odd \"name'": "q", "alive": 0,
+    }  # fmt: skip
+    empty = dict.fromkeys(full)
+    for number, row in enumerate((full, empty, full, empty)):
+        source.insert({"id": number, **row})
+    check(lake, source)
+    source.update(0, {"t": "other"})
+    source.update(1, {"i": 1})
+    source.insert({"id": 9, **full})
+    check(lake, source)
+
+
+def test_infinite_dates_and_moments_pass_a_merge(make_lake: Callable[..., Lake]) -> None:
+    table = captured({"id": "integer", "day": "date", "at": "timestamp_ntz", "tz": "timestamp"}, ["id"])
+    lake = make_lake(table)
+    schema = changes_schema(table).to_arrow()
+    days = pa.array([2**31 - 1, -(2**31 - 1), -800_000], pa.int32()).cast(pa.date32())
+    moments = pa.array([2**63 - 1, -(2**63 - 1), -80_000_000_000_000_000], pa.int64())
+
+    def changes(op: str) -> pa.Table:
+        rows = pa.StructArray.from_arrays(
+            [
+                pa.array([1, 2, 3], pa.int32()),
+                days,
+                moments.cast(pa.timestamp("us")),
+                moments.cast(pa.timestamp("us", "UTC")),
+            ],
+            fields=list(schema.field("after").type),
+        )
+        lsn = lake.capture.lsn + 1
+        columns = {
+            "_op": pa.array([op] * 3), "_lsn": pa.array([lsn] * 3), "_xid": pa.nulls(3, pa.int64()),
+            "_ordinal": pa.array([1, 2, 3]), "_committed_at": pa.nulls(3, schema.field("_committed_at").type),
+            "_unchanged": pa.nulls(3, schema.field("_unchanged").type),
+            "before": pa.nulls(3, schema.field("before").type), "after": rows,
+        }  # fmt: skip
+        return pa.table(columns, schema=schema)
+
+    for op in ("insert", "update"):
+        lake.apply_files(table, lake.write_table(table, changes(op)))
+        found = lake.catalog.table(table.current).to_pyarrow_table().sort_by("id")
+        assert found["day"].combine_chunks().cast(pa.int32()).to_pylist() == [2**31 - 1, -(2**31 - 1), -800_000]
+        for name in ("at", "tz"):
+            assert found[name].combine_chunks().cast(pa.int64()).to_pylist() == moments.to_pylist()
+
+
+def test_columns_the_source_has_no_more_are_null_in_rows_written_since(make_lake: Callable[..., Lake]) -> None:
+    lake, source = make_lake(PEOPLE), people(1, 2)
+    check(lake, source)
+    narrow = captured({"id": "integer", "name": "string"}, ["id"], source=PEOPLE.source)
+    later = SourceTable(narrow, [{"id": 1, "name": "n1"}, {"id": 2, "name": "n2"}], lsn=lake.capture.lsn)
+    later.update(0, {"name": "new"})
+    adds = lake.write_changes(narrow, later.take_changes())
+    lake.apply_files(narrow, adds)
+    assert lake.rows(PEOPLE) == {(1, "new", None): 1, (2, "n2", "large 2"): 1}
