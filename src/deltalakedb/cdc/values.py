@@ -86,15 +86,13 @@ def _not_held(texts: pa.Array, place: int, data_type: DataType, where: str, why:
 
 def _convert_bytes(texts: pa.Array) -> pa.Array:
     r"""bytea as \x and two digits a byte: the digits of all values are read as one text."""
-    digits = pc.binary_slice(texts.cast(pa.binary()), 2)
-    validity, offsets, data = digits.buffers()
-    ends = np.frombuffer(offsets, np.int32, len(digits) + 1, digits.offset * 4)
-    values = b"" if data is None else unhexlify(memoryview(data)[ends[0] : ends[-1]])
-    halves = (ends - ends[0]) // 2
-    buffers = [validity, pa.py_buffer(halves.astype(np.int32)), pa.py_buffer(values)]
-    if digits.offset and validity is not None:
-        return pa.array(pa.Array.from_buffers(pa.binary(), len(digits), [None, *buffers[1:]]).to_pylist(), pa.binary())
-    return pa.Array.from_buffers(pa.binary(), len(digits), buffers)
+    whole = pc.fill_null(texts.cast(pa.binary()), b"\\x")
+    _, offsets, data = whole.buffers()
+    ends = np.frombuffer(offsets, np.int32, len(whole) + 1, whole.offset * 4)
+    values = b"" if data is None else unhexlify(data[ends[0] : ends[-1]].to_pybytes().replace(b"\\x", b""))
+    halves = (ends - ends[0]) // 2 - np.arange(len(ends), dtype=np.int32)
+    found = pa.Array.from_buffers(pa.binary(), len(whole), [None, pa.py_buffer(halves), pa.py_buffer(values)])
+    return pc.if_else(texts.is_valid(), found, pa.scalar(None, pa.binary())) if texts.null_count else found
 
 
 def _convert_moments(texts: pa.Array, data_type: PrimitiveType, where: str) -> pa.Array:
