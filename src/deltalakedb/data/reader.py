@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -36,6 +37,8 @@ POSITIONS: Final = (pa.field(FILE, pa.int32(), nullable=False), pa.field(ROW, pa
 _SMALL_BYTES: Final = 16 * 1024 * 1024
 _TINY_BYTES: Final = 256 * 1024
 _AHEAD: Final = max(4, (os.cpu_count() or 1) * 2)
+# So many tiny files of a disk are one task: for each alone threads would hand over to each other more than they read.
+_TINY_TOGETHER: Final = 64
 # INT96 as nanoseconds overflows after the year 2262.
 _READ_OPTIONS: Final[dict[str, Any]] = {"coerce_int96_timestamp_unit": "us"}
 
@@ -97,7 +100,7 @@ def _finish(
             yield kept.select(result.names)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Task:
     """What is the same for all files of a read."""
 
@@ -109,9 +112,27 @@ class _Task:
     positions: bool
     is_wanted: IsWanted | None
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         return with_positions(StructType(self.fields).to_arrow(), self.positions)
+
+    @cached_property
+    def stored(self) -> tuple[StructField, ...]:
+        """The columns that are in the files."""
+        return tuple(item for item in self.fields if item.name not in self.partitions)
+
+    def projection_of(self, file: pa.Schema) -> Projection:
+        """How a file's columns become the table's: mostly as those of the file before it."""
+        for known, made in self._last_projection:  # threads share it: it is looked at once
+            if known.equals(file, check_metadata=True):
+                return made
+        made = Projection(file, self.stored, by_id=self.by_id)
+        self._last_projection[:] = [(file, made)]
+        return made
+
+    @cached_property
+    def _last_projection(self) -> list[tuple[pa.Schema, Projection]]:
+        return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +149,9 @@ def _read_all(task: _Task, files: pa.RecordBatchReader) -> Iterator[pa.RecordBat
     with ThreadPoolExecutor(_AHEAD, thread_name_prefix="deltalakedb-read") as pool:
         window: deque[Future[list[pa.RecordBatch]] | _File] = deque()
         try:
-            for file in _files(task, files):
-                small = file.size <= _SMALL_BYTES
-                window.append(pool.submit(_read_whole, task, file) if small else file)
+            for together in _together(task, _files(task, files)):
+                small = together[0].size <= _SMALL_BYTES
+                window.append(pool.submit(_read_whole, task, together) if small else together[0])
                 if len(window) >= _AHEAD:
                     yield from _next(task, window)
             while window:
@@ -139,6 +160,25 @@ def _read_all(task: _Task, files: pa.RecordBatchReader) -> Iterator[pa.RecordBat
             for waiting in window:
                 if isinstance(waiting, Future):
                     waiting.cancel()
+
+
+def _together(task: _Task, files: Iterable[_File]) -> Iterator[list[_File]]:
+    """The files in their order; tiny ones of a disk in groups, which grow so that the first rows come soon."""
+    group: list[_File] = []
+    most = 1
+    for file in files:
+        if task.storage.is_remote or file.size > _TINY_BYTES:
+            if group:
+                yield group
+                group = []
+            yield [file]
+            continue
+        group.append(file)
+        if len(group) >= most:
+            yield group
+            group, most = [], min(most * 2, _TINY_TOGETHER)
+    if group:
+        yield group
 
 
 def _next(task: _Task, window: deque[Future[list[pa.RecordBatch]] | _File]) -> Iterator[pa.RecordBatch]:
@@ -157,8 +197,8 @@ def _files(task: _Task, files: pa.RecordBatchReader) -> Iterator[_File]:
             place += 1
 
 
-def _read_whole(task: _Task, file: _File) -> list[pa.RecordBatch]:
-    return list(_read_file(task, file))
+def _read_whole(task: _Task, files: Sequence[_File]) -> list[pa.RecordBatch]:
+    return [batch for file in files for batch in _read_file(task, file)]
 
 
 def _read_file(task: _Task, file: _File) -> Iterator[pa.RecordBatch]:
@@ -171,8 +211,7 @@ def _read_file(task: _Task, file: _File) -> Iterator[pa.RecordBatch]:
 
 
 def _rows(task: _Task, file: _File, parquet: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
-    stored = [item for item in task.fields if item.name not in task.partitions]
-    projection = Projection(parquet.schema_arrow, stored, by_id=task.by_id)
+    stored, projection = task.stored, task.projection_of(parquet.schema_arrow)
     constants = {
         item.name: _constant(item, file.partition_values) for item in task.fields if item.name in task.partitions
     }

@@ -26,6 +26,8 @@ _BUFFER_BYTES = 256 * 1024
 _PART_BYTES = 8 * 1024 * 1024
 # An object up to this size is fetched with one request.
 _SMALL_BYTES = 16 * 1024 * 1024
+# A file of a disk up to this size is read whole.
+_TINY_BYTES = 256 * 1024
 
 
 class Written(NamedTuple):
@@ -146,7 +148,10 @@ class LocalDataStorage:
         except OSError as error:
             raise DeltaError(f"cannot delete {self.location}/{path}: {error.strerror}") from error
 
-    def open(self, path: str, size: int | None = None) -> pa.NativeFile:  # noqa: ARG002  the disk knows it
+    def open(self, path: str, size: int | None = None) -> pa.NativeFile:
+        if size is not None and 0 < size <= _TINY_BYTES:  # one call of the system, not one for each column
+            with open(f"{self._root}/{path}", "rb", buffering=0) as file:
+                return pa.BufferReader(file.readall())
         # Not memory mapped: a file cut short while it is read must be an error, not a dead process.
         return pa.OSFile(f"{self._root}/{path}")
 
