@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -9,7 +10,7 @@ from typing import Any, Final
 
 from deltalakedb.cdc.lsn import format_lsn
 from deltalakedb.cdc.pgoutput import ChangeRows, Decoder, Event, RangeRead, RelationChanged, Stopped
-from deltalakedb.cdc.server import SESSION, read_sql, translate_errors
+from deltalakedb.cdc.server import SESSION, complete_dsn, read_sql, translate_errors
 from deltalakedb.cdc.tables import CapturedTable
 from deltalakedb.exceptions import CaptureSetupError, MissingExtraError, SlotLostError, SourceUnavailableError, redact
 
@@ -23,6 +24,7 @@ _COPY: Final = read_sql("copy_slot").decode()
 # A function's `set` lasts as long as the session, and one round trip is enough for all of them.
 _SESSION: Final = f"do $session$ begin {SESSION} end $session$"
 
+_SERVER_ERROR: Final = re.compile(r"ERROR:\s+(.*)")
 _LOST_TEXTS: Final = ("does not exist", "cannot advance replication slot", "can no longer", "invalidated")
 _BUSY_TEXTS: Final = ("all replication slots are in use", "modified incompatibly")
 
@@ -52,7 +54,7 @@ def _connect(dsn: str) -> Any:
         from adbc_driver_postgresql import dbapi
     except ModuleNotFoundError:
         raise MissingExtraError("deltalakedb.cdc", "cdc") from None
-    return dbapi.connect(dsn, autocommit=True)
+    return dbapi.connect(complete_dsn(dsn), autocommit=True)
 
 
 def _copy_slot(cursor: Any, slot: str, publication: str, start: int, end: int) -> None:
@@ -78,7 +80,8 @@ def _slot_errors(slot: str, start: int) -> Iterator[None]:
     except Exception as error:
         if not type(error).__module__.startswith("adbc_driver"):
             raise
-        text = redact(str(error).strip())
+        found = _SERVER_ERROR.search(str(error))
+        text = redact(found[1] if found else str(error).strip())
         if any(part in text for part in _BUSY_TEXTS):
             raise SourceUnavailableError(
                 f"the slot {slot} cannot be copied for a reader just now: {text}; if it stays so, more of them are "

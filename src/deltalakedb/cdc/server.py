@@ -68,15 +68,9 @@ def connect(dsn: str, *, autocommit: bool = True, replication: bool = False) -> 
 
     With `replication` it is one of the replication protocol, which takes its commands and simple SQL.
     """
+    complete = complete_dsn(dsn, **({"replication": "database"} if replication else {}))
     try:
-        given = conninfo_to_dict(dsn)
-    except psycopg.ProgrammingError as error:
-        raise ConfigError(f"the source is no connection string of Postgres: {redact(str(error).strip())}") from None
-    extra: dict[str, Any] = {key: value for key, value in _DEFAULTS.items() if key not in given}
-    if replication:
-        extra["replication"] = "database"
-    try:
-        conn = psycopg.connect(make_conninfo(dsn, **extra), autocommit=True)
+        conn = psycopg.connect(complete, autocommit=True)
     except psycopg.OperationalError as error:
         raise _not_connected(error, dsn) from error
     try:
@@ -87,6 +81,16 @@ def connect(dsn: str, *, autocommit: bool = True, replication: bool = False) -> 
         conn.close()
         raise
     return conn
+
+
+def complete_dsn(dsn: str, **extra: str) -> str:
+    """A DSN with our time-outs wherever it has none of its own, for whatever connects with libpq."""
+    try:
+        given = conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError as error:
+        raise ConfigError(f"the source is no connection string of Postgres: {redact(str(error).strip())}") from None
+    missing: dict[str, Any] = {key: value for key, value in _DEFAULTS.items() if key not in given}
+    return make_conninfo(dsn, **missing, **extra)
 
 
 def _not_connected(error: psycopg.OperationalError, dsn: str) -> CaptureSetupError | SourceUnavailableError:
