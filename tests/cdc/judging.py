@@ -88,18 +88,18 @@ def source_rows(connection: psycopg.Connection[TupleRow], table: CapturedTable) 
     query = sql.SQL("select {} from {}").format(
         sql.SQL(", ").join(columns), sql.Identifier(*table.source.split(".", 1))
     )
-    return Counter(tuple(map(_plain, row)) for row in connection.execute(query))
+    return Counter(tuple(map(plain, row)) for row in connection.execute(query))
 
 
 def rows_of(rows: pa.Table, table: CapturedTable) -> Iterable[Row]:
-    columns = [[_plain(value) for value in rows[column.name].to_pylist()] for column in table.columns]
+    columns = [[plain(value) for value in rows[column.name].to_pylist()] for column in table.columns]
     return zip(*columns, strict=True)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A value that can be a key: lists are tuples, and NaN equals itself."""
     if isinstance(value, list):
-        return tuple(map(_plain, value))
+        return tuple(map(plain, value))
     if isinstance(value, float) and value != value:
         return "NaN"
     return value
@@ -109,10 +109,8 @@ def check_equal(found: Counter[Row], expected: Counter[Row], where: str) -> None
     """Equal as multisets; a difference is shown by a few rows."""
     more, less = found - expected, expected - found
     shown = [[_short(row) for row in list(rows)[:5]] for rows in (more, less)]
-    assert not (more or less), (
-        f"{where}: {more.total()} rows too many, {less.total()} missing of {expected.total()}; "
-        f"too many: {shown[0]}; missing: {shown[1]}"
-    )
+    differs = f"{where} differs, of {expected.total()} rows; too many: {shown[0]}; missing: {shown[1]}"
+    assert (more.total(), less.total()) == (0, 0), differs
 
 
 def _short(row: Row) -> Row:
@@ -222,7 +220,7 @@ class KeyedReplay:
             self._put(_fill(self._names, change, after, before), change)
 
     def _row(self, values: Mapping[str, Any]) -> Row:
-        return tuple(_plain(values[name]) for name in self._names)
+        return tuple(plain(values[name]) for name in self._names)
 
     def _take(self, row: Row, why: Any) -> Row:
         key = tuple(row[place] for place in self._key)
@@ -251,7 +249,7 @@ class WholeRowReplay:
             self._rows.clear()
             return
         before, after = (
-            None if change[side] is None else tuple(_plain(change[side][name]) for name in self._names)
+            None if change[side] is None else tuple(plain(change[side][name]) for name in self._names)
             for side in (layers.BEFORE, layers.AFTER)
         )
         if before is not None:

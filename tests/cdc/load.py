@@ -62,12 +62,12 @@ def fill(source: Source, rows: int) -> None:
     with source.connect(autocommit=False) as connection:
         connection.execute(
             "insert into orders select n, n / 7.0, (array['north', 'south', 'east', 'west'])[1 + n %% 4], "
-            "array['old', null, n::text], now(), repeat('n', n %% 50) from generate_series(1000, 999 + %s) n",
+            "array['old', null, n::text], now(), repeat('n', n %% 50) from generate_series(1, %s) n",
             [rows],
         )
         connection.execute(
             "insert into documents select n, 'title ' || n, repeat(n::text, case when n %% 10 = 0 then 900 end), "
-            "n / 3.0, n %% 2 = 0, date '2026-01-01' + n %% 300 from generate_series(1000, 999 + %s) n",
+            "n / 3.0, n %% 2 = 0, date '2026-01-01' + n %% 300 from generate_series(1, %s) n",
             [rows],
         )
         connection.execute("insert into events select 'old', n / 2, null from generate_series(1, %s) n", [rows])
@@ -197,7 +197,7 @@ def record_events(rows: Rows, choices: random.Random) -> None:
     """The same row several times: nothing tells its copies apart."""
     kind, n, payload = choices.choice("abc"), choices.randrange(4), choices.choice([None, "", _large(choices)])
     times = choices.randrange(1, 4)
-    _sql(rows, "insert into events select %s, %s, %s from generate_series(1, %s)", kind, n, payload, times)
+    _sql(rows, "insert into events select %s, %s, %s from generate_series(1, %s::int)", kind, n, payload, times)
 
 
 def change_one_event(rows: Rows, choices: random.Random) -> None:
@@ -229,7 +229,7 @@ def insert_many(rows: Rows, choices: random.Random) -> None:
     first = choices.randrange(10_000, 1_000_000)
     _sql(
         rows,
-        "insert into orders (number, amount, region) select n, 1, 'bulk' from generate_series(%s, %s) n "
+        "insert into orders (number, amount, region) select n, 1, 'bulk' from generate_series(%s::int, %s::int) n "
         "on conflict do nothing",
         first, first + choices.randrange(20, 100),
     )  # fmt: skip

@@ -1,0 +1,120 @@
+"""A capture in a process of its own, with a Spark of its own, to be killed at a moment or at a named step."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+import deltalakedb as dl
+from deltalakedb import cdc, steps
+from tests.cdc.conftest import Lake, Source
+from tests.fixtures.spark import local_conf
+
+READY_SECONDS = 180
+_STARTED = "runner: started"
+_ENDED = "runner: ended "
+
+
+class RunnerProcess:
+    """The process as whoever kills it sees it."""
+
+    def __init__(self, lake: Lake, source: Source, scratch: Path, kill_at: str | None = None, **settings: Any) -> None:
+        scratch.mkdir(parents=True, exist_ok=True)
+        self._log = scratch / "runner.log"
+        told = {
+            "catalog": lake.uri,
+            "warehouse": str(lake.warehouse),
+            "scratch": str(scratch),
+            "kill_at": kill_at,
+            "settings": {"source": source.dsn, **settings},
+        }
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.cdc.runner_process", json.dumps(told)],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+            )  # fmt: skip
+
+    def wait_until_started(self) -> None:
+        """Until its Spark runs and the capture begins."""
+        deadline = time.monotonic() + READY_SECONDS
+        while _STARTED not in self.said():
+            assert self._process.poll() is None, f"the runner ended: {self.said()[-4000:]}"
+            assert time.monotonic() < deadline, f"the runner did not start: {self.said()[-4000:]}"
+            time.sleep(0.05)
+
+    def wait_until_dead(self, seconds: float) -> bool:
+        """Whether it killed itself in time; it may not end in any other way."""
+        try:
+            code = self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        assert code == -signal.SIGKILL, f"the runner ended with {code}: {self.said()[-4000:]}"
+        return True
+
+    def wait_until_ended(self, seconds: float = READY_SECONDS) -> dict[str, Any]:
+        """Its report, when it has ended by itself."""
+        code = self._process.wait(seconds)
+        assert code == 0, f"the runner ended with {code}: {self.said()[-4000:]}"
+        last = next(line for line in reversed(self.said().splitlines()) if line.startswith(_ENDED))
+        report: dict[str, Any] = json.loads(last.removeprefix(_ENDED))
+        return report
+
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self, *, with_spark: bool) -> None:
+        """Of the driver alone the JVM hears a little later: what its tasks do meanwhile must not count."""
+        assert self.is_running(), f"the runner ended by itself: {self.said()[-4000:]}"
+        (os.killpg if with_spark else os.kill)(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def close(self) -> None:
+        """Nothing of it is left."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def said(self) -> str:
+        return self._log.read_text(errors="replace")
+
+
+def kill_at(step: str) -> None:
+    """Die at a step as a machine does. `name#2`: when it is reached for the second time."""
+    name, _, times = step.partition("#")
+    left = [int(times or 1)]
+
+    def die(reached: str) -> None:
+        if reached == name:
+            left[0] -= 1
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    steps.observe(die)
+
+
+def main() -> None:
+    told = json.loads(sys.argv[1])
+    builder = SparkSession.builder
+    for key, value in {**local_conf(Path(told["scratch"])), "spark.driver.memory": "1g"}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    if told["kill_at"]:
+        kill_at(told["kill_at"])
+    print(f"\n{_STARTED}", flush=True)
+    with dl.connect(told["catalog"], warehouse=told["warehouse"]) as catalog:
+        report = cdc.run(catalog, spark=spark, **told["settings"])
+    print(f"\n{_ENDED}{json.dumps(asdict(report), default=str)}", flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
