@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 import deltalakedb as dl
 from deltalakedb.cdc.batches import commit_progress
+from deltalakedb.cdc.buckets import buckets_of
 from deltalakedb.cdc.control import Capture, load_capture
 from deltalakedb.cdc.copying import copy_tables, request_resnapshot
 from deltalakedb.cdc.landing import SLOT_PROPERTY, SOURCE_PROPERTY
@@ -205,6 +206,19 @@ def test_the_settings_of_new_tables_are_those_of_the_capture(copying: Copying) -
     assert "delta.enableDeletionVectors" not in current
     assert copying.table("orders_changes").metadata().configuration["delta.columnMapping.mode"] == "name"
     check_current(copying.lake.catalog, copying.source, copying.saved())
+
+
+def test_rows_are_copied_into_the_buckets_of_their_keys_and_another_copy_may_have_others(copying: Copying) -> None:
+    for buckets in (4, 0, 2):
+        capture = copying.copy(buckets=buckets)
+        current = copying.table("orders")
+        check_current(copying.lake.catalog, copying.source, capture)
+        check_mirror(copying.lake.catalog, capture)
+        assert current.metadata().partition_columns == (["_bucket"] if buckets else [])
+        assert buckets_of(current.metadata().configuration) == buckets
+        found = current.to_pyarrow_table()
+        assert len(set(found["_bucket"].to_pylist()) if buckets else ()) == buckets
+        request_resnapshot(copying.lake.catalog, copying.settings())
 
 
 def test_a_table_of_the_lake_that_is_no_copy_is_never_replaced(copying: Copying) -> None:

@@ -41,12 +41,12 @@ def tasks_of(source: Source, snapshot: str, plan: CopyPlan, folder: Path) -> lis
         CopyTask(
             dsn=source.dsn,
             snapshot=snapshot,
-            source=plan.table.source,
-            columns=plan.table.columns,
+            table=plan.table,
             statements=statements,
             location=folder.as_uri(),
             options=None,
             schema=current_schema(plan.table).to_json(),
+            partition_columns=(),
             configuration={},
             folder="w-1",
         )

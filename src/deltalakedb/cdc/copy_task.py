@@ -11,9 +11,10 @@ import pyarrow as pa
 from psycopg.pq import ExecStatus
 from pyarrow import csv
 
+from deltalakedb.cdc.buckets import add_buckets, buckets_of
 from deltalakedb.cdc.server import Connection, translate_errors
 from deltalakedb.cdc.snapshot import session_at
-from deltalakedb.cdc.tables import SourceColumn
+from deltalakedb.cdc.tables import CapturedTable
 from deltalakedb.cdc.values import convert
 from deltalakedb.data.writer import FileWriter
 from deltalakedb.exceptions import CaptureError, DeltaError, redact
@@ -32,15 +33,19 @@ class CopyTask:
 
     dsn: str
     snapshot: str
-    source: str
-    columns: tuple[SourceColumn, ...]
+    table: CapturedTable
     statements: tuple[str, ...]
     location: str
     options: Mapping[str, str] | None
     schema: str
+    partition_columns: tuple[str, ...]
     configuration: Mapping[str, str | None]
     folder: str
     """Below the table's location; its own until the copy is committed."""
+
+    @property
+    def source(self) -> str:
+        return self.table.source
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,24 +70,39 @@ def run_task(task: CopyTask) -> CopyResult:
 
 
 def _copy(task: CopyTask) -> CopyResult:
-    arrow = pa.schema([pa.field(column.name, to_arrow_type(column.type)) for column in task.columns])
     rows = 0
+    batches = _rows(task)
     with FileWriter(
-        arrow,
+        batches.schema,
         storage=open_data_storage(task.location, task.options),
         schema=parse_schema(task.schema),
+        partition_columns=task.partition_columns,
         configuration=task.configuration,
         folder=task.folder,
     ) as writer:
-        for block in _blocks(task):
-            texts = _split(block, len(task.columns))
-            arrays = [
-                convert(texts.column(place), column.type, where=f"{task.source}.{column.name}")
-                for place, column in enumerate(task.columns)
-            ]
-            writer.write(pa.RecordBatch.from_arrays(arrays, schema=arrow))
-            rows += texts.num_rows
+        for batch in batches:
+            writer.write(batch)
+            rows += batch.num_rows
         return CopyResult(task.source, tuple(writer.finish()), rows)
+
+
+def _rows(task: CopyTask) -> pa.RecordBatchReader:
+    """The rows as the lake's table has them."""
+    table = task.table
+    arrow = pa.schema([pa.field(column.name, to_arrow_type(column.type)) for column in table.columns])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for block in _blocks(task):
+            texts = _split(block, len(table.columns))
+            arrays = [
+                convert(texts.column(place), column.type, where=f"{table.source}.{column.name}")
+                for place, column in enumerate(table.columns)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=arrow)
+
+    buckets = buckets_of(task.configuration)
+    found = pa.RecordBatchReader.from_batches(arrow, batches())
+    return add_buckets(found, table, buckets) if buckets else found
 
 
 def _blocks(task: CopyTask) -> Iterator[bytes]:

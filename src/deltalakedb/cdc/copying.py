@@ -228,12 +228,12 @@ class _Copier:
         return CopyTask(
             dsn=self.settings.source,
             snapshot=self.snapshot,
-            source=plan.table.source,
-            columns=plan.table.columns,
+            table=plan.table,
             statements=statements,
             location=landing.location,
             options=landing.options,
             schema=landing.metadata.schema_string,
+            partition_columns=tuple(landing.metadata.partition_columns),
             configuration=dict(landing.metadata.configuration),
             folder=landing.job.folder,
         )

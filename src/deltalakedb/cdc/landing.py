@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from deltalakedb.cdc.batches import end_transaction
+from deltalakedb.cdc.buckets import BUCKET, COUNT_PROPERTY, buckets_for, with_bucket
 from deltalakedb.cdc.control import Capture, begin_batch, note_progress, progress_of, save_tables
 from deltalakedb.cdc.layers import changes_schema, current_schema
 from deltalakedb.cdc.lsn import format_lsn
@@ -68,7 +69,7 @@ def prepare_landing(catalog: Catalog, table: CapturedTable, settings: CaptureSet
         snapshot = backing.newest()
         location, options = backing.location, backing.storage_options()
         before = snapshot.metadata
-        actions = _changed_current(snapshot.protocol, before, table)
+        actions = _changed_current(snapshot.protocol, before, table, settings)
         metadata = next((one for one in actions if isinstance(one, Metadata)), before)
     job = WriteJob(location, options, open_data_storage(location, options))
     return Landing(table, location, options, metadata, actions, before, job)
@@ -139,10 +140,11 @@ def _new_current(table: CapturedTable, settings: CaptureSettings) -> tuple[Proto
         properties["delta.enableDeletionVectors"] = True
     if settings.change_data_feed:
         properties["delta.enableChangeDataFeed"] = True
+    schema, partition_by, buckets = _layout(table, settings)
     return new_table(
-        current_schema(table),
-        (),
-        properties,
+        schema,
+        partition_by,
+        {**properties, **buckets},
         table=table.current,
         name=parse_table_name(table.current).name,
         description=f"The rows of {table.source} as they are now.",
@@ -150,14 +152,26 @@ def _new_current(table: CapturedTable, settings: CaptureSettings) -> tuple[Proto
     )
 
 
-def _changed_current(protocol: Protocol, before: Metadata, table: CapturedTable) -> tuple[Action, ...]:
+def _layout(table: CapturedTable, settings: CaptureSettings) -> tuple[StructType, tuple[str, ...], dict[str, str]]:
+    """The columns of a table of current rows, those it is partitioned by, and the property that says how."""
+    schema, count = current_schema(table), buckets_for(table, settings)
+    return (with_bucket(schema), (BUCKET,), {COUNT_PROPERTY: str(count)}) if count else (schema, (), {})
+
+
+def _changed_current(
+    protocol: Protocol, before: Metadata, table: CapturedTable, settings: CaptureSettings
+) -> tuple[Action, ...]:
     """What changes when the rows of a copy replace those of another one, made when the columns were others."""
-    old, new = parse_schema(before.schema_string), current_schema(table)
-    if _bare(old) == _bare(new):
+    old = parse_schema(before.schema_string)
+    new, partition_by, buckets = _layout(table, settings)
+    others = {key: value for key, value in before.configuration.items() if key != COUNT_PROPERTY}
+    base = replace(before, configuration={**others, **buckets})
+    if _bare(old) == _bare(new) and base == before:
         return ()
     # Under column mapping whoever keeps a column keeps its field.
-    kept = [_same_field(old, item) or item for item in new.fields]
-    return tuple(with_schema(protocol, before, StructType(tuple(kept)), table=table.current))
+    kept = StructType(tuple(_same_field(old, item) or item for item in new.fields))
+    actions = tuple(with_schema(protocol, base, kept, table=table.current, partition_by=partition_by))
+    return actions if any(isinstance(one, Metadata) for one in actions) else (*actions, base)
 
 
 def _same_field(old: StructType, item: StructField) -> StructField | None:

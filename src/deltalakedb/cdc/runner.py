@@ -135,16 +135,20 @@ class Runner:
         pending = [table.source for table in follower.capture.tables.values() if table.stage == "pending"]
         if not pending:
             return
-        if self._should_stop():
-            raise StopRequested
+        self._end_if_asked()
 
         def drain(capture: Capture, lsn: int) -> Capture:
             follower.use(capture)
             return follower.drain(lsn)
 
-        watched = _WatchedCopy(self._progress, self._should_stop)
         copied = copy_tables(
-            self._spark, self._catalog, follower.capture, self._settings, drain=drain, progress=watched
+            self._spark,
+            self._catalog,
+            follower.capture,
+            self._settings,
+            drain=drain,
+            progress=self._progress,
+            check=self._end_if_asked,
         )
         follower.use(copied)
         self._tally.copied += [source for source in pending if copied.tables[source].stage == "streaming"]
@@ -212,6 +216,10 @@ class Runner:
             self._stop.set()
         return self._stop.is_set()
 
+    def _end_if_asked(self) -> None:
+        if self._should_stop():
+            raise StopRequested
+
     def _is_passing(self, error: BaseException) -> bool:
         """Whether to try again. What fails before it ever worked was set up wrong."""
         if not self._has_worked or isinstance(error, _FINAL):
@@ -241,27 +249,6 @@ class Runner:
             stopped={table.source: table.reason or "" for table in tables if table.stage == "stopped"},
             seconds=time.monotonic() - self._began,
         )
-
-
-class _WatchedCopy:
-    """The progress of a copy, which ends with the task at hand when somebody wants the capture to stop."""
-
-    def __init__(self, progress: Progress | None, should_stop: Callable[[], bool]) -> None:
-        self._progress, self._should_stop = progress, should_stop
-
-    def table_begins(self, source: str, rows: int, tasks: int) -> None:
-        if self._progress is not None:
-            self._progress.table_begins(source, rows, tasks)
-
-    def task_ended(self, source: str, rows: int) -> None:
-        if self._progress is not None:
-            self._progress.task_ended(source, rows)
-        if self._should_stop():
-            raise StopRequested
-
-    def table_ended(self, source: str, rows: int) -> None:
-        if self._progress is not None:
-            self._progress.table_ended(source, rows)
 
 
 @contextmanager
