@@ -36,7 +36,7 @@ def check(lake: Lake, source: Source) -> None:
     judging.check_all(lake.catalog, source, capture, None)
 
 
-def wait_until(is_true: Callable[[], bool], seconds: float = 30) -> None:
+def wait_until(is_true: Callable[[], bool], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not is_true():
         assert time.monotonic() < deadline, "it did not happen"
@@ -129,7 +129,7 @@ def test_a_stream_follows_new_columns_and_new_tables(lake: Lake, source: Source,
         )
         wait_until(lambda: len(rows(lake, "lake.orders")) == 2)
         assert sorted((row["id"], row["more"]) for row in rows(lake, "lake.orders")) == [(1, None), (2, 22)]
-        wait_until(lambda: "lake.late" in lake.catalog.tables(), 60)
+        wait_until(lambda: "lake.late" in lake.catalog.tables())
         source.run("insert into late values (2, 'too')")
         wait_until(lambda: len(rows(lake, "lake.late")) == 2)
     assert capturing.report is not None

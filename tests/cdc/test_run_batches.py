@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,7 +54,7 @@ def test_a_batch_is_put_on_top_of_what_others_did_to_the_table_meanwhile(source:
     source.run("insert into orders select i, 'row', 1 from generate_series(51, 100) i")
     shop.take()
     source.run("update orders set name = 'new' where id % 10 = 0", "delete from orders where id = 5")
-    compacted = []
+    compacted: list[dict[str, Any]] = []
 
     def compact(step: str) -> None:
         if step == "cdc.applied" and not compacted:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from deltalakedb.catalog import Catalog
     from deltalakedb.cdc.settings import CaptureSettings
     from deltalakedb.log.actions import AddFile
-    from deltalakedb.transactions import CatalogTransaction
+    from deltalakedb.transactions.transaction import CatalogTransaction
 
 _log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from deltalakedb.log.codec import to_json
 
 if TYPE_CHECKING:
     from deltalakedb.catalog import Catalog
-    from deltalakedb.transactions import CatalogTransaction
+    from deltalakedb.transactions.transaction import CatalogTransaction
 
 _CAPTURE: Final = "deltalakedb.cdc.capture"
 _TABLE: Final = "deltalakedb.cdc.table."
@@ -69,7 +69,8 @@ def load_capture(catalog: Catalog, settings: CaptureSettings) -> Capture | None:
         table = catalog.table(settings.control_table)
     except TableNotFoundError:
         return None
-    return _parse(settings.control_table, table.metadata().configuration, table.transaction_version)
+    configuration = {key: value for key, value in table.metadata().configuration.items() if value is not None}
+    return _parse(settings.control_table, configuration, table.transaction_version)
 
 
 def create_capture(catalog: Catalog, settings: CaptureSettings, server: Server, lsn: int) -> Capture:

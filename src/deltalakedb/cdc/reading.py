@@ -59,7 +59,7 @@ class TaskFailed:
     def to_error(self) -> DeltaError:
         kind = getattr(exceptions, self.error, CaptureError)
         known = isinstance(kind, type) and issubclass(kind, CaptureError)
-        return kind(self.message) if known else CaptureError(self.message)  # type: ignore[no-any-return]
+        return kind(self.message) if known else CaptureError(self.message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,5 +233,6 @@ def from_row(kind: str, text: str) -> Description:
         case "failed":
             return TaskFailed(value["error"], value["message"])
         case _:
-            *numbers, said = value
-            return PartRead(*numbers, None if said is None else datetime.fromisoformat(said))
+            start, end, transactions, changes, said = value
+            at = None if said is None else datetime.fromisoformat(said)
+            return PartRead(start, end, transactions, changes, at)
