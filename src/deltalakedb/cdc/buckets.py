@@ -51,7 +51,8 @@ def with_bucket(schema: StructType) -> StructType:
 
 def bucket_sql(keys: Sequence[tuple[str, DataType]], count: int) -> str:
     """The bucket of a row, given its key as SQL expressions and their types."""
-    texts = [_text(sql, data_type) for sql, data_type in keys]
+    # An infinite moment has no number.
+    texts = [f"coalesce({_text(sql, data_type)}, '')" for sql, data_type in keys]
     whole = texts[0] if len(texts) == 1 else f"concat_ws(chr(31), {', '.join(texts)})"
     return f"(md5_number_lower({whole}) % {count})::integer"
 

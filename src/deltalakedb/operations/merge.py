@@ -89,11 +89,10 @@ def _find(target: Target, request: MergeRequest, names: Names, engine: Engine) -
         rows.match(_scan(target, looked_at, rows.columns_to_match(target.schema)))
     else:
         rows.match_nothing()
-    twice = None if request.deletes_every_match else rows.matched_twice()
-    if twice is not None:
-        raise _matched_twice(target, looked_at, *twice)
-    counts = rows.counts()
-    touched = rows.touched()
+    taken = rows.taken()
+    if taken.twice is not None and not request.deletes_every_match:
+        raise _matched_twice(target, looked_at, *taken.twice)
+    touched = taken.touched
     adds = map(add_from_row, looked_at.take(list(touched)).to_pylist()) if touched else ()
     return _Found(
         rows=rows,
@@ -103,8 +102,8 @@ def _find(target: Target, request: MergeRequest, names: Names, engine: Engine) -
         touched=tuple(touched_file(add, numbers) for add, numbers in zip(adds, touched.values(), strict=True)),
         places=list(touched),
         source_rows=count,
-        updated=counts["update"],
-        deleted=counts["delete"],
+        updated=taken.counts["update"],
+        deleted=taken.counts["delete"],
         inserted=rows.find_unmatched() if request.of_kind("not_matched") else 0,
     )
 

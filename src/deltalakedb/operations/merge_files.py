@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from deltalakedb.log import dnf
 from deltalakedb.log.atoms import ALWAYS, FALSE, Dnf, Predicate
 from deltalakedb.log.predicate import parse_predicate
+from deltalakedb.operations.expressions import sql_type
 from deltalakedb.operations.merge_names import Key, Names
 from deltalakedb.operations.merge_request import MergeRequest
 from deltalakedb.operations.target import Target
@@ -23,7 +24,7 @@ _WHOLE_NUMBERS: Final = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT"})
 _COMPARABLE: Final = {
     "string": frozenset({"VARCHAR"}),
     "date": frozenset({"DATE"}),
-    "timestamp": frozenset({"TIMESTAMP WITH TIME ZONE"}),
+    "timestamp": frozenset({"TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ"}),
     "timestamp_ntz": frozenset({"TIMESTAMP"}),
     "float": frozenset({"FLOAT", "DOUBLE"}),
     "double": frozenset({"FLOAT", "DOUBLE"}),
@@ -91,7 +92,8 @@ def _of_key(key: Key, target: Target, names: Names, engine: Engine) -> Predicate
     """The source's keys as a condition on the target: the values when they are few, else the least and the greatest."""
     field = target.schema.field(key.column)
     source = f"from source as {names.s}"
-    (found,) = engine.types(f"select {key.source.sql} {source}")
+    known = names.column_type(key.source)
+    found = sql_type(known) if known is not None else engine.types(f"select {key.source.sql} {source}")[0]
     if field is None or not _are_comparable(str(field.type), found):
         return None
     if key.null_safe and engine.execute(f"select 1 {source} where {key.source.sql} is null limit 1"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +12,10 @@ from sqlglot.dialects.duckdb import DuckDB
 
 from deltalakedb.exceptions import DeltaError, PredicateError
 from deltalakedb.log.predicate_sql import parse_expression
-from deltalakedb.log.types import StructType
+from deltalakedb.log.types import DataType, StructType
 from deltalakedb.operations.expressions import Expression, quoted
+
+_PLAIN = re.compile(r'([A-Za-z_]\w*)\.(?:([A-Za-z_]\w*)|"([^"]+)")', re.ASCII)
 
 Node = Any
 """A node of sqlglot's tree."""
@@ -41,6 +44,7 @@ class Names:
             )
         self.target_schema, self.source_schema = target, source
         self._schemas = {self.target: target, self.source: source}
+        self._folded = {alias.casefold(): alias for alias in self._schemas}
 
     @property
     def t(self) -> str:
@@ -53,10 +57,31 @@ class Names:
 
     def read(self, text: str) -> Expression:
         """An expression with its columns found; PredicateError where it cannot be read or names no column."""
+        plain = self._read_plain(text)
+        if plain is not None:
+            return plain
         try:
             return Expression.parse(text, aliases=self._schemas)
         except PredicateError as error:
             raise PredicateError(f"merge into {self._table}: {error}") from error
+
+    def _read_plain(self, text: str) -> Expression | None:
+        """A column under its alias, as most values of a merge are: told without parsing SQL."""
+        found = _PLAIN.fullmatch(text)
+        alias = None if found is None else self._folded.get(found[1].casefold())
+        item = None if found is None or alias is None else self._schemas[alias].field(found[2] or found[3])
+        if alias is None or item is None:
+            return None
+        used = {one: frozenset({item.name}) if one == alias else frozenset[str]() for one in self._schemas}
+        return Expression(text, f"({quoted(alias)}.{quoted(item.name)})", used[alias], used)
+
+    def column_type(self, one: Expression) -> DataType | None:
+        """The type of an expression that is a column of the source; None for any other."""
+        found = _PLAIN.fullmatch(one.text)
+        name = next(iter(self.looks_at(one, self.source)), None)
+        is_plain = found is not None and name is not None and one.sql == f"({self.s}.{quoted(name)})"
+        item = self.source_schema.field(name) if is_plain and name is not None else None
+        return None if item is None else item.type
 
     def looks_at(self, one: Expression, alias: str) -> frozenset[str]:
         return one.by_alias.get(alias, frozenset())

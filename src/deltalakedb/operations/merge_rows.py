@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -45,10 +45,19 @@ def load_source(engine: Engine, source: pa.RecordBatchReader, schema: StructType
             yield pa.RecordBatch.from_arrays([*conform(batch), rows], schema=arrow)
 
     engine.register("given", pa.RecordBatchReader.from_batches(arrow, batches()))
-    engine.execute("create temp table source as select * from given")
+    ((count,),) = engine.execute("create temp table source as select * from given")
     engine.unregister("given")
-    ((count,),) = engine.execute("select count(*) from source")
     return int(count)
+
+
+@dataclass
+class Taken:
+    """What clauses do to rows of the target."""
+
+    touched: dict[int, RowNumbers] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=lambda: {"update": 0, "delete": 0, "insert": 0})
+    twice: tuple[int, int] | None = None
+    """A row that clauses take for several rows of the source: its file and its number."""
 
 
 class MergeRows:
@@ -129,32 +138,26 @@ class MergeRows:
     def _predicate(self, number: int) -> str:
         return f"({self._predicates[number].sql})::boolean" if number in self._predicates else "true"
 
-    def matched_twice(self) -> tuple[int, int] | None:
-        """A row of the target that clauses take for several rows of the source: its file and its number."""
-        found = self._engine.execute(
-            f"select {FILE}, {ROW} from pairs where {SOURCE_ROW} is not null and {CLAUSE} is not null "
-            f"group by all having count(*) > 1 order by all limit 1"
+    def taken(self) -> Taken:
+        """The rows that clauses take, by the place of their file, and how many rows each action takes."""
+        found = self._engine.reader(
+            f"select {FILE}, {ROW}, min({CLAUSE}) as {CLAUSE}, count({SOURCE_ROW}) as sources from pairs "
+            f"where {CLAUSE} is not null group by {FILE}, {ROW} order by {FILE}, {ROW}"
         )
-        return None if not found else (int(found[0][0]), int(found[0][1]))
+        taken = Taken()
+        taken.touched = gather_rows(self._counted(found, taken))
+        return taken
 
-    def counts(self) -> dict[str, int]:
-        """How many rows of the target are updated and deleted."""
-        found = self._engine.execute(
-            f"select {CLAUSE}, count(*) from (select distinct {FILE}, {ROW}, {CLAUSE} from pairs) "
-            f"where {CLAUSE} is not null group by 1"
-        )
-        counts = {"update": 0, "delete": 0}
-        for number, rows in found:
-            counts[self._request.clauses[number].action] += rows
-        return counts
-
-    def touched(self) -> dict[int, RowNumbers]:
-        """The rows that clauses take, by the place of their file."""
-        return gather_rows(
-            self._engine.reader(
-                f"select distinct {FILE}, {ROW} from pairs where {CLAUSE} is not null order by {FILE}, {ROW}"
-            )
-        )
+    def _counted(self, batches: Iterable[pa.RecordBatch], taken: Taken) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            clauses, sources = batch.column(2).to_numpy(), batch.column(3).to_numpy()
+            for number, rows in enumerate(np.bincount(clauses).tolist()):
+                if rows:
+                    taken.counts[self._request.clauses[number].action] += rows
+            if taken.twice is None and (sources > 1).any():
+                at = int(np.argmax(sources > 1))
+                taken.twice = (batch.column(0)[at].as_py(), batch.column(1)[at].as_py())
+            yield batch
 
     # -- the rows that come of it
 
@@ -245,12 +248,11 @@ class MergeRows:
     def find_unmatched(self) -> int:
         """Fill `unmatched`, the rows of the source to be inserted, and count them."""
         s, t = self._names.s, self._names.t
-        self._engine.execute(
+        ((count,),) = self._engine.execute(
             f"create temp table unmatched as select * from (select {s}.*, {self._case(self._inserts)} as {CLAUSE} "
             f"from (select * from source where {SOURCE_ROW} not in (select {SOURCE_ROW} from pairs where {SOURCE_ROW} "
             f"is not null)) as {s} cross join nothing as {t}) where {CLAUSE} is not null"
         )
-        ((count,),) = self._engine.execute("select count(*) from unmatched")
         return int(count)
 
     def _select(self, values: dict[str, Expression], kept: dict[str, str], rows: str, schema: StructType) -> str:
@@ -262,9 +264,10 @@ class MergeRows:
         return f"select {', '.join(columns)} {rows}"
 
     def _types(self, values: dict[str, Expression], rows: str) -> list[str]:
-        if not values:
-            return []
-        return self._engine.types(f"select {', '.join(one.sql for one in values.values())} {rows}")
+        known = {name: self._names.column_type(one) for name, one in values.items()}
+        asked = [one.sql for name, one in values.items() if known[name] is None]
+        found = iter(self._engine.types(f"select {', '.join(asked)} {rows}") if asked else ())
+        return [next(found) if data_type is None else sql_type(data_type) for data_type in known.values()]
 
 
 def _typed(schema: StructType) -> list[StructField]:
