@@ -105,13 +105,13 @@ def _rows(task: CopyTask) -> pa.RecordBatchReader:
     return add_buckets(found, table, buckets) if buckets else found
 
 
-def _blocks(task: CopyTask) -> Iterator[bytes]:
+def _blocks(task: CopyTask) -> Iterator[bytearray]:
     with session_at(task.dsn, task.snapshot) as conn, translate_errors():
         for statement in task.statements:
             yield from _lines(conn, statement)
 
 
-def _lines(conn: Connection, statement: str) -> Iterator[bytes]:
+def _lines(conn: Connection, statement: str) -> Iterator[bytearray]:
     """What COPY sends, in blocks of whole rows, whatever their size: the server sends every row by itself.
 
     By libpq's own functions: those of psycopg cost more a row than all the rest.
@@ -120,25 +120,23 @@ def _lines(conn: Connection, statement: str) -> Iterator[bytes]:
     result = pgconn.exec_(statement.encode())
     if result.status != ExecStatus.COPY_OUT:
         raise psycopg.errors.error_from_result(result)
-    parts: list[memoryview] = []
-    size = 0
+    block = bytearray()
     while True:
         length, data = pgconn.get_copy_data(0)
         if length <= 0:
             break
-        parts.append(data)
-        size += length
-        if size >= _BLOCK_BYTES:
-            yield b"".join(parts)
-            parts, size = [], 0
+        block += data  # at once: many small buffers that are kept are slow to free
+        if len(block) >= _BLOCK_BYTES:
+            yield block
+            block = bytearray()
     while (end := pgconn.get_result()) is not None:
         if end.status != ExecStatus.COMMAND_OK:
             raise psycopg.errors.error_from_result(end)
-    if parts:
-        yield b"".join(parts)
+    if block:
+        yield block
 
 
-def _split(block: bytes, columns: int) -> pa.Table:
+def _split(block: bytearray, columns: int) -> pa.Table:
     """The texts of a block by columns, as bytes: only what stays a text has to be one."""
     names = [str(place) for place in range(columns)]
     return csv.read_csv(
