@@ -131,7 +131,9 @@ def _append(target: Target, batch: Batch) -> Done:
     schema = pa.schema([struct.field(name) for name in names])
     new = pa.RecordBatchReader.from_batches(schema, rows())
     buckets = buckets_of(target.metadata.configuration)
-    done = write(target, add_buckets(new, batch.table, buckets) if buckets else new, WriteRequest())
+    # A column that the source has dropped may still be in the lake: it is left null.
+    request = WriteRequest(schema_mode="merge")
+    done = write(target, add_buckets(new, batch.table, buckets) if buckets else new, request)
     return Done(done.commit, {"inserted": count})
 
 

@@ -53,10 +53,20 @@ class _Source:
     sent: Mapping[int, SourceColumn]
 
 
-def decide(conn: Connection, settings: CaptureSettings, table: CapturedTable, relation: Relation) -> Decision:
-    """What becomes of a table whose rows come as `relation` says; NotFollowedError where that cannot be done."""
+def decide(
+    conn: Connection,
+    settings: CaptureSettings,
+    table: CapturedTable,
+    relation: Relation,
+    numbers: tuple[int, ...] | None = None,
+) -> Decision:
+    """What becomes of a table whose rows come as `relation` says; NotFollowedError where that cannot be done.
+
+    `numbers` are those of its columns, where they are known.
+    """
     source = _look(conn, settings, table, relation)
-    numbers = number_columns(relation, table, tuple(source.attributes.values()), source.sent.keys())
+    if numbers is None:
+        numbers = number_columns(relation, table, tuple(source.attributes.values()), source.sent.keys())
     if numbers is None:
         raise NotFollowedError(
             f"its columns are sent as {', '.join(column.name for column in relation.columns)}, and the source has "
@@ -88,6 +98,7 @@ def decide(conn: Connection, settings: CaptureSettings, table: CapturedTable, re
         identity=relation.identity,
         notes=(*table.notes, *notes),
         filenode=source.relation.filenode if is_latest else table.filenode,
+        newest=max(table.newest, *numbers),
     )
     return Decision(changed, change, values, is_rekeyed)
 
@@ -155,8 +166,9 @@ def _compare(conn: Connection, table: CapturedTable, columns: Sequence[SourceCol
         if steps:
             widened[old.name] = (column, steps)
             notes.append(
-                f"the column {column.name} was {_shown_type(old)} and is {_shown_type(column)}: if that ALTER TABLE "
-                f"had a USING, dl cdc resnapshot {table.source} brings what it computed"
+                f"the column {column.name} was {_shown_type(old)} and is {_shown_type(column)}, for readers that know "
+                f"Delta's type widening; if that ALTER TABLE had a USING, dl cdc resnapshot {table.source} brings what "
+                "it computed"
             )
     return ColumnChange(added, dropped, renamed, widened), notes
 
@@ -182,7 +194,7 @@ def _text_of_old_rows(table: CapturedTable, column: SourceColumn, source: _Sourc
     """What rows that were there have in an added column, which the stream does not send, and a note of it."""
     attribute = source.attributes.get(column.number)
     shown = f"the column {column.name} was added"
-    if source.relation.has_column_list or column.number < max((one.number for one in table.columns), default=0):
+    if source.relation.has_column_list or column.number <= table.newest:
         raise NotFollowedError(
             f"the publication sends the column {column.name} from now on, and has not sent what older rows have in it"
         )

@@ -15,6 +15,7 @@ from deltalakedb.cdc.lake_columns import change_columns, fill_columns, is_mapped
 from deltalakedb.cdc.lsn import format_lsn
 from deltalakedb.exceptions import InvalidCommitError, SchemaMismatchError
 from deltalakedb.log.types import parse_schema
+from deltalakedb.names import parse_table_name
 
 if TYPE_CHECKING:
     from deltalakedb.catalog import Catalog
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from deltalakedb.cdc.server import Connection
     from deltalakedb.cdc.settings import CaptureSettings
     from deltalakedb.cdc.tables import CapturedTable
+    from deltalakedb.log.actions import Metadata
     from deltalakedb.transactions.transaction import CatalogTransaction
 
 _MOST_FORMER: Final = 16
@@ -39,16 +41,18 @@ def follow(
     *,
     source: str,
     lsn: int,
+    numbers: tuple[int, ...] | None = None,
 ) -> Capture:
     """Let the lake's tables have the columns that `relation` has, from the transaction at `lsn` on; or stop the table.
 
     `source` and `lsn` are those of the `RelationChanged`. Everything before `lsn` must be committed first (the range
     is read up to there, then from there again): columns change where the source changed them, and rows of the same
-    transaction that came before its ALTER TABLE are still read, by `CapturedTable.former`.
+    transaction that came before its ALTER TABLE are still read, by `CapturedTable.former`. `numbers` are those of the
+    relation's columns, where they are known.
     """
     table = capture.tables[source]
     try:
-        decision = decide(conn, settings, table, relation)
+        decision = decide(conn, settings, table, relation, numbers)
         followed = _with_former(table, decision, lsn)
         with begin_batch(catalog, capture, f"capture {capture.slot}: columns of {source} at {format_lsn(lsn)}") as tx:
             _change_lake(tx, table, decision)
@@ -78,8 +82,13 @@ def _with_former(table: CapturedTable, decision: Decision, lsn: int) -> Captured
             "its columns or its key were changed in the middle of a transaction that also changed rows"
         )
     former = (*table.former, table.columns) if again else (table.columns,)
+    missing = {column.number: column.missing for column in table.columns} if again else {}
+    columns = (
+        replace(column, missing=column.missing or missing.get(column.number)) for column in decision.table.columns
+    )
     return replace(
         decision.table,
+        columns=tuple(columns),
         changed_lsn=lsn,
         # An old row that was sent by another key cannot be found by the one of now.
         former=() if decision.is_rekeyed else former,
@@ -89,7 +98,7 @@ def _with_former(table: CapturedTable, decision: Decision, lsn: int) -> Captured
 
 def _change_lake(tx: CatalogTransaction, table: CapturedTable, decision: Decision) -> None:
     change = decision.change
-    metadata = tx.table(table.current)._backing.snapshot().metadata
+    metadata = _metadata(tx, table.current)
     if change.renamed and not is_mapped(metadata):
         old, new = next(iter(change.renamed.items()))
         raise NotFollowedError(
@@ -106,3 +115,10 @@ def _change_lake(tx: CatalogTransaction, table: CapturedTable, decision: Decisio
     values = decision.values if is_mapped(metadata) else {**again, **decision.values}
     if values:
         tx.run(table.current, partial(fill_columns, values=values))
+
+
+def _metadata(tx: CatalogTransaction, name: str) -> Metadata:
+    draft = tx.find_draft(parse_table_name(name))
+    if draft is None:
+        raise NotFollowedError(f"the lake has no table {name} any more")
+    return draft.snapshot().metadata

@@ -46,7 +46,11 @@ def apply_keyless(target: Target, table: CapturedTable, changes: pa.RecordBatchR
         inserted, deleted = rows.counts()
         counts = {"inserted": inserted, "deleted": deleted}
         if rows.truncated:
-            done = write(target, rows.coming(), WriteRequest(mode="overwrite")) if inserted else delete(target)
+            done = (
+                write(target, rows.coming(), WriteRequest("overwrite", schema_mode="merge"))
+                if inserted
+                else delete(target)
+            )
             return Done(done.commit, {**counts, "truncated": True}, done.read)
         touched, read = rows.find_going(target) if deleted else ((), NOTHING_READ)
         actions = _write(target, rows, touched, bool(inserted))

@@ -44,6 +44,8 @@ class _Published:
     index: tuple[str, ...]
     """Of the index that REPLICA IDENTITY names."""
     filenode: int | None
+    newest: int
+    """The highest number that a column of it ever had."""
 
     @property
     def source(self) -> str:
@@ -90,9 +92,9 @@ def lake_names(source: str, settings: CaptureSettings) -> tuple[str, str]:
 
 
 def _read(conn: Connection, publication: str) -> Iterable[_Published]:
-    for oid, schema, name, identity, key, index, filenode in conn.execute(_PUBLISHED, [publication]).fetchall():
+    for oid, schema, name, identity, key, index, *rest in conn.execute(_PUBLISHED, [publication]).fetchall():
         if schema != _OWN_SCHEMA:
-            yield _Published(oid, schema, name, identity, tuple(key), tuple(index), filenode)
+            yield _Published(oid, schema, name, identity, tuple(key), tuple(index), *rest)
 
 
 def _choose(conn: Connection, settings: CaptureSettings, found: dict[str, _Published]) -> Sequence[_Published]:
@@ -176,6 +178,7 @@ def _captured(table: _Published, columns: tuple[SourceColumn, ...], settings: Ca
         changes=changes,
         identity=table.identity,
         filenode=table.filenode,
+        newest=table.newest,
     )
 
 

@@ -30,8 +30,8 @@ _POLL_SECONDS: Final = 0.02
 class Unseen:
     """Tables that are others in the source's catalog than in the capture."""
 
-    relations: Mapping[str, Relation]
-    """The message that their next row will bring, by source table."""
+    relations: Mapping[str, tuple[Relation, tuple[int, ...]]]
+    """The message that their next row will bring, and the numbers of its columns, by source table."""
     reasons: Mapping[str, str]
     """Why some of them cannot go on."""
     lsn: int
@@ -45,7 +45,7 @@ def look_for_changes(conn: Connection, capture: Capture, settings: CaptureSettin
     """Compare the captured tables with the source's catalog."""
     tables = capture.streaming
     found = read_relations(conn, [table.oid for table in tables], settings.publication)
-    relations: dict[str, Relation] = {}
+    relations: dict[str, tuple[Relation, tuple[int, ...]]] = {}
     reasons: dict[str, str] = {}
     for table in tables:
         now = found.get(table.oid)
@@ -64,10 +64,12 @@ def settle_changes(
     """Follow what was found, or stop tables. To be called once all before `unseen.lsn` is captured."""
     for source, reason in unseen.reasons.items():
         capture = stop_table(catalog, capture, source, reason, capture.lsn)
-    for source, relation in unseen.relations.items():
+    for source, (relation, numbers) in unseen.relations.items():
         table = capture.tables[source]
         if table.stage == "streaming" and not relation.matches(table):  # else a row has told of it meanwhile
-            capture = follow(catalog, capture, settings, relation, conn, source=source, lsn=capture.lsn)
+            capture = follow(
+                catalog, capture, settings, relation, conn, source=source, lsn=capture.lsn, numbers=numbers
+            )
     return capture
 
 
@@ -76,7 +78,7 @@ def _compare(
     table: CapturedTable,
     now: SourceRelation,
     settings: CaptureSettings,
-    relations: dict[str, Relation],
+    relations: dict[str, tuple[Relation, tuple[int, ...]]],
     reasons: dict[str, str],
 ) -> None:
     with translate_errors():
@@ -85,7 +87,7 @@ def _compare(
         )
     message = now.to_message(columns)
     if not message.matches(table):
-        relations[table.source] = message
+        relations[table.source] = (message, tuple(column.number for column in columns))
         return
     # Rows that came since were taken for rows of the columns, or of the key, that were there before.
     anew = [one.name for one, known in zip(columns, table.columns, strict=True) if one.number != known.number]

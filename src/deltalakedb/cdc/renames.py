@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from deltalakedb.cdc.messages import Relation
 from deltalakedb.cdc.source_catalog import Attribute
@@ -18,10 +18,10 @@ def number_columns(
 ) -> tuple[int, ...] | None:
     """The numbers of a relation's columns, or None where there is no single answer.
 
-    The message is older than the catalog, which may have moved on. What is sure: columns are sent in the order of their
-    numbers, a number that is gone does not come back, a new column has a higher one than all before, and a column that
-    is sent now (`sent`) was sent then, if it was there. A name is explained by the table as it was captured or by the
-    catalog; a name that neither knows can only be that of a column which was dropped since.
+    The message may be older than the catalog. What is sure: columns are sent in the order of their numbers, a number
+    that is gone does not come back, a new column has a higher one than all before, and a column that is sent now
+    (`sent`) was sent then, if it was there. A name that the table as it was captured or the catalog knows is that
+    column's, or one's that came and went since; a name that neither knows may be anybody's, before a rename.
     """
     search = _Search(
         [column.name for column in relation.columns],
@@ -29,12 +29,10 @@ def number_columns(
         {one.number: one.name for one in attributes if not one.is_dropped},
         frozenset(one.number for one in attributes if one.is_dropped),
         frozenset(sent),
+        max([table.newest, *(column.number for column in table.columns)]),
     )
-    for guesses in (False, True):
-        found = search.solve(guesses)
-        if found:
-            return found[0] if len(found) == 1 else None
-    return None
+    found = search.solve()
+    return found[0] if len(found) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,26 +42,23 @@ class _Search:
     live: Mapping[int, str]
     dropped: frozenset[int]
     sent: frozenset[int]
-    _numbers: tuple[int, ...] = field(init=False, default=())
+    newest: int
+    """What has a higher number came after the table was captured."""
 
-    def __post_init__(self) -> None:
-        newest = max(self.captured, default=0)
-        known = {*self.captured, *self.live, *(number for number in self.dropped if number > newest)}
-        object.__setattr__(self, "_numbers", tuple(sorted(known)))
-
-    def solve(self, guesses: bool) -> list[tuple[int, ...]]:
-        """Up to two ways to number the columns; `guesses`: a dropped column may have had any name."""
+    def solve(self) -> list[tuple[int, ...]]:
+        """Up to two ways to number the columns."""
+        known = {*self.captured.values(), *self.live.values()}
+        numbers = sorted({*self.captured, *self.live, *(one for one in self.dropped if one > self.newest)})
         found: list[tuple[int, ...]] = []
         # A way is a list of numbers so far; one name at a time, so that no message is too long for the stack.
         ways: list[tuple[int, ...]] = [()]
-        while ways:
+        while ways and len(found) < _ENOUGH:
             way = ways.pop()
             if len(way) == len(self.names):
                 found += [way] if self._is_whole(way) else []
-                if len(found) == _ENOUGH:
-                    break
                 continue
-            ways += [(*way, number) for number in self._next(way, guesses)]
+            name = self.names[len(way)]
+            ways += [(*way, number) for number in self._next(way, numbers, name if name in known else None)]
         return found
 
     def _is_whole(self, way: tuple[int, ...]) -> bool:
@@ -71,14 +66,13 @@ class _Search:
         last = way[-1] if way else 0
         return not any(number > last and number in self.captured for number in self.sent)
 
-    def _next(self, way: tuple[int, ...], guesses: bool) -> Iterator[int]:
-        name = self.names[len(way)]
+    def _next(self, way: tuple[int, ...], numbers: Sequence[int], name: str | None) -> Iterator[int]:
         last = way[-1] if way else 0
-        for number in self._numbers:
+        for number in numbers:
             if number <= last:
                 continue
-            named = name in (self.captured.get(number), self.live.get(number))
-            if named or (guesses and number in self.dropped):
+            named = name is None or name in (self.captured.get(number), self.live.get(number))
+            if named or (number in self.dropped and number > self.newest):
                 yield number
             if number in self.sent:
                 return  # it is there now, so it was there then: no column after it comes before it

@@ -82,6 +82,8 @@ class CapturedTable:
     """The columns that rows of that same transaction have when they came before its ALTER TABLE, told by `number`."""
     filenode: int | None = None
     """`pg_relation_filenode` when the columns were looked at: another one means that the rows may be rewritten."""
+    newest: int = 0
+    """The highest number that a column had then, also of those that are not sent: a new column has a higher one."""
 
     @property
     def is_keyed(self) -> bool:
@@ -107,6 +109,7 @@ class CapturedTable:
             "changedLsn": self.changed_lsn,
             "former": [[column.to_value() for column in columns] for columns in self.former],
             "filenode": self.filenode,
+            "newest": self.newest,
         }
 
     @classmethod
@@ -127,4 +130,5 @@ class CapturedTable:
             changed_lsn=value.get("changedLsn"),
             former=tuple(tuple(map(SourceColumn.from_value, columns)) for columns in value.get("former", ())),
             filenode=value.get("filenode"),
+            newest=value.get("newest", 0),
         )

@@ -17,7 +17,8 @@ select cls.oid::bigint,
        cls.relreplident::text,
        coalesce((select columns from keys where indrelid = cls.oid and indisprimary), '{}'),
        coalesce((select columns from keys where indrelid = cls.oid and indisreplident), '{}'),
-       pg_relation_filenode(cls.oid)::bigint
+       pg_relation_filenode(cls.oid)::bigint,
+       cls.relnatts::integer
   from pg_publication_tables pub
   join pg_namespace nsp on nsp.nspname = pub.schemaname
   join pg_class cls on cls.relnamespace = nsp.oid and cls.relname = pub.tablename

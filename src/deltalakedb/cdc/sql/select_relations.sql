@@ -10,12 +10,14 @@ select
     coalesce((
         select array_agg(part.number::integer order by part.place)
         from pg_catalog.pg_index idx, unnest(idx.indkey::int2[]) with ordinality as part (number, place)
-        where idx.indrelid = cls.oid and idx.indisprimary and part.place <= idx.indnkeyatts
+        where idx.indrelid = cls.oid and idx.indisprimary and idx.indimmediate and idx.indisvalid
+            and part.place <= idx.indnkeyatts
     ), '{}'),
     coalesce((
         select array_agg(part.number::integer order by part.place)
         from pg_catalog.pg_index idx, unnest(idx.indkey::int2[]) with ordinality as part (number, place)
-        where idx.indrelid = cls.oid and part.place <= idx.indnkeyatts and case cls.relreplident
+        where idx.indrelid = cls.oid and idx.indimmediate and idx.indisvalid and part.place <= idx.indnkeyatts
+            and case cls.relreplident
             when 'd' then idx.indisprimary
             when 'i' then idx.indisreplident
             else false
