@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from deltalakedb.cdc.buckets import BUCKET, add_buckets, buckets_of
 from deltalakedb.cdc.control import Capture, progress_of
 from deltalakedb.cdc.keyless import apply_keyless
-from deltalakedb.cdc.layers import AFTER, BEFORE, INSERT, LSN, OP, ORDINAL, UNCHANGED
-from deltalakedb.cdc.net import ALIVE, NetEffect
+from deltalakedb.cdc.layers import AFTER, INSERT, OP
+from deltalakedb.cdc.lookups import ALIVE, RowLookup
+from deltalakedb.cdc.net import COLUMNS, NetEffect
 from deltalakedb.cdc.settings import CaptureSettings
 from deltalakedb.cdc.tables import CapturedTable
 from deltalakedb.data import read_files
@@ -22,20 +24,22 @@ from deltalakedb.log.actions import AddFile
 from deltalakedb.log.rows import adds_to_batch
 from deltalakedb.log.stats import parse_stats
 from deltalakedb.names import parse_table_name
+from deltalakedb.operations.change_data import feeds_changes
 from deltalakedb.operations.delete import delete
 from deltalakedb.operations.engines import open_engine
 from deltalakedb.operations.expressions import quoted
 from deltalakedb.operations.merge import merge
 from deltalakedb.operations.merge_request import Clause, MergeRequest
 from deltalakedb.operations.target import Done, Target
-from deltalakedb.operations.write import WriteRequest, write
+from deltalakedb.operations.write import WriteMode, WriteRequest, write
 from deltalakedb.operations.written_files import WrittenFiles
 from deltalakedb.transaction import CommitProperties
 
 if TYPE_CHECKING:
     from deltalakedb.transactions.transaction import CatalogTransaction
 
-_COLUMNS: Final = (OP, LSN, ORDINAL, UNCHANGED, BEFORE, AFTER)
+_MANY: Final = 10_000
+"""New rows from which on they are written beside the merge, in files of their own: they need not pass through it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,7 @@ class Batch:
     changes: Target
     files: tuple[AddFile, ...]
 
-    def read(self, columns: Sequence[str] = _COLUMNS) -> pa.RecordBatchReader:
+    def read(self, columns: Sequence[str]) -> pa.RecordBatchReader:
         """The changes, file by file."""
         metadata = self.changes.metadata
         return read_files(
@@ -104,15 +108,40 @@ def apply_batch(target: Target, batch: Batch) -> Done:
     if batch.has_only_inserts:
         return _append(target, batch)
     if not batch.table.is_keyed:
-        return apply_keyless(target, batch.table, batch.read())
+        return apply_keyless(target, batch.table, batch.read(COLUMNS))
+    buckets = buckets_of(target.metadata.configuration)
     with open_engine(target) as engine:
-        net = NetEffect(engine, batch.table, batch.read())
-        counts = net.counts()
-        if net.truncated:
-            done = _replace_all(target, batch.table, net, counts["inserted"])
-            return Done(done.commit, {**counts, "truncated": True}, done.read)
-        done = merge(target, _merge_request(target, batch.table, net))
+        net = NetEffect(engine, batch.table, batch.read(COLUMNS))
+        alive, gone = net.alive(buckets), net.gone(buckets)
+    rows = RowLookup(batch.table, net.left_out, batch.read, bool(buckets))
+    born = alive.column("k0").is_null()
+    if net.truncated:
+        done = _write(target, rows, alive, "overwrite") if alive.num_rows else delete(target)
+        return Done(done.commit, {"inserted": alive.num_rows, "truncated": True}, done.read)
+    new = alive.filter(born)
+    if new.num_rows == alive.num_rows and not gone.num_rows:
+        return _write(target, rows, alive, "append") if alive.num_rows else Done(None)
+    if new.num_rows < _MANY or feeds_changes(target):
+        return _merged(merge(target, _merge_request(target, rows, rows.rows(alive, gone))))
+    changed = alive.filter(pc.invert(born))
+    done = _merged(merge(target, _merge_request(target, rows, rows.rows(changed, gone))))
+    return _joined(done, _write(target, rows, new, "append"))
+
+
+def _merged(done: Done) -> Done:
+    """What a merge says, in our words."""
+    counts = {action: done.metrics[f"num_target_rows_{action}"] for action in ("inserted", "updated", "deleted")}
     return Done(done.commit, counts, done.read)
+
+
+def _joined(merged: Done, appended: Done) -> Done:
+    """A merge and an append as one version."""
+    counts = {**merged.metrics, "inserted": merged.metrics["inserted"] + appended.metrics["inserted"]}
+    if merged.commit is None or appended.commit is None:
+        return Done(merged.commit or appended.commit, counts, merged.read)
+    metrics = {**merged.commit.operation_metrics, "num_target_rows_inserted": counts["inserted"]}
+    actions = (*merged.commit.actions, *appended.commit.actions)
+    return Done(replace(merged.commit, actions=actions, operation_metrics=metrics), counts)
 
 
 def _append(target: Target, batch: Batch) -> Done:
@@ -137,31 +166,30 @@ def _append(target: Target, batch: Batch) -> Done:
     return Done(done.commit, {"inserted": count})
 
 
-def _replace_all(target: Target, table: CapturedTable, net: NetEffect, rows: int) -> Done:
-    if not rows:
-        return delete(target)
-    names, found = _columns(target, table), net.rows(buckets_of(target.metadata.configuration))
+def _write(target: Target, rows: RowLookup, alive: pa.Table, mode: WriteMode) -> Done:
+    """Rows that nothing of what the table has is needed for."""
+    names, found = _columns(rows), rows.rows(alive)
     schema = pa.schema([found.schema.field(key).with_name(name) for name, key in names.items()])
     batches = (
         pa.RecordBatch.from_arrays([batch.column(key) for key in names.values()], schema=schema) for batch in found
     )
-    return write(target, pa.RecordBatchReader.from_batches(schema, batches), WriteRequest(mode="overwrite"))
+    done = write(target, pa.RecordBatchReader.from_batches(schema, batches), WriteRequest(mode=mode))
+    return Done(done.commit, {"inserted": alive.num_rows}, done.read)
 
 
-def _columns(target: Target, table: CapturedTable) -> dict[str, str]:
-    """The columns that a row is written with, and what `NetEffect.rows` calls their values."""
-    columns = {column.name: f"v{place}" for place, column in enumerate(table.columns)}
-    return {**columns, BUCKET: "new_bucket"} if buckets_of(target.metadata.configuration) else columns
+def _columns(rows: RowLookup) -> dict[str, str]:
+    """The columns that a row is written with, and what `RowLookup` calls their values."""
+    columns = {column.name: f"v{place}" for place, column in enumerate(rows.table.columns)}
+    return {**columns, BUCKET: "new_bucket"} if rows.buckets else columns
 
 
-def _merge_request(target: Target, table: CapturedTable, net: NetEffect) -> MergeRequest:
+def _merge_request(target: Target, rows: RowLookup, source: pa.RecordBatchReader) -> MergeRequest:
     """Each row is found by the key it had before the batch, and becomes what it is now, under whichever key."""
-    buckets = buckets_of(target.metadata.configuration)
-    same = [f"target.{quoted(name)} = source.k{place}" for place, name in enumerate(table.key)]
-    if buckets:
+    same = [f"target.{quoted(name)} = source.k{place}" for place, name in enumerate(rows.table.key)]
+    if rows.buckets:
         same.append(f"target.{BUCKET} = source.old_bucket")
-    inserts = {name: f"source.{value}" for name, value in _columns(target, table).items()}
-    kept = {table.columns[place].name: flag for place, flag in net.kept.items()}
+    inserts = {name: f"source.{value}" for name, value in _columns(rows).items()}
+    kept = {rows.table.columns[place].name: f"u{place}" for place in rows.left_out}
     updates = inserts | {
         name: f"case when source.{flag} then target.{quoted(name)} else {inserts[name]} end"
         for name, flag in kept.items()
@@ -169,7 +197,7 @@ def _merge_request(target: Target, table: CapturedTable, net: NetEffect) -> Merg
     # A column that the source has no more is null in every row that is written from then on.
     gone = {name: "null" for name in target.schema.names if name not in inserts}
     return MergeRequest(
-        source=net.rows(buckets),
+        source=source,
         predicate=" and ".join(same),
         clauses=(
             Clause("matched", "delete", f"not source.{ALIVE}"),

@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.cdc.layers import AFTER, BEFORE, DELETE, INSERT, LSN, OP, ORDINAL, TRUNCATE, UNCHANGED, UPDATE
-from deltalakedb.cdc.net import part, sent_value
 from deltalakedb.cdc.tables import CapturedTable
 from deltalakedb.data import read_files
 from deltalakedb.data.reader import FILE, ROW
@@ -97,8 +96,8 @@ class _CountedRows:
         self._count(f"({LSN}, {ORDINAL}) > ({last[0][0]}, {last[0][1]})" if last else "true")
 
     def _count(self, which: str) -> None:
-        after = ", ".join(f"{sent_value(column.name)} as v{n}" for n, column in enumerate(self._table.columns))
-        before = ", ".join(f"{part(BEFORE, column.name)} as v{n}" for n, column in enumerate(self._table.columns))
+        after = ", ".join(f"{_sent(column.name)} as v{n}" for n, column in enumerate(self._table.columns))
+        before = ", ".join(f"{_part(BEFORE, column.name)} as v{n}" for n, column in enumerate(self._table.columns))
         self._engine.execute(
             f"create temp table counted as select {', '.join(self._names)}, sum(n)::bigint as n from ("
             f"select {after}, 1 as n from loaded where {OP} in ('{INSERT}', '{UPDATE}') and {which} union all "
@@ -178,6 +177,21 @@ class _CountedRows:
         if not row["nulls"] and row["lo"] is not None:
             yield (name, ">=", row["lo"])
             yield (name, "<=", row["hi"])
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _part(struct: str, name: str) -> str:
+    """A field of a struct, as SQL writes it."""
+    return f"struct_extract({quoted(struct)}, {_literal(name)})"
+
+
+def _sent(name: str) -> str:
+    """A column's value after a change; what it left out the old row shows."""
+    is_left_out = f"coalesce(list_contains({UNCHANGED}, {_literal(name)}), false)"
+    return f"case when {is_left_out} then {_part(BEFORE, name)} else {_part(AFTER, name)} end"
 
 
 def _is_ordered(data_type: DataType) -> bool:

@@ -1,29 +1,36 @@
 """The net effect of a batch on a table with a key: what has become of each row, whatever happened to it in between.
 
 A row is followed through changes of its key, so that what it became is written over what it was: two rows that swapped
-their keys are two updates, and a value that Postgres did not send again is the one the row has had all along.
+their keys are two updates, and a value that Postgres did not send again is the one the row has had all along. Only keys
+and places are looked at here; the rows themselves stay in the files until it is known which of them count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from deltalakedb.cdc.buckets import bucket_sql
-from deltalakedb.cdc.layers import AFTER, BEFORE, LSN, OP, ORDINAL, UNCHANGED
+from deltalakedb.cdc.layers import AFTER, BEFORE, DELETE, INSERT, LSN, OP, ORDINAL, TRUNCATE, UNCHANGED
 from deltalakedb.cdc.tables import CapturedTable
-from deltalakedb.operations.expressions import quoted
+from deltalakedb.log.types import to_arrow_type
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from deltalakedb.data.engine import Engine
 
-ALIVE: Final = "alive"
+COLUMNS: Final = (OP, LSN, ORDINAL, UNCHANGED, BEFORE, AFTER)
+"""Of the table of changes: what has to be read to know the net effect."""
 _MAX_JUMPS: Final = 64
 _MAX_BIGINT: Final = 2**62
+_BITS: Final = 62
 
 
 @cache
@@ -32,112 +39,152 @@ def query(name: str) -> str:
     return files("deltalakedb.cdc").joinpath(f"sql/{name}.sql").read_text(encoding="utf-8")
 
 
-def literal(text: str) -> str:
-    """A text as SQL writes it."""
-    return "'" + text.replace("'", "''") + "'"
+def left_out_rows(names: pa.Array) -> dict[str, npt.NDArray[np.int64]]:
+    """Of `_unchanged`: each column that is named there, and the rows that do."""
+    if names.null_count == len(names):
+        return {}
+    rows, found = pc.list_parent_indices(names).to_numpy(), pc.list_flatten(names).dictionary_encode()
+    codes = found.indices.to_numpy()
+    return {name: rows[codes == code] for code, name in enumerate(found.dictionary.to_pylist())}
 
 
-def part(struct: str, name: str) -> str:
-    """A field of a struct, as SQL writes it."""
-    return f"struct_extract({quoted(struct)}, {literal(name)})"
+@dataclass
+class _Seen:
+    """What a batch turned out to hold while it was read."""
 
-
-def is_left_out(name: str) -> str:
-    """Whether a change does not have a column's value, as it left it alone."""
-    return f"coalesce(list_contains({UNCHANGED}, {literal(name)}), false)"
-
-
-def sent_value(name: str) -> str:
-    """A column's value after a change; where it was left out, the old row shows it, under REPLICA IDENTITY FULL."""
-    return f"case when {is_left_out(name)} then {part(BEFORE, name)} else {part(AFTER, name)} end"
+    rows: int = 0
+    first_lsn: int = 2**63 - 1
+    last_lsn: int = 0
+    last_ordinal: int = 0
+    truncates: bool = False
+    may_move: bool = False
+    left_out: set[int] = field(default_factory=set)
+    """The places of columns that some change did not send."""
 
 
 class NetEffect:
     """The changes of one batch inside the query engine: `events` in their order, and `outcomes` of the rows."""
 
-    def __init__(self, engine: Engine, table: CapturedTable, changes: pa.RecordBatchReader) -> None:
+    def __init__(self, engine: Engine, table: CapturedTable, changes: Iterable[pa.RecordBatch]) -> None:
         self._engine = engine
         self._table = table
+        self._seen = _Seen()
         self._load(changes)
-        found = engine.table(query("net_summary")).to_pylist()[0]
-        self.truncated = bool(found["truncates"])
+        self.truncated = self._seen.truncates
         """Whether all rows that were there before the batch are gone."""
-        self._moves = bool(found["moves"])
-        self._define_events(found)
-        self._partly = self._partly_sent() if found["partly"] else ()
+        self.left_out = tuple(sorted(self._seen.left_out))
+        """The places of columns that a row may have to keep the value of."""
+        self._define_events()
         self._find_outcomes()
 
-    def rows(self, buckets: int = 0) -> pa.RecordBatchReader:
-        """What the rows became: `alive`, their old keys as k0, k1, ... (null: born in this batch), their values as v0,
-        v1, ..., and for each column of `kept` whether it keeps the value it had. With `buckets` also `old_bucket` and
+    def alive(self, buckets: int = 0) -> pa.Table:
+        """The rows that are there after the batch, in the order of the changes in the files: `place` of the change that
+        has it, the key it had before as k0, k1, ... (null: it is new), and for each column of `left_out` as w<place>
+        the place of the change that has its value (null: it keeps the one it has). With `buckets` also `old_bucket` and
         `new_bucket`."""
-        sql = f"{self._select()} where o.alive or not o.born"
-        if buckets:
-            columns = {column.name: (f"v{place}", column.type) for place, column in enumerate(self._table.columns)}
-            new = [columns[name] for name in self._table.key]
-            old = [(f"k{place}", columns[name][1]) for place, name in enumerate(self._table.key)]
-            sql = (
-                f"select *, case when k0 is not null then {bucket_sql(old, buckets)} end as old_bucket, "
-                f"{bucket_sql(new, buckets)} as new_bucket from ({sql})"
-            )
-        return self._engine.reader(sql)
+        columns = ["o.place", *self._origins(), *self._buckets(buckets)]
+        rows = "from outcomes o"
+        if self.left_out:
+            columns += [f"w.w{place}" for place in self.left_out]
+            rows += f" join ({self._known()}) w on w.row = o.first"
+        return self._engine.table(f"select {', '.join(columns)} {rows} where o.alive order by o.place")
 
-    @property
-    def kept(self) -> dict[int, str]:
-        """The columns that may keep their values, by their places, and what `rows` calls that."""
-        return {place: f"u{place}" for place in self._partly}
-
-    def counts(self) -> dict[str, int]:
-        """How many rows came, stayed and went."""
-        sql = (
-            "select count(*) filter (where born and alive) as inserted, "
-            "count(*) filter (where alive and not born) as updated, "
-            "count(*) filter (where not alive and not born) as deleted from outcomes"
-        )
-        return dict(self._engine.table(sql).to_pylist()[0])
+    def gone(self, buckets: int = 0) -> pa.Table:
+        """The keys of the rows that were there before the batch and are not any more."""
+        columns = ", ".join([*self._origins(), *self._buckets(buckets)])
+        return self._engine.table(f"select {columns} from outcomes o where not o.alive and not o.born")
 
     # -- the changes in their order
 
-    def _load(self, changes: pa.RecordBatchReader) -> None:
-        key, was = self._key(AFTER, BEFORE), self._key(BEFORE, AFTER)
-        columns = ", ".join((OP, LSN, ORDINAL, UNCHANGED, BEFORE, AFTER))
-        self._engine.register("scan", changes)
-        self._engine.execute(f"create temp table loaded as select {columns}, {key} as key, {was} as was from scan")
+    def _load(self, changes: Iterable[pa.RecordBatch]) -> None:
+        narrow = self._narrowed(changes)
+        keys = range(len(self._table.key))
+        key, was = ([f"{side}{number}" for number in keys] for side in ("k", "w"))
+        columns = ["lsn", "ordinal", "place", "inserts", "deletes", "truncates", *self._masks()]
+        self._engine.register("scan", narrow)
+        self._engine.execute(
+            f"create temp table loaded as select {', '.join(columns)}, {_one(key)} as key, {_one(was)} as was from scan"
+        )
         self._engine.unregister("scan")
 
-    def _key(self, first: str, second: str) -> str:
-        """The key of one side of a change. Where that side has none it did not change, and the other side has it."""
-        parts = [f"coalesce({part(first, name)}, {part(second, name)})" for name in self._table.key]
-        if len(parts) == 1:
-            return parts[0]
-        return f"struct_pack({', '.join(f'k{place} := {one}' for place, one in enumerate(parts))})"
+    def _masks(self) -> list[str]:
+        """Bits that say which columns a change did not send, so many in a number."""
+        return [f"left_out{number}" for number in range(len(self._table.columns) // _BITS + 1)]
 
-    def _define_events(self, found: dict[str, Any]) -> None:
-        """`events`: those after the last truncate, `pos` counting them through."""
-        low, step = found["first_lsn"] or 0, (found["last_ordinal"] or 0) + 1
-        fits = ((found["last_lsn"] or 0) - low + 1) * step < _MAX_BIGINT
-        pos = f"({LSN} - {low})::{'bigint' if fits else 'hugeint'} * {step} + {ORDINAL}"
-        after = ""
-        if self.truncated:
-            last = f"(select max({pos}) from loaded where {OP} = 'truncate')"
-            after = f" where {pos} > {last}"
-        self._engine.execute(
-            f"create temp view events as select {pos} as pos, {OP} = 'update' and was is distinct from key as is_move, "
-            f"* from loaded{after}"
+    def _narrowed(self, changes: Iterable[pa.RecordBatch]) -> pa.RecordBatchReader:
+        types = {column.name: to_arrow_type(column.type) for column in self._table.columns}
+        keys = [types[name] for name in self._table.key]
+        schema = pa.schema(
+            [
+                *((name, pa.int64()) for name in ("lsn", "ordinal", "place", *self._masks())),
+                *((name, pa.bool_()) for name in ("inserts", "deletes", "truncates")),
+                *((f"{side}{number}", key) for side in ("k", "w") for number, key in enumerate(keys)),
+            ]
         )
+        batches = (pa.RecordBatch.from_arrays(self._narrow(batch), schema=schema) for batch in changes)
+        return pa.RecordBatchReader.from_batches(schema, batches)
 
-    def _partly_sent(self) -> tuple[int, ...]:
-        """The places of the columns that some change left out."""
-        names = {row[0] for row in self._engine.execute(f"select distinct unnest({UNCHANGED}) from events")}
-        return tuple(place for place, column in enumerate(self._table.columns) if column.name in names)
+    def _narrow(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        seen, ops = self._seen, batch.column(OP)
+        inserts, deletes, truncates = (pc.equal(ops, op) for op in (INSERT, DELETE, TRUNCATE))
+        places = np.arange(seen.rows, seen.rows + batch.num_rows, dtype=np.int64)
+        lsn, ordinal = batch.column(LSN), batch.column(ORDINAL)
+        if batch.num_rows:
+            seen.first_lsn = min(seen.first_lsn, pc.min(lsn).as_py())
+            seen.last_lsn = max(seen.last_lsn, pc.max(lsn).as_py())
+            seen.last_ordinal = max(seen.last_ordinal, pc.max(ordinal).as_py())
+        seen.rows += batch.num_rows
+        seen.truncates = seen.truncates or bool(pc.any(truncates).as_py())
+        before, after = batch.column(BEFORE), batch.column(AFTER)
+        has_before = before.null_count < len(before)
+        seen.may_move = seen.may_move or has_before
+        # Where one side of a change has no key, the other side has it, and it did not change.
+        new = [pc.struct_field(after, name) for name in self._table.key]
+        if has_before:
+            old = [pc.struct_field(before, name) for name in self._table.key]
+            key = [pc.coalesce(mine, other) for mine, other in zip(new, old, strict=True)]
+            was = [pc.coalesce(other, mine) for mine, other in zip(new, old, strict=True)]
+        else:
+            key = was = new
+        masks = self._left_out(batch.column(UNCHANGED), before if has_before else None)
+        return [lsn, ordinal, pa.array(places), *masks, inserts, deletes, truncates, *key, *was]
+
+    def _left_out(self, names: pa.Array, before: pa.Array | None) -> list[pa.Array]:
+        """The masks of a batch. What an update did not send, the old row has under REPLICA IDENTITY FULL."""
+        masks = [np.zeros(len(names), np.int64) for _ in self._masks()]
+        if names.null_count < len(names):
+            places = {column.name: place for place, column in enumerate(self._table.columns)}
+            for name, rows in left_out_rows(names).items():
+                if name not in places:
+                    continue
+                place = places[name]
+                if before is not None:
+                    is_shown = pc.is_valid(pc.struct_field(before, name)).to_numpy(zero_copy_only=False)
+                    rows = rows[~is_shown[rows]]
+                masks[place // _BITS][rows] |= 1 << (place % _BITS)
+                if len(rows):
+                    self._seen.left_out.add(place)
+        return [pa.array(mask) for mask in masks]
+
+    def _define_events(self) -> None:
+        """`events`: those after the last truncate, `pos` counting them through."""
+        seen = self._seen
+        low, step = min(seen.first_lsn, seen.last_lsn), seen.last_ordinal + 1
+        fits = (seen.last_lsn - low + 1) * step < _MAX_BIGINT
+        pos = f"(lsn - {low})::{'bigint' if fits else 'hugeint'} * {step} + ordinal"
+        after = f" where {pos} > (select max({pos}) from loaded where truncates)" if seen.truncates else ""
+        is_move = "not inserts and not deletes and was is distinct from key" if seen.may_move else "false"
+        self._engine.execute(
+            f"create temp view events as select {pos} as pos, {is_move} as is_move, * from loaded{after}"
+        )
 
     # -- the rows
 
     def _find_outcomes(self) -> None:
         run = self._engine.execute
-        run(query("net_moved_keys"))
-        run(query("net_outcomes"))
-        if self._moves:
+        moves = self._seen.may_move and run(query("net_moved_keys"))[0][0] > 0
+        run(_but_moved("net_outcomes", moves))
+        if moves:
             run(query("net_steps"))
             run(query("net_stays"))
             run(query("net_roots"))
@@ -145,31 +192,39 @@ class NetEffect:
                 if run(query("net_jump"))[0][0] == 0:
                     break
             run(query("net_moved_outcomes"))
-        if self._partly:
-            run(query("net_members"))
-            if self._moves:
+        if self.left_out:
+            run(_but_moved("net_members", moves))
+            if moves:
                 run(query("net_moved_members"))
 
-    def _select(self) -> str:
-        columns = [f"o.{ALIVE} as {ALIVE}", *self._origins()]
-        joins = ["from outcomes o join events e on e.pos = o.last"]
-        for place, column in enumerate(self._table.columns):
-            if place not in self._partly:
-                columns.append(f"e.{AFTER}.{quoted(column.name)} as v{place}")
-                continue
-            # The last change that has the value: as it was sent, or as the old row shows it.
-            value, before = sent_value(column.name), part(BEFORE, column.name)
-            known = (
-                f"select m.row, max_by(struct_pack(v := {value}), e.pos) as found from members m join events e on e.pos = m.pos "
-                f"where e.{OP} <> 'delete' and (not {is_left_out(column.name)} or {before} is not null) group by 1"
-            )
-            joins.append(f"left join ({known}) w{place} on w{place}.row = o.first")
-            columns.append(f"w{place}.found.v as v{place}")
-            columns.append(f"(w{place}.row is null and not o.born) as u{place}")
-        return f"select {', '.join(columns)} {' '.join(joins)}"
+    def _known(self) -> str:
+        """For each row, and each column that was left out, the last change that has its value."""
+        found = ", ".join(
+            f"max_by(e.place, e.pos) filter (((left_out{place // _BITS} >> {place % _BITS}) & 1) = 0) as w{place}"
+            for place in self.left_out
+        )
+        return f"select m.row, {found} from members m join events e on e.pos = m.pos where not e.deletes group by m.row"
 
-    def _origins(self) -> Sequence[str]:
-        keys = self._table.key
-        if len(keys) == 1:
-            return ["case when not o.born then o.origin end as k0"]
-        return [f"case when not o.born then o.origin.k{place} end as k{place}" for place in range(len(keys))]
+    def _origins(self) -> Iterator[str]:
+        for number in range(len(self._table.key)):
+            yield f"case when not o.born then o.origin{self._part(number)} end as k{number}"
+
+    def _part(self, number: int) -> str:
+        return "" if len(self._table.key) == 1 else f".k{number}"
+
+    def _buckets(self, count: int) -> Iterator[str]:
+        types = {column.name: column.type for column in self._table.columns}
+        for which, side in (("old_bucket", "origin"), ("new_bucket", "key")) if count else ():
+            parts = [(f"o.{side}{self._part(place)}", types[name]) for place, name in enumerate(self._table.key)]
+            yield f"{bucket_sql(parts, count)} as {which}"
+
+
+def _but_moved(name: str, moves: bool) -> str:
+    return query(name).replace("{but moved}", "anti join moved_keys using (key)" if moves else "")
+
+
+def _one(columns: list[str]) -> str:
+    """Columns as one value."""
+    if len(columns) == 1:
+        return columns[0]
+    return f"struct_pack({', '.join(f'k{place} := {name}' for place, name in enumerate(columns))})"

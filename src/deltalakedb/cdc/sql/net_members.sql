@@ -2,4 +2,4 @@
 create temp table members as
 select pos, min(pos) over (partition by key) as row
 from events
-anti join moved_keys using (key)
+{but moved}

@@ -1,6 +1,6 @@
 -- The same of the rows that were at several keys: all stays with one root are one row.
 insert into outcomes
-select s.key, r.first, r.last, r.born, r.alive
+select s.key, e.key, r.first, r.last, e.place, r.born, r.alive
 from (
     select
         roots.root,
@@ -13,3 +13,4 @@ from (
     group by roots.root
 ) r
 join stays s on s.id = r.root
+join events e on e.pos = r.last

@@ -1,12 +1,15 @@
--- What has become of each row whose key stayed what it was. `origin` is the key it had before the batch, `first` and
--- `last` are its first and last change. A row that is deleted and inserted again counts as one that stayed.
+-- What has become of each row whose key stayed what it was. `origin` is the key it had before the batch and `key` the one
+-- it has, `first` and `last` are its first and last change, `place` is where the last one is in the files. A row that is
+-- deleted and inserted again counts as one that stayed.
 create temp table outcomes as
 select
     key as origin,
+    key,
     min(pos) as first,
     max(pos) as last,
-    min_by(_op, pos) = 'insert' as born,
-    max_by(_op, pos) <> 'delete' as alive
+    max_by(place, pos) as place,
+    min_by(inserts, pos) as born,
+    not max_by(deletes, pos) as alive
 from events
-anti join moved_keys using (key)
+{but moved}
 group by key

@@ -2,7 +2,7 @@
 -- 0 is the one that was there before the batch.
 create temp table steps as
 with at_keys as (
-    select e.pos, e.key, e._op = 'insert' as enters, e._op = 'delete' as leaves, false as is_move
+    select e.pos, e.key, e.inserts as enters, e.deletes as leaves, false as is_move
     from events e
     semi join moved_keys using (key)
     where not e.is_move

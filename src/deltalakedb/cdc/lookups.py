@@ -1,0 +1,148 @@
+"""The rows that a batch leads to, looked up in the files of its changes by their places there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltalakedb.cdc.layers import AFTER, BEFORE, UNCHANGED
+from deltalakedb.cdc.net import left_out_rows
+from deltalakedb.cdc.tables import CapturedTable
+from deltalakedb.log.types import to_arrow_type
+
+ALIVE: Final = "alive"
+_COLUMNS: Final = (UNCHANGED, BEFORE, AFTER)
+ReadChanges: TypeAlias = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
+"""Reads some columns of all changes; always in the same order."""
+Places: TypeAlias = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class RowLookup:
+    """Makes rows of what `NetEffect` found: `alive`, the old key as k0, k1, ..., the values as v0, v1, ..., and for
+    columns that may keep their values, as u<place>, whether they do; with buckets these too."""
+
+    table: CapturedTable
+    left_out: tuple[int, ...]
+    read: ReadChanges
+    buckets: bool
+
+    @property
+    def schema(self) -> pa.Schema:
+        types = [to_arrow_type(column.type) for column in self.table.columns]
+        keys = [types[place] for name in self.table.key for place in (self._place(name),)]
+        return pa.schema(
+            [
+                (ALIVE, pa.bool_()),
+                *((f"k{number}", key) for number, key in enumerate(keys)),
+                *((f"v{place}", value) for place, value in enumerate(types)),
+                *((f"u{place}", pa.bool_()) for place in self.left_out),
+                *((name, pa.int32()) for name in (("old_bucket", "new_bucket") if self.buckets else ())),
+            ]
+        )
+
+    def _place(self, name: str) -> int:
+        return next(place for place, column in enumerate(self.table.columns) if column.name == name)
+
+    def rows(self, alive: pa.Table, gone: pa.Table | None = None) -> pa.RecordBatchReader:
+        """The rows that are there after the batch, and the keys of those that are not."""
+        return pa.RecordBatchReader.from_batches(self.schema, self._rows(alive, gone))
+
+    def _rows(self, alive: pa.Table, gone: pa.Table | None) -> Iterator[pa.RecordBatch]:
+        places = _to_places(alive.column("place"))
+        found = self._look_up(alive)
+        schema, start = self.schema, 0
+        for changes in self.read(_COLUMNS) if len(places) else ():
+            first, last = np.searchsorted(places, [start, start + changes.num_rows])
+            if first < last:
+                chosen = alive.slice(first, last - first).combine_chunks()
+                arrays = self._made(changes, places[first:last] - start, chosen, found)
+                yield pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
+            start += changes.num_rows
+        for batch in () if gone is None else gone.to_batches():
+            arrays = {name: batch.column(name) for name in batch.schema.names}
+            arrays[ALIVE] = pa.repeat(pa.scalar(False), batch.num_rows)
+            columns = [
+                arrays[item.name] if item.name in arrays else pa.nulls(batch.num_rows, item.type) for item in schema
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def _made(
+        self, changes: pa.RecordBatch, rows: Places, chosen: pa.Table, found: Mapping[int, _Values]
+    ) -> dict[str, pa.Array]:
+        arrays = {name: chosen.column(name).combine_chunks() for name in chosen.schema.names}
+        arrays[ALIVE] = pa.repeat(pa.scalar(True), len(rows))
+        taken = None if len(rows) == changes.num_rows else pa.array(rows)
+        left_out = left_out_rows(changes.column(UNCHANGED))
+        for place, column in enumerate(self.table.columns):
+            values = _sent(changes, column.name, left_out)
+            values = values if taken is None else values.take(taken)
+            if place in found:
+                source = arrays[f"w{place}"]
+                values = found[place].fill(values, source, chosen.column("place").combine_chunks())
+                arrays[f"u{place}"] = source.is_null()
+            arrays[f"v{place}"] = values
+        return arrays
+
+    # -- values that other changes have
+
+    def _look_up(self, alive: pa.Table) -> dict[int, _Values]:
+        wanted = {}
+        for place in self.left_out:
+            source = alive.column(f"w{place}")
+            elsewhere = source.filter(pc.not_equal(source, alive.column("place")))
+            wanted[place] = np.unique(_to_places(elsewhere.drop_null()))
+        parts: dict[int, list[pa.Array]] = {place: [] for place in wanted}
+        start = 0
+        for changes in self.read(_COLUMNS) if any(map(len, wanted.values())) else ():
+            left_out = left_out_rows(changes.column(UNCHANGED))
+            for place, known in wanted.items():
+                first, last = np.searchsorted(known, [start, start + changes.num_rows])
+                if first < last:
+                    values = _sent(changes, self.table.columns[place].name, left_out)
+                    parts[place].append(values.take(pa.array(known[first:last] - start)))
+            start += changes.num_rows
+        types = {place: to_arrow_type(self.table.columns[place].type) for place in wanted}
+        return {
+            place: _Values(known, pa.concat_arrays([pa.nulls(0, types[place]), *parts[place]]))
+            for place, known in wanted.items()
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """Values of one column, and the places of the changes that have them, in order."""
+
+    places: Places
+    values: pa.Array
+
+    def fill(self, own: pa.Array, source: pa.Array, place: pa.Array) -> pa.Array:
+        """The values of rows: their own where `source` says so, another change's, or null where nobody has it."""
+        chosen = np.arange(len(own), dtype=np.int64)
+        theirs = source.fill_null(-1).to_numpy()
+        other = (theirs >= 0) & (theirs != place.to_numpy())
+        chosen[other] = len(own) + np.searchsorted(self.places, theirs[other])
+        taken = pa.array(chosen, mask=theirs < 0)
+        return pa.concat_arrays([own, self.values]).take(taken)
+
+
+def _sent(changes: pa.RecordBatch, name: str, left_out: Mapping[str, Places]) -> pa.Array:
+    """A column's values after the changes; what they left out the old row shows, under REPLICA IDENTITY FULL."""
+    after = pc.struct_field(changes.column(AFTER), name)
+    rows = left_out.get(name)
+    if rows is None or not len(rows):
+        return after
+    mask = np.zeros(changes.num_rows, np.bool_)
+    mask[rows] = True
+    return pc.if_else(pa.array(mask), pc.struct_field(changes.column(BEFORE), name), after)
+
+
+def _to_places(values: pa.ChunkedArray) -> Places:
+    places: Places = values.to_numpy()
+    return places
