@@ -70,7 +70,7 @@ def comparable(value: Any, kind: str = "") -> Any:
 
 
 def write_row(connection: psycopg.Connection[Any], number: int, row: tuple[Any, ...]) -> None:
-    typed = [sql.SQL("%s::{}").format(sql.SQL(name)) for name in GENERATED]  # type: ignore[arg-type]
+    typed = [sql.SQL("%s::{}").format(sql.SQL(name)) for name in GENERATED]
     values = sql.SQL(", ").join([sql.Literal(number), *typed])
     connection.execute(sql.SQL("insert into public.t values ({})").format(values), row)
 

@@ -186,7 +186,7 @@ class Decoder:
         """Which rows came before the ALTER TABLE, in the very transaction that changed the table's columns."""
         if relation.oid != table.oid or not any(map(relation.has_columns, table.former)):
             return np.zeros(len(lsns), np.bool_)
-        return lsns == table.changed_lsn
+        return np.asarray(lsns == table.changed_lsn, np.bool_)
 
     def _read_rows(
         self,

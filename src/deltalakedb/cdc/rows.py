@@ -29,7 +29,7 @@ _OP_PLACES[[msg.INSERT, msg.UPDATE, msg.DELETE, msg.TRUNCATE]] = range(4)
 class MessageBuffer:
     """The bytes of a batch of messages, and numbers read from anywhere in them."""
 
-    __slots__ = ("_long_windows", "_windows", "bytes", "data", "ends", "starts")
+    __slots__ = ("_int64s", "_uint16s", "_uint32s", "bytes", "data", "ends", "starts")
 
     def __init__(self, batch: pa.BinaryArray) -> None:
         _, offsets, self.data = batch.buffers()
@@ -37,20 +37,23 @@ class MessageBuffer:
         self.starts: Ints = all_offsets[:-1]
         self.ends: Ints = all_offsets[1:]
         self.bytes: Bytes = np.frombuffer(self.data, np.uint8)
-        windows = np.lib.stride_tricks.sliding_window_view
-        self._windows = windows(self.bytes, 4)
-        self._long_windows = windows(self.bytes, 8) if len(self.bytes) >= 8 else None
+        self._uint16s = self._at_every_byte(">u2")
+        self._uint32s = self._at_every_byte(">u4")
+        self._int64s = self._at_every_byte(">i8")
+
+    def _at_every_byte(self, kind: str) -> Any:
+        """The numbers that begin at each byte; they overlap, and none is copied until it is asked for."""
+        dtype = np.dtype(kind)
+        return np.ndarray((max(len(self.bytes) - dtype.itemsize + 1, 0),), dtype, self.bytes, strides=(1,))
+
+    def uint16(self, at: Ints) -> Ints:
+        return np.asarray(self._uint16s[at], np.int64)
 
     def uint32(self, at: Ints) -> Ints:
-        return self._windows[at].view(">u4").reshape(-1).astype(np.int64)
+        return np.asarray(self._uint32s[at], np.int64)
 
     def int64(self, at: Ints) -> Ints:
-        if self._long_windows is None or not len(at):
-            return np.empty(0, np.int64)
-        return self._long_windows[at].view(">i8").reshape(-1).astype(np.int64)
-
-    def int16(self, at: Ints) -> Ints:
-        return self.bytes[at].astype(np.int64) << 8 | self.bytes[at + 1]
+        return np.asarray(self._int64s[at], np.int64)
 
     def lengths(self, at: Ints) -> Ints:
         """Numbers of four bytes; where `at` is past the last one, it is of no meaning."""
@@ -136,7 +139,7 @@ class RowReader:
         count = self._sent_count
         if not len(at):
             return [], at
-        if (buffer.int16(at) != count).any():
+        if (buffer.uint16(at) != count).any():
             raise CaptureError(f"the source sent rows of {self._table.source} that have not {count} columns")
         at = at + 2
         columns = []
@@ -145,7 +148,7 @@ class RowReader:
             is_text = kinds == msg.TEXT
             if is_text.all():
                 starts = at + 5
-                ends = starts + buffer.lengths(at + 1)
+                ends = starts + buffer.uint32(at + 1)
             else:
                 starts = at + 1 + 4 * is_text
                 ends = starts + np.where(is_text, buffer.lengths(at + 1), 0)
