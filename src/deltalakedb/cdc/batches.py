@@ -28,7 +28,7 @@ from deltalakedb.exceptions import (
     TableLockedError,
 )
 from deltalakedb.log.paths import decode_path
-from deltalakedb.log.stats import parse_stats
+from deltalakedb.operations.write import metrics_in_sparks_words
 from deltalakedb.steps import reached
 from deltalakedb.storage import open_data_storage
 
@@ -105,7 +105,7 @@ def _commit(
                 [progress_of(capture, end), *adds],
                 operation="CAPTURE",
                 operation_parameters={"lsn": format_lsn(end)},
-                operation_metrics={"numFiles": len(adds), "numOutputRows": sum(map(_rows_of, adds))},
+                operation_metrics=metrics_in_sparks_words(adds, ()),
             )
             applied[source] = apply_changes(tx, capture, table, adds, end, settings)
         ahead = note_progress(tx, capture, end)
@@ -117,11 +117,6 @@ def _commit(
     end_transaction(tx, capture, end)
     reached("cdc.committed")
     return Committed(ahead, applied)
-
-
-def _rows_of(add: AddFile) -> int:
-    stats = parse_stats(add.stats)
-    return 0 if stats is None else stats.num_records or 0
 
 
 def end_transaction(tx: CatalogTransaction, capture: Capture, end: int) -> None:
