@@ -51,6 +51,8 @@ class Copying:
         self.lake, self.source, self.spark = lake, source, spark
         self.told = Told()
         self.drained: list[int] = []
+        self.meanwhile: list[str] = []
+        """What happens once, between the snapshot and the first task."""
 
     def settings(self, **given: Any) -> CaptureSettings:
         return CaptureSettings(self.source.dsn, "shop", **{"namespace": "shop", **given})
@@ -61,6 +63,8 @@ class Copying:
 
         def drain(capture: Capture, lsn: int) -> Capture:
             self.drained.append(lsn)
+            self.source.run(*self.meanwhile)
+            self.meanwhile.clear()
             return commit_progress(self.lake.catalog, capture, lsn)
 
         with connect(self.source.dsn) as conn:
@@ -159,6 +163,28 @@ def test_a_copy_whose_snapshot_is_lost_says_so_and_the_next_one_succeeds(copying
     capture = copying.copy(tables=("orders", "items"))
     check_current(copying.lake.catalog, copying.source, capture)
     assert copying.told.begun["public.orders"][1] > 1, "a large table has several tasks"
+
+
+def test_a_table_that_is_truncated_under_its_copy_is_copied_at_another_snapshot_and_the_others_are_not(
+    copying: Copying,
+) -> None:
+    copying.copy(tables=("items",))
+    copying.source.run("create table more (id int primary key)", "insert into more values (1)")
+    copying.meanwhile = ["truncate orders", "insert into orders values (1, 'new')"]
+    capture = copying.copy()
+    assert copying.drained == [capture.tables["public.more"].start_lsn, capture.tables["public.orders"].start_lsn]
+    assert capture.lsn == copying.drained[1] > copying.drained[0]
+    assert copying.told.ended == {"public.items": 70, "public.more": 1, "public.orders": 1}
+    check_current(copying.lake.catalog, copying.source, capture)
+
+
+def test_a_table_that_goes_while_it_waits_for_its_copy_stops_and_the_others_go_on(copying: Copying) -> None:
+    copying.copy(tables=("items",))
+    copying.source.run("create table more (id int primary key)", "insert into more values (1)")
+    copying.meanwhile = ["drop table orders"]
+    capture = copying.copy()
+    assert copying.stages() == {"public.items": "streaming", "public.more": "streaming", "public.orders": "stopped"}
+    assert "not in the publication shop any more" in (capture.tables["public.orders"].reason or "")
 
 
 def test_a_table_that_is_added_later_gets_a_copy_and_the_others_keep_theirs(copying: Copying) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import psycopg
@@ -13,7 +13,7 @@ from pyarrow import csv
 
 from deltalakedb.cdc.buckets import add_buckets, buckets_of
 from deltalakedb.cdc.server import Connection, translate_errors
-from deltalakedb.cdc.snapshot import session_at
+from deltalakedb.cdc.snapshot import PageRange, SourceMoved, claim, refusals, session_at
 from deltalakedb.cdc.tables import CapturedTable
 from deltalakedb.cdc.values import convert
 from deltalakedb.data.writer import FileWriter
@@ -34,7 +34,7 @@ class CopyTask:
     dsn: str
     snapshot: str
     table: CapturedTable
-    statements: tuple[str, ...]
+    ranges: tuple[PageRange, ...]
     location: str
     options: Mapping[str, str] | None
     schema: str
@@ -55,13 +55,17 @@ class CopyResult:
     source: str
     adds: tuple[AddFile, ...] = ()
     rows: int = 0
-    failure: DeltaError | None = field(default=None)
+    failure: DeltaError | None = None
+    moved: str | None = None
+    """Why the snapshot is of no use any more for this table."""
 
 
 def run_task(task: CopyTask) -> CopyResult:
     """Copy the ranges of a task; the files are durable, and no part of any version yet."""
     try:
         return _copy(task)
+    except SourceMoved as moved:
+        return CopyResult(task.source, moved=str(moved))
     except DeltaError as error:
         return CopyResult(task.source, failure=error)
     except (psycopg.Error, pa.ArrowException, OSError) as error:
@@ -106,9 +110,10 @@ def _rows(task: CopyTask) -> pa.RecordBatchReader:
 
 
 def _blocks(task: CopyTask) -> Iterator[bytearray]:
-    with session_at(task.dsn, task.snapshot) as conn, translate_errors():
-        for statement in task.statements:
-            yield from _lines(conn, statement)
+    with session_at(task.dsn, task.snapshot) as conn, translate_errors(), refusals(conn, task.source):
+        for pages in task.ranges:
+            claim(conn, pages, task.source)
+            yield from _lines(conn, pages.copy)
 
 
 def _lines(conn: Connection, statement: str) -> Iterator[bytearray]:

@@ -19,14 +19,13 @@ from deltalakedb.cdc.evolution import stop_table
 from deltalakedb.cdc.landing import Landing, commit_landing, prepare_landing
 from deltalakedb.cdc.lsn import format_lsn
 from deltalakedb.cdc.publication import published_tables
-from deltalakedb.cdc.server import Connection, connect, identify, translate_errors
+from deltalakedb.cdc.server import connect, identify
 from deltalakedb.cdc.settings import CaptureSettings
 from deltalakedb.cdc.slots import advance_slot, create_slot, drop_slot, exported_snapshot, find_slot
-from deltalakedb.cdc.snapshot import CopyPlan, SourceMoved, plan_copy, session_at
+from deltalakedb.cdc.snapshot import CopyPlan, PageRange, SourceMoved, plan_copy, session_at
 from deltalakedb.cdc.tables import CapturedTable
 from deltalakedb.exceptions import (
     CaptureError,
-    CaptureSetupError,
     ConcurrentAppendError,
     ConcurrentDeleteDeleteError,
     ConcurrentDeleteReadError,
@@ -47,7 +46,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_SNAPSHOTS: Final = 5
+_SNAPSHOTS: Final = 10
+"""So many bring nothing, and it is given up."""
 _COMMITS: Final = 10
 _CHECK_SECONDS: Final = 0.5
 # Somebody else changed the table meanwhile, such as by an OPTIMIZE: all its rows are replaced anyway.
@@ -88,108 +88,99 @@ def copy_tables(
     `drain` brings the tables that follow the stream to the snapshot's LSN, exactly. `check` is called all the while,
     and may raise to cut the copy. What was committed of a copy that was cut stays; the rest waits for another snapshot.
     """
-    for attempt in range(1, _SNAPSHOTS + 1):
-        if not _pending(capture):
-            return capture
-        try:
-            return _copy_at_snapshot(spark, catalog, capture, settings, drain, progress, check)
-        except SourceMoved as moved:
-            if attempt == _SNAPSHOTS:
-                raise CaptureError(
-                    f"the copy was begun {attempt} times, and each time a table changed under it ({moved}): try again "
-                    "when nobody alters or truncates tables"
-                ) from None
-            _log.info("%s: another snapshot is taken: %s", capture.slot, moved)
-            time.sleep(0.1 * attempt)
-    raise AssertionError("the last attempt returns or raises")
+    attempt = 0
+    while waiting := _pending(capture):
+        copier = _Copier(spark.sparkContext, catalog, capture, settings, drain, progress, check)
+        copier.copy()
+        capture = copier.capture
+        if not copier.moved:
+            break
+        attempt = attempt + 1 if _pending(capture) == waiting else 1
+        told = "; ".join(copier.moved)
+        if attempt == _SNAPSHOTS:
+            raise CaptureError(
+                f"the copy was begun {attempt} times, and each time somebody changed a table under it ({told}): start "
+                "the capture again when nobody truncates or alters these tables"
+            )
+        _log.info("%s: another snapshot is taken: %s", capture.slot, told)
+        time.sleep(0.1 * attempt)
+    return capture
 
 
 def _pending(capture: Capture) -> set[str]:
     return {source for source, table in capture.tables.items() if table.stage == "pending"}
 
 
-def _copy_at_snapshot(
-    spark: SparkSession,
-    catalog: Catalog,
-    capture: Capture,
-    settings: CaptureSettings,
-    drain: Callable[[Capture, int], Capture],
-    progress: Progress | None,
-    check: Callable[[], None] | None,
-) -> Capture:
-    context = spark.sparkContext
-    tasks = settings.parallelism or context.defaultParallelism
-    with (
-        exported_snapshot(settings.source) as (snapshot, lsn),
-        session_at(settings.source, snapshot) as held,
-    ):
-        tables = _as_the_snapshot_has_them(published_tables(held, settings), capture)
-        plans = [plan_copy(held, table, settings.publication, tasks) for table in tables]
-        capture = _bring_to(catalog, capture, settings, lsn, drain)
-        reached("cdc.snapshot")
-        landings = {plan.table.source: prepare_landing(catalog, plan.table, settings) for plan in plans}
-        copier = _Copier(context, catalog, capture, settings, held, snapshot, landings, progress, check)
-        copier.run(plans, tasks)
-        return copier.capture
-
-
-def _as_the_snapshot_has_them(found: Iterable[CapturedTable], capture: Capture) -> list[CapturedTable]:
-    """The tables to copy with the columns they have in the snapshot; in the lake they keep the names they have."""
-    known, pending = capture.tables, _pending(capture)
-    tables = [
-        replace(table, current=known[table.source].current, changes=known[table.source].changes)
-        for table in found
-        if table.source in pending
-    ]
-    gone = pending - {table.source for table in tables}
-    if gone:
-        raise CaptureSetupError(
-            f"the publication {capture.publication} does not have {', '.join(sorted(gone))} any more, which waits to "
-            "be copied: add it to the publication again, or start the capture anew and name the tables it shall have"
-        )
-    return tables
-
-
-def _bring_to(
-    catalog: Catalog,
-    capture: Capture,
-    settings: CaptureSettings,
-    lsn: int,
-    drain: Callable[[Capture, int], Capture],
-) -> Capture:
-    """The capture with everything before `lsn` in the lake."""
-    if capture.streaming:
-        capture = drain(capture, lsn)
-        if capture.lsn != lsn:
-            raise CaptureError(f"the capture {capture.slot} is at {format_lsn(capture.lsn)}, not at {format_lsn(lsn)}")
-        return capture
-    capture = commit_progress(catalog, capture, lsn)
-    with connect(settings.source) as conn:
-        advance_slot(conn, capture.slot, lsn)
-    return capture
-
-
 @dataclass(slots=True)
 class _Copier:
-    """The copy of some tables at one snapshot."""
+    """The copy of what waits for it at one snapshot."""
 
     context: SparkContext
     catalog: Catalog
     capture: Capture
     settings: CaptureSettings
-    held: Connection
-    """The session whose locks keep the tables from being rewritten."""
-    snapshot: str
-    landings: dict[str, Landing]
+    drain: Callable[[Capture, int], Capture]
     progress: Progress | None
     check: Callable[[], None] | None
+    snapshot: str = ""
+    landings: dict[str, Landing] = field(default_factory=dict)
     adds: dict[str, list[AddFile]] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
     left: dict[str, int] = field(default_factory=dict)
     """Tasks that a table still waits for; a table that is done with is not in it."""
+    moved: list[str] = field(default_factory=list)
+    """Why a table needs another snapshot."""
     group: str = field(default_factory=lambda: f"deltalakedb-copy-{uuid.uuid4()}")
 
-    def run(self, plans: Sequence[CopyPlan], tasks: int) -> None:
+    def copy(self) -> None:
+        tasks = self.settings.parallelism or self.context.defaultParallelism
+        with exported_snapshot(self.settings.source) as (self.snapshot, lsn):
+            plans = self._plan(tasks)
+            if not plans:
+                return
+            self._bring_to(lsn)
+            reached("cdc.snapshot")
+            self.landings = {
+                plan.table.source: prepare_landing(self.catalog, plan.table, self.settings) for plan in plans
+            }
+            self._run(plans, tasks)
+
+    def _plan(self, tasks: int) -> list[CopyPlan]:
+        plans = []
+        with session_at(self.settings.source, self.snapshot) as conn:
+            for table in self._waiting(published_tables(conn, self.settings)):
+                try:
+                    with conn.transaction():
+                        plans.append(plan_copy(conn, table, self.settings.publication, tasks))
+                except SourceMoved as moved:
+                    self.moved.append(str(moved))
+        return plans
+
+    def _waiting(self, published: Iterable[CapturedTable]) -> Iterator[CapturedTable]:
+        """The tables to copy with the columns they have in the snapshot; in the lake they keep the names they have."""
+        pending, found = _pending(self.capture), {table.source: table for table in published}
+        for source in sorted(pending):
+            known = self.capture.tables[source]
+            if source in found:
+                yield replace(found[source], current=known.current, changes=known.changes)
+                continue
+            among = " or not among the tables asked for" if self.settings.tables else ""
+            reason = f"it is not in the publication {self.capture.publication} any more{among}"
+            self.capture = stop_table(self.catalog, self.capture, source, reason, self.capture.lsn)
+
+    def _bring_to(self, lsn: int) -> None:
+        """Everything before `lsn` comes into the lake first."""
+        if self.capture.streaming:
+            self.capture = self.drain(self.capture, lsn)
+            if self.capture.lsn != lsn:
+                at = format_lsn(self.capture.lsn)
+                raise CaptureError(f"the capture {self.capture.slot} is at {at}, not at {format_lsn(lsn)}")
+            return
+        self.capture = commit_progress(self.catalog, self.capture, lsn)
+        with connect(self.settings.source) as conn:
+            advance_slot(conn, self.capture.slot, lsn)
+
+    def _run(self, plans: Sequence[CopyPlan], tasks: int) -> None:
         with ExitStack() as stack:
             stack.callback(self._clean)
             pool = stack.enter_context(self._pool(tasks))
@@ -223,13 +214,13 @@ class _Copier:
         finally:
             pool.shutdown()
 
-    def _task(self, plan: CopyPlan, statements: tuple[str, ...]) -> CopyTask:
+    def _task(self, plan: CopyPlan, ranges: tuple[PageRange, ...]) -> CopyTask:
         landing = self.landings[plan.table.source]
         return CopyTask(
             dsn=self.settings.source,
             snapshot=self.snapshot,
             table=plan.table,
-            statements=statements,
+            ranges=ranges,
             location=landing.location,
             options=landing.options,
             schema=landing.metadata.schema_string,
@@ -251,6 +242,10 @@ class _Copier:
         source = result.source
         if source not in self.left:
             return
+        if result.moved is not None:
+            self.moved.append(result.moved)
+            del self.left[source]
+            return
         if isinstance(result.failure, ValueNotHeld):
             self.capture = stop_table(self.catalog, self.capture, source, str(result.failure), self.capture.lsn)
             del self.left[source]
@@ -267,8 +262,6 @@ class _Copier:
 
     def _commit(self, source: str) -> None:
         landing, adds = self.landings[source], self.adds[source]
-        with translate_errors():
-            self.held.execute("select 1")  # its locks were there all the time
         for attempt in range(1, _COMMITS + 1):
             try:
                 self.capture = commit_landing(self.catalog, self.capture, landing, adds, self.settings)

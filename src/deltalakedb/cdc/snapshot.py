@@ -1,4 +1,4 @@
-"""A snapshot of the source held still for a copy: sessions that see it, locks on its tables, and ranges of pages."""
+"""A snapshot of the source: sessions that see it, the ranges of pages that a copy reads, and what makes it useless."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from psycopg import errors, sql
 
@@ -19,12 +19,22 @@ _MIN_PAGES: Final = 2048
 _MAX_PAGES: Final = 32768
 """Of a task: 256 MB. Progress is told by tasks."""
 _PARTS: Final = read_sql("select_parts")
-_REWRITTEN: Final = read_sql("select_rewritten")
 _ROW_FILTER: Final = read_sql("select_row_filter")
 
 
 class SourceMoved(Exception):  # noqa: N818  it is no error: another snapshot is taken
-    """Somebody changed a table between the snapshot and the lock on it, so that the snapshot's rows are not there."""
+    """Somebody changed a table since the snapshot, so that the snapshot's rows are not there any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageRange:
+    """Rows of a table, or of one partition of it, by the pages they lie in."""
+
+    oid: int
+    filenode: int
+    """Of the snapshot: a table that is truncated or rewritten gets another one."""
+    lock: str
+    copy: str
 
 
 class _Part(NamedTuple):
@@ -45,8 +55,8 @@ class CopyPlan:
     table: CapturedTable
     rows: int
     """As many as the source's planner expects."""
-    tasks: tuple[tuple[str, ...], ...]
-    """The COPY statements of each task."""
+    tasks: tuple[tuple[PageRange, ...], ...]
+    """What each task reads."""
 
 
 @contextmanager
@@ -68,22 +78,27 @@ def session_at(dsn: str, snapshot: str) -> Iterator[Connection]:
 
 
 def plan_copy(conn: Connection, table: CapturedTable, publication: str, tasks: int) -> CopyPlan:
-    """Lock a table against being rewritten, which a snapshot does not survive, and divide its pages among tasks.
-
-    The lock (ACCESS SHARE, as any query takes) stays until the session ends.
-    """
-    with translate_errors(), _refusals(conn, table):
+    """Divide the pages of a table among tasks; `conn` is a session at the snapshot."""
+    with translate_errors(), refusals(conn, table.source):
         parts = [_Part(*row) for row in conn.execute(_PARTS, [table.oid]).fetchall()]
         if not parts and not _is_partitioned(conn, table):
             raise SourceMoved(f"{table.source} was dropped")
         _check_kinds(table, parts)
-        if parts:
-            names = sql.SQL(", ").join(sql.SQL("only {}").format(_name(part)) for part in parts)
-            conn.execute(sql.SQL("lock table {} in access share mode").format(names))
-        _check_files(conn, table, parts)
         query = _Query(conn, table, _row_filter(conn, table, publication))
         rows = sum(query.estimate(part) for part in parts)
         return CopyPlan(table, rows, _divide(query, parts, tasks))
+
+
+def claim(conn: Connection, pages: PageRange, source: str) -> None:
+    """Keep a table from being rewritten until the session ends, and see that it was not since the snapshot.
+
+    A snapshot does not survive that: of a table that was truncated it sees no row. The lock is that of any query, and
+    only one task's: what waits for it keeps others waiting, so that it must be short.
+    """
+    conn.execute(pages.lock.encode())
+    row = conn.execute("select pg_relation_filenode(%s::oid)::bigint", [pages.oid]).fetchone()
+    if row is None or row[0] != pages.filenode:
+        raise SourceMoved(f"{source} was truncated, rewritten or dropped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +122,10 @@ class _Query:
         query = sql.SQL("select {} from only {}").format(columns, _name(part))
         return query if not where else sql.SQL("{} where {}").format(query, sql.SQL(" and ").join(where))
 
-    def copy(self, part: _Part, first: int, end: int | None) -> str:
-        statement = sql.SQL("copy ({}) to stdout (format csv)").format(self.of(part, first, end))
-        return statement.as_string(self.conn)
+    def range(self, part: _Part, first: int, end: int | None) -> PageRange:
+        lock = sql.SQL("lock table only {} in access share mode").format(_name(part))
+        copy = sql.SQL("copy ({}) to stdout (format csv)").format(self.of(part, first, end))
+        return PageRange(part.oid, part.filenode, lock.as_string(self.conn), copy.as_string(self.conn))
 
     def estimate(self, part: _Part) -> int:
         """What the planner expects; it also looks whether the columns are there."""
@@ -119,11 +135,11 @@ class _Query:
         return int(plan[0]["Plan"]["Plan Rows"])
 
 
-def _divide(query: _Query, parts: Sequence[_Part], tasks: int) -> tuple[tuple[str, ...], ...]:
+def _divide(query: _Query, parts: Sequence[_Part], tasks: int) -> tuple[tuple[PageRange, ...], ...]:
     """Ranges of about the same number of pages. The last one of a part has no end: its pages were counted before."""
     wanted = -(-sum(part.pages for part in parts) // max(1, tasks))
     step = max(_MIN_PAGES, min(_MAX_PAGES, wanted))
-    divided: list[list[str]] = []
+    divided: list[list[PageRange]] = []
     room = 0
     for part in parts:
         for first in range(0, max(part.pages, 1), step):
@@ -132,7 +148,7 @@ def _divide(query: _Query, parts: Sequence[_Part], tasks: int) -> tuple[tuple[st
             if not divided or pages > room:
                 divided.append([])
                 room = step
-            divided[-1].append(query.copy(part, first, end))
+            divided[-1].append(query.range(part, first, end))
             room -= pages
     return tuple(map(tuple, divided))
 
@@ -152,14 +168,6 @@ def _check_kinds(table: CapturedTable, parts: Sequence[_Part]) -> None:
             )
 
 
-def _check_files(conn: Connection, table: CapturedTable, parts: Sequence[_Part]) -> None:
-    """A table that was truncated or rewritten since the snapshot has no rows for it any more."""
-    oids = [part.oid for part in parts]
-    now = dict(conn.execute(_REWRITTEN, [oids]).fetchall())
-    if any(now.get(part.oid) != part.filenode for part in parts):
-        raise SourceMoved(f"{table.source} was truncated, rewritten or dropped")
-
-
 def _row_filter(conn: Connection, table: CapturedTable, publication: str) -> str | None:
     row = conn.execute(_ROW_FILTER, [publication, table.oid]).fetchone()
     if row is None:
@@ -172,15 +180,15 @@ def _name(part: _Part) -> sql.Identifier:
 
 
 @contextmanager
-def _refusals(conn: Connection, table: CapturedTable) -> Iterator[None]:
+def refusals(conn: Connection, source: str) -> Iterator[None]:
+    """What the server says to a query of a table: that it is another one now, or that it is not for us."""
     try:
         yield
     except (errors.UndefinedTable, errors.UndefinedColumn) as error:
-        raise SourceMoved(f"{table.source}: {error.diag.message_primary}") from error
+        raise SourceMoved(f"{source}: {error.diag.message_primary}") from error
     except errors.InsufficientPrivilege as error:
-        role: Any = conn.info.user
+        role = conn.info.user
         raise CaptureSetupError(
-            f"{table.source} cannot be copied: {error.diag.message_primary}; grant select on {table.source} to {role} "
-            "(and usage on its schema; policies that hide rows from the role must not be there: alter role "
-            f"{role} bypassrls)"
+            f"{source} cannot be copied: {error.diag.message_primary}; grant select on {source} to {role} (and usage "
+            f"on its schema; policies that hide rows from the role must not be there: alter role {role} bypassrls)"
         ) from error
