@@ -28,7 +28,7 @@ class RunnerProcess:
 
     def __init__(self, lake: Lake, source: Source, scratch: Path, kill_at: str | None = None, **settings: Any) -> None:
         scratch.mkdir(parents=True, exist_ok=True)
-        self._log = scratch / "runner.log"
+        self._log, self._armed = scratch / "runner.log", scratch / "armed"
         told = {
             "catalog": lake.uri,
             "warehouse": str(lake.warehouse),
@@ -50,6 +50,10 @@ class RunnerProcess:
             assert self._process.poll() is None, f"the runner ended: {self.said()[-4000:]}"
             assert time.monotonic() < deadline, f"the runner did not start: {self.said()[-4000:]}"
             time.sleep(0.05)
+
+    def arm(self) -> None:
+        """From now on it dies at its step."""
+        self._armed.touch()
 
     def wait_until_dead(self, seconds: float) -> bool:
         """Whether it killed itself in time; it may not end in any other way."""
@@ -87,13 +91,13 @@ class RunnerProcess:
         return self._log.read_text(errors="replace")
 
 
-def kill_at(step: str) -> None:
-    """Die at a step as a machine does. `name#2`: when it is reached for the second time."""
+def kill_at(step: str, armed: Path) -> None:
+    """Die at a step as a machine does, once `armed` is there. `name#2`: when it is reached for the second time."""
     name, _, times = step.partition("#")
     left = [int(times or 1)]
 
     def die(reached: str) -> None:
-        if reached == name:
+        if reached == name and armed.exists():
             left[0] -= 1
             if left[0] == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -108,7 +112,7 @@ def main() -> None:
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     if told["kill_at"]:
-        kill_at(told["kill_at"])
+        kill_at(told["kill_at"], Path(told["scratch"]) / "armed")
     print(f"\n{_STARTED}", flush=True)
     with dl.connect(told["catalog"], warehouse=told["warehouse"]) as catalog:
         report = cdc.run(catalog, spark=spark, **told["settings"])

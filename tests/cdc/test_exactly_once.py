@@ -1,0 +1,105 @@
+"""The capture is killed again and again while the source is written: each change is captured, and none twice."""
+
+import os
+import random
+import time
+from collections import Counter
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from deltalakedb.cdc.control import load_capture
+from tests.cdc import judging
+from tests.cdc.capturing import WHAT, capture_once, money, settings_of
+from tests.cdc.conftest import Lake, Source
+from tests.cdc.load import PUBLICATION, TOTAL, Load, Loads, create_tables, fill, total
+from tests.cdc.runner_process import RunnerProcess
+from tests.cdc.witness import Witness
+
+FULL = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+COPY_STEPS = ("cdc.snapshot", "cdc.copy_proposed", "cdc.copy_committed")
+STEPS = (
+    "commit.begun", "commit.locked", "commit.checked", "commit.written", "cdc.applied", "cdc.committed", "mirror.start",
+)  # fmt: skip
+KILLS = 50 if FULL else 3
+COPY_KILLS = 6 if FULL else 1
+"""So many of them before every table is copied."""
+SEED = 7
+LONGEST_SECONDS = 120
+
+
+def test_each_change_is_captured_once_however_often_the_capture_is_killed(
+    spark: SparkSession, source: Source, lake: Lake, tmp_path: Path
+) -> None:
+    choices = random.Random(SEED)
+    create_tables(source)
+    fill(source, 3_000 if FULL else 300)
+    witness = Witness(source, PUBLICATION)
+    clients = [Load(source, seed, truncates=False, pause_seconds=0.04) for seed in (1, 2)]
+    with Loads(clients) as loads:
+        for number in range(KILLS):
+            is_copying = number < COPY_KILLS
+            _run_and_kill(lake, source, tmp_path / f"runner{number}", choices, loads, is_copying)
+            if is_copying:
+                _check_cut_copy(lake, source)
+            else:
+                for client in clients:  # a truncate would empty what a copy is reading
+                    client.truncates = True
+                assert money(lake.catalog) == TOTAL
+        loads.wait_for(30)
+    assert total(source) == TOTAL
+    capture_once(lake, source, spark)
+    did = sum((client.did for client in clients), Counter[str]())
+    assert did["rolled back"], did
+    assert did["back to a savepoint"], did
+    judging.check_all(lake.catalog, source, judging.captured(lake.catalog, settings_of(source)), witness.happened())
+
+
+def _run_and_kill(
+    lake: Lake, source: Source, scratch: Path, choices: random.Random, loads: Loads, is_copying: bool
+) -> None:
+    """At a step of a commit, or at any moment; the driver alone, or its JVM with it."""
+    step = None
+    if is_copying:
+        step = f"{choices.choice(COPY_STEPS)}#{choices.randrange(1, 3)}"
+    elif choices.random() < 0.6:
+        step = f"{choices.choice(STEPS)}#{choices.randrange(1, 6)}"
+    runner = RunnerProcess(lake, source, scratch, kill_at=step, batch_window="300ms", **WHAT)
+    try:
+        if is_copying:
+            runner.arm()
+        runner.wait_until_started()
+        if not is_copying:
+            _wait_for_stream(lake, source, runner)
+            loads.wait_for(10)
+            runner.arm()
+        if step is None:
+            time.sleep(choices.uniform(0, 6))
+        if step is None or not runner.wait_until_dead(LONGEST_SECONDS):
+            runner.kill(with_spark=choices.random() < 0.5)
+    finally:
+        runner.close()
+
+
+def _wait_for_stream(lake: Lake, source: Source, runner: RunnerProcess) -> None:
+    """Until every table is copied."""
+    deadline = time.monotonic() + LONGEST_SECONDS
+    while True:
+        capture = load_capture(lake.catalog, settings_of(source))
+        if capture is not None and {table.stage for table in capture.tables.values()} == {"streaming"}:
+            return
+        assert runner.is_running(), runner.said()[-4000:]
+        assert time.monotonic() < deadline, "the tables are not copied"
+        time.sleep(0.1)
+
+
+def _check_cut_copy(lake: Lake, source: Source) -> None:
+    """Each table is there as a whole or not at all, and those that are there stand at one LSN."""
+    capture = load_capture(lake.catalog, settings_of(source))
+    assert capture is not None
+    stages = {table.source: table.stage for table in capture.tables.values()}
+    assert "pending" in stages.values(), f"the kill came after the copy: {stages}"
+    for table in capture.streaming:
+        version = lake.catalog.table(table.current).transaction_version(capture.app_id)
+        assert version is not None
+        assert version <= capture.lsn
