@@ -134,7 +134,9 @@ def test_a_stream_follows_new_columns_and_new_tables(lake: Lake, source: Source,
         wait_until(lambda: len(rows(lake, "lake.late")) == 2)
     assert capturing.report is not None
     assert "public.late" in capturing.report.copied
-    check(lake, source)
+    capture = judging.captured(lake.catalog, settings_of(source))
+    judging.check_current(lake.catalog, source, capture)
+    judging.check_mirror(lake.catalog, capture)
 
 
 def test_the_window_of_a_batch_is_kept(lake: Lake, source: Source, spark: SparkSession) -> None:

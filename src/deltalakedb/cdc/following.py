@@ -6,7 +6,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -68,6 +69,21 @@ class Tally:
                 sums[op] = sums.get(op, 0) + count
 
 
+@dataclass(frozen=True, slots=True)
+class _ReadAhead:
+    """A range that is being read while the one before it is committed."""
+
+    start: int
+    end: int
+    began: float
+    tables: Mapping[str, CapturedTable]
+    """Those it was planned with."""
+    reading: Future[list[Description]]
+
+    def result(self) -> list[Description]:
+        return self.reading.result()
+
+
 class ChangeFollower:
     """Follows one capture over one connection. Whoever uses it from a second thread holds `lock`."""
 
@@ -110,23 +126,52 @@ class ChangeFollower:
         """Capture everything before `end` and nothing after it; the capture's LSN is then `end` exactly."""
         if self.at < end and flush_lsn(self.conn) < end:  # what is not on the server's disk would be read as nothing
             raise CaptureError(f"the source's log is not at {format_lsn(end)} yet: another try may succeed")
-        while self.at < end:
-            if self._should_stop():
-                raise StopRequested
-            start = self.at
-            upto = min(end, start + (self.settings.batch_bytes << min(self.empty, 16)))
-            began = time.monotonic()
-            self.take(self.read(start, upto), start, upto, began)
+        with ThreadPoolExecutor(1, thread_name_prefix="deltalakedb-read") as reader:
+            ahead: _ReadAhead | None = None
+            try:
+                while self.at < end:
+                    if self._should_stop():
+                        raise StopRequested
+                    now = ahead or self._begin_read(reader, self.at, end, self.empty)
+                    ahead = None
+                    read = now.result()
+                    # While this range is committed, Spark and the source are free for the next one.
+                    if now.end < end and _is_plain(read):
+                        ahead = self._begin_read(reader, now.end, end, 0 if _has_files(read) else self.empty + 1)
+                    self.take(read, now.start, now.end, now.began)
+                    ahead = self._kept(ahead)
+            finally:
+                self._kept(ahead, discard=True)
         self.note()
         return self.capture
 
+    def _begin_read(self, reader: ThreadPoolExecutor, start: int, end: int, empty: int) -> _ReadAhead:
+        upto = min(end, start + (self.settings.batch_bytes << min(empty, 16)))
+        # Meanwhile the tables may become others: whoever reads must be told the same that is noted here.
+        reading = reader.submit(self._read, self.options(), start, upto)
+        return _ReadAhead(start, upto, time.monotonic(), self.capture.tables, reading)
+
+    def _kept(self, ahead: _ReadAhead | None, *, discard: bool = False) -> _ReadAhead | None:
+        """What was read ahead, if it is what comes next; otherwise nothing is left of it."""
+        if ahead is None:
+            return None
+        if not discard and ahead.start == self.at and ahead.tables is self.capture.tables:
+            return ahead
+        with suppress(CaptureError):
+            files = [one for one in ahead.result() if isinstance(one, FileWritten)]
+            remove_files(self.catalog, self.capture, files)
+        return None
+
     def read(self, start: int, end: int) -> list[Description]:
         """What Spark's tasks have to say of a range."""
-        if not self.capture.streaming:
+        return self._read(self.options(), start, end)
+
+    def _read(self, options: Mapping[str, str], start: int, end: int) -> list[Description]:
+        if options["places"] == "[]":
             return [PartRead(start, end)]
-        options = {**self.options(), "startLsn": format_lsn(start), "endLsn": format_lsn(end)}
+        span = {"startLsn": format_lsn(start), "endLsn": format_lsn(end)}
         with spark_errors():
-            rows = self.spark.read.format(NAME).options(**options).load().collect()
+            rows = self.spark.read.format(NAME).options(**options, **span).load().collect()
         return [from_row(*row) for row in rows]
 
     def options(self) -> dict[str, str]:
@@ -192,7 +237,6 @@ class ChangeFollower:
     def _commit(self, files: Sequence[FileWritten], parts: Sequence[PartRead], end: int, began: float) -> None:
         done = commit_batch(self.catalog, self.capture, self.settings, files, end)
         self.capture, self.at, self.empty = done.capture, end, 0
-        self._follow_slot()
         times = [part.last_committed_at for part in parts if part.last_committed_at is not None]
         batch = BatchDone(
             end,
@@ -202,6 +246,7 @@ class ChangeFollower:
             max(times, default=None),
         )
         self._tally.add(batch)
+        self._follow_slot()
         record_batch(
             self.capture.slot, seconds=batch.seconds, rows=batch.changes, lsn=end, flushed_lsn=flush_lsn(self.conn)
         )
@@ -233,6 +278,15 @@ class ChangeFollower:
             raise
         except CaptureError as error:  # somebody reads it: nothing is lost by that, and the next batch tries again
             _log.warning("%s", error)
+
+
+def _is_plain(read: Sequence[Description]) -> bool:
+    """Whether the range ends where it should, with the tables as they are known."""
+    return all(isinstance(one, FileWritten | PartRead) for one in read)
+
+
+def _has_files(read: Sequence[Description]) -> bool:
+    return any(isinstance(one, FileWritten) for one in read)
 
 
 def _sums(files: Sequence[FileWritten]) -> Mapping[str, Mapping[str, int]]:

@@ -44,6 +44,7 @@ _log = logging.getLogger(__name__)
 _POLL_SECONDS: Final = 0.1
 _DISCOVERY_SECONDS: Final = 15.0
 """How often the publication is looked at for tables that came or went."""
+_BACKLOG_BATCHES: Final = 2
 _LONGEST_WAIT_SECONDS: Final = 30.0
 _OWN_LOCK_SECONDS: Final = 120.0
 """After a connection broke the server may take so long to see it, and to let go of our own lock."""
@@ -124,6 +125,7 @@ class Runner:
                     follower.use(stop_departed(catalog, conn, follower.capture, settings))
                     return
                 while not self._should_stop():
+                    self._catch_up(follower)
                     self._stream(follower)
                     self._copy_pending(follower)
             finally:
@@ -154,6 +156,12 @@ class Runner:
         self._tally.copied += [source for source in pending if copied.tables[source].stage == "streaming"]
 
     # -- streaming
+
+    def _catch_up(self, follower: ChangeFollower) -> None:
+        """A backlog is read ahead of what is committed, which a query of Spark's does not do."""
+        flushed = flush_lsn(follower.conn)
+        if flushed - follower.at > _BACKLOG_BATCHES * self._settings.batch_bytes:
+            follower.drain(flushed)
 
     def _stream(self, follower: ChangeFollower) -> None:
         """Stream until it is to stop, or until the tables are others than the query was told."""
