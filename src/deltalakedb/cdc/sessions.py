@@ -29,12 +29,15 @@ _CONF: Final = {
 
 @contextmanager
 def opened_session(spark: SparkSession | None) -> Iterator[SparkSession]:
-    """The given session, or the one that is active here, or one of our own that ends with the block."""
+    """The given session, or one of the Spark that runs here, or one of our own that ends with the block."""
     try:
+        from pyspark import SparkContext
         from pyspark.sql import SparkSession
     except ModuleNotFoundError:
         raise MissingExtraError("deltalakedb.cdc", "cdc") from None
     found = spark or SparkSession.getActiveSession()
+    if found is None and SparkContext._active_spark_context is not None:
+        found = SparkSession.builder.getOrCreate()  # another thread has started it: it is not ours to end
     if found is not None:
         if not hasattr(found, "_jsparkSession"):
             raise ConfigError(

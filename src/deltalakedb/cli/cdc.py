@@ -208,7 +208,9 @@ def _start(cat: Catalog, given: dict[str, Any], *, once: bool) -> None:
     output.say(f"capturing {settings.publication} into {cat.uri}; SIGINT, SIGTERM or dl cdc stop ends it")
     with cdc_output.RunView(settings.slot) as view:
         report = run(cat, **given, once=once, progress=view, on_batch=view.batch_done)
-    output.emit(cdc_output.report_value(report), lambda: output.say(str(report)))
+    if output.settings.json:
+        output.emit_json(cdc_output.report_value(report), indent=None)
+    output.say(str(report))
     if report.stopped:
         for source, reason in report.stopped.items():
             output.warn(f"{source} is stopped: {reason}")
