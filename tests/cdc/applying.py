@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 import deltalakedb as dl
-from deltalakedb.cdc.apply import Applied, apply_changes
+from deltalakedb.cdc.apply import Applied, apply_changes, apply_to_tables
 from deltalakedb.cdc.buckets import BUCKET, COUNT_PROPERTY, buckets_for, with_bucket
 from deltalakedb.cdc.control import Server, begin_batch, create_capture, note_progress, progress_of, save_tables
 from deltalakedb.cdc.layers import changes_schema, current_schema
@@ -135,12 +135,13 @@ class Lake:
         """One batch, each table's changes in so many files, in no order."""
         tables = self.capture.tables
         end = max((row["_lsn"] for rows in changes.values() for row in rows), default=self.capture.lsn) + 1
-        applied = {}
         with begin_batch(self.catalog, self.capture, "batch") as tx:
-            for source, rows in changes.items():
-                adds = self.write_changes(tables[source], rows, files)
-                tx.commit_actions(tables[source].changes, [progress_of(self.capture, end), *adds])
-                applied[source] = apply_changes(tx, self.capture, tables[source], adds, end, self.settings)
+            written = [
+                (tables[source], self.write_changes(tables[source], rows, files)) for source, rows in changes.items()
+            ]
+            for table, adds in written:
+                tx.commit_actions(table.changes, [progress_of(self.capture, end), *adds])
+            applied = apply_to_tables(tx, self.capture, written, end, self.settings)
             self.capture = note_progress(tx, self.capture, end)
         return applied
 

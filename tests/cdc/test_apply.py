@@ -10,9 +10,11 @@ import pyarrow as pa
 import pytest
 
 import deltalakedb as dl
-from deltalakedb.cdc.apply import Applied
+from deltalakedb.cdc.apply import Applied, apply_to_tables
+from deltalakedb.cdc.control import begin_batch
 from deltalakedb.cdc.layers import changes_schema
 from deltalakedb.cdc.tables import CapturedTable
+from deltalakedb.exceptions import DeltaError
 from deltalakedb.log.types import ArrayType, DecimalType, PrimitiveType
 from tests.cdc.applying import Lake, SourceTable, captured, counted, replayed
 
@@ -259,3 +261,47 @@ def test_columns_the_source_has_no_more_are_null_in_rows_written_since(make_lake
     adds = lake.write_changes(narrow, later.take_changes())
     lake.apply_files(narrow, adds)
     assert lake.rows(PEOPLE) == {(1, "new", None): 1, (2, "n2", "large 2"): 1}
+
+
+def test_several_tables_are_brought_along_in_one_batch(make_lake: Callable[..., Lake]) -> None:
+    others = [captured({"id": "long", "n": "integer"}, ["id"], source=f"public.other{number}") for number in range(3)]
+    lake, sources = make_lake(PEOPLE, *others), [people(1, 2), *map(SourceTable, others)]
+    for source in sources[1:]:
+        source.insert({"id": 1, "n": 1})
+    lake.apply({source.table.source: source.take_changes() for source in sources})
+    sources[0].update(0, {"name": "new"})
+    sources[1].delete(0)
+    sources[2].truncate()
+    applied = lake.apply({source.table.source: source.take_changes() for source in sources[:3]})
+    assert list(applied.values()) == [Applied(updated=1), Applied(deleted=1), Applied(truncated=True)]
+    for source in sources:
+        assert lake.rows(source.table) == counted(source.rows, [column.name for column in source.table.columns])
+
+
+def test_many_new_rows_beside_changed_ones_make_one_version(make_lake: Callable[..., Lake]) -> None:
+    table = captured({"id": "long", "n": "integer"}, ["id"])
+    lake, source = make_lake(table), SourceTable(table)
+    for number in range(10):
+        source.insert({"id": number, "n": 0})
+    check(lake, source)
+    before = lake.catalog.table(table.current).version()
+    for number in range(10, 10_020):
+        source.insert({"id": number, "n": 1})
+    source.update(0, {"n": 2})
+    source.delete(1)
+    assert check(lake, source) == Applied(inserted=10_010, updated=1, deleted=1)
+    assert lake.catalog.table(table.current).version() == before + 1
+
+
+def test_where_one_table_fails_none_is_changed(make_lake: Callable[..., Lake]) -> None:
+    other = captured({"id": "long", "n": "integer"}, ["id"], source="public.other")
+    lake, sources = make_lake(PEOPLE, other), [people(1), SourceTable(other)]
+    sources[1].insert({"id": 1, "n": 1})
+    adds = {one.table.source: lake.write_changes(one.table, one.take_changes()) for one in sources}
+    lost = Path(lake.catalog.table(other.changes).table_uri.removeprefix("file://")) / adds[other.source][0].path
+    lost.unlink()
+    versions = [lake.catalog.table(one.table.current).version() for one in sources]
+    with pytest.raises(DeltaError, match="is gone"), begin_batch(lake.catalog, lake.capture, "batch") as tx:
+        apply_to_tables(tx, lake.capture, [(one.table, adds[one.table.source]) for one in sources], 2000, lake.settings)
+    assert [lake.catalog.table(one.table.current).version() for one in sources] == versions
+    assert lake.rows(PEOPLE) == {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -58,20 +58,35 @@ def apply_changes(
     table: CapturedTable,
     files: Sequence[AddFile],
     lsn: int,
-    settings: CaptureSettings,  # noqa: ARG001  what it decides is written in the tables
+    settings: CaptureSettings,
 ) -> Applied:
     """Bring the table of current rows to where the changes in `files` lead; its version carries the progress `lsn`.
 
     The files lie in the folder of the table of changes, and need not be committed yet.
     """
-    if not files:
-        return Applied()
+    return apply_to_tables(tx, capture, [(table, files)], lsn, settings).get(table.source, Applied())
+
+
+def apply_to_tables(
+    tx: CatalogTransaction,
+    capture: Capture,
+    changes: Iterable[tuple[CapturedTable, Sequence[AddFile]]],
+    lsn: int,
+    settings: CaptureSettings,  # noqa: ARG001  what it decides is written in the tables
+) -> dict[str, Applied]:
+    """The same of several tables, side by side; by their names in the source."""
+    batches = {table.current: _batch_of(tx, table, files) for table, files in changes if files}
+    noted = CommitProperties(app_transactions=[progress_of(capture, lsn)])
+    verbs = {name: partial(apply_batch, batch=batch) for name, batch in batches.items()}
+    done = tx.run_all(verbs, noted) if len(verbs) > 1 else {n: tx.run(n, verb, noted) for n, verb in verbs.items()}
+    return {batches[name].table.source: Applied(**counts) for name, counts in done.items()}
+
+
+def _batch_of(tx: CatalogTransaction, table: CapturedTable, files: Sequence[AddFile]) -> Batch:
     draft = tx.find_draft(parse_table_name(table.changes))
     if draft is None:
         raise CaptureError(f"{table.source}: its table of changes {table.changes} is gone; resnapshot {table.source}")
-    batch = Batch(table, draft.to_target(WrittenFiles()), tuple(files))
-    noted = CommitProperties(app_transactions=[progress_of(capture, lsn)])
-    return Applied(**tx.run(table.current, partial(apply_batch, batch=batch), noted))
+    return Batch(table, draft.to_target(WrittenFiles()), tuple(files))
 
 
 @dataclass(frozen=True, slots=True)

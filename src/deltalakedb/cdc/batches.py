@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from deltalakedb.cdc.apply import Applied, apply_changes
+from deltalakedb.cdc.apply import Applied, apply_to_tables
 from deltalakedb.cdc.control import Capture, begin_batch, load_capture, note_progress, progress_of
 from deltalakedb.cdc.lsn import format_lsn
 from deltalakedb.cdc.reading import FileWritten
@@ -96,7 +96,6 @@ def _commit(
     span = f"{format_lsn(capture.lsn)} to {format_lsn(end)}"
     tx = begin_batch(catalog, capture, f"capture {capture.slot}: {span}")
     try:
-        applied = {}
         for source, adds in files.items():
             table = capture.tables[source]
             # The changes first: whoever follows both tables never sees a row without the change that made it.
@@ -107,7 +106,8 @@ def _commit(
                 operation_parameters={"lsn": format_lsn(end)},
                 operation_metrics=metrics_in_sparks_words(adds, ()),
             )
-            applied[source] = apply_changes(tx, capture, table, adds, end, settings)
+        changed = [(capture.tables[source], adds) for source, adds in files.items()]
+        applied = apply_to_tables(tx, capture, changed, end, settings)
         ahead = note_progress(tx, capture, end)
         reached("cdc.applied")
     except BaseException:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.operations.target import Done, Verb
 from deltalakedb.transaction import CommitProperties
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from deltalakedb.merge import TableMerger
     from deltalakedb.transactions.draft import TableDraft
     from deltalakedb.writer.properties import WriterProperties
+
+_SIDE_BY_SIDE: Final = max(2, os.cpu_count() or 1)
 
 
 class DataStatements(TableStatements):
@@ -28,6 +32,25 @@ class DataStatements(TableStatements):
             draft.note_read(done.read)
             self._propose(draft, done, properties or CommitProperties())
             return done.metrics
+
+    def run_all(self, verbs: Mapping[str, Verb], properties: CommitProperties | None = None) -> dict[str, Any]:
+        """Let verbs of `operations/` make one version each of several tables, side by side; what they say they did.
+
+        Where one fails, none of them has happened.
+        """
+        with self._statement():
+            drafts = {table: self._drafts.get_writable(table) for table in verbs}
+            targets = {
+                table: replace(draft.to_target(self._written), config=self._catalog.config)
+                for table, draft in drafts.items()
+            }
+            with ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="deltalakedb-statement") as pool:
+                waiting = {table: pool.submit(verb, targets[table]) for table, verb in verbs.items()}
+            done = {table: one.result() for table, one in waiting.items()}
+            for table, draft in drafts.items():
+                draft.note_read(done[table].read)
+                self._propose(draft, done[table], properties or CommitProperties())
+            return {table: one.metrics for table, one in done.items()}
 
     def _propose(self, draft: TableDraft, done: Done, noted: CommitProperties) -> None:
         done = done.noting(noted.app_transactions or (), noted.custom_metadata or {})
