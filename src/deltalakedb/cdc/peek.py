@@ -8,11 +8,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, Final
 
+import pyarrow as pa
+
 from deltalakedb.cdc.lsn import format_lsn
 from deltalakedb.cdc.pgoutput import ChangeRows, Decoder, Event, RangeRead, RelationChanged, Stopped
 from deltalakedb.cdc.server import SESSION, complete_dsn, read_sql, translate_errors
 from deltalakedb.cdc.tables import CapturedTable
-from deltalakedb.exceptions import CaptureSetupError, MissingExtraError, SlotLostError, SourceUnavailableError, redact
+from deltalakedb.exceptions import (
+    CaptureError,
+    CaptureSetupError,
+    MissingExtraError,
+    SlotLostError,
+    SourceUnavailableError,
+    redact,
+)
 
 __all__ = ["ChangeRows", "RangeRead", "RelationChanged", "Stopped", "read_changes"]
 
@@ -25,8 +34,10 @@ _COPY: Final = read_sql("copy_slot").decode()
 _SESSION: Final = f"do $session$ begin {SESSION} end $session$"
 
 _SERVER_ERROR: Final = re.compile(r"ERROR:\s+(.*)")
-_LOST_TEXTS: Final = ("does not exist", "cannot advance replication slot", "can no longer", "invalidated")
-_BUSY_TEXTS: Final = ("all replication slots are in use", "modified incompatibly")
+_LOST_TEXTS: Final = re.compile(
+    r'replication slot ".*" does not exist|cannot advance replication slot|can no longer|invalidated'
+)
+_BUSY_TEXTS: Final = re.compile("all replication slots are in use|modified incompatibly")
 
 
 def read_changes(
@@ -44,9 +55,17 @@ def read_changes(
                 cursor.adbc_statement.set_options(**{_BATCH_OPTION: str(_BATCH_BYTES)})
                 cursor.execute(_PEEK)
                 batches = cursor.fetch_record_batch()
-            for batch in batches:
+            while (batch := _next_batch(batches, slot, start)) is not None:
                 yield from decoder.decode(batch.column(0))
     yield decoder.finish()
+
+
+def _next_batch(batches: pa.RecordBatchReader, slot: str, start: int) -> pa.RecordBatch | None:
+    with _slot_errors(slot, start):
+        try:
+            return batches.read_next_batch()
+        except StopIteration:
+            return None
 
 
 def _connect(dsn: str) -> Any:
@@ -74,22 +93,27 @@ def _copy_slot(cursor: Any, slot: str, publication: str, start: int, end: int) -
 
 @contextmanager
 def _slot_errors(slot: str, start: int) -> Iterator[None]:
-    """What the server says of a slot that is lost, or that has no room for a copy."""
+    """What the server says of a slot that is lost, or that has no room for a copy; and a stream that breaks off."""
     try:
         yield
     except Exception as error:
-        if not type(error).__module__.startswith("adbc_driver"):
+        is_stream = isinstance(error, OSError | pa.ArrowException)  # the reader of a stream has no errors of ADBC
+        if not is_stream and not type(error).__module__.startswith("adbc_driver"):
             raise
         found = _SERVER_ERROR.search(str(error))
         text = redact(found[1] if found else str(error).strip())
-        if any(part in text for part in _BUSY_TEXTS):
+        if _BUSY_TEXTS.search(text):
             raise SourceUnavailableError(
                 f"the slot {slot} cannot be copied for a reader just now: {text}; if it stays so, more of them are "
                 "needed: alter system set max_replication_slots"
             ) from error
-        if any(part in text for part in _LOST_TEXTS):
+        if _LOST_TEXTS.search(text):
             raise SlotLostError(
                 f"the slot {slot} cannot be read from {format_lsn(start)}: {text}; "
                 "changes are lost, copy the tables again: dl cdc resnapshot"
             ) from error
+        if is_stream and found is None:
+            raise SourceUnavailableError(f"the connection to the source broke: {text.splitlines()[0]}") from error
+        if is_stream:
+            raise CaptureError(f"the slot {slot} cannot be read from {format_lsn(start)}: {text}") from error
         raise

@@ -230,9 +230,10 @@ def _by_relation(buffer: MessageBuffer, tags: Bytes, places: Ints) -> Iterator[t
                 emptied.setdefault(oid, []).append(place)
         places = places[~truncates]
     oids = buffer.uint32(buffer.starts[places] + 1)
-    found = np.unique(oids)
-    for oid in sorted({*found.tolist(), *emptied}):
-        own = places if len(found) == 1 and oid == found[0] else places[oids == oid]
-        if oid in emptied:
-            own = np.sort(np.concatenate((own, np.array(emptied[oid], np.int64))))
-        yield oid, own
+    found, firsts, counts = np.unique(np.sort(oids), return_index=True, return_counts=True)
+    if len(found) > 1:
+        places = places[np.argsort(oids, kind="stable")]
+    of = {int(oid): places[at : at + count] for oid, at, count in zip(found, firsts, counts, strict=True)}
+    for oid in sorted({*of, *emptied}):
+        own = of.get(oid, places[:0])
+        yield oid, np.sort(np.concatenate((own, emptied[oid]))) if oid in emptied else own

@@ -102,24 +102,29 @@ def _convert_moments(texts: pa.Array, data_type: PrimitiveType, where: str) -> p
     except pa.ArrowInvalid:
         pass
     plain = pc.match_substring_regex(texts, _PLAIN_MOMENT)
-    odd = np.flatnonzero(pc.fill_null(pc.invert(plain), False).to_numpy(zero_copy_only=False))
+    number, most = (pa.int32(), 2**31 - 1) if pa.types.is_date32(arrow) else (pa.int64(), 2**63 - 1)
     cast = _cast(pc.if_else(plain, texts, None), arrow, data_type, where)
-    number = pa.int32() if pa.types.is_date32(arrow) else pa.int64()
     numbers = cast.view(number).fill_null(0).to_numpy().copy()
-    for place in odd.tolist():
+    odd = _is_true(pc.invert(plain))
+    for text, infinite in (("infinity", most), ("-infinity", -most)):  # the last ones, which DuckDB reads so
+        ends = _is_true(pc.equal(texts, text))
+        numbers[ends] = infinite
+        odd &= ~ends
+    for place in np.flatnonzero(odd).tolist():
         found = _parse_moment(texts[place].as_py(), data_type.name == "date")
-        if found is None:
+        if found is None or abs(found) >= most:
             raise _not_held(texts, place, data_type, where)
         numbers[place] = found
     missing = texts.is_null().to_numpy(zero_copy_only=False) if texts.null_count else None
     return pa.array(numbers, number, mask=missing).view(arrow)
 
 
+def _is_true(values: pa.Array) -> Any:
+    return pc.fill_null(values, False).to_numpy(zero_copy_only=False).copy()
+
+
 def _parse_moment(text: str, is_date: bool) -> int | None:
-    """Days or microseconds; None when there are more of them than the type can count. Infinity is the last of them."""
-    most = 2**31 - 1 if is_date else 2**63 - 1
-    if text in ("infinity", "-infinity"):
-        return most if text == "infinity" else -most
+    """Days or microseconds of a moment in any year."""
     found = _MOMENT.fullmatch(text)
     if found is None:
         return None
@@ -128,8 +133,7 @@ def _parse_moment(text: str, is_date: bool) -> int | None:
     if is_date:
         return days
     seconds = int(found["hour"]) * 3600 + int(found["minute"]) * 60 + int(found["second"])
-    micros = days * _DAY_MICROS + seconds * 1_000_000 + int((found["fraction"] or "").ljust(6, "0"))
-    return micros if abs(micros) < most else None
+    return days * _DAY_MICROS + seconds * 1_000_000 + int((found["fraction"] or "").ljust(6, "0"))
 
 
 def _days(year: int, month: int, day: int) -> int:

@@ -194,6 +194,14 @@ def test_dates_beyond_the_years_that_readers_share_have_no_bounds() -> None:
     assert ends_of(pa.array([2**30], pa.int32()).cast(pa.date32())) == (None, None)
 
 
+def test_a_bound_beyond_those_years_is_left_out_and_the_other_one_kept() -> None:
+    for kind, number, far in ((pa.date32(), pa.int32(), 2**31 - 1), (pa.timestamp("us"), pa.int64(), 2**63 - 1)):
+        start = "1970-01-01" if kind == pa.date32() else "1970-01-01T00:00:00.000"
+        assert ends_of(pa.array([0, far], number).view(kind)) == (start, None)
+        assert ends_of(pa.array([-far, 0], number).view(kind)) == (None, start)
+        assert ends_of(pa.array([-far, 0, None, far], number).view(kind)) == (None, None)
+
+
 def test_booleans_bytes_lists_and_maps_have_a_null_count_only() -> None:
     data = pa.table(
         {
