@@ -70,6 +70,13 @@ class Capturing:
         if self._error is not None:
             raise AssertionError(f"the capture ended: {self._error!r}") from self._error
 
+    def wait_for_end(self, seconds: float = 60) -> BaseException | None:
+        """What ended it, which is then no trouble any more."""
+        self._thread.join(seconds)
+        assert not self._thread.is_alive(), "the capture goes on"
+        error, self._error = self._error, None
+        return error
+
     def _wait_for_runner(self, connection: Any) -> None:
         deadline = time.monotonic() + 30
         while self._thread.is_alive() and time.monotonic() < deadline:

@@ -54,6 +54,7 @@ class Evolving(Taking):
 
     def settle(self) -> None:
         """Look at the source's catalog too, for what no row has told."""
+        self.catch_up()
         unseen = look_for_changes(self.conn, self.capture, self.settings)
         self.catch_up()
         assert not unseen or self.capture.lsn >= unseen.lsn
@@ -71,7 +72,7 @@ class Evolving(Taking):
         assert table.stage == "streaming", table.reason
         with source.connect() as connection:
             names = connection.execute(_NAMES, [table.oid]).fetchall()
-            assert [column.name for column in table.columns] == [name for (name,) in names]
+            assert [column.name for column in table.columns] == [name for (name,) in names], table.notes
             expected = source_rows(connection, table)
         check_equal(Counter(rows_of(self.lake.catalog.table(table.current).to_pyarrow_table(), table)), expected, name)
 
