@@ -159,6 +159,28 @@ def test_an_exported_snapshot_has_what_was_committed_before_its_lsn_and_nothing_
             pass
 
 
+def test_a_snapshot_that_waits_for_an_open_transaction_can_be_given_up(source: Source) -> None:
+    class Enough(Exception):
+        pass
+
+    asked = []
+
+    def check() -> None:
+        asked.append(1)
+        if len(asked) == 2:
+            raise Enough
+
+    with_table(source)
+    with closing(source.connect(autocommit=False)) as writer:
+        writer.execute("insert into t default values")
+        with pytest.raises(Enough), exported_snapshot(source.dsn, check):
+            pass
+        assert slot_names(source) == []
+        writer.commit()
+    with exported_snapshot(source.dsn, check) as (snapshot, _), session_at(source.dsn, snapshot) as held:
+        assert held.execute("select count(*) from public.t").fetchone() == (1,)
+
+
 def test_a_snapshot_without_room_for_its_slot_says_so(source: Source) -> None:
     with closing(source.connect()) as conn:
         free = conn.execute(

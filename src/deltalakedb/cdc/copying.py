@@ -30,10 +30,12 @@ from deltalakedb.exceptions import (
     ConcurrentDeleteDeleteError,
     ConcurrentDeleteReadError,
     OutcomeUnknownError,
+    SourceUnavailableError,
     StoreBusyError,
     TableLockedError,
     ValueNotHeld,
     WrongServerError,
+    redact,
 )
 from deltalakedb.steps import reached
 
@@ -49,6 +51,7 @@ _log = logging.getLogger(__name__)
 _SNAPSHOTS: Final = 10
 """So many bring nothing, and it is given up."""
 _COMMITS: Final = 10
+_TASK_ATTEMPTS: Final = 3
 _CHECK_SECONDS: Final = 0.5
 # Somebody else changed the table meanwhile, such as by an OPTIMIZE: all its rows are replaced anyway.
 _WORTH_ANOTHER_COMMIT: Final = (
@@ -130,11 +133,12 @@ class _Copier:
     """Tasks that a table still waits for; a table that is done with is not in it."""
     moved: list[str] = field(default_factory=list)
     """Why a table needs another snapshot."""
+    is_cut: bool = False
     group: str = field(default_factory=lambda: f"deltalakedb-copy-{uuid.uuid4()}")
 
     def copy(self) -> None:
         tasks = self.settings.parallelism or self.context.defaultParallelism
-        with exported_snapshot(self.settings.source) as (self.snapshot, lsn):
+        with exported_snapshot(self.settings.source, self.check) as (self.snapshot, lsn):
             plans = self._plan(tasks)
             if not plans:
                 return
@@ -207,6 +211,7 @@ class _Copier:
         try:
             yield pool
         except BaseException:
+            self.is_cut = True
             pool.shutdown(wait=False, cancel_futures=True)
             with suppress(Exception):  # a Spark that is gone has no jobs
                 self.context.cancelJobGroup(self.group)
@@ -230,13 +235,24 @@ class _Copier:
         )
 
     def _run_task(self, task: CopyTask) -> CopyResult:
-        if task.source not in self.left:  # stopped meanwhile
-            return CopyResult(task.source)
+        """Run a task, and again when only its own connection broke: the snapshot may still be there."""
+        result = CopyResult(task.source)
+        for attempt in range(1, _TASK_ATTEMPTS + 1):
+            if task.source not in self.left or self.is_cut:  # nobody wants it any more
+                break
+            result = self._run_job(task)
+            if not isinstance(result.failure, SourceUnavailableError):
+                break
+            time.sleep(0.5 * attempt)
+        return result
+
+    def _run_job(self, task: CopyTask) -> CopyResult:
         self.context.setJobGroup(self.group, f"copy of {task.source}", interruptOnCancel=True)
         try:
             return self.context.parallelize([task], 1).map(run_task).collect()[0]
         except Exception as error:
-            raise CaptureError(f"the copy of {task.source} failed in Spark: {error}") from error
+            told = redact(str(error).strip().partition("\n")[0])
+            raise CaptureError(f"the copy of {task.source} failed in Spark: {told}") from error
 
     def _take(self, result: CopyResult) -> None:
         source = result.source
@@ -275,7 +291,8 @@ class _Copier:
                 del self.landings[source]  # its files may be part of a version
                 raise
         del self.left[source], self.landings[source]
-        _log.info("%s: %s is copied, %d rows, at %s", self.capture.slot, source, self.rows[source], self.capture.lsn)
+        at = format_lsn(self.capture.lsn)
+        _log.info("%s: %s is copied, %d rows, at %s", self.capture.slot, source, self.rows[source], at)
         if self.progress is not None:
             self.progress.table_ended(source, self.rows[source])
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,7 +19,15 @@ from deltalakedb.cdc.lsn import format_lsn, parse_lsn
 from deltalakedb.cdc.server import Connection, connect, read_sql, translate_errors
 from deltalakedb.exceptions import CaptureError, CaptureSetupError, SlotLostError
 
+_log = logging.getLogger(__name__)
+
 PLUGIN: Final = "pgoutput"
+_CHECK_SECONDS: Final = 0.2
+_PATIENCE_SECONDS: Final = 10.0
+_WAITS: Final = (
+    "a snapshot of the source waits for transactions that have been open since before it was asked for; see "
+    "select pid, xact_start, state, query from pg_stat_activity where xact_start is not null order by xact_start"
+)
 _SLOT: Final = read_sql("select_slot")
 
 
@@ -134,25 +145,43 @@ def temporary_copy(conn: Connection, slot: str, start: int) -> Iterator[str]:
 
 
 @contextmanager
-def exported_snapshot(dsn: str) -> Iterator[tuple[str, int]]:
+def exported_snapshot(dsn: str, check: Callable[[], None] | None = None) -> Iterator[tuple[str, int]]:
     """A snapshot for other sessions, and its LSN: it has what commits before and nothing of what commits later.
 
-    It lives as long as the block, on a connection that stays open and idle.
+    It lives as long as the block, on a connection that stays open and idle. The server waits for the transactions that
+    are running; `check` is called meanwhile, and may raise to give it up.
     """
     name = f"dl_copy_{uuid.uuid4().hex}"
     conn = connect(dsn, replication=True)
     try:
+        command = f"CREATE_REPLICATION_SLOT {name} TEMPORARY LOGICAL {PLUGIN} (SNAPSHOT 'export')"
         try:
             with translate_errors():
-                row = conn.execute(
-                    f"CREATE_REPLICATION_SLOT {name} TEMPORARY LOGICAL {PLUGIN} (SNAPSHOT 'export')".encode()
-                ).fetchone()
+                row = _execute_checked(conn, command.encode(), check)
         except psycopg.Error as error:
             raise _not_made(error, name) from error
         assert row is not None, "the command returns one row"
         yield str(row[2]), parse_lsn(row[1])
     finally:
         conn.close()  # and the slot with it
+
+
+def _execute_checked(conn: Connection, command: bytes, check: Callable[[], None] | None) -> Any:
+    with ThreadPoolExecutor(1, thread_name_prefix="deltalakedb-snapshot") as pool:
+        asked = pool.submit(lambda: conn.execute(command).fetchone())
+        warn_at = time.monotonic() + _PATIENCE_SECONDS
+        try:
+            while not wait([asked], _CHECK_SECONDS).done:
+                if check is not None:
+                    check()
+                if time.monotonic() >= warn_at:
+                    warn_at = float("inf")
+                    _log.warning("%s", _WAITS)
+        except BaseException:
+            with suppress(psycopg.Error):
+                conn.cancel_safe(timeout=_PATIENCE_SECONDS)
+            raise
+        return asked.result()
 
 
 def _not_made(error: psycopg.Error, slot: str) -> CaptureError:
