@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 
-from bench import api, bulk, commits, endpoint, report, spark
+from bench import api, bulk, cdc, commits, endpoint, report, spark
 from bench.lab import Lab, Sizes
 from bench.ours import ENGINES
 from bench.postgres import running_postgres
@@ -36,6 +36,7 @@ GROUPS: dict[str, tuple[str, Rows]] = {
     "endpoint": ("The endpoint", {"endpoint": endpoint.endpoint_rows}),
     "spark": ("Spark", spark.ROWS),
     "api": ("The Python API", api.ROWS),
+    "cdc": ("Change capture", cdc.ROWS),
     "huge": ("Ten million files", {"huge": ROWS["huge"]}),
 }
 """Each group is a section of the report, which a run of all its rows replaces."""
@@ -83,6 +84,12 @@ def _describe(group: str, sizes: Sizes) -> str:
             f"a table of {sizes.api_rows:,} rows of 8 columns, {sizes.small_files:,} small files, a merge into "
             f"{sizes.merge_rows:,} rows, one row of {sizes.files:,} files; {sizes.api_rounds} rounds"
         )
+    if group == "cdc":
+        return (
+            f"{sizes.cdc_rows:,} inserts of 6 columns in {cdc.TRANSACTIONS} transactions, {sizes.cdc_updates:,} of "
+            f"{sizes.cdc_table_rows:,} rows updated, {sizes.cdc_rate:,} transactions/s for {sizes.cdc_seconds:.0f} s; "
+            "the source has wal_level = logical; Spark local[2]"
+        )
     if group == "spark":
         return (
             f"a table of {sizes.files:,} files with statistics, one of {sizes.real_files:,} real files, "
@@ -123,6 +130,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--api-rounds", type=int, default=defaults.api_rounds, help="rounds behind its medians")
     parser.add_argument("--small-files", type=int, default=defaults.small_files, help="files of the row api-compact")
     parser.add_argument("--merge-rows", type=int, default=defaults.merge_rows, help="rows of the row merge-limit")
+    parser.add_argument("--cdc-rows", type=int, default=defaults.cdc_rows, help="inserts of the row cdc-inserts")
+    parser.add_argument(
+        "--cdc-table-rows", type=int, default=defaults.cdc_table_rows, help="rows of the table of the row cdc-updates"
+    )
+    parser.add_argument("--cdc-updates", type=int, default=defaults.cdc_updates, help="how many of them are updated")
+    parser.add_argument("--cdc-rate", type=int, default=defaults.cdc_rate, help="transactions/s of the row cdc-lag")
+    parser.add_argument("--cdc-seconds", type=float, default=defaults.cdc_seconds, help="how long its load runs")
     parser.add_argument("--folder", type=Path, help="where to generate (default: the system's temporary folder)")
     parser.add_argument("--output", type=Path, help=f"the report (default: {RESULTS.name}, when a whole group is run)")
     parser.add_argument("--no-output", action="store_true", help="print only")

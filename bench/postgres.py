@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,11 +34,15 @@ class Postgres:
 
 
 @contextmanager
-def running_postgres(folder: Path) -> Iterator[Postgres]:
-    """Stock configuration: durability is not traded for figures."""
+def running_postgres(folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[Postgres]:
+    """Stock configuration, but for `settings`: durability is not traded for figures."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        server: Any = pgserver.get_server(folder, cleanup_mode="stop")
+        server: Any = pgserver.get_server(folder, cleanup_mode="stop", start=False)
+        server.ensure_pgdata_inited()
+        with (folder / "postgresql.conf").open("a") as file:
+            file.writelines(f"{name} = {value}\n" for name, value in (settings or {}).items())
+        server.start()
     try:
         socket_dir = str(server.get_uri()).rsplit("host=", 1)[1]
         with psycopg.connect(f"dbname=postgres host={socket_dir} user=postgres") as connection:
