@@ -157,7 +157,7 @@ def test_a_copy_whose_snapshot_is_lost_says_so_and_the_next_one_succeeds(copying
             "select pg_terminate_backend(pid, 5000) from pg_stat_activity where backend_type = 'walsender'"
         )
 
-    copying.source.run("insert into orders select i, repeat('x', 500) from generate_series(501, 40000) i")
+    copying.source.run("insert into orders select i, repeat('x', 1500) from generate_series(501, 14000) i")
     with pytest.raises(SourceUnavailableError, match="snapshot|broke"):
         copying.copy(check=end_exporter, parallelism=1, tables=("orders", "items"))
     capture = copying.copy(tables=("orders", "items"))
