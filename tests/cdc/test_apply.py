@@ -305,3 +305,25 @@ def test_where_one_table_fails_none_is_changed(make_lake: Callable[..., Lake]) -
         apply_to_tables(tx, lake.capture, [(one.table, adds[one.table.source]) for one in sources], 2000, lake.settings)
     assert [lake.catalog.table(one.table.current).version() for one in sources] == versions
     assert lake.rows(PEOPLE) == {}
+
+
+def test_changes_far_apart_in_the_log_stay_in_their_order(make_lake: Callable[..., Lake]) -> None:
+    lake, source = make_lake(PEOPLE), people(1, 2)
+    check(lake, source)
+    source.update(0, {"id": 3, "name": "first"})
+    source.lsn, source.ordinal = 2**61, 2**40
+    source.update(0, {"id": 4})
+    source.update(1, {"id": 1})
+    source.update(0, {"name": "last"})
+    assert check(lake, source, files=2) == Applied(updated=2)
+
+
+def test_rows_that_somebody_took_away_come_back_and_it_is_told(
+    make_lake: Callable[..., Lake], caplog: pytest.LogCaptureFixture
+) -> None:
+    lake, source = make_lake(PEOPLE), people(1, 2)
+    check(lake, source)
+    lake.catalog.table(PEOPLE.current).delete("id = 1")
+    source.update(0, {"name": "back", "doc": "sent"})
+    assert check(lake, source) == Applied(inserted=1)
+    assert "of 1 rows that the source changed or deleted 0 were found in lake.things" in caplog.text

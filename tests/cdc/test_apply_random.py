@@ -16,6 +16,7 @@ from deltalakedb.cdc.tables import CapturedTable
 from tests.cdc.applying import Lake, Row, SourceTable, captured, counted, replayed
 
 _VALUES = {"n": "double", "doc": "string", "note": "string"}
+EXAMPLES = 12 if settings().max_examples < 100 else 300
 _numbers = itertools.count()
 
 
@@ -122,7 +123,7 @@ def check_run(catalog: dl.Catalog, kind: Kind, steps: Sequence[Any], cuts: Seque
 
 
 @pytest.mark.parametrize("name", KINDS)
-@settings(max_examples=12)
+@settings(max_examples=EXAMPLES)
 @given(steps=STEPS, cuts=CUTS)
 def test_a_table_has_the_rows_of_its_source_after_every_batch(
     tmp_path: Path, name: str, steps: list[Any], cuts: list[tuple[int, int]]

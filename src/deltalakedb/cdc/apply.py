@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -37,6 +38,8 @@ from deltalakedb.transaction import CommitProperties
 
 if TYPE_CHECKING:
     from deltalakedb.transactions.transaction import CatalogTransaction
+
+logger = logging.getLogger(__name__)
 
 _MANY: Final = 10_000
 """New rows from which on they are written beside the merge, in files of their own: they need not pass through it."""
@@ -128,7 +131,7 @@ def apply_batch(target: Target, batch: Batch) -> Done:
     with open_engine(target) as engine:
         net = NetEffect(engine, batch.table, batch.read(COLUMNS))
         alive, gone = net.alive(buckets), net.gone(buckets)
-    rows = RowLookup(batch.table, net.left_out, batch.read, bool(buckets))
+    rows = RowLookup(batch.table, batch.read, net.left_out, net.partly_sent, bool(buckets))
     born = alive.column("k0").is_null()
     if net.truncated:
         done = _write(target, rows, alive, "overwrite") if alive.num_rows else delete(target)
@@ -136,17 +139,28 @@ def apply_batch(target: Target, batch: Batch) -> Done:
     new = alive.filter(born)
     if new.num_rows == alive.num_rows and not gone.num_rows:
         return _write(target, rows, alive, "append") if alive.num_rows else Done(None)
-    if new.num_rows < _MANY or feeds_changes(target):
-        return _merged(merge(target, _merge_request(target, rows, rows.rows(alive, gone))))
     changed = alive.filter(pc.invert(born))
-    done = _merged(merge(target, _merge_request(target, rows, rows.rows(changed, gone))))
-    return _joined(done, _write(target, rows, new, "append"))
+    together = new.num_rows < _MANY or feeds_changes(target)
+    done = _merge(target, rows, alive if together else changed, gone)
+    _tell_missing(target, batch.table, changed.num_rows + gone.num_rows, done.metrics)
+    return done if together else _joined(done, _write(target, rows, new, "append"))
 
 
-def _merged(done: Done) -> Done:
-    """What a merge says, in our words."""
+def _merge(target: Target, rows: RowLookup, alive: pa.Table, gone: pa.Table) -> Done:
+    done = merge(target, _merge_request(target, rows, rows.rows(alive, gone)))
     counts = {action: done.metrics[f"num_target_rows_{action}"] for action in ("inserted", "updated", "deleted")}
     return Done(done.commit, counts, done.read)
+
+
+def _tell_missing(target: Target, table: CapturedTable, expected: int, counts: Mapping[str, int]) -> None:
+    """Every row that the source changed is in the table, once, unless somebody else writes there."""
+    found = counts["updated"] + counts["deleted"]
+    if found != expected:
+        logger.warning(
+            "%s: of %d rows that the source changed or deleted %d were found in %s; somebody else has written there: "
+            "dl cdc resnapshot copies %s anew",
+            table.source, expected, found, target.name, table.source,
+        )  # fmt: skip
 
 
 def _joined(merged: Done, appended: Done) -> Done:

@@ -29,9 +29,11 @@ class RowLookup:
     columns that may keep their values, as u<place>, whether they do; with buckets these too."""
 
     table: CapturedTable
-    left_out: tuple[int, ...]
     read: ReadChanges
-    buckets: bool
+    left_out: tuple[int, ...] = ()
+    partly_sent: bool = False
+    """Whether some values are those of old rows, or of other changes."""
+    buckets: bool = False
 
     @property
     def schema(self) -> pa.Schema:
@@ -58,7 +60,7 @@ class RowLookup:
         places = _to_places(alive.column("place"))
         found = self._look_up(alive)
         schema, start = self.schema, 0
-        for changes in self.read(_COLUMNS) if len(places) else ():
+        for changes in self.read(_COLUMNS if self.partly_sent else (AFTER,)) if len(places) else ():
             first, last = np.searchsorted(places, [start, start + changes.num_rows])
             if first < last:
                 chosen = alive.slice(first, last - first).combine_chunks()
@@ -79,7 +81,7 @@ class RowLookup:
         arrays = {name: chosen.column(name).combine_chunks() for name in chosen.schema.names}
         arrays[ALIVE] = pa.repeat(pa.scalar(True), len(rows))
         taken = None if len(rows) == changes.num_rows else pa.array(rows)
-        left_out = left_out_rows(changes.column(UNCHANGED))
+        left_out = left_out_rows(changes.column(UNCHANGED)) if self.partly_sent else {}
         for place, column in enumerate(self.table.columns):
             values = _sent(changes, column.name, left_out)
             values = values if taken is None else values.take(taken)

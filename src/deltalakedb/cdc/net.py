@@ -58,8 +58,10 @@ class _Seen:
     last_ordinal: int = 0
     truncates: bool = False
     may_move: bool = False
+    partly: bool = False
+    """Whether some change did not send all columns."""
     left_out: set[int] = field(default_factory=set)
-    """The places of columns that some change did not send."""
+    """The places of columns that some change did not send, nor showed as they were before."""
 
 
 class NetEffect:
@@ -74,6 +76,8 @@ class NetEffect:
         """Whether all rows that were there before the batch are gone."""
         self.left_out = tuple(sorted(self._seen.left_out))
         """The places of columns that a row may have to keep the value of."""
+        self.partly_sent = self._seen.partly
+        """Whether values have to be looked for in old rows."""
         self._define_events()
         self._find_outcomes()
 
@@ -155,6 +159,7 @@ class NetEffect:
         if names.null_count < len(names):
             places = {column.name: place for place, column in enumerate(self._table.columns)}
             for name, rows in left_out_rows(names).items():
+                self._seen.partly = True
                 if name not in places:
                     continue
                 place = places[name]
@@ -216,7 +221,8 @@ class NetEffect:
         types = {column.name: column.type for column in self._table.columns}
         for which, side in (("old_bucket", "origin"), ("new_bucket", "key")) if count else ():
             parts = [(f"o.{side}{self._part(place)}", types[name]) for place, name in enumerate(self._table.key)]
-            yield f"{bucket_sql(parts, count)} as {which}"
+            bucket = bucket_sql(parts, count)
+            yield f"{bucket if side == 'key' else f'case when not o.born then {bucket} end'} as {which}"
 
 
 def _but_moved(name: str, moves: bool) -> str:
