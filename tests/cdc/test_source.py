@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from deltalakedb import cdc
 from deltalakedb.cdc.lsn import format_lsn
+from deltalakedb.cdc.presence import RunnerPresence
 from deltalakedb.cdc.server import connect, flush_lsn
 from deltalakedb.cdc.slots import create_slot, find_slot
+from deltalakedb.cdc.source import PostgresChanges
+from deltalakedb.exceptions import CaptureError, DeltaError
 from tests.cdc.conftest import Source
 from tests.cdc.taking import PUBLICATION, create_shop
 
@@ -120,11 +123,27 @@ def test_a_stream_reads_each_change_once_and_moves_the_slot_on(
         ({"output": "pictures"}, "rows or files"),
         ({"colour": "red"}, "no option colour"),
         ({"startLsn": "x"}, "not an LSN"),
+        ({"startLsn": "0/1"}, "dl cdc resnapshot"),
     ],
 )
 def test_options_that_cannot_work_are_refused_with_what_to_do(
-    spark: SparkSession, shop: Callable[..., Any], options: dict[str, str], said: str
+    source: Source, options: dict[str, str], said: str
 ) -> None:
-    with pytest.raises(PySparkException) as caught:
-        spark.read.format("pgcdc").options(**{**shop(), **options}).load().collect()
+    create_shop(source)
+    source.run(f"select pg_create_logical_replication_slot('{SLOT}', 'pgoutput')")
+    made = PostgresChanges({"source": source.dsn, "publication": PUBLICATION, "slot": SLOT, **options})
+    with pytest.raises(DeltaError) as caught:
+        made.reader(StructType()).partitions()
     assert said in str(caught.value)
+
+
+def test_the_slot_of_a_capture_is_not_for_others(source: Source) -> None:
+    create_shop(source)
+    source.run(f"select pg_create_logical_replication_slot('{SLOT}', 'pgoutput')")
+    options = {"source": source.dsn, "publication": PUBLICATION, "slot": SLOT}
+    with RunnerPresence(source.dsn, SLOT):
+        reader = PostgresChanges(options).streamReader(StructType())
+        with pytest.raises(CaptureError, match="slot of its own"):
+            reader.initialOffset()
+        reader.stop()
+        assert PostgresChanges(options).reader(StructType()).partitions() is not None, "a range may be read"

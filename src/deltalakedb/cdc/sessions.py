@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
 from deltalakedb.exceptions import ConfigError, MissingExtraError
@@ -19,7 +20,6 @@ _CONF: Final = {
     "spark.app.name": "deltalakedb-cdc",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
@@ -49,7 +49,8 @@ def opened_session(spark: SparkSession | None) -> Iterator[SparkSession]:
     # The workers must run this interpreter, not whatever `python3` is first in PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
-    for key, value in _CONF.items():
+    quiet = f"-Dlog4j2.configurationFile={files('deltalakedb.cdc').joinpath('log4j2.properties')}"
+    for key, value in {**_CONF, "spark.driver.extraJavaOptions": quiet}.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     try:

@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from deltalakedb.exceptions import CaptureSetupError, ConfigError, MissingExtraError, SourceUnavailableError
+from deltalakedb.exceptions import (
+    CaptureError,
+    CaptureSetupError,
+    ConfigError,
+    MissingExtraError,
+    SourceUnavailableError,
+)
 
 try:
     from pyspark.sql import types as T  # noqa: N812  the usual name
@@ -21,6 +27,7 @@ from deltalakedb.cdc.changed_rows import ALL_TABLES_SCHEMA, json_rows, typed_row
 from deltalakedb.cdc.layers import changes_schema
 from deltalakedb.cdc.lsn import parse_lsn
 from deltalakedb.cdc.offsets import Offset, Pace, split_range
+from deltalakedb.cdc.presence import find_runner
 from deltalakedb.cdc.publication import published_tables
 from deltalakedb.cdc.reading import DESCRIPTION_SCHEMA, ChangesPlace, to_row, write_range
 from deltalakedb.cdc.server import Connection, connect, flush_lsn, identify
@@ -201,6 +208,8 @@ class _StreamReader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's names
         conn = self._connected()
         capturing = self._options.places is not None and self._options.start is not None
+        if not capturing:
+            self._check_free(conn)
         lsn = self._options.start if capturing else _first(conn, self._options)
         assert lsn is not None
         self._pace.begin(lsn)
@@ -249,6 +258,16 @@ class _StreamReader(DataSourceStreamReader):
         if self._server is None:
             self._server = identify(self._conn)
         return self._conn
+
+    def _check_free(self, conn: Connection) -> None:
+        """A stream moves its slot on, and what it has moved past is lost for a capture."""
+        slot = self._options.settings.slot
+        runner = find_runner(conn, slot)
+        if runner is not None and self._options.places is None:
+            raise CaptureError(
+                f"the slot {slot} is that of a capture ({runner}): give the stream a slot of its own: "
+                "select pg_create_logical_replication_slot('...', 'pgoutput')"
+            )
 
     def _offset(self, lsn: int) -> dict[str, Any]:
         assert self._server is not None
