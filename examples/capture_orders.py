@@ -99,11 +99,16 @@ def started_postgres(folder: Path) -> Iterator[str]:
         info = server.get_postmaster_info()
         dsn = make_conninfo("", host=str(info.socket_dir), port=str(info.port or 5432), user="postgres")
         with psycopg.connect(dsn, autocommit=True) as conn:
-            for statement in filter(str.strip, _SCHEMA.split(";")):
-                conn.execute(statement.encode())
+            create_shop(conn)
         yield dsn
     finally:
         server.cleanup()
+
+
+def create_shop(conn: psycopg.Connection[Any]) -> None:
+    """Its tables, the publication, and what it has sold so far."""
+    for statement in filter(str.strip, _SCHEMA.split(";")):
+        conn.execute(statement.encode())
 
 
 @contextmanager
@@ -254,7 +259,6 @@ class Picture:
     shop: Shop | None = None
     what: str = "first copy"
     began: float = field(default_factory=time.monotonic)
-    lags: list[float] = field(default_factory=list)
 
     def look(self) -> tuple[CaptureStatus, dict[str, int]]:
         with psycopg.connect(self.dsn) as conn:
@@ -399,6 +403,7 @@ def run(catalog: dl.Catalog, dsn: str, spark: SparkSession, *, seconds: float = 
                 picture.shop, picture.what = shop, "first copy, while the shop is open"
                 wait_until(capturing, is_streaming)
                 picture.what = "streaming, from exactly where the copy was made"
+                wait_until(capturing, lambda status: any(table.captured for table in status.tables))
                 time.sleep(seconds)
             picture.what = "the shop has closed"
             with psycopg.connect(dsn) as conn:

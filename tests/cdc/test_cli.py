@@ -1,7 +1,7 @@
 """`dl cdc` as somebody types it: what is wrong, what is running, what is stopped."""
 
 import json
-import threading
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
-from deltalakedb.cdc.presence import RunnerPresence, find_runner
+from deltalakedb.cdc.presence import RunnerPresence
 from deltalakedb.cli import app
+from tests.cdc.capturing import Capturing
 from tests.cdc.conftest import Lake, Source
 
 Dl = Callable[..., Result]
@@ -148,38 +149,30 @@ def test_a_capture_once_from_a_toml_file_is_shown_by_status_and_copied_anew_on_d
     assert waiting["problems"] == ["public.orders waits for its copy: dl cdc start makes it"]
 
 
-def test_a_running_capture_is_seen_watched_and_stopped(dl: Dl, source: Source, lake: Lake, spark: SparkSession) -> None:
+def test_a_running_capture_is_seen_and_stopped(dl: Dl, source: Source, lake: Lake, spark: SparkSession) -> None:
     source.run(*SHOP)
-    ended: list[Result] = []
-    # Signals are heard by a main thread only; this one is ended by `dl cdc stop`.
-    runner = threading.Thread(target=lambda: ended.append(start(dl, source, "--batch-window", "200ms")))
-    assert spark.version
-    runner.start()
-    try:
-        _wait_for(lambda: _rows(lake) == 20, runner)
+    with Capturing(lake, source, spark, batch_window="200ms") as capturing:
+        _wait_for(lambda: _rows(lake) == 20, capturing)
         source.run("insert into orders values (100, 'while it runs')")
-        _wait_for(lambda: _rows(lake) == 21, runner)
+        _wait_for(lambda: _rows(lake) == 21, capturing)
         shown = json.loads(dl("cdc", "status", "--source", source.dsn, "--json").stdout)
         assert shown["state"] == "running"
-        assert shown["runner"]["pid"]
+        assert shown["runner"]["pid"] == os.getpid()
         assert shown["lag_seconds"] is not None
-    finally:
         stop = dl("cdc", "stop", "--source", source.dsn)
-        runner.join(60)
-    assert stop.exit_code == 0, stop.output
-    assert "stopped: process " in stop.stderr
-    assert ended[0].exit_code == 0, ended[0].output
-    with source.connect() as conn:
-        assert find_runner(conn, "dl_shop") is None
+        assert stop.exit_code == 0, stop.output
+        assert f"stopped: process {os.getpid()}" in stop.stderr
+        stopped = dl("cdc", "status", "--source", source.dsn)
+        assert "stopped; dl cdc start goes on with it" in stopped.stdout
 
 
 def _rows(lake: Lake) -> int:
     return lake.catalog.table("shop.orders").count() if "shop.orders" in lake.catalog.tables() else 0
 
 
-def _wait_for(is_so: Callable[[], bool], runner: threading.Thread) -> None:
+def _wait_for(is_so: Callable[[], bool], capturing: Capturing) -> None:
     until = time.monotonic() + 120
     while not is_so():
-        assert runner.is_alive(), "the capture has ended"
+        capturing.check()
         assert time.monotonic() < until
         time.sleep(0.1)

@@ -195,6 +195,7 @@ def start(
     """
     given = {name: value for name, value in locals().items() if name not in _NOT_SETTINGS}
     given |= {"tables": _split(tables), "text_columns": _split(text_columns)}
+    given = {name: value for name, value in given.items() if value is not None}
     with _settings_of(config), open_catalog(catalog, warehouse=warehouse) as cat, _warnings_to_stderr():
         _start(cat, given, once=once)
 
