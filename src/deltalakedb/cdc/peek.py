@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from typing import Any, Final
+from contextlib import contextmanager
+from typing import Final
 
 import pyarrow as pa
 
+from deltalakedb.cdc.arrow_session import ArrowSession
 from deltalakedb.cdc.lsn import format_lsn
 from deltalakedb.cdc.pgoutput import ChangeRows, Decoder, Event, RangeRead, RelationChanged, Stopped
-from deltalakedb.cdc.server import SESSION, complete_dsn, read_sql, translate_errors
+from deltalakedb.cdc.server import read_sql, translate_errors
 from deltalakedb.cdc.tables import CapturedTable
 from deltalakedb.exceptions import (
     CaptureError,
     CaptureSetupError,
-    MissingExtraError,
     SlotLostError,
     SourceUnavailableError,
     redact,
@@ -25,13 +25,9 @@ from deltalakedb.exceptions import (
 
 __all__ = ["ChangeRows", "RangeRead", "RelationChanged", "Stopped", "read_changes"]
 
-_BATCH_BYTES: Final = 16 << 20
-_BATCH_OPTION: Final = "adbc.postgresql.batch_size_hint_bytes"
 _PREPARE: Final = read_sql("prepare_peek").decode()
 _PEEK: Final = read_sql("peek_changes").decode()
 _COPY: Final = read_sql("copy_slot").decode()
-# A function's `set` lasts as long as the session, and one round trip is enough for all of them.
-_SESSION: Final = f"do $session$ begin {SESSION} end $session$"
 
 _SERVER_ERROR: Final = re.compile(r"ERROR:\s+(.*)")
 _LOST_TEXTS: Final = re.compile(
@@ -49,12 +45,10 @@ def read_changes(
     """
     decoder = Decoder(tables, start, end)
     if start < end:
-        with translate_errors(), closing(_connect(dsn)) as connection, closing(connection.cursor()) as cursor:
+        with translate_errors(), ArrowSession(dsn) as session:
             with _slot_errors(slot, start):
-                _copy_slot(cursor, slot, publication, start, end)
-                cursor.adbc_statement.set_options(**{_BATCH_OPTION: str(_BATCH_BYTES)})
-                cursor.execute(_PEEK)
-                batches = cursor.fetch_record_batch()
+                _copy_slot(session, slot, publication, start, end)
+                batches = session.execute(_PEEK)
             while (batch := _next_batch(batches, slot, start)) is not None:
                 yield from decoder.decode(batch.column(0))
     yield decoder.finish()
@@ -68,27 +62,17 @@ def _next_batch(batches: pa.RecordBatchReader, slot: str, start: int) -> pa.Reco
             return None
 
 
-def _connect(dsn: str) -> Any:
-    try:
-        from adbc_driver_postgresql import dbapi
-    except ModuleNotFoundError:
-        raise MissingExtraError("deltalakedb.cdc", "cdc") from None
-    return dbapi.connect(complete_dsn(dsn), autocommit=True)
-
-
-def _copy_slot(cursor: Any, slot: str, publication: str, start: int, end: int) -> None:
+def _copy_slot(session: ArrowSession, slot: str, publication: str, start: int, end: int) -> None:
     """A copy of the slot at `start` that ends with the session; no other session could read it."""
-    cursor.execute(_SESSION)
-    cursor.execute(_PREPARE, (slot, f"dl_read_{uuid.uuid4().hex}", format_lsn(start), format_lsn(end), publication))
-    *_, is_there, quoted = cursor.fetchone()
+    copy = f"dl_read_{uuid.uuid4().hex}"
+    *_, is_there, quoted = session.fetch(_PREPARE, slot, copy, format_lsn(start), format_lsn(end), publication)
     if not is_there:
         raise CaptureSetupError(
             f"the source has no publication {publication}: create publication {quoted} for all tables; "
             "what was changed while it was missing is not in the log's messages, so copy the tables again then: "
             "dl cdc resnapshot"
         )
-    cursor.execute(_COPY)
-    cursor.fetchall()
+    session.fetch(_COPY)
 
 
 @contextmanager
