@@ -191,6 +191,28 @@ def test_files_that_no_key_of_the_source_reaches_are_not_looked_at(catalog: Any)
     assert (metrics["num_target_files_scanned"], metrics["num_target_rows_updated"]) == (0, 0)
 
 
+def test_many_keys_leave_out_the_files_in_the_gaps_between_them(catalog: Any) -> None:
+    table = make(catalog)
+    for start in (10_000, 20_000, 30_000):
+        with catalog.begin() as tx:
+            tx.write("m.t", pa.table({"id": [start, start + 9], "v": ["e", "f"], "n": [1, 2]}), mode="append")
+    table.update_incremental()
+    ids = [1, 2, *range(20_000, 22_000), 30_009]
+    source = pa.table({"id": ids, "v": ["x"] * len(ids), "n": [0] * len(ids)})
+    metrics = merging(table, source).when_matched_update_all().execute()
+    assert (metrics["num_target_files_scanned"], metrics["num_target_files_skipped_during_scan"]) == (3, 1)
+    assert metrics["num_target_rows_updated"] == 5
+
+
+def test_an_update_of_every_column_does_not_need_what_the_row_was(catalog: Any) -> None:
+    table = make(catalog, properties={"delta.enableDeletionVectors": "true"})
+    (file,) = table.file_uris()
+    source = pa.table({"id": [1, 2], "v": ["x", "y"], "n": [7, 8]})
+    merging(table, source).when_matched_update_all().execute()
+    assert values(table) == {1: "x", 2: "y", 3: "c", 4: "d"}
+    assert file in table.file_uris()
+
+
 def test_clauses_without_a_match_look_at_what_their_predicates_reach(catalog: Any) -> None:
     table = make(catalog, partition_by=["v"])
     metrics = merging(table, SOURCE).when_not_matched_by_source_delete("t.v = 'd'").execute()

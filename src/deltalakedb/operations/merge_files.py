@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from deltalakedb.data.engine import Engine
 
 _FEW_KEYS: Final = 1000
+_MAX_RANGES: Final = 16
+"""Into so many ranges many keys are put: most are often close together, and few lie far away."""
 _MAX_SHOWN: Final = 200
 _WHOLE_NUMBERS: Final = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT"})
 _COMPARABLE: Final = {
@@ -89,7 +91,7 @@ def _parse(source: Any, target: Target) -> Predicate:
 
 
 def _of_key(key: Key, target: Target, names: Names, engine: Engine) -> Predicate | None:
-    """The source's keys as a condition on the target: the values when they are few, else the least and the greatest."""
+    """The source's keys as a condition on the target: the values when they are few, else ranges that hold them."""
     field = target.schema.field(key.column)
     source = f"from source as {names.s}"
     known = names.column_type(key.source)
@@ -103,16 +105,29 @@ def _of_key(key: Key, target: Target, names: Names, engine: Engine) -> Predicate
         some = engine.table(f"select distinct {key.source.sql} as v {is_there} limit {_FEW_KEYS + 1}")
         values = some.column("v").to_pylist()
         if len(values) > _FEW_KEYS:
-            ends = engine.table(f"select min({key.source.sql}) as lo, max({key.source.sql}) as hi {is_there}")
-            values = [ends.column(0)[0].as_py(), ends.column(1)[0].as_py()]
+            values = _ends(engine, key, is_there, most=_MAX_RANGES if found in _WHOLE_NUMBERS else 1)
     except (OverflowError, ValueError):  # a date that Python does not have
         return None
     if any(map(_is_nan, values)):
         return None
     if some.num_rows > _FEW_KEYS:
-        return _parse([(key.column, ">=", values[0]), (key.column, "<=", values[1])], target)
+        ranges = list(zip(values[::2], values[1::2], strict=True))
+        parsed = [_parse([(key.column, ">=", low), (key.column, "<=", high)], target) for low, high in ranges]
+        return Predicate(_shown([one.text for one in parsed], " or "), _any(parsed))
     disjuncts = _parse([(key.column, "in", values)], target).disjuncts if values else FALSE
     return Predicate(f"{key.column} in {_brief(values)}", disjuncts)
+
+
+def _ends(engine: Engine, key: Key, is_there: str, most: int) -> list[Any]:
+    """The ends of ranges that hold all keys of the source: cut where the gaps between keys are the widest."""
+    ends = engine.table(f"select min({key.source.sql}) as lo, max({key.source.sql}) as hi {is_there}").to_pylist()[0]
+    if most == 1:
+        return [ends["lo"], ends["hi"]]
+    cuts = engine.execute(
+        f"select p, v from (select v, lag(v) over (order by v) as p from (select distinct {key.source.sql} as v "
+        f"{is_there})) where v::double - p::double > 1 order by v::double - p::double desc limit {most - 1}"
+    )
+    return [ends["lo"], *(end for cut in sorted(cuts) for end in cut), ends["hi"]]
 
 
 def _are_comparable(column: str, found: str) -> bool:
