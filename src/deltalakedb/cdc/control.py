@@ -57,6 +57,11 @@ class Capture:
     def streaming(self) -> tuple[CapturedTable, ...]:
         return tuple(table for table in self.tables.values() if table.stage == "streaming")
 
+    @property
+    def begun(self) -> frozenset[str]:
+        """The tables, by the source's name, that have been copied once: they may stop, and stop nobody else."""
+        return frozenset(source for source, table in self.tables.items() if table.stage != "pending")
+
 
 def app_id_of(system_id: str, slot: str) -> str:
     """The application of the `txn` actions, whose version is the LSN up to which a table is captured."""

@@ -152,7 +152,7 @@ class _Copier:
     def _plan(self, tasks: int) -> list[CopyPlan]:
         plans = []
         with session_at(self.settings.source, self.snapshot) as conn:
-            for table in self._waiting(published_tables(conn, self.settings)):
+            for table in self._waiting(published_tables(conn, self.settings, captured=self.capture.begun)):
                 try:
                     with conn.transaction():
                         plans.append(plan_copy(conn, table, self.settings.publication, tasks))

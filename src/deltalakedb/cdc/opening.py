@@ -91,7 +91,7 @@ def _renew_slot(catalog: Catalog, conn: Connection, capture: Capture, slot: Slot
 
 def add_tables(catalog: Catalog, conn: Connection, capture: Capture, settings: CaptureSettings) -> Capture:
     """Take in the tables that the publication has and the capture does not; what waits for a copy is looked at anew."""
-    published = published_tables(conn, settings)
+    published = published_tables(conn, settings, captured=capture.begun)
     waiting = {source for source, table in capture.tables.items() if table.stage == "pending"}
     for source in waiting - {table.source for table in published}:
         capture = stop_table(catalog, capture, source, _why_departed(capture, settings), capture.lsn)
@@ -117,7 +117,7 @@ def stop_departed(catalog: Catalog, conn: Connection, capture: Capture, settings
 
     To be asked once all is captured that was written before: their last changes may still be in the log.
     """
-    published = {table.source for table in published_tables(conn, settings)}
+    published = {table.source for table in published_tables(conn, settings, captured=capture.begun)}
     for source, table in capture.tables.items():
         if source not in published and table.stage != "stopped":
             capture = stop_table(catalog, capture, source, _why_departed(capture, settings), capture.lsn)
@@ -126,4 +126,4 @@ def stop_departed(catalog: Catalog, conn: Connection, capture: Capture, settings
 
 def _why_departed(capture: Capture, settings: CaptureSettings) -> str:
     among = ", or not among the tables asked for" if settings.tables else ""
-    return f"it is not in the publication {capture.publication} any more{among}"
+    return f"it is not in the publication {capture.publication} any more{among}, or nothing names its rows"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -46,6 +46,8 @@ class _Published:
     filenode: int | None
     newest: int
     """The highest number that a column of it ever had."""
+    membership: int
+    """The oid of what makes it a table of the publication: another one when it was taken out and put back."""
 
     @property
     def source(self) -> str:
@@ -59,15 +61,18 @@ class _Published:
         return {"d": self.key, "i": self.index}.get(self.identity, ()) or None
 
 
-def published_tables(conn: Connection, settings: CaptureSettings) -> tuple[CapturedTable, ...]:
+def published_tables(
+    conn: Connection, settings: CaptureSettings, *, captured: Collection[str] = ()
+) -> tuple[CapturedTable, ...]:
     """The tables that the settings ask for, as they are now and not yet copied.
 
     A publication's list of columns and its row filters are followed: the lake has what the stream sends. A table whose
     rows have no name, or whose name in the lake is no name or another table's, is refused, all of them in one message.
+    One of those that are `captured` already is left out instead: it stops alone.
     """
     with translate_errors():
         found = {table.source: table for table in _read(conn, settings.publication)}
-        chosen = _choose(conn, settings, found)
+        chosen = _choose(conn, settings, found, captured)
         tables, problems = [], []
         for table in chosen:
             columns = source_columns(
@@ -76,7 +81,7 @@ def published_tables(conn: Connection, settings: CaptureSettings) -> tuple[Captu
             problem = _problem_of(table, columns)
             if problem is None:
                 tables.append(_captured(table, columns, settings))
-            else:
+            elif table.source not in captured:
                 problems.append(problem)
     problems += _collisions(tables, settings)
     if problems:
@@ -97,15 +102,18 @@ def _read(conn: Connection, publication: str) -> Iterable[_Published]:
             yield _Published(oid, schema, name, identity, tuple(key), tuple(index), *rest)
 
 
-def _choose(conn: Connection, settings: CaptureSettings, found: dict[str, _Published]) -> Sequence[_Published]:
+def _choose(
+    conn: Connection, settings: CaptureSettings, found: dict[str, _Published], captured: Collection[str]
+) -> Sequence[_Published]:
     if not settings.tables:
         return list(found.values())
     chosen: dict[str, _Published] = {}
     for wanted in settings.tables:
         source = wanted if "." in wanted else f"public.{wanted}"
-        if source not in found:
+        if source in found:
+            chosen[source] = found[source]
+        elif source not in captured:
             raise CaptureSetupError(_why_missing(conn, source, settings.publication))
-        chosen[source] = found[source]
     return list(chosen.values())
 
 
@@ -179,6 +187,7 @@ def _captured(table: _Published, columns: tuple[SourceColumn, ...], settings: Ca
         identity=table.identity,
         filenode=table.filenode,
         newest=table.newest,
+        membership=table.membership,
     )
 
 

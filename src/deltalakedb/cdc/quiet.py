@@ -53,7 +53,14 @@ def look_for_changes(conn: Connection, capture: Capture, settings: CaptureSettin
             reasons[table.source] = "the table was dropped"
         elif now.source != table.source:
             reasons[table.source] = f"the table is called {now.source} now"
-        elif now.is_published:  # another one may come back as it was: the publication is looked at elsewhere
+        elif now.membership is None:
+            continue  # the publication is looked at elsewhere
+        elif table.membership is not None and now.membership != table.membership:
+            reasons[table.source] = (
+                f"it was not, or not as it is now, a table of the publication {settings.publication} for a while, and "
+                "what was changed meanwhile is in no message"
+            )
+        else:
             _compare(conn, table, now, settings, relations, reasons)
     return Unseen(relations, reasons, written_lsn(conn) if relations or reasons else 0)
 

@@ -200,7 +200,8 @@ class Runner:
         """Take in tables that came; whether some have gone."""
         try:
             follower.use(add_tables(self._catalog, follower.conn, follower.capture, self._settings))
-            published = {table.source for table in published_tables(follower.conn, self._settings)}
+            begun = follower.capture.begun
+            published = {one.source for one in published_tables(follower.conn, self._settings, captured=begun)}
         except CaptureSetupError as error:
             # A table that cannot be captured was added: the others go on, and the next start refuses.
             if str(error) != self._warned:

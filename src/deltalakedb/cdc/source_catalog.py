@@ -45,7 +45,8 @@ class SourceRelation:
     primary_key: tuple[int, ...]
     identity_key: tuple[int, ...]
     """The columns that an old row is told by; none under FULL, where all are."""
-    is_published: bool
+    membership: int | None
+    """What makes it a table of the publication, by its oid; None: nothing does."""
     has_column_list: bool
     """Whether the publication names the columns that are sent."""
 
@@ -96,8 +97,8 @@ def read_relations(conn: Connection, oids: Iterable[int], publication: str) -> d
     with translate_errors():
         rows = conn.execute(_RELATIONS, {"oids": list(oids), "publication": publication}).fetchall()
     return {
-        oid: SourceRelation(oid, namespace, name, identity, filenode, tuple(primary), tuple(key), published, listed)
-        for oid, namespace, name, identity, filenode, primary, key, published, listed in rows
+        oid: SourceRelation(oid, namespace, name, identity, filenode, tuple(primary), tuple(key), member, listed)
+        for oid, namespace, name, identity, filenode, primary, key, member, listed in rows
     }
 
 

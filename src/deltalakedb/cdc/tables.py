@@ -84,6 +84,8 @@ class CapturedTable:
     """`pg_relation_filenode` when the columns were looked at: another one means that the rows may be rewritten."""
     newest: int = 0
     """The highest number that a column had then, also of those that are not sent: a new column has a higher one."""
+    membership: int | None = None
+    """What made it a table of the publication, by its oid: another one means that it was not, in between."""
 
     @property
     def is_keyed(self) -> bool:
@@ -110,6 +112,7 @@ class CapturedTable:
             "former": [[column.to_value() for column in columns] for columns in self.former],
             "filenode": self.filenode,
             "newest": self.newest,
+            "membership": self.membership,
         }
 
     @classmethod
@@ -131,4 +134,5 @@ class CapturedTable:
             former=tuple(tuple(map(SourceColumn.from_value, columns)) for columns in value.get("former", ())),
             filenode=value.get("filenode"),
             newest=value.get("newest", 0),
+            membership=value.get("membership"),
         )

@@ -18,8 +18,15 @@ select cls.oid::bigint,
        coalesce((select columns from keys where indrelid = cls.oid and indisprimary), '{}'),
        coalesce((select columns from keys where indrelid = cls.oid and indisreplident), '{}'),
        pg_relation_filenode(cls.oid)::bigint,
-       cls.relnatts::integer
+       cls.relnatts::integer,
+       coalesce(
+           (select rel.oid from pg_publication_rel rel where rel.prpubid = own.oid and rel.prrelid = cls.oid),
+           (select nsp.oid from pg_publication_namespace nsp
+             where nsp.pnpubid = own.oid and nsp.pnnspid = cls.relnamespace),
+           own.oid
+       )::bigint
   from pg_publication_tables pub
+  join pg_publication own on own.pubname = pub.pubname
   join pg_namespace nsp on nsp.nspname = pub.schemaname
   join pg_class cls on cls.relnamespace = nsp.oid and cls.relname = pub.tablename
  where pub.pubname = %s

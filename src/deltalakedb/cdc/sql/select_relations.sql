@@ -1,6 +1,6 @@
 -- Some tables as they are now: name, replica identity, the file that has their rows (another one after they were
--- rewritten), the columns of the primary key and of the replica identity, whether they are published, and whether by a
--- list of columns.
+-- rewritten), the columns of the primary key and of the replica identity, what makes them tables of the publication (its
+-- own entry, that of its schema, or the publication), and whether that has a list of columns.
 select
     cls.oid::bigint,
     nsp.nspname::text,
@@ -23,9 +23,15 @@ select
             else false
         end
     ), '{}'),
-    exists (
-        select 1
+    (
+        select coalesce(
+            (select rel.oid from pg_catalog.pg_publication_rel rel where rel.prpubid = own.oid and rel.prrelid = cls.oid),
+            (select mem.oid from pg_catalog.pg_publication_namespace mem
+                where mem.pnpubid = own.oid and mem.pnnspid = cls.relnamespace),
+            own.oid
+        )::bigint
         from pg_catalog.pg_publication_tables pub
+        join pg_catalog.pg_publication own on own.pubname = pub.pubname
         where pub.pubname = %(publication)s and pub.schemaname = nsp.nspname and pub.tablename = cls.relname
     ),
     exists (
