@@ -17,7 +17,7 @@ from tests.cdc.runner_process import RunnerProcess
 from tests.cdc.witness import Witness
 
 FULL = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
-COPY_STEPS = ("cdc.snapshot", "cdc.copy_proposed", "cdc.copy_committed")
+COPY_STEPS = ("cdc.copy_committed", "cdc.copy_proposed", "cdc.snapshot")
 STEPS = (
     "commit.begun", "commit.locked", "commit.checked", "commit.written", "cdc.applied", "cdc.committed", "mirror.start",
 )  # fmt: skip
@@ -38,12 +38,14 @@ def test_each_change_is_captured_once_however_often_the_capture_is_killed(
     clients = [Load(source, seed, truncates=False, pause_seconds=0.04) for seed in (1, 2)]
     with Loads(clients) as loads:
         for number in range(KILLS):
-            is_copying = number < COPY_KILLS
-            _run_and_kill(lake, source, tmp_path / f"runner{number}", choices, loads, is_copying)
-            if is_copying:
+            scratch = tmp_path / f"runner{number}"
+            if number < COPY_KILLS:
+                # Before the first table is there, between two of them, and with the last one ready.
+                _kill_copy(lake, source, scratch, COPY_STEPS[number % len(COPY_STEPS)])
                 _check_cut_copy(lake, source)
             else:
-                for client in clients:  # a truncate would empty what a copy is reading
+                _kill_stream(lake, source, scratch, choices, loads)
+                for client in clients:
                     client.truncates = True
                 assert money(lake.catalog) == TOTAL
         loads.wait_for(30)
@@ -55,24 +57,25 @@ def test_each_change_is_captured_once_however_often_the_capture_is_killed(
     judging.check_all(lake.catalog, source, judging.captured(lake.catalog, settings_of(source)), witness.happened())
 
 
-def _run_and_kill(
-    lake: Lake, source: Source, scratch: Path, choices: random.Random, loads: Loads, is_copying: bool
-) -> None:
-    """At a step of a commit, or at any moment; the driver alone, or its JVM with it."""
-    step = None
-    if is_copying:
-        step = f"{choices.choice(COPY_STEPS)}#{choices.randrange(1, 3)}"
-    elif choices.random() < 0.6:
-        step = f"{choices.choice(STEPS)}#{choices.randrange(1, 6)}"
+def _kill_copy(lake: Lake, source: Source, scratch: Path, step: str) -> None:
     runner = RunnerProcess(lake, source, scratch, kill_at=step, batch_window="300ms", **WHAT)
     try:
-        if is_copying:
-            runner.arm()
+        runner.arm()
         runner.wait_until_started()
-        if not is_copying:
-            _wait_for_stream(lake, source, runner)
-            loads.wait_for(10)
-            runner.arm()
+        assert runner.wait_until_dead(LONGEST_SECONDS), f"it never came to {step}: {runner.said()[-4000:]}"
+    finally:
+        runner.close()
+
+
+def _kill_stream(lake: Lake, source: Source, scratch: Path, choices: random.Random, loads: Loads) -> None:
+    """At a step of a commit, or at any moment; the driver alone, or its JVM with it."""
+    step = f"{choices.choice(STEPS)}#{choices.randrange(1, 6)}" if choices.random() < 0.6 else None
+    runner = RunnerProcess(lake, source, scratch, kill_at=step, batch_window="300ms", **WHAT)
+    try:
+        runner.wait_until_started()
+        _wait_for_stream(lake, source, runner)
+        loads.wait_for(10)
+        runner.arm()
         if step is None:
             time.sleep(choices.uniform(0, 6))
         if step is None or not runner.wait_until_dead(LONGEST_SECONDS):

@@ -20,7 +20,10 @@ def test_a_copy_under_load_and_the_stream_after_it_fit_together(
     create_tables(source)
     fill(source, ROWS)
     witness = Witness(source, PUBLICATION)
-    clients = [Load(source, seed, truncates=False, pause_seconds=0.005) for seed in (5, 6)]
+    clients = [
+        Load(source, 5, truncates=False, pause_seconds=0.005),
+        Load(source, 6, truncates=True, pause_seconds=0.1),  # a table that is emptied under a copy is copied again
+    ]
     with Loads(clients) as loads:
         loads.wait_for(20)
         capture_once(lake, source, spark)
