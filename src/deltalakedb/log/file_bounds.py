@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from deltalakedb.log.bounds import EMPTY, POINT, Bound, BoundsColumn, text_class
 from deltalakedb.log.intervals import UNBOUNDED, round_exact
-from deltalakedb.log.stats import count_or_none, load_stats
+from deltalakedb.log.stats import count_or_none, load_stats, value_at
 from deltalakedb.log.text_bounds import lower_text_bound, upper_text_bound
 from deltalakedb.log.types import DecimalType, PrimitiveType
 
@@ -65,10 +65,7 @@ def _bound(
     tight: bool,
 ) -> Bound:
     path = _physical_path(column)
-    if len(path) != 1:
-        raise _UncommonError
-    name = path[0]
-    lower, upper, null_count = low.get(name), high.get(name), nulls.get(name)
+    lower, upper, null_count = value_at(low, path), value_at(high, path), value_at(nulls, path)
     if null_count is not None and (type(null_count) is not int or not 0 <= null_count < 2**63):
         raise _UncommonError
     if null_count is not None and records is not None and null_count > records:

@@ -45,6 +45,7 @@ class Names:
         self.target_schema, self.source_schema = target, source
         self._schemas = {self.target: target, self.source: source}
         self._folded = {alias.casefold(): alias for alias in self._schemas}
+        self._known: dict[str, Expression] = {}
 
     @property
     def t(self) -> str:
@@ -57,9 +58,11 @@ class Names:
 
     def read(self, text: str) -> Expression:
         """An expression with its columns found; PredicateError where it cannot be read or names no column."""
-        plain = self._read_plain(text)
-        if plain is not None:
-            return plain
+        if text not in self._known:
+            self._known[text] = self._read_plain(text) or self._parse(text)
+        return self._known[text]
+
+    def _parse(self, text: str) -> Expression:
         try:
             return Expression.parse(text, aliases=self._schemas)
         except PredicateError as error:

@@ -98,6 +98,15 @@ def test_the_forms_that_our_own_statistics_have_are_answered() -> None:
     assert bounds_of_file(mine, stats, "{}") is not None
 
 
+def test_nested_columns_are_answered_too() -> None:
+    row = {"type": "struct", "fields": [{"name": "a", "type": "long", "nullable": True, "metadata": {}}]}
+    fields = [{"name": "row", "type": row, "nullable": True, "metadata": {}}]
+    columns = bounds_columns(parse_schema(json.dumps({"type": "struct", "fields": fields})), (), {})
+    for low, nulls in (({"row": {"a": 1}}, {"row": {"a": 0}}), ({}, {"row": {"a": 3}}), ({"row": 7}, {"row": 1})):
+        stats = json.dumps({"numRecords": 3, "minValues": low, "maxValues": low, "nullCount": nulls})
+        assert bounds_of_file(columns, stats, "{}") == [compute_bounds(columns, [(stats, {})]).bound(0, 0)]
+
+
 def assert_a_batch_has_the_bounds_of_its_files(
     columns: Sequence[BoundsColumn], files: list[tuple[str | None, dict[str, str | None]]]
 ) -> None:
