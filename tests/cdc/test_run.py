@@ -158,6 +158,21 @@ def test_the_window_of_a_batch_is_kept(lake: Lake, source: Source, spark: SparkS
     assert len(batches) <= 3, "changes of one window are one batch"
 
 
+def test_while_nothing_is_captured_the_slot_moves_on_with_the_heartbeat(
+    lake: Lake, source: Source, spark: SparkSession
+) -> None:
+    create_shop(source)
+    once(lake, source, spark)
+    before = reload_capture(lake.catalog, settings_of(source)).lsn
+    with Capturing(lake, source, spark, **{**WHAT, "heartbeat": "1s"}) as capturing, source.connect() as conn:
+        source.run("select pg_logical_emit_message(true, 'nothing', repeat('x', 1000))")
+        wait_until(lambda: reload_capture(lake.catalog, settings_of(source)).lsn > before + 1000)
+        noted = reload_capture(lake.catalog, settings_of(source)).lsn
+        wait_until(lambda: (slot := find_slot(conn, "dl_shop")) is not None and slot.confirmed_lsn >= noted)
+    assert capturing.report is not None
+    assert capturing.report.batches == 0
+
+
 def test_only_one_runner_at_a_time(lake: Lake, source: Source, spark: SparkSession) -> None:
     create_shop(source)
     with RunnerPresence(source.dsn, "dl_shop"), pytest.raises(CaptureRunningError, match="dl cdc stop"):
