@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -327,3 +328,39 @@ def test_rows_that_somebody_took_away_come_back_and_it_is_told(
     source.update(0, {"name": "back", "doc": "sent"})
     assert check(lake, source) == Applied(inserted=1)
     assert "of 1 rows that the source changed or deleted 0 were found in lake.things" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("long", [1, 2, 3]),
+        ("string", ["", "a", "ä" * 100]),
+        ("boolean", [True, False]),
+        ("binary", [b"", b"\x00", b"\xff" * 40]),
+        ("date", [date(1, 1, 1), date(2024, 2, 29), date(9999, 12, 31)]),
+        ("timestamp_ntz", [datetime(1970, 1, 1), datetime(2024, 1, 1, 0, 0, 0, 1), datetime(1, 1, 1)]),
+        (DecimalType(20, 2), [Decimal("0.10"), Decimal("-5.00"), Decimal("123456789012345678.99")]),
+        ("double", [math.inf, -1.5, math.nan]),
+        (ArrayType(PrimitiveType("integer")), [[1, 2], [], [1, None]]),
+    ],
+)
+def test_a_key_may_have_any_type_and_large_arrays_are_kept_like_texts(
+    make_lake: Callable[..., Lake], kind: Any, values: list[Any]
+) -> None:
+    table = captured({"n": "integer", "key": kind, "list": ArrayType(PrimitiveType("string"))}, ["key"])
+    lake, source = make_lake(table, buckets=2, change_data_feed=True), SourceTable(table)
+    for value in values:
+        source.insert({"n": 1, "key": value, "list": ["a", None]})
+    check(lake, source)
+    source.update(0, {"n": 2})
+    source.changes[-1]["_unchanged"] = ["list"]
+    source.changes[-1]["after"]["list"] = None
+    source.delete(1)
+    check(lake, source)
+    source.insert({"n": 5, "key": values[1], "list": None})
+    source.update(0, {"n": 3, "list": []})
+    source.update(0, {"n": 4})
+    source.changes[-1]["_unchanged"] = ["list"]
+    source.changes[-1]["after"]["list"] = None
+    check(lake, source)
+    assert replayed(lake, table) == lake.rows(table)
