@@ -2,22 +2,24 @@
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 import deltalakedb as dl
 from deltalakedb.cdc.batches import commit_progress
 from deltalakedb.cdc.buckets import buckets_of
-from deltalakedb.cdc.control import Capture, load_capture
+from deltalakedb.cdc.control import Capture, begin_batch, change_server, load_capture, note_progress
 from deltalakedb.cdc.copying import copy_tables, request_resnapshot
 from deltalakedb.cdc.landing import SLOT_PROPERTY, SOURCE_PROPERTY
 from deltalakedb.cdc.opening import add_tables, open_capture
 from deltalakedb.cdc.server import connect
 from deltalakedb.cdc.settings import CaptureSettings
 from deltalakedb.cdc.slots import advance_slot, check_slot, drop_slot, find_slot
-from deltalakedb.exceptions import CaptureError, CaptureSetupError, SourceUnavailableError
+from deltalakedb.exceptions import CaptureError, CaptureSetupError, SourceUnavailableError, WrongServerError
 from tests.cdc.conftest import Lake, Source
 from tests.cdc.judging import check_current, check_mirror
 
@@ -259,7 +261,7 @@ def test_a_table_of_the_lake_that_is_no_copy_is_never_replaced(copying: Copying)
 
 
 def test_a_new_copy_replaces_the_rows_and_keeps_versions_and_changes(copying: Copying) -> None:
-    first = copying.copy()
+    first = copying.copy(change_data_feed=True)
     copying.source.run("delete from orders where id > 100", "update orders set note = null where id < 10")
     assert request_resnapshot(copying.lake.catalog, copying.settings(), ["orders"]) == copying.saved()
     assert copying.stages() == {"public.orders": "pending", "public.items": "streaming"}
@@ -271,6 +273,8 @@ def test_a_new_copy_replaces_the_rows_and_keeps_versions_and_changes(copying: Co
     before = copying.table("orders")
     before.load_as_version(0)
     assert before.to_pyarrow_table().num_rows == 500
+    feed = pa.table(copying.table("orders").load_cdf(starting_version=1))["_change_type"].to_pylist()
+    assert Counter(feed) == {"delete": 500, "insert": 100}
 
 
 def fields_after(changes: dl.DeltaTable) -> list[str]:
@@ -328,6 +332,32 @@ def test_a_slot_that_went_on_without_us_is_made_anew(copying: Copying) -> None:
     assert moved is not None
     assert moved.confirmed_lsn > first.lsn
     check_current(copying.lake.catalog, copying.source, copying.copy())
+
+
+def test_a_capture_whose_server_was_replaced_goes_on_with_the_new_one(copying: Copying) -> None:
+    first = copying.copy()
+    # As after a restore of an older backup into another cluster: other LSNs, and a slot that nobody knows.
+    was = replace(first.server, system_id="1", timeline=7)
+    with begin_batch(copying.lake.catalog, first, "as if") as tx:
+        note_progress(tx, change_server(tx, first, was), 1 << 62)
+    copying.source.run("delete from orders where id > 100")
+    with pytest.raises(WrongServerError, match="dl cdc resnapshot has every table copied anew"):
+        copying.copy()
+    with pytest.raises(WrongServerError, match="dl cdc resnapshot without names"):
+        request_resnapshot(copying.lake.catalog, copying.settings(), ["orders"])
+    asked = request_resnapshot(copying.lake.catalog, copying.settings())
+    assert asked == copying.saved()
+    assert (asked.server, set(copying.stages().values())) == (first.server, {"pending"})
+    assert first.lsn < asked.lsn < 1 << 62
+    check_current(copying.lake.catalog, copying.source, copying.copy())
+
+
+def test_a_slot_of_another_database_is_left_alone(copying: Copying) -> None:
+    copying.copy()
+    other = replace(copying.settings(), source=copying.source.cluster.dsn("postgres"))
+    with pytest.raises(CaptureSetupError, match=f"is one of the database {copying.source.database}"):
+        request_resnapshot(copying.lake.catalog, other)
+    assert set(copying.stages().values()) == {"streaming"}
 
 
 def test_a_new_copy_of_what_is_not_captured_is_refused(copying: Copying) -> None:

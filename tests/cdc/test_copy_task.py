@@ -83,10 +83,11 @@ def test_null_is_not_the_empty_text_and_any_text_comes_through(source: Source, t
         " blank ",
         None,
     ]
-    source.run("create table t (id int primary key, note text, other text)", ALL)
+    source.run("create table t (note text, id int primary key, other text)", ALL)
     with source.connect() as connection:
         connection.cursor().executemany(
-            "insert into t values (%s, %s, %s)", [(place, text, text) for place, text in enumerate(texts)]
+            "insert into t (id, note, other) values (%s, %s, %s)",
+            [(place, text, text) for place, text in enumerate(texts)],
         )
     rows = copied(source, tmp_path / "t").sort_by("id")
     assert rows["id"].to_pylist() == list(range(len(texts)))

@@ -80,13 +80,12 @@ def load_capture(catalog: Catalog, settings: CaptureSettings) -> Capture | None:
 
 def create_capture(catalog: Catalog, settings: CaptureSettings, server: Server, lsn: int) -> Capture:
     """Begin a capture whose slot is at `lsn`."""
-    header = {**server.to_value(), "publication": settings.publication, "slot": settings.slot}
     capture = Capture(settings.control_table, server, settings.publication, settings.slot, lsn, {})
     with catalog.begin(message=f"capture {settings.slot} begins at {format_lsn(lsn)}") as tx:
         tx.create_table(
             settings.control_table,
             "source string",
-            properties={_CAPTURE: to_json(header)},
+            properties={_CAPTURE: _header_of(capture)},
             description=f"The progress of the capture {settings.slot}; it has no rows.",
         )
         note_progress(tx, replace(capture, lsn=-1), lsn)
@@ -132,6 +131,17 @@ def save_tables(tx: CatalogTransaction, capture: Capture, tables: Iterable[Captu
         capture.control, {_TABLE + source: to_json(table.to_value()) for source, table in changed.items()}
     )
     return replace(capture, tables={**capture.tables, **changed})
+
+
+def change_server(tx: CatalogTransaction, capture: Capture, server: Server) -> Capture:
+    """Let the capture be one of another server, whose progress must then be noted: its LSNs are others."""
+    changed = replace(capture, server=server, lsn=-1)
+    tx.set_properties(capture.control, {_CAPTURE: _header_of(changed)})
+    return changed
+
+
+def _header_of(capture: Capture) -> str:
+    return to_json({**capture.server.to_value(), "publication": capture.publication, "slot": capture.slot})
 
 
 def _parse(control: str, configuration: Mapping[str, str], version_of: Any) -> Capture:

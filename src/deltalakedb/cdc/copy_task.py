@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -144,6 +145,8 @@ def _lines(conn: Connection, statement: str) -> Iterator[bytearray]:
 def _split(block: bytearray, columns: int) -> pa.Table:
     """The texts of a block by columns, as bytes: only what stays a text has to be one."""
     names = [str(place) for place in range(columns)]
+    if block.startswith(BOM_UTF8):
+        block[:0] = BOM_UTF8  # the parser takes one away; ours is the beginning of a value
     return csv.read_csv(
         pa.py_buffer(block),
         read_options=csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=names),

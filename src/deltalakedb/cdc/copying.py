@@ -13,19 +13,28 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from deltalakedb.cdc.batches import commit_progress
-from deltalakedb.cdc.control import Capture, begin_batch, load_capture, note_progress, save_tables
+from deltalakedb.cdc.control import (
+    Capture,
+    Server,
+    begin_batch,
+    change_server,
+    load_capture,
+    note_progress,
+    save_tables,
+)
 from deltalakedb.cdc.copy_task import CopyResult, CopyTask, run_task
 from deltalakedb.cdc.evolution import stop_table
 from deltalakedb.cdc.landing import Landing, commit_landing, prepare_landing
 from deltalakedb.cdc.lsn import format_lsn
 from deltalakedb.cdc.publication import published_tables
-from deltalakedb.cdc.server import connect, identify
+from deltalakedb.cdc.server import Connection, connect, identify
 from deltalakedb.cdc.settings import CaptureSettings
 from deltalakedb.cdc.slots import advance_slot, create_slot, drop_slot, exported_snapshot, find_slot
 from deltalakedb.cdc.snapshot import CopyPlan, PageRange, SourceMoved, plan_copy, session_at
 from deltalakedb.cdc.tables import CapturedTable
 from deltalakedb.exceptions import (
     CaptureError,
+    CaptureSetupError,
     ConcurrentAppendError,
     ConcurrentDeleteDeleteError,
     ConcurrentDeleteReadError,
@@ -305,21 +314,35 @@ class _Copier:
 def request_resnapshot(catalog: Catalog, settings: CaptureSettings, tables: Iterable[str] = ()) -> Capture:
     """Have tables copied anew, all of them when none is named, the next time the capture runs.
 
-    A slot that is lost, or has gone on without us, is made anew; then every table needs another copy.
+    A slot that is lost, or has gone on without us, is made anew; then every table needs another copy. Where the source
+    is another server now, and no table is named, the capture is that server's from now on.
     """
     capture = load_capture(catalog, settings)
     if capture is None:
         raise CaptureError(f"there is no capture {settings.slot} in this lake ({settings.control_table}); start it")
-    wanted = choose_tables(capture, tables)
-    lsn = _renewed_slot(capture, settings)
+    named = tuple(tables)
+    wanted = choose_tables(capture, named)
+    with connect(settings.source) as conn:
+        server = identify(conn)
+        if server != capture.server and named:
+            raise WrongServerError(
+                f"the source is another server than the one that the capture {capture.slot} belongs to (system "
+                f"identifier {server.system_id}, timeline {server.timeline}, database {server.database}): correct the "
+                "DSN; if that server is meant, dl cdc resnapshot without names copies every table from it"
+            )
+        lsn = _renewed_slot(conn, capture, server)
     if lsn is not None:
         wanted = {source for source, table in capture.tables.items() if table.stage != "stopped"} | wanted
     again = [
         replace(capture.tables[source], stage="pending", reason=None, stopped_lsn=None) for source in sorted(wanted)
     ]
-    message = f"capture {capture.slot}: {', '.join(sorted(wanted))} will be copied anew"
-    with begin_batch(catalog, capture, message) as tx:
-        return note_progress(tx, save_tables(tx, capture, again), capture.lsn if lsn is None else lsn)
+    with begin_batch(
+        catalog, capture, f"capture {capture.slot}: {', '.join(sorted(wanted))} will be copied anew"
+    ) as tx:
+        asked = save_tables(tx, capture, again)
+        if server != capture.server:
+            asked = change_server(tx, asked, server)
+        return note_progress(tx, asked, capture.lsn if lsn is None else lsn)
 
 
 def choose_tables(capture: Capture, tables: Iterable[str]) -> set[str]:
@@ -334,19 +357,16 @@ def choose_tables(capture: Capture, tables: Iterable[str]) -> set[str]:
     return wanted
 
 
-def _renewed_slot(capture: Capture, settings: CaptureSettings) -> int | None:
+def _renewed_slot(conn: Connection, capture: Capture, server: Server) -> int | None:
     """Where a new slot begins; None when the one that is there has all that is not yet in the lake."""
-    with connect(settings.source) as conn:
-        server = identify(conn)
-        if server != capture.server:
-            raise WrongServerError(
-                f"the source is another server than the one that the capture {capture.slot} belongs to (system "
-                f"identifier {server.system_id}, timeline {server.timeline}, database {server.database}): begin a "
-                "capture of it with another --slot and --namespace"
-            )
-        found = find_slot(conn, capture.slot)
-        if found is not None and not found.is_lost and found.confirmed_lsn <= capture.lsn:
-            return None
-        if found is not None:
-            drop_slot(conn, capture.slot)
-        return create_slot(conn, capture.slot)
+    found = find_slot(conn, capture.slot)
+    if found is not None and found.database != server.database:
+        raise CaptureSetupError(
+            f"the slot {capture.slot} is one of the database {found.database}, and not of {server.database}: correct "
+            "the DSN"
+        )
+    is_sound = found is not None and not found.is_lost and found.confirmed_lsn <= capture.lsn
+    if is_sound and server == capture.server:
+        return None
+    drop_slot(conn, capture.slot)
+    return create_slot(conn, capture.slot)

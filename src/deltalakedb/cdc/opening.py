@@ -75,8 +75,8 @@ def _check_same(capture: Capture, settings: CaptureSettings, server: Server) -> 
     )
     raise WrongServerError(
         f"the source of the capture {capture.slot} is {what}. Its log is not the one that was captured up to "
-        f"{format_lsn(capture.lsn)}: correct the DSN; if the server is meant, begin a capture of its own with another "
-        "--slot and --namespace"
+        f"{format_lsn(capture.lsn)}: correct the DSN; if this server is meant, dl cdc resnapshot has every table "
+        "copied anew from it"
     )
 
 
