@@ -15,13 +15,7 @@ from deltalakedb.cdc.lsn import format_lsn
 from deltalakedb.cdc.pgoutput import ChangeRows, Decoder, Event, RangeRead, RelationChanged, Stopped
 from deltalakedb.cdc.server import read_sql, translate_errors
 from deltalakedb.cdc.tables import CapturedTable
-from deltalakedb.exceptions import (
-    CaptureError,
-    CaptureSetupError,
-    SlotLostError,
-    SourceUnavailableError,
-    redact,
-)
+from deltalakedb.exceptions import CaptureError, CaptureSetupError, SlotLostError, SourceUnavailableError, redact
 
 __all__ = ["ChangeRows", "RangeRead", "RelationChanged", "Stopped", "read_changes"]
 

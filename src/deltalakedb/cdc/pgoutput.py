@@ -230,10 +230,9 @@ def _by_relation(buffer: MessageBuffer, tags: Bytes, places: Ints) -> Iterator[t
                 emptied.setdefault(oid, []).append(place)
         places = places[~truncates]
     oids = buffer.uint32(buffer.starts[places] + 1)
-    found, firsts, counts = np.unique(np.sort(oids), return_index=True, return_counts=True)
-    if len(found) > 1:
-        places = places[np.argsort(oids, kind="stable")]
-    of = {int(oid): places[at : at + count] for oid, at, count in zip(found, firsts, counts, strict=True)}
+    order = np.argsort(oids, kind="stable")
+    found, firsts = np.unique(oids[order], return_index=True)
+    of = dict(zip(found.tolist(), np.split(places[order], firsts[1:]), strict=False))
     for oid in sorted({*of, *emptied}):
         own = of.get(oid, places[:0])
         yield oid, np.sort(np.concatenate((own, emptied[oid]))) if oid in emptied else own
