@@ -66,6 +66,26 @@ def test_rolled_back_work_is_not_there_and_savepoints_keep_the_rest(source: Sour
     assert len({row["_xid"] for row in rows}) == 1
 
 
+def test_transactions_come_in_the_order_of_their_commits_and_what_has_no_rows_says_nothing(source: Source) -> None:
+    source.run(ORDERS)
+    peeked = Peeked.begin(source)
+    with source.connect(autocommit=False) as first, source.connect(autocommit=False) as second:
+        first.execute("insert into orders values (1, 'began first')")
+        second.execute("insert into orders values (2, 'committed first')")
+        second.execute("select pg_logical_emit_message(true, 'note', 'I am no row')")
+        first.execute("insert into orders values (3, 'began first')")
+        second.commit()
+        first.commit()
+    source.run("select pg_logical_emit_message(true, 'note', 'alone')", "create table later (id int primary key)")
+    events = peeked.read()
+    rows = rows_of(events, "public.orders")
+    assert [(row["after"]["id"], row["_ordinal"]) for row in rows] == [(2, 0), (1, 0), (3, 1)]
+    assert rows[0]["_committed_at"] <= rows[1]["_committed_at"] == rows[2]["_committed_at"]
+    read = events[-1]
+    assert isinstance(read, RangeRead)
+    assert (read.transactions, read.changes) == (2, 3)
+
+
 def test_full_rows_and_truncates_of_several_tables(source: Source) -> None:
     source.run(
         "create table lines (a int, b text)",
