@@ -95,7 +95,7 @@ def test_random_rows_are_decoded_as_psycopg_reads_them(source: Source) -> None:
             connection.execute("delete from public.t")
             found = rows_of(peeked.read([table], start=start, end=flush_lsn(connection)), "public.t")
             inserted = [row["after"] for row in found if row["after"]]
-            deleted = [row["before"] for row in found if row["before"]]
+            deleted = sorted((row["before"] for row in found if row["before"]), key=lambda row: row["id"])
             assert len(inserted) == len(deleted) == len(written)
             for place, name in enumerate(NAMES):
                 kind = [*GENERATED][place]
