@@ -23,6 +23,9 @@ DeltaError
 |   |__ DriftError, TableReplacedError
 |__ EndpointError                  `dl serve` cannot be reached, or does not let us in
 |   |__ EndpointBusyError          it has no thread free, or is being stopped
+|__ CaptureError                   changes of a Postgres database cannot be captured
+|   |__ CaptureSetupError, SourceUnavailableError, CaptureRunningError, SlotLostError, WrongServerError
+|   |__ ValueNotHeld               .where, .place: a value that its column's type cannot hold; it stops one table
 |__ ConfigError
     |__ CatalogUriError, TableNameError, MissingExtraError
 """
