@@ -203,12 +203,17 @@ def start(
 def _start(cat: Catalog, given: dict[str, Any], *, once: bool) -> None:
     from deltalakedb.cdc import run
     from deltalakedb.cdc.configured import load_settings
+    from deltalakedb.cdc.sessions import opened_session
 
     settings = load_settings(given)
     _check(settings)  # what is wrong is said before Spark takes its time to start
     output.say(f"capturing {settings.publication} into {cat.uri}; SIGINT, SIGTERM or dl cdc stop ends it")
-    with cdc_output.RunView(settings.slot) as view:
-        report = run(cat, **given, once=once, progress=view, on_batch=view.batch_done)
+    with cdc_output.RunView(settings.slot) as view, ended_by_signal() as ended, opened_session(None) as spark:
+        if ended.is_set():  # Spark took its time to start, and takes no interruption meanwhile
+            output.say("stopped before anything was captured")
+            return
+        view.phase = "looking at the source"
+        report = run(cat, **given, once=once, spark=spark, progress=view, on_batch=view.batch_done)
     if output.settings.json:
         output.emit_json(cdc_output.report_value(report), indent=None)
     output.say(str(report))
@@ -347,10 +352,14 @@ def _warnings_to_stderr() -> Iterator[None]:
     handler.setLevel(logging.WARNING)
     logger = logging.getLogger("deltalakedb.cdc")
     logger.addHandler(handler)
+    # py4j logs pages of Java for what reaches us as an exception anyway.
+    unheard = logging.NullHandler()
+    logging.getLogger("py4j").addHandler(unheard)
     try:
         yield
     finally:
         logger.removeHandler(handler)
+        logging.getLogger("py4j").removeHandler(unheard)
 
 
 class _Redacted(logging.Formatter):

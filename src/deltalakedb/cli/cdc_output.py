@@ -119,6 +119,8 @@ class RunView:
 
     def __init__(self, slot: str) -> None:
         self._slot = slot
+        self.phase = "starting Spark"
+        """What it does before there is a batch."""
         self._is_live = sys.stderr.isatty() and not output.settings.json
         self._bars: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
@@ -188,6 +190,8 @@ class RunView:
                     self._show(text)
 
     def _text(self) -> str:
+        if not self._batches and telemetry.value_of(telemetry.CDC_LAG_BYTES, self._slot) is None:
+            return f"{self._slot}: {self.phase}"
         now = time.monotonic()
         self._rates.append((now, self._rows))
         while len(self._rates) > 2 and now - self._rates[0][0] > _RATE_SECONDS:
