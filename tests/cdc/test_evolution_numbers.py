@@ -60,7 +60,10 @@ def numbers(captured: dict[int, str], sent: tuple[str, ...], now: dict[int, str 
         # a column that was dropped before cannot be meant, one that is there cannot be missing
         ({1: "a", 3: "b"}, ("a", "x"), {1: "a", 2: None, 3: "x"}, (1, 3)),
         ({1: "a", 2: "b"}, ("a",), {1: "a", 2: "b"}, None),
-        ({1: "a"}, ("b",), {1: "a", 2: "b"}, None),
+        ({1: "a"}, ("b",), {1: "a", 2: "b"}, (1,)),
+        # names are given again: their places alone decide
+        ({1: "a", 2: "b"}, ("a", "b2", "b"), {1: "a", 2: "b2", 3: "b3", 4: "b"}, (1, 2, 3)),
+        ({1: "a", 2: "b"}, ("a", "b", "c"), {1: "a", 2: "b", 3: None, 4: None, 5: "c"}, None),
     ],
 )
 def test_columns_are_told_by_what_is_sure_of_their_numbers(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from deltalakedb.cdc.messages import Relation
 from deltalakedb.cdc.source_catalog import Attribute
@@ -20,8 +21,9 @@ def number_columns(
 
     The message may be older than the catalog. What is sure: columns are sent in the order of their numbers, a number
     that is gone does not come back, a new column has a higher one than all before, and a column that is sent now
-    (`sent`) was sent then, if it was there. A name that the table as it was captured or the catalog knows is that
-    column's, or one's that came and went since; a name that neither knows may be anybody's, before a rename.
+    (`sent`) was sent then, if it was there. Where that leaves a choice, names decide, which hardly anybody gives twice:
+    one that the table as it was captured or the catalog knows is that column's, or one's that came and went since; one
+    that neither knows may be anybody's, before a rename.
     """
     search = _Search(
         [column.name for column in relation.columns],
@@ -31,7 +33,9 @@ def number_columns(
         frozenset(sent),
         max([table.newest, *(column.number for column in table.columns)]),
     )
-    found = search.solve()
+    found = search.solve(by_name=False)
+    if len(found) > 1:
+        found = search.solve(by_name=True)
     return found[0] if len(found) == 1 else None
 
 
@@ -45,34 +49,34 @@ class _Search:
     newest: int
     """What has a higher number came after the table was captured."""
 
-    def solve(self) -> list[tuple[int, ...]]:
+    def solve(self, by_name: bool) -> list[tuple[int, ...]]:
         """Up to two ways to number the columns."""
-        known = {*self.captured.values(), *self.live.values()}
-        numbers = sorted({*self.captured, *self.live, *(one for one in self.dropped if one > self.newest)})
-        found: list[tuple[int, ...]] = []
-        # A way is a list of numbers so far; one name at a time, so that no message is too long for the stack.
-        ways: list[tuple[int, ...]] = [()]
-        while ways and len(found) < _ENOUGH:
-            way = ways.pop()
-            if len(way) == len(self.names):
-                found += [way] if self._is_whole(way) else []
-                continue
-            name = self.names[len(way)]
-            ways += [(*way, number) for number in self._next(way, numbers, name if name in known else None)]
-        return found
+        known = {*self.captured.values(), *self.live.values()} if by_name else set()
+        names = [name if name in known else None for name in self.names]
+        # From the last number to the first: `ways[i]` are those to give the names from i on the numbers seen so far.
+        ways: list[list[_Way]] = [*([] for _ in names), [None]]
+        for number in sorted({*self.captured, *self.live, *self.dropped}, reverse=True):
+            if number not in self.captured and number not in self.live and number <= self.newest:
+                continue  # it was gone before
+            must, ended = number in self.sent, number in self.sent and number in self.captured
+            for place, name in enumerate(names):
+                taken = [(number, way) for way in ways[place + 1]] if self._may_be(number, name) else []
+                ways[place] = [*taken, *([] if must else ways[place])][:_ENOUGH]
+            if ended:
+                ways[-1] = []
+        return [tuple(_numbers(way)) for way in ways[0]]
 
-    def _is_whole(self, way: tuple[int, ...]) -> bool:
-        """Whether no column is missing at the end that was there before and is there now."""
-        last = way[-1] if way else 0
-        return not any(number > last and number in self.captured for number in self.sent)
+    def _may_be(self, number: int, name: str | None) -> bool:
+        """Whether a column may have had a name; None is one that nobody knows."""
+        known = name is None or name in (self.captured.get(number), self.live.get(number))
+        return known or (number in self.dropped and number > self.newest)
 
-    def _next(self, way: tuple[int, ...], numbers: Sequence[int], name: str | None) -> Iterator[int]:
-        last = way[-1] if way else 0
-        for number in numbers:
-            if number <= last:
-                continue
-            named = name is None or name in (self.captured.get(number), self.live.get(number))
-            if named or (number in self.dropped and number > self.newest):
-                yield number
-            if number in self.sent:
-                return  # it is there now, so it was there then: no column after it comes before it
+
+_Way: TypeAlias = "tuple[int, _Way] | None"
+"""A number and those after it."""
+
+
+def _numbers(way: _Way) -> Iterator[int]:
+    while way is not None:
+        number, way = way
+        yield number
