@@ -1,0 +1,207 @@
+"""The state of a capture, as the lake and the source tell it; what is wrong is said with what to do."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from deltalakedb import telemetry
+from deltalakedb.cdc.configured import find_settings, load_settings
+from deltalakedb.cdc.control import Capture, begin_batch, create_capture, note_progress, save_tables
+from deltalakedb.cdc.metrics import LagMeter, record_batch, record_failure
+from deltalakedb.cdc.presence import RunnerPresence
+from deltalakedb.cdc.server import connect, identify
+from deltalakedb.cdc.settings import CaptureSettings
+from deltalakedb.cdc.slots import advance_slot, create_slot, drop_slot
+from deltalakedb.cdc.status import CaptureStatus, capture_status
+from deltalakedb.cdc.tables import CapturedTable
+from deltalakedb.exceptions import ConfigError, SlotLostError
+from tests.cdc.conftest import Lake, Source
+
+Change = Callable[[Capture], Capture]
+
+
+def settings_of(source: Source) -> CaptureSettings:
+    # Slots are the server's, and other tests have theirs.
+    return CaptureSettings(source.dsn, "shop", slot=f"slot_{source.database}", namespace="shop")
+
+
+def begin(lake: Lake, source: Source) -> Capture:
+    """A capture of one table that streams, made without Spark."""
+    settings = settings_of(source)
+    with connect(source.dsn) as conn:
+        capture = create_capture(lake.catalog, settings, identify(conn), create_slot(conn, settings.slot))
+    for name in ("shop.orders", "shop.orders_changes"):
+        lake.catalog.create_table(name, "id long")
+    table = CapturedTable(
+        "public.orders", 1, (), ("id",), "shop.orders", "shop.orders_changes", stage="streaming", start_lsn=capture.lsn
+    )
+    return change(lake, capture, table)
+
+
+def change(lake: Lake, capture: Capture, table: CapturedTable) -> Capture:
+    with begin_batch(lake.catalog, capture, "a change") as tx:
+        return note_progress(tx, save_tables(tx, capture, [table]), capture.lsn)
+
+
+def status_of(lake: Lake, source: Source) -> CaptureStatus:
+    return capture_status(lake.catalog, settings_of(source))
+
+
+def test_a_capture_that_was_never_started_is_new(lake: Lake, source: Source) -> None:
+    found = status_of(lake, source)
+    assert (found.state, found.lag_bytes, found.lag_seconds, found.tables, found.problems) == (
+        "new",
+        None,
+        None,
+        (),
+        (),
+    )
+    assert found.to_value()["slot_health"] is None
+
+
+def test_the_lag_is_told_in_bytes_and_seconds_with_what_the_slot_keeps(lake: Lake, source: Source) -> None:
+    begin(lake, source)
+    source.run("create table noise (id int)", "insert into noise select generate_series(1, 20000)", "checkpoint")
+    found = status_of(lake, source)
+    assert found.state == "stopped"
+    assert found.lag_bytes is not None
+    assert found.lag_bytes > 1 << 20
+    assert found.lag_seconds is not None
+    assert 0 <= found.lag_seconds < 120
+    assert found.retained_bytes is not None
+    assert found.retained_bytes >= found.lag_bytes
+    assert found.slot is not None
+    assert found.slot.wal_status in ("reserved", "extended")
+    (table,) = found.tables
+    assert (table.stage, table.rows, table.captured, table.version) == ("streaming", 0, 0, 0)
+    assert table.last_commit_at is not None
+    assert found.problems == ()
+    with RunnerPresence(source.dsn, settings_of(source).slot):
+        assert status_of(lake, source).state == "running"
+
+
+def test_without_a_source_the_lake_tells_what_it_knows(lake: Lake, source: Source) -> None:
+    capture = begin(lake, source)
+    found = capture_status(lake.catalog, replace(settings_of(source), source=""))
+    assert (found.state, found.lag_bytes, found.problems) == ("unknown", None, ())
+    assert found.capture == capture
+    away = capture_status(lake.catalog, replace(settings_of(source), source="host=localhost port=1 password=geheim"))
+    assert away.state == "unknown"
+    assert "could not be asked" in away.problems[0]
+    assert "geheim" not in str(away.to_value())
+
+
+def test_a_slot_that_is_gone_or_was_moved_is_a_problem_that_names_the_remedy(lake: Lake, source: Source) -> None:
+    capture = begin(lake, source)
+    source.run("create table noise (id int)", "select pg_switch_wal()")
+    with connect(source.dsn) as conn:
+        row = conn.execute("select pg_current_wal_flush_lsn() - '0/0'::pg_lsn").fetchone()
+        assert row is not None
+        advance_slot(conn, capture.slot, int(row[0]))
+        (moved,) = status_of(lake, source).problems
+        drop_slot(conn, capture.slot)
+    (gone,) = status_of(lake, source).problems
+    assert "was moved to" in moved
+    assert "is gone" in gone
+    for problem in (moved, gone):
+        assert f"dl cdc resnapshot --slot {capture.slot}" in problem
+    with connect(source.dsn) as conn, pytest.raises(SlotLostError):
+        advance_slot(conn, capture.slot, capture.lsn)
+
+
+def test_a_stopped_table_says_why_and_since_when_transactions_are_incomplete(lake: Lake, source: Source) -> None:
+    capture = begin(lake, source)
+    table = replace(
+        capture.tables["public.orders"], stage="stopped", reason="its key is gone", stopped_lsn=0x1_0000_00AB
+    )
+    change(lake, capture, table)
+    found = status_of(lake, source)
+    assert found.problems == (
+        "public.orders is stopped: its key is gone; transactions that touched it are incomplete in the lake since 1/AB",
+    )
+    assert found.to_value()["tables"][0]["incomplete_since"] == "1/AB"
+
+
+def test_another_server_than_the_captured_one_is_a_problem(lake: Lake, source: Source) -> None:
+    capture = begin(lake, source)
+    other = replace(settings_of(source), source=source.cluster.dsn("postgres"))
+    assert identify(connect(other.source)) != capture.server
+    (problem,) = capture_status(lake.catalog, other).problems
+    assert "not the server (or database) that was captured" in problem
+
+
+def test_a_runner_that_notes_no_progress_for_long_is_a_problem(lake: Lake, source: Source) -> None:
+    begin(lake, source)
+    source.run("create table noise (id int)", "checkpoint")
+    impatient = replace(settings_of(source), heartbeat_seconds=0.001, batch_seconds=0.0)
+    with RunnerPresence(source.dsn, impatient.slot):
+        (problem,) = capture_status(lake.catalog, impatient).problems
+    assert "has noted no progress for" in problem
+
+
+def test_settings_come_from_the_file_then_the_environment_then_keywords(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "capture.toml"
+    file.write_text(
+        '[cdc]\nsource = "dbname=shop"\npublication = "shop"\nbatch_size = "1MB"\nbatch_window = 2\nheartbeat = "1min"\n'
+        'tables = ["orders", "lines"]\ndeletion_vectors = false\nbuckets = 8\n'
+    )
+    monkeypatch.setenv("DL_CONFIG", str(file))
+    monkeypatch.setenv("DL_CDC_BATCH_SIZE", "2MB")
+    monkeypatch.setenv("DL_CDC_BUCKETS", "16")
+    monkeypatch.setenv("DL_CDC_TEXT_COLUMNS", "public.orders.note, public.lines.note")
+    found = load_settings({"buckets": 32, "namespace": None, "tables": ()})
+    assert (found.source, found.publication, found.slot) == ("dbname=shop", "shop", "dl_shop")
+    assert (found.batch_bytes, found.batch_seconds, found.heartbeat_seconds) == (2 << 20, 2.0, 60.0)
+    assert (found.tables, found.buckets, found.deletion_vectors) == (("orders", "lines"), 32, False)
+    assert found.text_columns == ("public.orders.note", "public.lines.note")
+    with pytest.raises(ConfigError, match=r"unknown setting 'cdc.batchsize'.*did you mean cdc.batch_size"):
+        load_settings({"batchsize": "1MB"})
+
+
+def test_a_started_capture_is_found_by_what_is_given_of_it(lake: Lake, source: Source) -> None:
+    with pytest.raises(ConfigError, match="no such capture"):
+        find_settings(lake.catalog, {})
+    capture = begin(lake, source)
+    found = find_settings(lake.catalog, {})
+    assert (found.slot, found.publication, found.namespace, found.source) == (capture.slot, "shop", "shop", "")
+    lake.catalog.create_table("shop.cdc_notes", "id long")  # somebody's own table
+    assert find_settings(lake.catalog, {"slot": capture.slot}).control_table == capture.control
+    assert find_settings(lake.catalog, {"publication": "other"}).control_table == "cdc.cdc_dl_other"
+    second = CaptureSettings(source.dsn, "shop", slot="another")
+    create_capture(lake.catalog, second, capture.server, capture.lsn)
+    with pytest.raises(ConfigError, match="several captures .*say which one with --slot"):
+        find_settings(lake.catalog, {})
+    assert find_settings(lake.catalog, {"slot": "another"}).namespace is None
+
+
+def test_the_metrics_of_a_capture_say_lag_rows_batches_and_failures() -> None:
+    slot = "dl_metrics"
+    record_batch(slot, seconds=1.5, rows={"public.m": {"insert": 3, "delete": 1}}, lsn=10, flushed_lsn=110)
+    record_batch(slot, seconds=0.5, rows={"public.m": {"insert": 2}}, lsn=110, flushed_lsn=110)
+    record_failure(slot, SlotLostError("gone"))
+    assert telemetry.value_of(telemetry.CDC_ROWS, "public.m", "insert") == 5
+    assert telemetry.value_of(telemetry.CDC_ROWS, "public.m", "delete") == 1
+    assert telemetry.value_of(telemetry.CDC_BATCHES, slot) == 2
+    assert telemetry.value_of(telemetry.CDC_LAG_BYTES, slot) == 0
+    assert telemetry.value_of(telemetry.CDC_FAILURES, slot, "SlotLostError") == 1
+    text = telemetry.exposition().decode()
+    assert 'deltalakedb_cdc_rows_total{op="insert",table="public.m"} 5.0' in text
+    assert 'deltalakedb_cdc_batch_seconds_bucket{le="1.0"}' in text
+
+
+def test_the_lag_in_seconds_is_the_age_of_the_last_look_that_is_all_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = timedelta(seconds=1000)
+    monkeypatch.setattr("deltalakedb.cdc.metrics.time.monotonic", lambda: now.total_seconds())
+    meter, lags = LagMeter("dl_meter"), []
+    for seconds, flushed, captured in ((0, 100, 100), (5, 200, 100), (10, 300, 150), (15, 400, 250), (20, 400, 400)):
+        now = timedelta(seconds=1000 + seconds)
+        assert meter.is_due()
+        meter.record(flushed_lsn=flushed, lsn=captured)
+        assert not meter.is_due()
+        lags.append(telemetry.value_of(telemetry.CDC_LAG_SECONDS, "dl_meter"))
+    assert lags == [0, 5, 10, 10, 0]
