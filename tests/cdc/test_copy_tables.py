@@ -203,6 +203,19 @@ def test_a_table_that_is_added_later_gets_a_copy_and_the_others_keep_theirs(copy
     check_current(copying.lake.catalog, copying.source, capture)
 
 
+def test_a_long_backlog_is_brought_in_before_the_snapshot_is_taken(copying: Copying) -> None:
+    copying.copy(batch_bytes=1 << 16)
+    copying.source.run(
+        "create table late (id int primary key, note text)",
+        "insert into late select i, repeat('x', 100) from generate_series(1, 1000) i",
+        "select pg_switch_wal()",
+    )
+    capture = copying.copy(batch_bytes=1 << 16)
+    assert len(copying.drained) == 2
+    assert copying.drained[0] < copying.drained[1] == capture.lsn
+    check_current(copying.lake.catalog, copying.source, capture)
+
+
 def test_a_partitioned_table_without_partitions_is_an_empty_table(copying: Copying) -> None:
     copying.source.run(
         "create table events (id int primary key) partition by range (id)",

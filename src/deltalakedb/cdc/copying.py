@@ -7,9 +7,10 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, Protocol
 
 from deltalakedb.cdc.batches import commit_progress
@@ -27,7 +28,7 @@ from deltalakedb.cdc.evolution import stop_table
 from deltalakedb.cdc.landing import Landing, commit_landing, prepare_landing
 from deltalakedb.cdc.lsn import format_lsn
 from deltalakedb.cdc.publication import published_tables
-from deltalakedb.cdc.server import Connection, connect, identify
+from deltalakedb.cdc.server import Connection, connect, flush_lsn, identify
 from deltalakedb.cdc.settings import CaptureSettings
 from deltalakedb.cdc.slots import advance_slot, create_slot, drop_slot, exported_snapshot, find_slot
 from deltalakedb.cdc.snapshot import CopyPlan, PageRange, SourceMoved, plan_copy, session_at
@@ -147,6 +148,7 @@ class _Copier:
 
     def copy(self) -> None:
         tasks = self.settings.parallelism or self.context.defaultParallelism
+        self._catch_up()
         with exported_snapshot(self.settings.source, self.check) as (self.snapshot, lsn):
             plans = self._plan(tasks)
             if not plans:
@@ -157,6 +159,14 @@ class _Copier:
                 plan.table.source: prepare_landing(self.catalog, plan.table, self.settings) for plan in plans
             }
             self._run(plans, tasks)
+
+    def _catch_up(self) -> None:
+        """Bring in most of a long backlog before there is a snapshot, which keeps the source from cleaning up."""
+        if self.capture.streaming:
+            with connect(self.settings.source) as conn:
+                end = flush_lsn(conn)
+            if end - self.capture.lsn > self.settings.batch_bytes:
+                self.capture = self.drain(self.capture, end)
 
     def _plan(self, tasks: int) -> list[CopyPlan]:
         plans = []
@@ -197,7 +207,7 @@ class _Copier:
         with ExitStack() as stack:
             stack.callback(self._clean)
             pool = stack.enter_context(self._pool(tasks))
-            waiting: set[Future[CopyResult]] = set()
+            ended: SimpleQueue[Future[CopyResult]] = SimpleQueue()
             for plan in plans:
                 source = plan.table.source
                 self.adds[source], self.rows[source], self.left[source] = [], 0, len(plan.tasks)
@@ -205,13 +215,16 @@ class _Copier:
                     self.progress.table_begins(source, plan.rows, len(plan.tasks))
                 if not plan.tasks:  # a partitioned table without partitions
                     self._commit(source)
-                waiting |= {pool.submit(self._run_task, self._task(plan, one)) for one in plan.tasks}
-            while waiting:
-                done, waiting = wait(waiting, _CHECK_SECONDS, return_when=FIRST_COMPLETED)
+                for one in plan.tasks:
+                    pool.submit(self._run_task, self._task(plan, one)).add_done_callback(ended.put)
+            missing = sum(len(plan.tasks) for plan in plans)
+            while missing:
                 if self.check is not None:
                     self.check()
-                for one in done:
-                    self._take(one.result())
+                with suppress(Empty):
+                    result = ended.get(timeout=_CHECK_SECONDS).result()
+                    missing -= 1
+                    self._take(result)
 
     @contextmanager
     def _pool(self, tasks: int) -> Iterator[ThreadPoolExecutor]:
