@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = [
+    "tests.fixtures.catalogs",
     "tests.fixtures.golden",
     "tests.fixtures.handmade",
     "tests.fixtures.postgres",

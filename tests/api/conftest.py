@@ -41,8 +41,9 @@ def _on(kind: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[Bot
 def _catalog_address(engine: str, folder: Path, request: pytest.FixtureRequest) -> str:
     """A new catalog's URI, up to where `table=` is added."""
     if engine != "postgres":
+        request.getfixturevalue("new_catalog")(engine, folder / f"catalog.{engine}")
         return f"deltasql://{engine}/{folder / f'catalog.{engine}'}?"
-    words = dict(part.split("=", 1) for part in str(request.getfixturevalue("postgres_dsn")).split())
+    words = dict(part.split("=", 1) for part in str(request.getfixturevalue("postgres_catalog")).split())
     return f"postgresql://{words['user']}@/{words['dbname']}?host={words['host']}&port={words['port']}&"
 
 

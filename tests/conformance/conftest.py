@@ -1,7 +1,6 @@
 """Every conformance test runs on every engine: `store` is an empty, migrated database of each kind in turn."""
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,12 @@ import pytest
 
 from deltalakedb.store import ENGINES, Store, open_store
 from tests.conformance.collecting import old_table  # noqa: F401  (a fixture)
+from tests.fixtures.catalogs import NewCatalog
 from tests.fixtures.partitioned import partition
 
 OpenStore = Callable[..., Store]
+PARTITIONED = bool(os.environ.get("DL_TEST_PARTITIONED"))
+"""`make test-partitioned`: databases whose large tables are in partitions."""
 
 
 @pytest.fixture(params=ENGINES)
@@ -20,22 +22,14 @@ def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(scope="session")
-def migrated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A new database file of each engine that has files: to copy one takes a tenth of the time of making it."""
-    made = {}
-    for engine in ENGINES:
-        if engine != "postgres":
-            made[engine] = tmp_path_factory.mktemp("migrated") / f"catalog.{engine}"
-            open_store(engine, str(made[engine])).close()
-    return made
-
-
 @pytest.fixture
-def target(blank: str, engine: str, migrated: dict[str, Path]) -> str:
-    """Where an empty, migrated database of this engine is, or an empty Postgres that the first to open it migrates."""
-    if engine in migrated:
-        shutil.copyfile(migrated[engine], blank)
+def target(engine: str, new_catalog: NewCatalog, request: pytest.FixtureRequest) -> str:
+    """Where an empty, migrated database of this engine is."""
+    if engine == "postgres" and not PARTITIONED:
+        return str(request.getfixturevalue("postgres_catalog"))
+    blank = str(request.getfixturevalue("blank"))
+    if engine != "postgres":
+        new_catalog(engine, Path(blank))
     return blank
 
 
@@ -44,7 +38,7 @@ def blank(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
     """Where a database of this engine may be created: a path, or a DSN."""
     if engine == "postgres":
         dsn = str(request.getfixturevalue("postgres_dsn"))
-        if os.environ.get("DL_TEST_PARTITIONED"):  # make test-partitioned
+        if PARTITIONED:
             partition(dsn)
         return dsn
     return str(tmp_path / f"catalog.{engine}")

@@ -8,6 +8,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from deltalakedb.store import ENGINES
+from tests.fixtures.catalogs import NewCatalog
 
 FULL = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 """`make soak` runs the counts of the promise, `make test` a seeded part of them."""
@@ -28,10 +29,11 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def place(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Place:
+def place(engine: str, tmp_path: Path, new_catalog: NewCatalog, request: pytest.FixtureRequest) -> Place:
     warehouse = tmp_path / "lake"
     if engine != "postgres":
+        new_catalog(engine, tmp_path / f"catalog.{engine}")
         return Place(engine, f"deltasql://{engine}/{tmp_path}/catalog.{engine}", warehouse)
-    address = conninfo_to_dict(str(request.getfixturevalue("postgres_dsn")))
+    address = conninfo_to_dict(str(request.getfixturevalue("postgres_catalog")))
     asked = "&".join(f"{key}={address[key]}" for key in ("host", "port", "user"))
     return Place(engine, f"deltasql://postgres/{address['dbname']}?{asked}", warehouse)

@@ -9,18 +9,17 @@ from pyspark.sql import SparkSession
 
 from deltalakedb.files import FileTxnLogReader, FileTxnLogWriter
 from deltalakedb.files.checksum import Checksum
-from tests.golden.by_spark import TABLES
-from tests.golden.judges import ask_spark
+from tests.golden.judges import SparkTable, ask_spark
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.mark.parametrize("name", ["deletion_vectors", "column_mapping", "stats_as_struct", "clustered"])
-def test_spark_finds_its_own_state_in_our_checkpoint(name: str, spark: SparkSession, tmp_path: Path) -> None:
-    session = spark.newSession()
-    TABLES[name](session, tmp_path / "theirs")
-    shutil.copytree(tmp_path / "theirs", tmp_path / "ours")
-    expected = ask_spark(session, tmp_path / "theirs")
+def test_spark_finds_its_own_state_in_our_checkpoint(
+    name: str, spark: SparkSession, tables_by_spark: dict[str, SparkTable], tmp_path: Path
+) -> None:
+    expected = tables_by_spark[name]
+    shutil.copytree(expected.path, tmp_path / "ours")
     reader = FileTxnLogReader(tmp_path / "ours")
     snapshot = reader.snapshot()
     writer = FileTxnLogWriter(tmp_path / "ours", table="t")
@@ -36,7 +35,7 @@ def test_spark_finds_its_own_state_in_our_checkpoint(name: str, spark: SparkSess
     written = writer.write_checkpoint(snapshot, protocol=snapshot.protocol, tombstone_cutoff_ms=-(2**62))
     writer.write_last_checkpoint(written)
     writer.put_checksum(snapshot.version, counts)
-    found = ask_spark(session, tmp_path / "ours")
+    found = ask_spark(spark.newSession(), tmp_path / "ours")
     assert found.states[snapshot.version] == expected.states[snapshot.version]
     assert found.num_rows == expected.num_rows
     ours = json.loads(counts.render())

@@ -16,15 +16,17 @@ import pytest
 
 from deltalakedb.serve import LocalEndpoint
 from deltalakedb.spark.endpoint import EndpointClient
+from tests.fixtures.catalogs import NewCatalog
 
 StartEndpoint = Callable[..., LocalEndpoint]
 START_SECONDS = 60.0
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def catalog_uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def catalog_uri(request: pytest.FixtureRequest, tmp_path: Path, new_catalog: NewCatalog) -> str:
     if request.param == "postgres":
-        return str(request.getfixturevalue("postgres_dsn"))
+        return str(request.getfixturevalue("postgres_catalog"))
+    new_catalog("sqlite", tmp_path / "catalog.db")
     return str(tmp_path / "catalog.db")
 
 
