@@ -1,6 +1,5 @@
 """The state of a capture, as the lake and the source tell it; what is wrong is said with what to do."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -19,8 +18,6 @@ from deltalakedb.cdc.status import CaptureStatus, capture_status
 from deltalakedb.cdc.tables import CapturedTable
 from deltalakedb.exceptions import ConfigError, SlotLostError
 from tests.cdc.conftest import Lake, Source
-
-Change = Callable[[Capture], Capture]
 
 
 def settings_of(source: Source) -> CaptureSettings:
@@ -128,7 +125,8 @@ def test_a_stopped_table_says_why_and_since_when_transactions_are_incomplete(lak
 def test_another_server_than_the_captured_one_is_a_problem(lake: Lake, source: Source) -> None:
     capture = begin(lake, source)
     other = replace(settings_of(source), source=source.cluster.dsn("postgres"))
-    assert identify(connect(other.source)) != capture.server
+    with connect(other.source) as conn:
+        assert identify(conn) != capture.server
     (problem,) = capture_status(lake.catalog, other).problems
     assert "not the server (or database) that was captured" in problem
 
@@ -147,8 +145,8 @@ def test_settings_come_from_the_file_then_the_environment_then_keywords(
 ) -> None:
     file = tmp_path / "capture.toml"
     file.write_text(
-        '[cdc]\nsource = "dbname=shop"\npublication = "shop"\nbatch_size = "1MB"\nbatch_window = 2\nheartbeat = "1min"\n'
-        'tables = ["orders", "lines"]\ndeletion_vectors = false\nbuckets = 8\n'
+        '[cdc]\nsource = "dbname=shop"\npublication = "shop"\nbatch_size = "1MB"\nbatch_window = 2\n'
+        'heartbeat = "1min"\ntables = ["orders", "lines"]\ndeletion_vectors = false\nbuckets = 8\n'
     )
     monkeypatch.setenv("DL_CONFIG", str(file))
     monkeypatch.setenv("DL_CDC_BATCH_SIZE", "2MB")
