@@ -1,9 +1,11 @@
 """Columns whose type, name or presence changes: what the lake follows, and what stops a table."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from deltalakedb import steps
 from tests.cdc.conftest import Lake, Source
 from tests.cdc.evolving import Evolving, evolving
 from tests.cdc.judging import bring_level, check_mirror
@@ -227,6 +229,24 @@ def test_only_what_is_committed_together_is_seen(lake: Lake, source: Source) -> 
         capture.settle()
         ids = {name: lake.catalog.table(name).history(1)[0]["txnId"] for name in _tables(capture)}
         assert len(set(ids.values())) == 1, ids
+
+
+def test_columns_are_changed_on_top_of_what_others_did_to_the_table_meanwhile(lake: Lake, source: Source) -> None:
+    with evolving(lake, source, ORDERS) as capture:
+        for number in range(3):
+            source.run(f"insert into orders values ({number}, 'a', 1)")
+            capture.catch_up()
+        compacted: list[dict[str, Any]] = []
+
+        def compact(step: str) -> None:
+            if step == "cdc.followed" and not compacted:
+                compacted.append(lake.catalog.table("lake.orders").optimize.compact())
+
+        steps.observe(compact)
+        source.run("alter table orders add price int default 3", "insert into orders values (9, 'b', 2, 4)")
+        capture.catch_up()
+        assert compacted[0]["numFilesRemoved"] == 3
+        capture.check_equal(source)
 
 
 def _tables(capture: Evolving) -> list[str]:

@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 _ATTEMPTS: Final = 10
 _OUTCOME_SECONDS: Final = 60.0
 # Somebody else changed a table of ours meanwhile, such as by an OPTIMIZE: the same batch on top of that may succeed.
-_WORTH_ANOTHER_RUN: Final = (
+WORTH_ANOTHER_RUN: Final = (
     ConcurrentAppendError,
     ConcurrentDeleteReadError,
     ConcurrentDeleteDeleteError,
@@ -77,7 +77,7 @@ def commit_batch(
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return _commit(catalog, capture, settings, files, end)
-            except _WORTH_ANOTHER_RUN as error:
+            except WORTH_ANOTHER_RUN as error:
                 if attempt == _ATTEMPTS:
                     raise
                 _log.info("the batch of %s up to %s is committed again: %s", capture.slot, format_lsn(end), error)

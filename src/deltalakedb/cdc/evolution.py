@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import random
+import time
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from deltalakedb.cdc.batches import WORTH_ANOTHER_RUN
 from deltalakedb.cdc.buckets import BUCKET
 from deltalakedb.cdc.control import begin_batch, note_progress, save_tables
 from deltalakedb.cdc.decision import Decision, NotFollowedError, decide
@@ -16,6 +20,7 @@ from deltalakedb.cdc.lsn import format_lsn
 from deltalakedb.exceptions import InvalidCommitError, SchemaMismatchError
 from deltalakedb.log.types import parse_schema
 from deltalakedb.names import parse_table_name
+from deltalakedb.steps import reached
 
 if TYPE_CHECKING:
     from deltalakedb.catalog import Catalog
@@ -27,6 +32,9 @@ if TYPE_CHECKING:
     from deltalakedb.log.actions import Metadata
     from deltalakedb.transactions.transaction import CatalogTransaction
 
+_log = logging.getLogger(__name__)
+
+_ATTEMPTS: Final = 10
 _MOST_FORMER: Final = 16
 """So often the columns of a table may change within one transaction."""
 _MOST_NOTES: Final = 40
@@ -54,12 +62,29 @@ def follow(
     try:
         decision = decide(conn, settings, table, relation, numbers)
         followed = _with_former(table, decision, lsn)
-        with begin_batch(catalog, capture, f"capture {capture.slot}: columns of {source} at {format_lsn(lsn)}") as tx:
-            _change_lake(tx, table, decision)
-            changed = save_tables(tx, capture, [followed])
-            return note_progress(tx, changed, capture.lsn)
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return _follow(catalog, capture, table, decision, followed)
+            except WORTH_ANOTHER_RUN as error:
+                if attempt == _ATTEMPTS:
+                    raise
+                _log.info("the columns of %s are changed again: %s", source, error)
+                time.sleep(random.uniform(0, 0.05 * 2**attempt))
     except (NotFollowedError, SchemaMismatchError, InvalidCommitError) as error:
+        _log.warning("%s stops: %s", source, error)
         return stop_table(catalog, capture, source, str(error), lsn)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _follow(
+    catalog: Catalog, capture: Capture, table: CapturedTable, decision: Decision, followed: CapturedTable
+) -> Capture:
+    message = f"capture {capture.slot}: columns of {table.source} at {format_lsn(followed.changed_lsn or 0)}"
+    with begin_batch(catalog, capture, message) as tx:
+        _change_lake(tx, table, decision)
+        changed = save_tables(tx, capture, [followed])
+        reached("cdc.followed")
+        return note_progress(tx, changed, capture.lsn)
 
 
 def stop_table(catalog: Catalog, capture: Capture, source: str, reason: str, lsn: int) -> Capture:
