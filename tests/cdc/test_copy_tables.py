@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
 
 import deltalakedb as dl
@@ -51,13 +52,14 @@ class Copying:
 
     def __init__(self, lake: Lake, source: Source, spark: SparkSession) -> None:
         self.lake, self.source, self.spark = lake, source, spark
+        self.dsn = source.dsn
         self.told = Told()
         self.drained: list[int] = []
         self.meanwhile: list[str] = []
         """What happens once, between the snapshot and the first task."""
 
     def settings(self, **given: Any) -> CaptureSettings:
-        return CaptureSettings(self.source.dsn, "shop", **{"namespace": "shop", **given})
+        return CaptureSettings(self.dsn, "shop", **{"namespace": "shop", **given})
 
     def copy(self, *, check: Callable[[], None] | None = None, **given: Any) -> Capture:
         """Start the capture, and copy what waits for it."""
@@ -69,7 +71,7 @@ class Copying:
             self.meanwhile.clear()
             return commit_progress(self.lake.catalog, capture, lsn)
 
-        with connect(self.source.dsn) as conn:
+        with connect(self.dsn) as conn:
             capture = open_capture(self.lake.catalog, conn, settings)
             capture = add_tables(self.lake.catalog, conn, capture, settings)
         return copy_tables(
@@ -201,6 +203,20 @@ def test_a_table_that_is_added_later_gets_a_copy_and_the_others_keep_theirs(copy
         "public.late": capture.lsn,
     }
     check_current(copying.lake.catalog, copying.source, capture)
+
+
+def test_a_role_that_may_replicate_and_read_the_tables_needs_no_more(copying: Copying) -> None:
+    role = f"capture_{copying.source.database}"
+    copying.source.run(
+        f"create role {role} login replication", f"grant select on all tables in schema public to {role}"
+    )
+    copying.dsn = make_conninfo(copying.source.dsn, user=role)
+    try:
+        check_current(copying.lake.catalog, copying.source, copying.copy())
+        request_resnapshot(copying.lake.catalog, copying.settings(), ["orders"])
+        check_current(copying.lake.catalog, copying.source, copying.copy())
+    finally:
+        copying.source.run(f"drop owned by {role}", f"drop role {role}")
 
 
 def test_a_long_backlog_is_brought_in_before_the_snapshot_is_taken(copying: Copying) -> None:
