@@ -292,6 +292,10 @@ def test_many_new_rows_beside_changed_ones_make_one_version(make_lake: Callable[
     source.delete(1)
     assert check(lake, source) == Applied(inserted=10_010, updated=1, deleted=1)
     assert lake.catalog.table(table.current).version() == before + 1
+    for number in range(20_000, 32_000):
+        source.insert({"id": number, "n": 3})
+    assert check(lake, source, files=3) == Applied(inserted=12_000)
+    assert lake.catalog.table(table.current).version() == before + 2
 
 
 def test_where_one_table_fails_none_is_changed(make_lake: Callable[..., Lake]) -> None:

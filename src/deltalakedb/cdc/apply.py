@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -25,6 +27,7 @@ from deltalakedb.log.actions import AddFile
 from deltalakedb.log.rows import adds_to_batch
 from deltalakedb.log.stats import parse_stats
 from deltalakedb.names import parse_table_name
+from deltalakedb.operations.ahead import read_ahead
 from deltalakedb.operations.change_data import feeds_changes
 from deltalakedb.operations.delete import delete
 from deltalakedb.operations.engines import open_engine
@@ -42,7 +45,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MANY: Final = 10_000
-"""New rows from which on they are written beside the merge, in files of their own: they need not pass through it."""
+"""New rows from which on it pays to write them beside the merge, and several files at a time."""
+_WORKERS: Final = max(2, os.cpu_count() or 1)
+_AHEAD_BYTES: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +118,19 @@ class Batch:
         )
 
     @property
+    def num_rows(self) -> int:
+        """How many changes there are, as far as the statistics of files tell."""
+        known = (parse_stats(add.stats) for add in self.files)
+        return sum(one.num_records or 0 for one in known if one is not None)
+
+    def split(self, most: int) -> list[Batch]:
+        """Batches of about as many bytes, at most so many; none has a part of a file."""
+        parts: list[list[AddFile]] = [[] for _ in range(min(most, len(self.files)))]
+        for add in sorted(self.files, key=lambda one: -one.size):
+            min(parts, key=lambda part: sum(one.size for one in part)).append(add)
+        return [replace(self, files=tuple(part)) for part in parts]
+
+    @property
     def has_only_inserts(self) -> bool:
         """Whether the statistics of all files say so."""
         item = self.changes.schema.field(OP)
@@ -163,24 +181,34 @@ def _tell_missing(target: Target, table: CapturedTable, expected: int, counts: M
         )  # fmt: skip
 
 
-def _joined(merged: Done, appended: Done) -> Done:
-    """A merge and an append as one version."""
-    counts = {**merged.metrics, "inserted": merged.metrics["inserted"] + appended.metrics["inserted"]}
-    if merged.commit is None or appended.commit is None:
-        return Done(merged.commit or appended.commit, counts, merged.read)
-    metrics = {**merged.commit.operation_metrics, "num_target_rows_inserted": counts["inserted"]}
-    actions = (*merged.commit.actions, *appended.commit.actions)
-    return Done(replace(merged.commit, actions=actions, operation_metrics=metrics), counts)
+def _joined(done: Done, appended: Done) -> Done:
+    """A merge or an append, and another append, as one version."""
+    counts = {**done.metrics, "inserted": done.metrics["inserted"] + appended.metrics["inserted"]}
+    if done.commit is None or appended.commit is None:
+        return Done(done.commit or appended.commit, counts, done.read)
+    inserted = "num_added_rows" if done.commit.operation == "WRITE" else "num_target_rows_inserted"
+    metrics = {**done.commit.operation_metrics, inserted: counts["inserted"]}
+    actions = (*done.commit.actions, *appended.commit.actions)
+    return Done(replace(done.commit, actions=actions, operation_metrics=metrics), counts)
 
 
 def _append(target: Target, batch: Batch) -> Done:
     """Rows that nothing else happened to are new: their keys need not be looked for."""
+    parts = batch.split(_WORKERS) if batch.num_rows >= _MANY else [batch]
+    with ThreadPoolExecutor(len(parts), thread_name_prefix="deltalakedb-apply") as pool:
+        first, *others = pool.map(partial(_append_part, target), parts)
+    for other in others:
+        first = _joined(first, other)
+    return first
+
+
+def _append_part(target: Target, batch: Batch) -> Done:
     names = [column.name for column in batch.table.columns]
     count = 0
 
     def rows() -> Iterator[pa.RecordBatch]:
         nonlocal count
-        for changes in batch.read([AFTER]):
+        for changes in read_ahead(batch.read([AFTER]), lambda one: one.nbytes, _AHEAD_BYTES):
             after = changes.column(0)
             count += changes.num_rows
             yield pa.RecordBatch.from_arrays([after.field(name) for name in names], schema=schema)
@@ -189,9 +217,7 @@ def _append(target: Target, batch: Batch) -> Done:
     schema = pa.schema([struct.field(name) for name in names])
     new = pa.RecordBatchReader.from_batches(schema, rows())
     buckets = buckets_of(target.metadata.configuration)
-    # A column that the source has dropped may still be in the lake: it is left null.
-    request = WriteRequest(schema_mode="merge")
-    done = write(target, add_buckets(new, batch.table, buckets) if buckets else new, request)
+    done = write(target, add_buckets(new, batch.table, buckets) if buckets else new, WriteRequest())
     return Done(done.commit, {"inserted": count})
 
 
