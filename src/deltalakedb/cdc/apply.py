@@ -217,7 +217,9 @@ def _append_part(target: Target, batch: Batch) -> Done:
     schema = pa.schema([struct.field(name) for name in names])
     new = pa.RecordBatchReader.from_batches(schema, rows())
     buckets = buckets_of(target.metadata.configuration)
-    done = write(target, add_buckets(new, batch.table, buckets) if buckets else new, WriteRequest())
+    # A column that the source has dropped may still be in the lake: it is left null.
+    request = WriteRequest(schema_mode="merge")
+    done = write(target, add_buckets(new, batch.table, buckets) if buckets else new, request)
     return Done(done.commit, {"inserted": count})
 
 
@@ -228,7 +230,8 @@ def _write(target: Target, rows: RowLookup, alive: pa.Table, mode: WriteMode) ->
     batches = (
         pa.RecordBatch.from_arrays([batch.column(key) for key in names.values()], schema=schema) for batch in found
     )
-    done = write(target, pa.RecordBatchReader.from_batches(schema, batches), WriteRequest(mode=mode))
+    request = WriteRequest(mode, schema_mode="merge")
+    done = write(target, pa.RecordBatchReader.from_batches(schema, batches), request)
     return Done(done.commit, {"inserted": alive.num_rows}, done.read)
 
 
