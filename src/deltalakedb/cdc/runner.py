@@ -77,6 +77,7 @@ class Runner:
         self._failures = 0
         self._failing_since: float | None = None
         self._warned: str | None = None
+        self._look_at = self._began + _DISCOVERY_SECONDS
 
     def stop(self) -> None:
         """Ask it to end, from any thread; the batch in flight ends first."""
@@ -167,17 +168,16 @@ class Runner:
         """Stream until it is to stop, or until the tables are others than the query was told."""
         departed, unseen = False, None
         with ChangeStream(follower) as stream:
-            look_at = time.monotonic() + _DISCOVERY_SECONDS
             while not self._should_stop() and not follower.tables_changed:
                 stream.check()
                 self._measure(follower)
                 if follower.lock.acquire(blocking=False):
                     try:
                         follower.note_if_due()
-                        if time.monotonic() >= look_at:
+                        if time.monotonic() >= self._look_at:
                             departed = self._look_at_publication(follower)
                             unseen = look_for_changes(follower.conn, follower.capture, self._settings)
-                            look_at = time.monotonic() + _DISCOVERY_SECONDS
+                            self._look_at = time.monotonic() + _DISCOVERY_SECONDS
                     finally:
                         follower.lock.release()
                 if departed or unseen:
