@@ -2,8 +2,6 @@
 
 from decimal import Decimal
 
-import pytest
-
 from deltalakedb.log.types import StructType
 from tests.cdc.conftest import Lake, Source
 from tests.cdc.evolving import evolving
@@ -135,15 +133,13 @@ def test_a_column_that_was_dropped_again_before_anybody_read_of_it(lake: Lake, s
         assert any("dropped again" in note for note in capture.table().notes)
 
 
-@pytest.mark.parametrize("name", ["Name", "näme", "a.b", "with space", "_op", "after"])
-def test_names_that_are_hard(lake: Lake, source: Source, name: str) -> None:
-    with evolving(lake, source, ORDERS, ITEMS) as capture:
-        source.run(f'alter table orders add "{name}" int', "insert into orders values (1, 'a', 2)")
-        source.run("insert into items values (1, 'x')")
+def test_names_that_are_hard(lake: Lake, source: Source) -> None:
+    names = {"t1": "Name", "t2": "näme", "t3": "a.b", "t4": "with space", "t5": "_op", "t6": "after"}
+    with evolving(lake, source, *(ORDERS.replace("orders", table) for table in names)) as capture:
+        for table, name in names.items():
+            source.run(f'alter table {table} add "{name}" int', f"insert into {table} values (1, 'a', 2)")
         capture.catch_up()
-        if name == "Name":  # case does not tell names apart in a Delta table
-            assert capture.table().stage == "stopped"
-            assert "case does not tell names apart" in (capture.table().reason or "")
-        else:
-            capture.check_equal(source)
-        capture.check_equal(source, "public.items")
+        # case does not tell names apart in a Delta table
+        assert "case does not tell names apart" in (capture.table("public.t1").reason or "")
+        for table in list(names)[1:]:
+            capture.check_equal(source, f"public.{table}")

@@ -93,14 +93,14 @@ class Altered:
         return VALUES[type_].format(n=self.rng.randint(0, 99))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_table_that_is_altered_at_random_equals_its_source(lake: Lake, source: Source, seed: int) -> None:
     """With column mapping, and the lake never long behind, there is nothing that cannot be followed."""
     altered = Altered(seed)
     orders = "create table orders (id bigint primary key, a int, b text)"
     full = "alter table orders replica identity full" if seed % 3 == 2 else "select 1"
     with evolving(lake, source, orders, full, column_mapping=True) as capture, source.connect() as connection:
-        for _ in range(25):
+        for _ in range(14):
             statements = altered.statements()
             altering = sum(statement.startswith("alter") for statement in statements)
             with connection.transaction():
@@ -114,13 +114,13 @@ def test_a_table_that_is_altered_at_random_equals_its_source(lake: Lake, source:
         capture.check_equal(source)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_lake_that_is_behind_equals_the_source_or_says_why_not(lake: Lake, source: Source, seed: int) -> None:
     altered = Altered(100 + seed)
     orders = "create table orders (id bigint primary key, a int, b text)"
     mapped = seed % 2 == 0
     with evolving(lake, source, orders, column_mapping=mapped) as capture, source.connect() as connection:
-        for _ in range(12):
+        for _ in range(5):
             for _ in range(4):
                 with connection.transaction():
                     for statement in altered.statements():
