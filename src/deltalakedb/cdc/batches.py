@@ -26,6 +26,7 @@ from deltalakedb.exceptions import (
     StoreBusyError,
     StoreError,
     TableLockedError,
+    TableNotFoundError,
 )
 from deltalakedb.log.paths import decode_path
 from deltalakedb.operations.write import metrics_in_sparks_words
@@ -84,6 +85,12 @@ def commit_batch(
                 time.sleep(random.uniform(0, 0.05 * 2**attempt))
     except OutcomeUnknownError:
         raise
+    except TableNotFoundError as error:
+        remove_files(catalog, capture, read)
+        raise CaptureError(
+            f"a table of the capture {capture.slot} is gone from the lake: {error}. To have it again, copy its source "
+            "table anew: dl cdc resnapshot <schema.table>"
+        ) from error
     except Exception:  # an interrupt may come in the middle of a commit: then they stay, too
         remove_files(catalog, capture, read)
         raise

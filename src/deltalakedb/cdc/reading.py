@@ -18,7 +18,7 @@ from deltalakedb.cdc.messages import Relation
 from deltalakedb.cdc.peek import ChangeRows, RangeRead, RelationChanged, Stopped, read_changes
 from deltalakedb.cdc.tables import CapturedTable
 from deltalakedb.data.writer import FileWriter
-from deltalakedb.exceptions import CaptureError, DeltaError, redact
+from deltalakedb.exceptions import CaptureError, DeltaError, TableNotFoundError, redact
 from deltalakedb.log.actions import AddFile
 from deltalakedb.log.codec import to_json
 from deltalakedb.log.commit import parse_action, render_action
@@ -93,7 +93,13 @@ class ChangesPlace:
 
     @classmethod
     def of(cls, catalog: Catalog, table: CapturedTable) -> ChangesPlace:
-        changes = catalog.table(table.changes)
+        try:
+            changes = catalog.table(table.changes)
+        except TableNotFoundError as error:
+            raise CaptureError(
+                f"the table of changes of {table.source} is gone from the lake: {error}. To have it again, copy the "
+                f"source table anew: dl cdc resnapshot {table.source}"
+            ) from error
         metadata = changes._backing.newest().metadata
         return cls(
             table,
