@@ -42,13 +42,11 @@ demo: setup ## a tour of the catalog, a nightly star-schema load on Spark, then 
 
 # Tests that need a JVM share two Sparks, beside two processes for all others. Exit code 5: ARGS chose none of a kind.
 test: setup $(CLASSES) ## the whole suite, on SQLite, DuckDB, Postgres, S3 and Spark
-	@logs=$$(mktemp -d); \
-	$(PYTEST) -m "spark and pipeline" $(ARGS) >$$logs/pipeline 2>&1 & pipeline=$$!; \
-	$(PYTEST) -m "spark and not pipeline" $(ARGS) >$$logs/readers 2>&1 & readers=$$!; \
+	@log=$$(mktemp); \
+	$(PYTEST) -m spark -n 2 --dist loadgroup --no-loadscope-reorder $(ARGS) >$$log 2>&1 & spark=$$!; \
 	$(PYTEST) -m "not spark" -n 2 --dist loadfile $(ARGS); others=$$?; \
-	wait $$readers; readers=$$?; cat $$logs/readers; \
-	wait $$pipeline; pipeline=$$?; cat $$logs/pipeline; rm -rf $$logs; \
-	for code in $$others $$readers $$pipeline; do test $$code -eq 0 || test $$code -eq 5 || exit $$code; done
+	wait $$spark; spark=$$?; cat $$log; rm -f $$log; \
+	for code in $$others $$spark; do test $$code -eq 0 || test $$code -eq 5 || exit $$code; done
 
 test-partitioned: setup ## the conformance suite on Postgres with hash-partitioned tables (docs/scale.md)
 	DL_TEST_PARTITIONED=1 $(PYTEST) tests/conformance -k "postgres and not migrations and not create_its_schema" $(ARGS)

@@ -26,17 +26,26 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
+_SHARED = {"tables_by_spark": "golden tables", "readers": "readers"}
+"""What takes long to make and is made once: tests on it stay in one process."""
+_FIRST = ("test_spark_kills.py", "golden tables", "readers")
+"""What takes longest is begun first, else one process would still be at it when the other has ended."""
+
+
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whatever needs a JVM is marked so: `make test` runs those tests in two processes, where Spark starts once each.
 
-    Those on tables that Spark makes for many tests stay together, away from those of the pipeline on Spark. Those with
-    another Spark beside the shared one make both processes take about the same time.
+    The tests of a file stay together, and those on what many files share.
     """
+    groups: dict[pytest.Item, str] = {}
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
         if fixtures & {"spark", "readers", "bridge", "hadoop", "names"}:
             item.add_marker(pytest.mark.spark)
-            in_pipeline = item.path.parent.name in ("spark", "faults") and item.path.name != "test_two_processes.py"
-            if in_pipeline and "tables_by_spark" not in fixtures:
-                item.add_marker(pytest.mark.pipeline)
+        if item.get_closest_marker("spark") is not None:
+            shared = [name for fixture, name in _SHARED.items() if fixture in fixtures]
+            groups[item] = shared[0] if shared else item.path.name
+            item.add_marker(pytest.mark.xdist_group(groups[item]))
+    places = {name: place for place, name in enumerate(_FIRST)}
+    items.sort(key=lambda item: places.get(groups.get(item, ""), len(places)))
