@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from pyspark.sql import SparkSession
@@ -12,6 +13,8 @@ from typer.testing import CliRunner, Result
 
 from deltalakedb.cdc.presence import RunnerPresence
 from deltalakedb.cli import app
+from deltalakedb.cli.metrics_port import served_metrics
+from deltalakedb.exceptions import ConfigError
 from tests.cdc.capturing import Capturing
 from tests.cdc.conftest import Lake, Source
 
@@ -147,6 +150,15 @@ def test_a_capture_once_from_a_toml_file_is_shown_by_status_and_copied_anew_on_d
     waiting = json.loads(dl("cdc", "status", "--config", str(file), "--json").stdout)
     assert waiting["tables"][0]["stage"] == "pending"
     assert waiting["problems"] == ["public.orders waits for its copy: dl cdc start makes it"]
+
+
+def test_metrics_are_served_while_the_block_lasts() -> None:
+    with served_metrics(0) as port, urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        assert b"deltalakedb_cdc_lag_bytes" in answer.read()
+        with pytest.raises(ConfigError, match=f"port {port}"), served_metrics(port):
+            pass
+    with served_metrics(None) as nowhere:
+        assert nowhere is None
 
 
 def test_a_running_capture_is_seen_and_stopped(dl: Dl, source: Source, lake: Lake, spark: SparkSession) -> None:

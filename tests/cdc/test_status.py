@@ -101,6 +101,7 @@ def test_a_slot_that_is_gone_or_was_moved_is_a_problem_that_names_the_remedy(lak
         (moved,) = status_of(lake, source).problems
         drop_slot(conn, capture.slot)
     (gone,) = status_of(lake, source).problems
+    assert status_of(lake, source).is_slot_lost
     assert "was moved to" in moved
     assert "is gone" in gone
     for problem in (moved, gone):
@@ -129,6 +130,8 @@ def test_another_server_than_the_captured_one_is_a_problem(lake: Lake, source: S
         assert identify(conn) != capture.server
     (problem,) = capture_status(lake.catalog, other).problems
     assert "not the server (or database) that was captured" in problem
+    assert capture_status(lake.catalog, other).is_slot_lost
+    assert not status_of(lake, source).is_slot_lost
 
 
 def test_a_runner_that_notes_no_progress_for_long_is_a_problem(lake: Lake, source: Source) -> None:

@@ -121,6 +121,15 @@ class CaptureStatus:
         return max(0, self.flushed_lsn - self.slot.restart_lsn)
 
     @property
+    def is_slot_lost(self) -> bool:
+        """Whether the slot does not have what the lake lacks, so that all tables need another copy."""
+        if self.capture is None or self.flushed_lsn is None:
+            return False
+        if self.server != self.capture.server or self.slot is None or self.slot.is_lost:
+            return True
+        return self.slot.confirmed_lsn > self.capture.lsn
+
+    @property
     def rows_per_second(self) -> float:
         return sum(table.rows_per_second for table in self.tables)
 
@@ -216,7 +225,8 @@ def _find_problems(status: CaptureStatus, settings: CaptureSettings) -> Iterator
     if status.server != status.capture.server:
         yield (
             f"the source is not the server (or database) that was captured, {status.capture.server.database} of "
-            f"system {status.capture.server.system_id}, timeline {status.capture.server.timeline}: correct the DSN"
+            f"system {status.capture.server.system_id}, timeline {status.capture.server.timeline}: correct the DSN; "
+            "if it took the other one's place, dl cdc resnapshot copies every table from it"
         )
         return
     yield from _slot_problems(status, status.capture)

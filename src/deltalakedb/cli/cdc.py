@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deltalakedb.cli import cdc_output, output
+from deltalakedb.cli.metrics_port import MetricsPortOption, served_metrics
 from deltalakedb.cli.options import CatalogOption, DryRunOption, command, open_catalog
 from deltalakedb.cli.signals import ended_by_signal
 from deltalakedb.exceptions import CaptureError, ConfigError, redact
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from deltalakedb.cdc.settings import CaptureSettings
 
 # What of the arguments of `dl cdc start` is no setting of a capture.
-_NOT_SETTINGS = frozenset({"once", "config", "catalog", "warehouse"})
+_NOT_SETTINGS = frozenset({"once", "metrics_port", "config", "catalog", "warehouse"})
 
 SourceOption = Annotated[
     str | None,
@@ -182,6 +183,7 @@ def start(
     column_mapping: MappingOption = None,
     text_columns: TextColumnsOption = None,
     optimize_files: OptimizeOption = None,
+    metrics_port: MetricsPortOption = None,
     config: ConfigOption = None,
     warehouse: Annotated[
         str | None,
@@ -197,10 +199,10 @@ def start(
     given |= {"tables": _split(tables), "text_columns": _split(text_columns)}
     given = {name: value for name, value in given.items() if value is not None}
     with _settings_of(config), open_catalog(catalog, warehouse=warehouse) as cat, _warnings_to_stderr():
-        _start(cat, given, once=once)
+        _start(cat, given, once=once, metrics_port=metrics_port)
 
 
-def _start(cat: Catalog, given: dict[str, Any], *, once: bool) -> None:
+def _start(cat: Catalog, given: dict[str, Any], *, once: bool, metrics_port: int | None) -> None:
     from deltalakedb.cdc import run
     from deltalakedb.cdc.configured import load_settings
     from deltalakedb.cdc.sessions import opened_session
@@ -208,7 +210,12 @@ def _start(cat: Catalog, given: dict[str, Any], *, once: bool) -> None:
     settings = load_settings(given)
     _check(settings)  # what is wrong is said before Spark takes its time to start
     output.say(f"capturing {settings.publication} into {cat.uri}; SIGINT, SIGTERM or dl cdc stop ends it")
-    with cdc_output.RunView(settings.slot) as view, ended_by_signal() as ended, opened_session(None) as spark:
+    with (
+        served_metrics(metrics_port),
+        cdc_output.RunView(settings.slot) as view,
+        ended_by_signal() as ended,
+        opened_session(None) as spark,
+    ):
         if ended.is_set():  # Spark took its time to start, and takes no interruption meanwhile
             output.say("stopped before anything was captured")
             return
@@ -296,7 +303,7 @@ def stop(
 def resnapshot(
     tables: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TABLE", help="Source tables, as schema.name; without one all that need it."),
+        typer.Argument(metavar="TABLE", help="Source tables, as schema.name; without one all of them."),
     ] = None,
     source: SourceOption = None,
     publication: PublicationOption = None,
@@ -311,6 +318,7 @@ def resnapshot(
     from deltalakedb.cdc.control import load_capture
     from deltalakedb.cdc.copying import choose_tables, request_resnapshot
     from deltalakedb.cdc.presence import RunnerPresence
+    from deltalakedb.cdc.status import capture_status
 
     given = {"source": source, "publication": publication, "slot": slot, "namespace": namespace}
     with _settings_of(config), open_catalog(catalog) as cat:
@@ -320,10 +328,12 @@ def resnapshot(
             capture = load_capture(cat, settings)
             if capture is None:
                 raise CaptureError(f"the capture {settings.slot} was never started: dl cdc start copies its tables")
-            chosen = choose_tables(capture, tables or ())
-            if not dry_run:
-                after = request_resnapshot(cat, settings, tables or ())
-                chosen = {table.source for table in after.tables.values() if table.stage == "pending"}
+            if dry_run:
+                lost = capture_status(cat, settings).is_slot_lost
+                chosen = choose_tables(capture, () if lost else tables or ())
+            else:
+                capture = request_resnapshot(cat, settings, tables or ())
+                chosen = {table.source for table in capture.tables.values() if table.stage == "pending"}
     told = "would be copied anew" if dry_run else "will be copied anew by the next dl cdc start"
     result = {"slot": settings.slot, "tables": sorted(chosen), "dry_run": dry_run}
     output.emit(result, lambda: print("\n".join(f"{one} {told}" for one in sorted(chosen))))

@@ -1,0 +1,20 @@
+"""The example of a captured shop runs, and its readers agree."""
+
+import pytest
+from pyspark.sql import SparkSession
+
+from examples import capture_orders
+from tests.cdc.conftest import Lake, Source
+
+
+def test_a_shop_is_captured_live_and_every_reader_finds_the_same_sums(
+    source: Source, lake: Lake, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with source.connect() as conn:
+        capture_orders.create_shop(conn)
+    capture_orders.run(lake.catalog, source.dsn, spark, seconds=2, window="500ms")
+    capture_orders.show_results(lake.catalog, source.dsn)
+    shown = capsys.readouterr().out
+    assert "DuckDB, from the files" in shown
+    assert "never half a transaction" in " ".join(shown.split())
+    assert capture_orders.instants(lake.catalog), "orders and their lines were looked at for some instants"
