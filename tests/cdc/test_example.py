@@ -12,7 +12,7 @@ def test_a_shop_is_captured_live_and_every_reader_finds_the_same_sums(
 ) -> None:
     with source.connect() as conn:
         capture_orders.create_shop(conn)
-    capture_orders.run(lake.catalog, source.dsn, spark, seconds=2, window="500ms")
+    capture_orders.run(lake.catalog, source.dsn, spark, seconds=1, window="500ms")
     capture_orders.show_results(lake.catalog, source.dsn)
     shown = capsys.readouterr().out
     assert "DuckDB, from the files" in shown
