@@ -1,105 +1,24 @@
-"""Copies of tables on Spark: committed each when whole, cut and begun again, added later, made anew."""
+"""Copies of tables on Spark: committed each when whole, cut and begun again, added later."""
 
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
-
-import pyarrow as pa
 import pytest
 from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
 
-import deltalakedb as dl
-from deltalakedb.cdc.batches import commit_progress
 from deltalakedb.cdc.buckets import buckets_of
-from deltalakedb.cdc.control import Capture, begin_batch, change_server, load_capture, note_progress
-from deltalakedb.cdc.copying import copy_tables, request_resnapshot
-from deltalakedb.cdc.landing import SLOT_PROPERTY, SOURCE_PROPERTY
-from deltalakedb.cdc.opening import add_tables, open_capture
+from deltalakedb.cdc.copying import request_resnapshot
+from deltalakedb.cdc.landing import SOURCE_PROPERTY
 from deltalakedb.cdc.server import connect
-from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.slots import advance_slot, check_slot, drop_slot, find_slot
-from deltalakedb.exceptions import CaptureError, CaptureSetupError, SourceUnavailableError, WrongServerError
+from deltalakedb.cdc.slots import check_slot
+from deltalakedb.exceptions import CaptureSetupError, SourceUnavailableError
 from tests.cdc.conftest import Lake, Source
+from tests.cdc.copying import Copying
 from tests.cdc.judging import check_current, check_mirror
 
 pytestmark = [pytest.mark.spark, pytest.mark.pipeline]
 
-ALL = "create publication shop for all tables"
-
-
-class Told:
-    """What a copy tells of its progress."""
-
-    def __init__(self) -> None:
-        self.begun: dict[str, tuple[int, int]] = {}
-        self.rows: Counter[str] = Counter()
-        self.ended: dict[str, int] = {}
-
-    def table_begins(self, source: str, rows: int, tasks: int) -> None:
-        self.begun[source] = rows, tasks
-
-    def task_ended(self, source: str, rows: int) -> None:
-        self.rows[source] += rows
-
-    def table_ended(self, source: str, rows: int) -> None:
-        self.ended[source] = rows
-
-
-class Copying:
-    """A capture whose source changes only between its copies, so that the stream has nothing to bring."""
-
-    def __init__(self, lake: Lake, source: Source, spark: SparkSession) -> None:
-        self.lake, self.source, self.spark = lake, source, spark
-        self.dsn = source.dsn
-        self.told = Told()
-        self.drained: list[int] = []
-        self.meanwhile: list[str] = []
-        """What happens once, between the snapshot and the first task."""
-
-    def settings(self, **given: Any) -> CaptureSettings:
-        return CaptureSettings(self.dsn, "shop", **{"namespace": "shop", **given})
-
-    def copy(self, *, check: Callable[[], None] | None = None, **given: Any) -> Capture:
-        """Start the capture, and copy what waits for it."""
-        settings = self.settings(**given)
-
-        def drain(capture: Capture, lsn: int) -> Capture:
-            self.drained.append(lsn)
-            self.source.run(*self.meanwhile)
-            self.meanwhile.clear()
-            return commit_progress(self.lake.catalog, capture, lsn)
-
-        with connect(self.dsn) as conn:
-            capture = open_capture(self.lake.catalog, conn, settings)
-            capture = add_tables(self.lake.catalog, conn, capture, settings)
-        return copy_tables(
-            self.spark, self.lake.catalog, capture, settings, drain=drain, progress=self.told, check=check
-        )
-
-    def saved(self) -> Capture:
-        found = load_capture(self.lake.catalog, self.settings())
-        assert found is not None
-        return found
-
-    def table(self, name: str) -> dl.DeltaTable:
-        return self.lake.catalog.table(f"shop.{name}")
-
-    def stages(self) -> dict[str, str]:
-        return {source: table.stage for source, table in self.saved().tables.items()}
-
 
 @pytest.fixture
 def copying(lake: Lake, source: Source, spark: SparkSession) -> Copying:
-    source.run(
-        "create table orders (id int primary key, note text)",
-        "create table items (id int primary key, price numeric(10, 2), at timestamptz)",
-        "insert into orders select i, 'order ' || i from generate_series(1, 500) i",
-        "insert into items select i, i / 7.0, now() + i * interval '1s' from generate_series(1, 70) i",
-        "analyze",
-        ALL,
-    )
     return Copying(lake, source, spark)
 
 
@@ -284,123 +203,3 @@ def test_a_table_of_the_lake_that_is_no_copy_is_never_replaced(copying: Copying)
     with pytest.raises(CaptureSetupError, match="public.orders would become shop.orders.*--namespace"):
         copying.copy()
     assert copying.table("orders").version() == 0
-
-
-# ---- made anew
-
-
-def test_a_new_copy_replaces_the_rows_and_keeps_versions_and_changes(copying: Copying) -> None:
-    first = copying.copy(change_data_feed=True)
-    copying.source.run("delete from orders where id > 100", "update orders set note = null where id < 10")
-    assert request_resnapshot(copying.lake.catalog, copying.settings(), ["orders"]) == copying.saved()
-    assert copying.stages() == {"public.orders": "pending", "public.items": "streaming"}
-    capture = copying.copy()
-    assert capture.tables["public.orders"].start_lsn == capture.lsn > first.lsn
-    check_current(copying.lake.catalog, copying.source, capture)
-    check_mirror(copying.lake.catalog, capture)
-    assert [copying.table(name).version() for name in ("orders", "orders_changes", "items")] == [1, 0, 0]
-    before = copying.table("orders")
-    before.load_as_version(0)
-    assert before.to_pyarrow_table().num_rows == 500
-    feed = pa.table(copying.table("orders").load_cdf(starting_version=1))["_change_type"].to_pylist()
-    assert Counter(feed) == {"delete": 500, "insert": 100}
-
-
-def fields_after(changes: dl.DeltaTable) -> list[str]:
-    """The columns of a table whose changes these are."""
-    rows = changes.to_pyarrow_table().schema.field("after").type
-    return [item.name for item in rows.fields]
-
-
-@pytest.mark.parametrize("column_mapping", [False, True])
-def test_a_new_copy_has_the_columns_of_now(copying: Copying, column_mapping: bool) -> None:
-    copying.copy(column_mapping=column_mapping)
-    copying.source.run(
-        "alter table orders add column tags text[] default '{a,b}'",
-        "alter table items drop column at",
-        "alter table items alter price type text using price::text",
-    )
-    request_resnapshot(copying.lake.catalog, copying.settings())
-    capture = copying.copy(column_mapping=column_mapping)
-    check_current(copying.lake.catalog, copying.source, capture)
-    check_mirror(copying.lake.catalog, capture)
-    fields = {name: [item.name for item in copying.table(name).schema().fields] for name in ("orders", "items")}
-    assert fields == {"orders": ["id", "note", "tags"], "items": ["id", "price"]}
-    old = f"items_changes_until_{capture.lsn:x}"
-    names = {name.removeprefix("shop.") for name in copying.lake.catalog.tables()}
-    assert names >= {"orders_changes", "items_changes", old}, "changes with columns of other types stay, apart"
-    after = {name: fields_after(copying.table(name)) for name in ("orders_changes", "items_changes", old)}
-    assert after == {
-        "orders_changes": ["id", "note", "tags"],
-        "items_changes": ["id", "price"],
-        old: ["id", "price", "at"],
-    }
-
-
-def test_a_slot_that_is_lost_is_made_anew_and_every_table_is_copied_again(copying: Copying) -> None:
-    first = copying.copy()
-    with connect(copying.source.dsn) as conn:
-        drop_slot(conn, first.slot)
-    copying.source.run("delete from orders where id > 100", "insert into items values (1000, 1, null)")
-    asked = request_resnapshot(copying.lake.catalog, copying.settings(), ["orders"])
-    assert copying.stages() == {"public.orders": "pending", "public.items": "pending"}
-    assert asked.lsn > first.lsn
-    with connect(copying.source.dsn) as conn:
-        assert check_slot(conn, asked.slot, asked.lsn).confirmed_lsn == asked.lsn
-    check_current(copying.lake.catalog, copying.source, copying.copy())
-
-
-def test_a_slot_that_went_on_without_us_is_made_anew(copying: Copying) -> None:
-    first = copying.copy()
-    copying.source.run("delete from orders where id > 100", "select pg_log_standby_snapshot()")
-    with connect(copying.source.dsn) as conn:
-        (end,) = conn.execute("select pg_current_wal_flush_lsn() - '0/0'::pg_lsn").fetchone() or (0,)
-        advance_slot(conn, first.slot, int(end))
-        moved = find_slot(conn, first.slot)
-    request_resnapshot(copying.lake.catalog, copying.settings())
-    assert moved is not None
-    assert moved.confirmed_lsn > first.lsn
-    check_current(copying.lake.catalog, copying.source, copying.copy())
-
-
-def test_a_capture_whose_server_was_replaced_goes_on_with_the_new_one(copying: Copying) -> None:
-    first = copying.copy()
-    # As after a restore of an older backup into another cluster: other LSNs, and a slot that nobody knows.
-    was = replace(first.server, system_id="1", timeline=7)
-    with begin_batch(copying.lake.catalog, first, "as if") as tx:
-        note_progress(tx, change_server(tx, first, was), 1 << 62)
-    copying.source.run("delete from orders where id > 100")
-    with pytest.raises(WrongServerError, match="dl cdc resnapshot has every table copied anew"):
-        copying.copy()
-    with pytest.raises(WrongServerError, match="dl cdc resnapshot without names"):
-        request_resnapshot(copying.lake.catalog, copying.settings(), ["orders"])
-    asked = request_resnapshot(copying.lake.catalog, copying.settings())
-    assert asked == copying.saved()
-    assert (asked.server, set(copying.stages().values())) == (first.server, {"pending"})
-    assert first.lsn < asked.lsn < 1 << 62
-    check_current(copying.lake.catalog, copying.source, copying.copy())
-
-
-def test_a_slot_of_another_database_is_left_alone(copying: Copying) -> None:
-    copying.copy()
-    other = replace(copying.settings(), source=copying.source.cluster.dsn("postgres"))
-    with pytest.raises(CaptureSetupError, match=f"is one of the database {copying.source.database}"):
-        request_resnapshot(copying.lake.catalog, other)
-    assert set(copying.stages().values()) == {"streaming"}
-
-
-def test_a_new_copy_of_what_is_not_captured_is_refused(copying: Copying) -> None:
-    with pytest.raises(CaptureError, match="there is no capture dl_shop in this lake"):
-        request_resnapshot(copying.lake.catalog, copying.settings())
-    copying.copy()
-    with pytest.raises(CaptureError, match="has no table public.other; it has public.items, public.orders"):
-        request_resnapshot(copying.lake.catalog, copying.settings(), ["other"])
-
-
-def test_a_capture_that_lost_its_control_table_takes_its_own_tables_again(copying: Copying) -> None:
-    copying.copy()
-    copying.lake.catalog.drop_table(copying.settings().control_table, purge=True)
-    copying.source.run("delete from orders where id > 100")
-    capture = copying.copy()
-    check_current(copying.lake.catalog, copying.source, capture)
-    assert copying.table("orders").metadata().configuration[SLOT_PROPERTY] == capture.slot
