@@ -22,7 +22,8 @@ def blocks(page: Path, language: str) -> list[str]:
 def run_in(folder: Path, script: str, *command: str) -> None:
     """Run with our `dl` and this interpreter first, and no settings of the developer's own."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DL_")}
-    if "deltalakedb.spark" in script or "deltalakedb.cdc" in script:  # pages leave most settings as they are; for tiny tables tasks are what costs
+    # Pages leave most settings as they are; for tiny tables tasks are what costs.
+    if "deltalakedb.spark" in script or "deltalakedb.cdc" in script:
         environment |= submit_arguments(folder)
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     done = subprocess.run([*command, script], cwd=folder, env=environment, capture_output=True, text=True, check=False)
