@@ -90,6 +90,22 @@ def test_texts_that_hold_more_need_nothing_of_the_lake(lake: Lake, source: Sourc
         assert version == 2, history
 
 
+def test_an_enum_that_another_one_has_replaced_is_followed(lake: Lake, source: Source) -> None:
+    table = "create table orders (id int primary key, x mood)"
+    with evolving(lake, source, "create type mood as enum ('sad', 'happy')", table) as capture:
+        source.run(
+            "insert into orders values (1, 'sad')",
+            "alter type mood rename to old_mood",
+            "create type mood as enum ('happy', 'sad', 'calm')",
+            "alter table orders alter x type mood using x::text::mood",
+            "drop type old_mood",
+            "insert into orders values (2, 'calm')",
+        )
+        capture.catch_up()
+        capture.check_equal(source)
+        assert "had a USING" in capture.table().notes[0]
+
+
 OTHER_TYPES = (
     ("text", "type int using length(x)"),
     ("int", "type text"),

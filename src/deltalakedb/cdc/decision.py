@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import pyarrow as pa
 
@@ -27,6 +28,8 @@ from deltalakedb.cdc.types import STRING, source_columns
 from deltalakedb.cdc.values import convert
 from deltalakedb.exceptions import CaptureError, ValueNotHeld
 from deltalakedb.log.types import TypeChange
+
+_OWN_TYPE: Final = TypeFacts("a type that is gone", "enum", -1, False, STRING)
 
 
 class NotFollowedError(CaptureError):
@@ -162,28 +165,29 @@ def _compare(conn: Connection, table: CapturedTable, columns: Sequence[SourceCol
         if old.name != column.name:
             renamed[old.name] = column.name
             notes.append(f"the column {column.name} was {old.name} before")
+        if (old.type_oid, old.type_modifier) == (column.type_oid, column.type_modifier):
+            continue
         steps = _steps(conn, old, column)
         if steps:
             widened[old.name] = (column, steps)
-            notes.append(
-                f"the column {column.name} was {_shown_type(old)} and is {_shown_type(column)}, for readers that know "
-                f"Delta's type widening; if that ALTER TABLE had a USING, dl cdc resnapshot {table.source} brings what "
-                "it computed"
-            )
+        feature = ", for readers that know Delta's type widening" if steps else ""
+        notes.append(
+            f"the column {column.name} was {_shown_type(old)} and is {_shown_type(column)}{feature}; if that ALTER "
+            f"TABLE had a USING, dl cdc resnapshot {table.source} brings what it computed"
+        )
     return ColumnChange(added, dropped, renamed, widened), notes
 
 
 def _steps(conn: Connection, old: SourceColumn, new: SourceColumn) -> tuple[TypeChange, ...]:
     """How Delta notes what has become of a column's type; none where the lake's type holds it as it is."""
-    if (old.type_oid, old.type_modifier) == (new.type_oid, new.type_modifier):
-        return ()
     steps = widening_steps(old.type, new.type)
     shown = f"its column {new.name} was {_shown_type(old)} and is {_shown_type(new)}"
     if steps is None:
         raise NotFollowedError(f"{shown}, which {old.type} cannot become in the lake without a new copy")
     if not steps:
-        facts = read_type(conn, old.type_oid, old.type_modifier)
-        if facts is None or not keeps_values(facts, _facts(conn, new.name, new.type_oid, new.type_modifier)):
+        # A type that is gone was a user's own, most likely an enum that another one has replaced.
+        before = read_type(conn, old.type_oid, old.type_modifier) or replace(_OWN_TYPE, type=old.type)
+        if not keeps_values(before, _facts(conn, new.name, new.type_oid, new.type_modifier)):
             raise NotFollowedError(
                 f"{shown}: the values that are there may have changed, and the log does not tell them"
             )
