@@ -9,12 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import functions as F  # noqa: N812
 
 import deltalakedb as dl
 from deltalakedb.log.fence import FEATURE
 from deltalakedb.names import parse_table_name
 from deltalakedb.registered import require_table
-from tests.fixtures.readers import Deltalake, DuckDB, Reader, sort_rows
+from tests.fixtures.readers import Deltalake, DuckDB, Reader, read_versions, sort_rows
 from tests.golden.state import State, states
 from tests.spark.stage import Stage
 
@@ -46,11 +47,13 @@ class Judge:
         """
         root = Path(self.catalog.table(name).table_uri.removeprefix("file://"))
         self.check_mirror(name, root, fenced_from, older)
-        for version, state in states(root).items():
+        known = states(root)
+        seen = self._seen_by_spark(stage, [version for version in known if version >= max(read_from, seen_from)])
+        for version, state in known.items():
             self._check_files(name, version, state)
             if version >= read_from:
-                self._check_rows(name, root, version, stage if version >= seen_from else None)
-        return sorted(states(root))
+                self._check_rows(name, root, version, seen.get(version))
+        return sorted(known)
 
     def check_mirror(self, name: str, root: Path, fenced_from: int = 0, older: Container[str] = ()) -> None:
         """The same actions as SQL's, fenced, and nothing beside them."""
@@ -85,22 +88,20 @@ class Judge:
         files = _names(table.files(["path"])["path"].to_pylist())
         assert files == _names(path for path, _ in state.files), version
 
-    def _check_rows(self, name: str, root: Path, version: int, stage: Stage | None) -> None:
+    def _check_rows(self, name: str, root: Path, version: int, seen: pa.Table | None) -> None:
         table = self.catalog.table(name)
         table.load_as_version(version)
         rows = {reader: found.at_version(root, version) for reader, found in self.readers.items()}
-        if stage is not None:
-            rows["Spark"], opened = self._seen_by_spark(stage, version)
+        if seen is not None:
+            rows["Spark"], opened = seen.drop_columns("opened file"), _names(seen["opened file"].to_pylist())
             assert opened <= _names(table.files(["path"])["path"].to_pylist()), version
         wanted = sort_rows(table.to_pyarrow_table())
         for reader, found in rows.items():
             assert sort_rows(found, wanted.schema).to_pylist() == wanted.to_pylist(), (reader, version)
 
-    def _seen_by_spark(self, stage: Stage, version: int) -> tuple[pa.Table, set[str]]:
-        """The rows of a version, and the files that they are in, by one query."""
-        frame = stage.spark.read.format("delta").option("versionAsOf", version).load(stage.path)
-        rows = frame.select("*", frame["_metadata.file_path"].alias("opened file")).toArrow()
-        return rows.drop_columns("opened file"), _names(rows["opened file"].to_pylist())
+    def _seen_by_spark(self, stage: Stage, versions: Sequence[int]) -> dict[int, pa.Table]:
+        """The rows of versions, each with the file that it is in."""
+        return read_versions(stage.spark, stage.path, versions, F.col("_metadata.file_path").alias("opened file"))
 
 
 def plain_readers() -> dict[str, Reader]:
