@@ -173,7 +173,7 @@ def capture_status(catalog: Catalog, settings: CaptureSettings) -> CaptureStatus
     try:
         given |= _ask_source(settings) if settings.source else {}
     except CaptureError as error:
-        unasked = f"the source could not be asked: {error}"
+        unasked = f"the source could not be asked: {' '.join(str(error).split())}"
     found = CaptureStatus(**given)
     problems = [*([unasked] if unasked else []), *_find_problems(found, settings)]
     return CaptureStatus(**given, problems=tuple(problems))
