@@ -172,10 +172,11 @@ class Shop:
             self._place(conn)
             return
         order = self._random.choice(self._open)
-        if dice < 0.7:
-            conn.execute("update orders set status = 'paid' where id = %s", [order])
-        elif dice < 0.85:
-            conn.execute("update orders set status = 'shipped' where id = %s", [order])
+        if dice < 0.85:
+            conn.execute(
+                "update orders set status = case status when 'placed' then 'paid' else 'shipped' end where id = %s",
+                [order],
+            )
         elif dice < 0.93:  # one more of it, and a new total
             conn.execute("update order_lines set quantity = quantity + 1 where order_id = %s and line = 1", [order])
             conn.execute(
