@@ -160,6 +160,7 @@ class RunView:
                 self._bars.update(self._tasks[source], advance=rows)
 
     def table_ended(self, source: str, rows: int) -> None:
+        self.phase = "starting the stream"
         with self._turn:
             if self._bars is not None:
                 self._bars.update(self._tasks.pop(source), total=rows, completed=rows)
@@ -175,6 +176,9 @@ class RunView:
         with self._turn:
             self._batches += 1
             self._rows += batch.rows
+            if self._bars is not None:  # of a table that stopped in the middle of its copy
+                self._tasks.clear()
+                self._show_nothing()
         if output.settings.json:
             output.emit_json(_batch_value(batch), indent=None)
 
