@@ -259,11 +259,21 @@ TRUNCATES: dict[Action, int] = {rewrite_accounts: 1, truncate: 1}
 class Load:
     """One client of the source; the same seed gives the same statements."""
 
-    def __init__(self, source: Source, seed: int, *, truncates: bool = True, pause_seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        source: Source,
+        seed: int,
+        *,
+        truncates: bool = True,
+        pause_seconds: float = 0.0,
+        think_seconds: float = 0.0,
+    ) -> None:
         self.source = source
         self.choices = random.Random(seed)
         self.truncates = truncates
         self.pause_seconds = pause_seconds
+        self.think_seconds = think_seconds
+        """Between the actions of a transaction: others begin and end meanwhile, and so do batches."""
         self.did: Counter[str] = Counter()
         self._name = f"load {seed}"
 
@@ -289,6 +299,7 @@ class Load:
             with connection.transaction(), connection.cursor() as rows:
                 for _ in range(self.choices.choice([1, 1, 2, 3, 5])):
                     self._act(connection, rows)
+                    time.sleep(self.think_seconds)
                 if self.choices.random() < 0.1:
                     raise Undo
             self.did["committed"] += 1

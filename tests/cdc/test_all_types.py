@@ -1,23 +1,17 @@
 """A column of every type, with the values at its edges, is equal on both sides: copied, and then streamed."""
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
 
-import psycopg
-import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
-from psycopg.rows import TupleRow
 from pyspark.sql import SparkSession
 
 from deltalakedb.cdc import layers
 from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.tables import CapturedTable, SourceColumn
-from deltalakedb.log.types import type_to_value
+from deltalakedb.cdc.tables import CapturedTable
 from tests.cdc import judging
 from tests.cdc.capturing import capture_once
 from tests.cdc.conftest import Lake, Source
+from tests.cdc.exact_values import in_lake, in_source, kind_of
 
 LARGE = "repeat('0123456789abcdeé', 65536)"
 COLUMNS: dict[str, tuple[str, str, tuple[str, ...]]] = {
@@ -92,24 +86,6 @@ MADE = (
     "create domain labels as text[]",
 )
 ROWS = max(len(values) for _, _, values in COLUMNS.values())
-_INSTANT = (
-    "case when isfinite({0}) then (extract(epoch from {0}) * 1000000)::bigint "
-    "when {0} > '2000-01-01' then 9223372036854775807 when {0} < '2000-01-01' then -9223372036854775807 end"
-)
-_DAY = (
-    "case when isfinite({0}) then {0} - date '1970-01-01' "
-    "when {0} > '2000-01-01' then 2147483647 when {0} < '2000-01-01' then -2147483647 end"
-)
-_FORMS = {
-    "date": _DAY,
-    "timestamp": _INSTANT,
-    "timestamp_ntz": _INSTANT,
-    "array<string>": "{0}::text[]",
-    "float": "float4send({0})",
-    "double": "float8send({0})",
-    "string": "case when num_nulls({0}) = 0 then format('%s', {0}) end",
-}
-"""How the source is asked for values that Python may not know, or not to the last bit."""
 
 
 def insert_all(source: Source, first: int) -> None:
@@ -134,7 +110,7 @@ def test_every_type_is_equal_on_both_sides_copied_and_streamed(spark: SparkSessi
     insert_all(types, 0)
     capture_once(lake, types, spark, **what)
     table = judging.captured(lake.catalog, settings).tables["public.types"]
-    assert {column.name: _kind(column) for column in table.columns[1:]} == {
+    assert {column.name: kind_of(column) for column in table.columns[1:]} == {
         name: kind for name, (_, kind, _) in COLUMNS.items()
     }
     _check(lake, types, table)
@@ -150,41 +126,11 @@ def test_every_type_is_equal_on_both_sides_copied_and_streamed(spark: SparkSessi
 
 
 def _check(lake: Lake, source: Source, table: CapturedTable) -> None:
-    """By value and not by what a client of Postgres makes of it: Python knows no year 4713 BC."""
-    rows = lake.catalog.table(table.current).to_pyarrow_table()
+    names = [column.name for column in table.columns]
+    rows = {row[0]: row for row in in_lake(lake.catalog.table(table.current).to_pyarrow_table(), table)}
     with source.connect() as connection:
-        connection.execute("set timezone = 'UTC'")
-        for column in table.columns:
-            expected = dict(_in_source(connection, column))
-            found = dict(zip(rows["id"].to_pylist(), _in_lake(rows[column.name], column), strict=True))
-            assert found == expected, column.name
-
-
-def _kind(column: SourceColumn) -> str:
-    value = type_to_value(column.type)
-    return value if isinstance(value, str) else f"array<{value['elementType']}>"
-
-
-def _in_source(connection: psycopg.Connection[TupleRow], column: SourceColumn) -> Iterator[tuple[int, Any]]:
-    query = f"select id, {_FORMS.get(_kind(column), '{0}').format(column.name)} from types"
-    return ((key, judging.plain(value)) for key, value in connection.execute(query.encode()))
-
-
-def _in_lake(values: pa.ChunkedArray, column: SourceColumn) -> Iterator[Any]:
-    kind = _kind(column)
-    if kind in ("timestamp", "timestamp_ntz"):
-        values = values.cast(pa.int64())
-    elif kind == "date":
-        values = values.cast(pa.int32())
-    elif kind in ("float", "double"):
-        return iter(_bits(values))
-    return (judging.plain(value) for value in values.to_pylist())
-
-
-def _bits(values: pa.ChunkedArray) -> list[bytes | None]:
-    """The bytes of each float: zero has a sign."""
-    width = values.type.bit_width // 8
-    numbers = pc.fill_null(values, 0.0).combine_chunks().to_numpy(zero_copy_only=False)
-    data = numbers.astype(f">f{width}").tobytes()
-    is_null = values.is_null().to_pylist()
-    return [None if null else data[place * width : (place + 1) * width] for place, null in enumerate(is_null)]
+        expected = {row[0]: row for row in in_source(connection, table)}
+    assert rows.keys() == expected.keys()
+    for key, row in rows.items():
+        for name, found, wanted in zip(names, row, expected[key], strict=True):
+            assert found == wanted, f"{name} of the row {key}"
