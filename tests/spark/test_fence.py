@@ -100,6 +100,16 @@ def outcome(peer: Peer, statement: str) -> str:
         return str(refused)
 
 
+def test_an_unbridged_spark_is_not_taken_for_a_bridged_one(unbridged: Peer, unchanged: Path, tmp_path: Path) -> None:
+    unbridged.ask("import deltalakedb.spark as dls")
+    with pytest.raises(PeerError, match="ConfigError: Spark runs in this process without the bridge"):
+        unbridged.ask(f"dls.session({str(tmp_path / 'catalog.db')!r})")
+    with pytest.raises(PeerError, match="ConfigError: this Spark session has no bridge to a catalog"):
+        unbridged.ask("dls.bridge_of(spark)")
+    with pytest.raises(PeerError, match="DELTA_UNSUPPORTED_FEATURES_FOR_WRITE"):
+        unbridged.ask(f"spark.range(1).write.format('delta').mode('append').save({str(unchanged)!r})")
+
+
 def test_an_unbridged_spark_streams_from_the_mirror(unbridged: Peer, unchanged: Path, tmp_path: Path) -> None:
     """Once the first version is read, the delete of the second is something that a stream does not follow."""
     code = f"""

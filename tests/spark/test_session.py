@@ -11,7 +11,6 @@ import zipfile
 from pathlib import Path
 from types import ModuleType
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -20,7 +19,6 @@ import deltalakedb.spark as dls
 from deltalakedb.exceptions import ConfigError, EndpointError
 from deltalakedb.serve.server import LocalEndpoint
 from deltalakedb.spark import jar
-from tests.fixtures.spark import PLAIN, local_conf
 
 ROOT = Path(__file__).parents[2]
 
@@ -142,41 +140,6 @@ def test_a_second_session_is_one_of_the_spark_that_runs(
         with pytest.raises(ConfigError, match="bound to another catalog"):
             dls.bridge_of(spark, other)
         LocalEndpoint.of(other).close()
-
-
-def test_a_spark_without_the_bridge_reads_the_mirror_as_ever_and_is_not_taken_for_a_bridged_one(tmp_path: Path) -> None:
-    with dl.connect(tmp_path / "catalog.db", warehouse=str(tmp_path / "lake")) as catalog:
-        with catalog.begin() as tx:
-            tx.create_table("sales.orders", pa.schema([("id", pa.int64())]))
-            tx.write("sales.orders", pa.table({"id": [1, 2, 3]}), mode="append")
-        catalog.mirror.flush(30)
-    script = f"""
-        from py4j.protocol import Py4JJavaError
-        from pyspark.sql import SparkSession
-        import deltalakedb.spark as dls
-        from deltalakedb.exceptions import DeltaError
-        builder = SparkSession.builder
-        for key, value in { ({**local_conf(tmp_path), **PLAIN, "spark.driver.memory": "1g"})!r}.items():
-            builder = builder.config(key, value)
-        spark = builder.getOrCreate()
-        rows = spark.read.format("delta").load("{tmp_path}/lake/sales/orders").collect()
-        print("rows", sorted(row.id for row in rows))
-        for attempt in (lambda: dls.session("{tmp_path}/catalog.db"), lambda: dls.bridge_of(spark)):
-            try:
-                attempt()
-            except DeltaError as error:
-                print(type(error).__name__, error)
-        try:
-            spark.range(1).write.format("delta").mode("append").save("{tmp_path}/lake/sales/orders")
-        except Py4JJavaError as error:
-            print("refused", "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE" in str(error))
-        spark.stop()
-    """
-    said = run_python(script, tmp_path)
-    assert "rows [1, 2, 3]" in said
-    assert "ConfigError Spark runs in this process without the bridge" in said
-    assert "ConfigError this Spark session has no bridge to a catalog" in said
-    assert "refused True" in said
 
 
 def test_the_jar_is_the_one_of_these_sources_byte_for_byte(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
