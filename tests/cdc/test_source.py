@@ -66,6 +66,7 @@ def test_a_range_of_one_table_has_typed_rows(source: Source, spark: SparkSession
 
 
 def test_a_range_of_all_tables_has_rows_as_json(source: Source, spark: SparkSession, shop: Callable[..., Any]) -> None:
+    assert spark.read.format("pgcdc").options(**shop()).load().collect() == [], "nothing has happened yet"
     source.run(
         "insert into orders values (1, 'o\"ne', 1.25)", "insert into items values (7, 1, null)", "truncate items"
     )
@@ -79,11 +80,6 @@ def test_a_range_of_all_tables_has_rows_as_json(source: Source, spark: SparkSess
     assert json.loads(found[1]["after"]) == {"id": 7, "order_id": 1, "note": None}
     assert found[2]["after"] is None
     assert found[0]["_committed_at"] is not None
-
-
-def test_a_range_without_changes_has_no_rows(spark: SparkSession, shop: Callable[..., Any]) -> None:
-    assert spark.read.format("pgcdc").options(**shop()).load().collect() == []
-    assert spark.read.format("pgcdc").options(**shop(table="orders")).load().count() == 0
 
 
 def test_a_stream_reads_each_change_once_and_moves_the_slot_on(

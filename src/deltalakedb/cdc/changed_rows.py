@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from deltalakedb.cdc.tables import CapturedTable
 
 _PLAIN: Final = (OP, LSN, XID, ORDINAL, COMMITTED_AT, UNCHANGED)
-ALL_TABLES_SCHEMA: Final = (
-    f"table string, {OP} string, {LSN} bigint, {XID} bigint, {ORDINAL} bigint, {COMMITTED_AT} timestamp, "
-    f"{UNCHANGED} array<string>, {BEFORE} string, {AFTER} string"
-)
 
 
 def typed_rows(

@@ -106,7 +106,7 @@ class ChangeFollower:
         self.tables_changed = False
         """Whether readers that were told the tables before are out of date."""
         self.empty = 0
-        """Ranges in a row that had nothing in them."""
+        """Full ranges in a row that had nothing in them."""
         self.lock = threading.RLock()
         self._tally, self._should_stop, self._on_batch = tally, should_stop, on_batch
         self._noted_at = time.monotonic()
@@ -137,7 +137,7 @@ class ChangeFollower:
                     read = now.result()
                     # While this range is committed, Spark and the source are free for the next one.
                     if now.end < end and _is_plain(read):
-                        ahead = self._begin_read(reader, now.end, end, 0 if _has_files(read) else self.empty + 1)
+                        ahead = self._begin_read(reader, now.end, end, self._empty_with(read, now.start, now.end))
                     self.take(read, now.start, now.end, now.began)
                     ahead = self._kept(ahead)
             finally:
@@ -206,8 +206,13 @@ class ChangeFollower:
         elif files:
             self._commit(files, [one for one in read if isinstance(one, PartRead)], end, began)
         else:
-            self.at, self.empty = end, self.empty + 1
+            self.at, self.empty = end, self._empty_with(read, start, end)
             self.note_if_due()
+
+    def _empty_with(self, read: Sequence[Description], start: int, end: int) -> int:
+        """How many full ranges in a row have had nothing in them; a small one says nothing of what comes."""
+        is_empty = end - start >= self.settings.batch_bytes and not any(isinstance(one, FileWritten) for one in read)
+        return self.empty + 1 if is_empty else 0
 
     def _take_change(self, change: RelationChanged | Stopped, start: int) -> None:
         """Commit what comes before, then let the table change; what comes after is read again by whoever called."""
@@ -283,10 +288,6 @@ class ChangeFollower:
 def _is_plain(read: Sequence[Description]) -> bool:
     """Whether the range ends where it should, with the tables as they are known."""
     return all(isinstance(one, FileWritten | PartRead) for one in read)
-
-
-def _has_files(read: Sequence[Description]) -> bool:
-    return any(isinstance(one, FileWritten) for one in read)
 
 
 def _sums(files: Sequence[FileWritten]) -> Mapping[str, Mapping[str, int]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from deltalakedb.catalog import Catalog
-
-DESCRIPTION_SCHEMA: Final = "kind string, value string"
-"""The rows of `output=files`."""
 
 
 @dataclass(frozen=True, slots=True)

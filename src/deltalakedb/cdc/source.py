@@ -23,17 +23,14 @@ try:
 except ModuleNotFoundError:
     raise MissingExtraError("deltalakedb.cdc", "cdc") from None
 
-from deltalakedb.cdc.changed_rows import ALL_TABLES_SCHEMA, json_rows, typed_rows
-from deltalakedb.cdc.layers import changes_schema
+from deltalakedb.cdc.layers import AFTER, BEFORE, COMMITTED_AT, LSN, OP, ORDINAL, UNCHANGED, XID, changes_schema
 from deltalakedb.cdc.lsn import parse_lsn
 from deltalakedb.cdc.offsets import Offset, Pace, split_range
 from deltalakedb.cdc.presence import find_runner
 from deltalakedb.cdc.publication import published_tables
-from deltalakedb.cdc.reading import DESCRIPTION_SCHEMA, ChangesPlace, to_row, write_range
 from deltalakedb.cdc.server import Connection, connect, flush_lsn, identify
 from deltalakedb.cdc.settings import CaptureSettings, parse_duration, parse_size
 from deltalakedb.cdc.slots import advance_slot, check_slot, find_slot
-from deltalakedb.spark.schemas import to_spark
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,6 +40,11 @@ if TYPE_CHECKING:
     from deltalakedb.cdc.tables import CapturedTable
 
 NAME: Final = "pgcdc"
+_ALL_TABLES_SCHEMA: Final = (
+    f"table string, {OP} string, {LSN} bigint, {XID} bigint, {ORDINAL} bigint, {COMMITTED_AT} timestamp, "
+    f"{UNCHANGED} array<string>, {BEFORE} string, {AFTER} string"
+)
+_DESCRIPTION_SCHEMA: Final = "kind string, value string"
 _OPTIONS: Final = (
     "source", "publication", "slot", "table", "startLsn", "endLsn", "batchSize", "batchWindow", "tasks", "output",
     "places", "hints",
@@ -63,8 +65,8 @@ class _Options:
     start: int | None
     end: int | None
     tasks: int
-    places: tuple[ChangesPlace, ...] | None
-    """Of the capture itself: the tables of changes that are written. None: rows are asked for."""
+    places: str | None
+    """Of the capture itself: the tables of changes that are written, as JSON. None: rows are asked for."""
     hints: Path | None
     """Where the capture says how many ranges in a row had nothing in them."""
 
@@ -88,9 +90,7 @@ class _Options:
             batch_bytes=parse_size(given.get("batchSize", "64MB")),
             batch_seconds=parse_duration(given.get("batchWindow", "0s")),
         )
-        places = None
-        if given.get("output") == "files":
-            places = tuple(map(ChangesPlace.from_value, json.loads(given.get("places", "[]"))))
+        places = given.get("places", "[]") if given.get("output") == "files" else None
         return cls(
             settings,
             table,
@@ -118,9 +118,11 @@ class PostgresChanges(DataSource):
     def schema(self) -> T.StructType | str:
         options = _Options.of(self.options)
         if options.places is not None:
-            return DESCRIPTION_SCHEMA
+            return _DESCRIPTION_SCHEMA
         if options.table is None:
-            return ALL_TABLES_SCHEMA
+            return _ALL_TABLES_SCHEMA
+        from deltalakedb.spark.schemas import to_spark
+
         with connect(options.settings.source) as conn:
             (table,) = published_tables(conn, options.settings)
         return to_spark(changes_schema(table))
@@ -151,10 +153,15 @@ def _read(options: _Options, schema: T.StructType, part: InputPartition | None) 
     """Rows, or descriptions of files."""
     if not isinstance(part, _Part):  # an empty range still has one partition, of nothing
         return iter(())
+    # Only here: what decodes and writes takes a second to load, and Spark asks its questions in processes of their own.
+    from deltalakedb.cdc.changed_rows import json_rows, typed_rows
+    from deltalakedb.cdc.reading import ChangesPlace, to_row, write_range
+
     settings = options.settings
     where = (settings.source, settings.slot, settings.publication, part.start, part.end)
     if options.places is not None:
-        return map(to_row, write_range(*where, options.places))
+        places = tuple(map(ChangesPlace.from_value, json.loads(options.places)))
+        return map(to_row, write_range(*where, places))
     rows: Iterator[pa.RecordBatch] = (
         json_rows(*where, part.tables) if options.table is None else typed_rows(*where, part.tables[0], schema)
     )
