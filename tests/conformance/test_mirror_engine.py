@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -65,10 +66,12 @@ class Broken:
         self._folder, self._away = folder, folder.with_name("away")
 
     def __enter__(self) -> Broken:
-        if self._folder.exists():
-            self._folder.rename(self._away)
         self._folder.parent.mkdir(parents=True, exist_ok=True)
-        self._folder.write_text("in the way")
+        while not self._folder.is_file():
+            if self._folder.exists():
+                self._folder.rename(self._away)
+            with suppress(IsADirectoryError):  # somebody in the background was quicker
+                self._folder.write_text("in the way")
         return self
 
     def __exit__(self, *exc_info: object) -> None:
