@@ -146,6 +146,8 @@ def lag_rows(lab: Lab) -> list[Row]:
         captures.capture(catalog, source)
         watch = Watch(catalog, source)
         with captures.capturing(catalog, source, batch_window="2s") as check, watch:
+            source.run("insert into events (payload) values ('the first one')")  # seen once the stream runs
+            watch.wait_for(parse_lsn(source.run("select pg_current_wal_flush_lsn()::text")), check)
             seconds = WARM_SECONDS + sizes.cdc_seconds
             done = say(f"{sizes.cdc_rate} transactions/s", lambda: _pgbench(captures, source, sizes.cdc_rate, seconds))
             watch.wait_for(parse_lsn(source.run("select pg_current_wal_flush_lsn()::text")), check)
@@ -205,7 +207,7 @@ class Watch:
         lsns = changes["_lsn"].to_numpy()
         committed = changes["_committed_at"].cast("int64").to_numpy() / 1e6
         visible = np.array([at for _, at in self.seen])[np.searchsorted([lsn for lsn, _ in self.seen], lsns, "right")]
-        return (visible - committed)[committed > committed.min() + warm_seconds]
+        return (visible - committed)[committed > committed[lsns > lsns.min()].min() + warm_seconds]
 
 
 def _pgbench(captures: CaptureLab, source: SourceDatabase, rate: int, seconds: float) -> int:
