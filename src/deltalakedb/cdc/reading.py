@@ -136,6 +136,12 @@ def write_range(
         yield TaskFailed.of(CaptureError(f"{where}: {error}"))
 
 
+def read_part(dsn: str, slot: str, publication: str, places: str, part: tuple[int, int]) -> list[tuple[str, str]]:
+    """The same as a task of a Spark job: `places` as JSON, the descriptions as rows."""
+    parsed = tuple(map(ChangesPlace.from_value, json.loads(places)))
+    return list(map(to_row, write_range(dsn, slot, publication, *part, parsed)))
+
+
 def _write_range(
     dsn: str, slot: str, publication: str, start: int, end: int, places: Mapping[str, ChangesPlace]
 ) -> list[Description]:

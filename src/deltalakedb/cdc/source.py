@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -155,13 +154,13 @@ def _read(options: _Options, schema: T.StructType, part: InputPartition | None) 
         return iter(())
     # Only here: what decodes and writes takes a second to load, and Spark asks its questions in processes of their own.
     from deltalakedb.cdc.changed_rows import json_rows, typed_rows
-    from deltalakedb.cdc.reading import ChangesPlace, to_row, write_range
+    from deltalakedb.cdc.reading import read_part
 
     settings = options.settings
-    where = (settings.source, settings.slot, settings.publication, part.start, part.end)
+    slot = (settings.source, settings.slot, settings.publication)
     if options.places is not None:
-        places = tuple(map(ChangesPlace.from_value, json.loads(options.places)))
-        return map(to_row, write_range(*where, places))
+        return iter(read_part(*slot, options.places, (part.start, part.end)))
+    where = (*slot, part.start, part.end)
     rows: Iterator[pa.RecordBatch] = (
         json_rows(*where, part.tables) if options.table is None else typed_rows(*where, part.tables[0], schema)
     )
