@@ -18,7 +18,7 @@ from tests.cdc.conftest import Lake, Source
 from tests.cdc.copying import Copying
 from tests.cdc.judging import check_current, check_mirror
 
-pytestmark = [pytest.mark.spark, pytest.mark.pipeline]
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture

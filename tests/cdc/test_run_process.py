@@ -12,7 +12,7 @@ from tests.cdc.conftest import Lake, Source
 from tests.cdc.taking import create_shop
 from tests.cdc.test_run import rows, settings_of, wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.pipeline]
+pytestmark = pytest.mark.spark
 
 SCRIPT = """
 import sys
