@@ -202,7 +202,7 @@ def test_a_reader_that_is_left_early_leaves_nothing_behind(source: Source) -> No
     reader = read_changes(source.dsn, settings.slot, settings.publication, peeked.start, peeked.now(), peeked.tables())
     assert isinstance(next(reader), ChangeRows)
     assert slots_of(source) == 2
-    reader.close()  # type: ignore[attr-defined]
+    reader.close()  # type: ignore[attr-defined]  # a generator
     source.run("select pg_sleep(0.1)")
     assert slots_of(source) == 1
 

@@ -46,7 +46,7 @@ def changes(draw: st.DrawFn) -> Change:
     if op == "insert":
         return Change(pg.insert(oid, _cells(new)), (oid,), op, None, after)
     if op == "delete":
-        return Change(pg.delete(oid, kind, _cells(old)), (oid,), op, before)  # type: ignore[arg-type]
+        return Change(pg.delete(oid, kind, _cells(old)), (oid,), op, before)  # type: ignore[arg-type]  # a delete has an old row
     return _update(draw, oid, names, before, after)
 
 

@@ -13,7 +13,7 @@ ALL = "create publication shop for all tables"
 
 
 def tables_of(source: Source, **given: object) -> dict[str, CapturedTable]:
-    settings = CaptureSettings(source.dsn, "shop", **given)  # type: ignore[arg-type]
+    settings = CaptureSettings(source.dsn, "shop", **given)  # type: ignore[arg-type]  # settings by name
     with connect(source.dsn) as conn:
         return {table.source: table for table in published_tables(conn, settings)}
 

@@ -106,7 +106,7 @@ def test_a_range_without_changes_has_only_its_end_to_tell(source: Source, shop: 
     end = flush_lsn(shop.conn)
     told = shop.read(end=end)
     assert [type(one) for one in told] == [PartRead]
-    assert (told[0].start, told[0].end) == (shop.capture.lsn, end)  # type: ignore[union-attr]
+    assert (told[0].start, told[0].end) == (shop.capture.lsn, end)  # type: ignore[union-attr]  # the one description there is, of a part
     noted = commit_progress(shop.lake.catalog, shop.capture, end)
     assert reload_capture(shop.lake.catalog, shop.settings) == noted
     assert noted.lsn == end

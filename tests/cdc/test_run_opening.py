@@ -16,7 +16,7 @@ from tests.cdc.taking import PUBLICATION, create_shop, taking
 
 
 def settings_of(source: Source, **more: object) -> CaptureSettings:
-    return CaptureSettings(source.dsn, PUBLICATION, namespace="lake", **more)  # type: ignore[arg-type]
+    return CaptureSettings(source.dsn, PUBLICATION, namespace="lake", **more)  # type: ignore[arg-type]  # settings by name
 
 
 def test_the_first_start_makes_a_slot_and_a_control_table_and_the_second_finds_them(lake: Lake, source: Source) -> None:
@@ -93,8 +93,8 @@ def test_another_server_is_refused(lake: Lake, source: Source, change: dict[str,
     with connect(source.dsn) as conn:
         real = Server(
             *conn.execute("select system_identifier::text, 1, current_database() from pg_control_system()").fetchone()
-        )  # type: ignore[misc]
-        create_capture(lake.catalog, settings, replace(real, **change), 100)  # type: ignore[arg-type]
+        )  # type: ignore[misc]  # fields by name
+        create_capture(lake.catalog, settings, replace(real, **change), 100)  # type: ignore[arg-type]  # fields by name
         with pytest.raises(WrongServerError, match=said):
             open_capture(lake.catalog, conn, settings)
 

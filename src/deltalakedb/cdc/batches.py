@@ -134,7 +134,7 @@ def end_transaction(tx: CatalogTransaction, capture: Capture, end: int) -> None:
         try:
             tx.commit()
             return
-        except Exception as error:
+        except Exception as error:  # not its kind but the transaction says whether the outcome is known
             if not tx.is_undecided:
                 raise
             may_tell = isinstance(error, (StoreError, OutcomeUnknownError))

@@ -272,7 +272,7 @@ class _Copier:
         self.context.setJobGroup(self.group, f"copy of {task.source}", interruptOnCancel=True)
         try:
             return self.context.parallelize([task], 1).map(run_task).collect()[0]
-        except Exception as error:
+        except Exception as error:  # Py4J's, PySpark's and what a worker could not send: none of them is for users
             told = redact(str(error).strip().partition("\n")[0])
             raise CaptureError(f"the copy of {task.source} failed in Spark: {told}") from error
 

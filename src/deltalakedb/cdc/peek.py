@@ -74,7 +74,7 @@ def _slot_errors(slot: str, start: int) -> Iterator[None]:
     """What the server says of a slot that is lost, or that has no room for a copy; and a stream that breaks off."""
     try:
         yield
-    except Exception as error:
+    except Exception as error:  # those of ADBC have no class of their own that could be named without loading it
         is_stream = isinstance(error, OSError | pa.ArrowException)  # the reader of a stream has no errors of ADBC
         if not is_stream and not type(error).__module__.startswith("adbc_driver"):
             raise

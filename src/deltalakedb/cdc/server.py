@@ -115,7 +115,7 @@ def translate_errors() -> Iterator[None]:
     """Failures of the connection become SourceUnavailableError, of psycopg and of ADBC; other errors stay."""
     try:
         yield
-    except Exception as error:
+    except Exception as error:  # of two drivers, one of which may not be loaded
         if not is_connection_failure(error):
             raise
         message = redact(str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__)
@@ -227,7 +227,9 @@ def _value(conn: Connection, query: str) -> Any:
 
 
 def _quoted(conn: Connection, name: str) -> str:
-    return str(conn.execute("select quote_ident(%s)", [name]).fetchone()[0])  # type: ignore[index]
+    row = conn.execute("select quote_ident(%s)", [name]).fetchone()
+    assert row is not None, "a select of one expression has one row"
+    return str(row[0])
 
 
 def read_sql(name: str) -> bytes:

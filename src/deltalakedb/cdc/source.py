@@ -175,8 +175,6 @@ class _RangeReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        if options.places is not None and options.start is not None and options.end is not None:
-            return _parts(options, None, options.start, options.end)
         with connect(options.settings.source) as conn:
             start = _first(conn, options)
             # Nothing can be read that is not yet on the server's disk.

@@ -47,7 +47,7 @@ def compact_if_due(catalog: Catalog, capture: Capture, settings: CaptureSettings
         return told
     try:
         many = {info.full_name.lower() for info in catalog.table_infos() if (info.num_files or 0) > 1}
-    except Exception as error:
+    except Exception as error:  # as below: whatever it is, the stream goes on
         return [_gave_up(capture, "the catalog's tables", error)]
     for table in capture.streaming:
         for name in (table.current, table.changes):

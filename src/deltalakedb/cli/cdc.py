@@ -257,7 +257,7 @@ def status(
     from deltalakedb.cdc.configured import find_settings
     from deltalakedb.cdc.status import capture_status
 
-    given = {"source": source, "publication": publication, "slot": slot, "namespace": namespace}
+    given = _named(source, publication, slot, namespace)
     with _settings_of(config), open_catalog(catalog) as cat:
         if not watch:
             found = capture_status(cat, find_settings(cat, given))
@@ -290,7 +290,7 @@ def stop(
     from deltalakedb.cdc.presence import request_stop
     from deltalakedb.cdc.server import connect, translate_errors
 
-    given = {"source": source, "publication": publication, "slot": slot, "namespace": namespace}
+    given = _named(source, publication, slot, namespace)
     with _settings_of(config), open_catalog(catalog) as cat:
         settings = _with_source(find_settings(cat, given))
     with connect(settings.source) as conn, translate_errors():
@@ -320,7 +320,7 @@ def resnapshot(
     from deltalakedb.cdc.presence import RunnerPresence
     from deltalakedb.cdc.status import capture_status
 
-    given = {"source": source, "publication": publication, "slot": slot, "namespace": namespace}
+    given = _named(source, publication, slot, namespace)
     with _settings_of(config), open_catalog(catalog) as cat:
         settings = _with_source(find_settings(cat, given))
         # Nobody runs the capture while its tables change hands.
@@ -337,6 +337,11 @@ def resnapshot(
     told = "would be copied anew" if dry_run else "will be copied anew by the next dl cdc start"
     result = {"slot": settings.slot, "tables": sorted(chosen), "dry_run": dry_run}
     output.emit(result, lambda: print("\n".join(f"{one} {told}" for one in sorted(chosen))))
+
+
+def _named(source: str | None, publication: str | None, slot: str | None, namespace: str | None) -> dict[str, Any]:
+    """What tells one capture from another."""
+    return {"source": source, "publication": publication, "slot": slot, "namespace": namespace}
 
 
 def _with_source(settings: CaptureSettings) -> CaptureSettings:
