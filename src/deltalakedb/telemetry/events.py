@@ -1,0 +1,44 @@
+"""Log events: one structured record for each thing that somebody may want to be told of, without any secret in it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from deltalakedb.exceptions import redact
+from deltalakedb.telemetry.guard import never_raises
+
+events = logging.getLogger("deltalakedb.events")
+events.addHandler(logging.NullHandler())  # for who listens; without it Python prints warnings nobody asked for
+
+
+class _JsonText:
+    """JSON made only when a handler prints it."""
+
+    __slots__ = ("_fields",)
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        self._fields = fields
+
+    def __str__(self) -> str:
+        return json.dumps(self._fields, ensure_ascii=False, default=str)
+
+
+@never_raises
+def log_event(name: str, *, level: int = logging.INFO, **fields: Any) -> None:
+    """One structured record: its text is `name {json}`, its attribute `event` the same as a dict, secrets masked."""
+    if not events.isEnabledFor(level):
+        return
+    event = {"event": name, **{key: masked(value) for key, value in fields.items() if value is not None}}
+    events.log(level, "%s %s", name, _JsonText(event), extra={"event": event})
+
+
+def masked(value: Any) -> Any:
+    """A value of an event or a span, with the secrets in its texts masked."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, Mapping):
+        return {str(key): masked(item) for key, item in value.items()}
+    return [masked(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,142 @@
+"""The metrics: what each one says, and what this process has counted, in plain Python."""
+
+from __future__ import annotations
+
+import os
+import threading
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+PREFIX = "deltalakedb_"
+BUCKETS_MS = (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000)
+BUCKETS_SECONDS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300)
+MAX_SERIES = 10_000
+"""Tables a metric tells apart; those that come later share the label `other`: a process must not grow for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A metric: its name without prefix, what it says, and the labels its series differ by."""
+
+    kind: str
+    name: str
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = BUCKETS_MS
+
+
+OPEN_LATENCY = Described("histogram", "metadata_open_latency_ms", "Time to open a table from SQL.")
+COMMIT_LATENCY = Described("histogram", "commit_latency_ms", "Time of the SQL part of a commit, retries included.")
+MIRROR_LATENCY = Described("histogram", "mirror_latency_ms", "Time to write one commit into _delta_log.")
+MIRROR_LAG = Described(
+    "gauge", "mirror_lag_seconds", "Age of the oldest commit that _delta_log does not have.", ("table",)
+)
+MIRROR_FAILURES = Described(
+    "counter", "mirror_failures_total", "Attempts to write to _delta_log that failed.", ("table",)
+)
+VERSIONS = Described("counter", "versions_committed_total", "Versions committed.", ("table",))
+CONFLICTS = Described("counter", "commit_conflicts_total", "Commits refused because of a conflict.", ("reason",))
+FILES = Described("gauge", "files_active_gauge", "Live files at the head.", ("table",))
+CDC_LAG_BYTES = Described("gauge", "cdc_lag_bytes", "The source's log that is not in the lake.", ("slot",))
+CDC_LAG_SECONDS = Described("gauge", "cdc_lag_seconds", "How old what the lake has of the source is.", ("slot",))
+CDC_ROWS = Described("counter", "cdc_rows_total", "Changes captured, by source table.", ("table", "op"))
+CDC_BATCHES = Described("counter", "cdc_batches_total", "Batches committed.", ("slot",))
+CDC_BATCH_SECONDS = Described(
+    "histogram", "cdc_batch_seconds", "Time of a batch, from reading to its commit.", buckets=BUCKETS_SECONDS
+)
+CDC_FAILURES = Described("counter", "cdc_failures_total", "What failed in a capture, by its error.", ("slot", "reason"))
+METRICS = (
+    OPEN_LATENCY,
+    COMMIT_LATENCY,
+    MIRROR_LATENCY,
+    MIRROR_LAG,
+    MIRROR_FAILURES,
+    VERSIONS,
+    CONFLICTS,
+    FILES,
+    CDC_LAG_BYTES,
+    CDC_LAG_SECONDS,
+    CDC_ROWS,
+    CDC_BATCHES,
+    CDC_BATCH_SECONDS,
+    CDC_FAILURES,
+)
+
+
+@dataclass(slots=True)
+class _Series:
+    """One line of a metric: a value, or for a histogram its sum and how many fell into each bucket."""
+
+    value: float = 0.0
+    buckets: list[int] = field(default_factory=list)
+
+
+_series: dict[str, dict[tuple[str, ...], _Series]] = {}
+_lock = threading.Lock()
+
+
+def reset() -> None:
+    """Forget everything counted; a forked child starts from nothing, with a lock that nobody holds."""
+    global _lock
+    _lock = threading.Lock()
+    _series.clear()
+    _series.update({metric.name: {} for metric in METRICS})
+
+
+def observe(metric: Described, value: float) -> None:
+    """One more value of a histogram."""
+    with _lock:
+        line = _line(metric, ())
+        line.value += value
+        line.buckets[bisect_left(metric.buckets, value)] += 1
+
+
+def add(metric: Described, labels: tuple[str, ...], value: float) -> None:
+    """So much more of a counter."""
+    with _lock:
+        _line(metric, labels).value += value
+
+
+def assign(metric: Described, labels: tuple[str, ...], value: float) -> None:
+    """What a gauge says from now on."""
+    with _lock:
+        _line(metric, labels).value = value
+
+
+def forget(metric: Described, labels: tuple[str, ...]) -> None:
+    """A gauge has nothing to say of this any more."""
+    with _lock:
+        _series[metric.name].pop(labels, None)
+
+
+def _line(metric: Described, labels: tuple[str, ...]) -> _Series:
+    lines = _series[metric.name]
+    line = lines.get(labels)
+    if line is None:
+        if len(lines) >= MAX_SERIES:
+            return lines.setdefault(("other",) * len(metric.labels), _Series())
+        line = lines[labels] = _Series(buckets=[0] * (len(metric.buckets) + 1) if metric.kind == "histogram" else [])
+    return line
+
+
+def value_of(metric: Described, *labels: str) -> float | None:
+    """What a counter or gauge of this process says now; None before it was first told."""
+    with _lock:
+        line = _series[metric.name].get(labels)
+        return None if line is None else line.value
+
+
+def total_of(metric: Described) -> float:
+    """All series of a counter together."""
+    return sum(value for _, value, _ in lines_of(metric))
+
+
+def lines_of(metric: Described) -> list[tuple[tuple[str, ...], float, list[int]]]:
+    """The series of a metric as they are now."""
+    with _lock:
+        return [(labels, line.value, list(line.buckets)) for labels, line in _series[metric.name].items()]
+
+
+reset()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=reset)
