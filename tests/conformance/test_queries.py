@@ -61,7 +61,7 @@ def test_every_query_runs_on_every_engine(store: Store) -> None:
 
 def some_value(parameter: str) -> Any:
     kind = str(arrow_types().get(parameter, pa.int64()))
-    return {"string": "x", "bool": True, "double": 1.0}.get(kind, 9)
+    return {"string": "x", "binary": b"x", "bool": True, "double": 1.0}.get(kind, 9)
 
 
 def test_every_query_has_a_reason_and_a_user() -> None:

@@ -14,6 +14,7 @@ from deltalakedb.store.action_values import to_domain_metadata
 from deltalakedb.store.connection import LIVE, Ask, Connection, Row
 from deltalakedb.store.drafts import Known
 from deltalakedb.store.proposals import Proposal, TableProposal
+from deltalakedb.store.queries import named_queries
 from deltalakedb.store.registry import Head, TableRow, to_table_row
 
 FEW_FILES = 32
@@ -93,10 +94,7 @@ def _file_keys(proposal: TableProposal) -> list[bytes]:
 @lru_cache(maxsize=FEW_FILES)
 def _live_keys_query(count: int) -> str:
     keys = ", ".join(f":key_{number}" for number in range(count))
-    return (
-        "select key_hash from dl_add_files where table_id = :table_id and removed_version = 9223372036854775807 "
-        f"and key_hash in ({keys})"
-    )
+    return named_queries()["select_live_keys"].replace(":key_hash", keys)
 
 
 def app_ids(proposal: TableProposal) -> list[str]:

@@ -71,11 +71,21 @@ def with_files_without_bounds(item: IndexedAtom, prefix: str, found: Part) -> Pa
     return Part(f"{found.text} union {unknown.text}", {**found.parameters, **unknown.parameters})
 
 
+def _probes_of(item: IndexedAtom) -> tuple[Sequence[NumberProbe | TextProbe], bool]:
+    """The windows to look into, and whether one of them stands for several ranges."""
+    if item.is_text:
+        return text_probes(item.texts, item.width_classes)
+    return number_probes(item.numbers, item.width_classes)
+
+
 class _Matches:
-    """The condition that a row `b` of bounds can satisfy an atom."""
+    """What the engines share: the condition that a row `b` of bounds can satisfy an atom, and fetching the files."""
 
     def __init__(self, engine: str) -> None:
         self._engine = engine
+
+    def fetch(self, columns: str, candidates: str) -> str:
+        return part(f"plan_{self._engine}_fetch", "", {}, columns=columns, candidates=candidates).text
 
     def match(self, item: IndexedAtom, prefix: str) -> Part:
         if isinstance(item.atom, IsNull):
@@ -138,11 +148,7 @@ class SqlitePruner(_Matches):
         super().__init__("sqlite")
 
     def candidates(self, item: IndexedAtom, prefix: str) -> Part:
-        probes: Sequence[NumberProbe | TextProbe]
-        if item.is_text:
-            probes, merged = text_probes(item.texts, item.width_classes)
-        else:
-            probes, merged = number_probes(item.numbers, item.width_classes)
+        probes, merged = _probes_of(item)
         if not probes:
             found = Part("select null as file_id where 1 = 0")
         else:
@@ -173,9 +179,6 @@ class SqlitePruner(_Matches):
     def condition(self, item: IndexedAtom, prefix: str) -> Part:
         return _condition_by_key(self, item, prefix)
 
-    def fetch(self, columns: str, candidates: str) -> str:
-        return named_queries()["plan_sqlite_fetch"].replace("{columns}", columns).replace("{candidates}", candidates)
-
 
 class PostgresPruner(_Matches):
     """A btree range per probe, found through lateral sub-selects."""
@@ -187,11 +190,7 @@ class PostgresPruner(_Matches):
         super().__init__("postgres")
 
     def candidates(self, item: IndexedAtom, prefix: str) -> Part:
-        probes: Sequence[NumberProbe | TextProbe]
-        if item.is_text:
-            probes, merged = text_probes(item.texts, item.width_classes)
-        else:
-            probes, merged = number_probes(item.numbers, item.width_classes)
+        probes, merged = _probes_of(item)
         fields = TextProbe._fields if item.is_text else NumberProbe._fields
         arrays = {name: [probe[place] for probe in probes] for place, name in enumerate(fields)}
         again = self.recheck(item, prefix, merged=merged) or Part("true")
@@ -201,9 +200,6 @@ class PostgresPruner(_Matches):
 
     def condition(self, item: IndexedAtom, prefix: str) -> Part:
         return _condition_by_key(self, item, prefix)
-
-    def fetch(self, columns: str, candidates: str) -> str:
-        return named_queries()["plan_postgres_fetch"].replace("{columns}", columns).replace("{candidates}", candidates)
 
 
 class DuckdbPruner(_Matches):
@@ -232,9 +228,6 @@ class DuckdbPruner(_Matches):
         match = self.match(item, prefix)
         found = part("plan_duckdb_bounds", prefix, column, match=match.text)
         return Part(found.text, {**found.parameters, **match.parameters})
-
-    def fetch(self, columns: str, candidates: str) -> str:
-        return named_queries()["plan_duckdb_fetch"].replace("{columns}", columns).replace("{candidates}", candidates)
 
 
 def _condition_by_key(matches: _Matches, item: IndexedAtom, prefix: str) -> Part:

@@ -69,6 +69,10 @@ left join dl_tables t on t.table_id = h.table_id and t.until_ms = 92233720368547
 left join dl_leases i on i.lease = :lease
 where h.table_id = :table_id;
 
+-- name: select_live_keys
+-- Which of a few files are live. A commit puts :key_0, :key_1, ... in the place of :key_hash: as many as there are.
+select key_hash from dl_add_files where table_id = :table_id and removed_version = 9223372036854775807 and key_hash in (:key_hash);
+
 -- ---------------------------------------------------------------------------------------------------------------- versions
 
 -- name: select_transaction
