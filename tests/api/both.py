@@ -5,6 +5,7 @@ Fixtures (tests/api/conftest.py):
     both        ours is a table of a SQLite catalog, addressed by a deltasql:// URI; what most tests want
     on_paths    ours is a plain folder as well, file-backed
     anywhere    both of the above in turn
+    kept_anywhere  the same, one pair for a whole file whose tests only read
     everywhere  a catalog on SQLite, DuckDB and Postgres in turn, and a path: for one smoke test a verb
 
 A test says what to do once. `lib` is one of the two libraries at one table:

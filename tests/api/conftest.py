@@ -28,8 +28,8 @@ def _pair(stack: ExitStack, folder: Path, name: str, catalog: dl.Catalog | None,
 
 
 def _on(kind: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[Both]:
-    request.getfixturevalue("monkeypatch").setenv("DL_WAREHOUSE", str(folder / "lake"))
     with ExitStack() as stack:
+        stack.enter_context(pytest.MonkeyPatch.context()).setenv("DL_WAREHOUSE", str(folder / "lake"))
         if kind == "path":
             yield _pair(stack, folder, "t", None, "")
             return
@@ -63,6 +63,12 @@ def on_paths(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Both]:
 def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Both]:
     """Ours is a table of a catalog, then a plain folder."""
     yield from _on(request.param, tmp_path, request)
+
+
+@pytest.fixture(params=["sqlite", "path"], scope="module")
+def kept_anywhere(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+    """As `anywhere`, once for all tests of a file: they only read."""
+    yield from _on(request.param, tmp_path_factory.mktemp("kept"), request)
 
 
 @pytest.fixture(params=["sqlite", "duckdb", "postgres", "path"])

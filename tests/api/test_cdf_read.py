@@ -24,11 +24,11 @@ def changes(reader: Any, *, times: bool = False) -> pa.Table:
     return (table if times else table.drop_columns(["_commit_timestamp"])).sort_by(KEYS)
 
 
-@pytest.fixture
-def fed(anywhere: Both) -> Both:
-    """Every kind of change."""
-    anywhere.seed({"day": ["a", "b", "b"], "id": [1, 2, 3]}, partition_by=["day"], configuration=FEED)
-    for lib in anywhere.libraries:
+@pytest.fixture(scope="module")
+def fed(kept_anywhere: Both) -> Both:
+    """Every kind of change; the tests only read it."""
+    kept_anywhere.seed({"day": ["a", "b", "b"], "id": [1, 2, 3]}, partition_by=["day"], configuration=FEED)
+    for lib in kept_anywhere.libraries:
         lib.table().delete("id = 2")
         lib.table().update(updates={"id": "id + 10"}, predicate="id = 1")
         lib.table().delete("day = 'b'")
@@ -37,7 +37,7 @@ def fed(anywhere: Both) -> Both:
         merger = lib.table().merge(source, "s.id = t.id", source_alias="s", target_alias="t")
         merger.when_matched_delete().when_not_matched_insert_all().execute()
         lib.write({"day": ["z"], "id": [9]}, mode="overwrite")
-    return anywhere
+    return kept_anywhere
 
 
 RANGES: list[dict[str, Any]] = [
