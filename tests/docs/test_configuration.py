@@ -7,9 +7,11 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 from deltalakedb.cdc.configured import KEYS
 from deltalakedb.cdc.settings import CaptureSettings, parse_duration, parse_size
+from deltalakedb.cli import cdc
 from deltalakedb.config import Config, environment_name, load_config
 
 PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
@@ -39,6 +41,11 @@ def test_the_defaults_of_a_capture_are_the_real_ones(key: str) -> None:
         assert parse_duration(default) == settings.heartbeat_seconds
     elif isinstance(getattr(settings, key), int):
         assert int(default) == getattr(settings, key)
+
+
+def test_every_setting_of_a_capture_is_an_option_of_dl_cdc_start() -> None:
+    options = {option for parameter in get_command(cdc.group).commands["start"].params for option in parameter.opts}  # type: ignore[attr-defined]
+    assert {f"--{key.replace('_', '-')}" for key in KEYS} <= options
 
 
 def test_the_example_is_a_valid_file(tmp_path: Path) -> None:

@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from deltalakedb.cli import cdc_output, output
+from deltalakedb.cli.cdc_options import (
+    BatchSizeOption,
+    BatchWindowOption,
+    BucketsOption,
+    ConfigOption,
+    FeedOption,
+    HeartbeatOption,
+    MappingOption,
+    NamespaceOption,
+    OptimizeOption,
+    ParallelismOption,
+    PublicationOption,
+    SlotOption,
+    SourceOption,
+    TablesOption,
+    TextColumnsOption,
+    VectorsOption,
+    settings_of,
+    split,
+)
 from deltalakedb.cli.metrics_port import MetricsPortOption, served_metrics
 from deltalakedb.cli.options import CatalogOption, DryRunOption, command, open_catalog
 from deltalakedb.cli.signals import ended_by_signal
@@ -24,134 +42,6 @@ if TYPE_CHECKING:
 
 # What of the arguments of `dl cdc start` is no setting of a capture.
 _NOT_SETTINGS = frozenset({"once", "metrics_port", "config", "catalog", "warehouse"})
-
-SourceOption = Annotated[
-    str | None,
-    typer.Option(
-        "--source",
-        envvar="DL_CDC_SOURCE",
-        metavar="DSN",
-        help="The Postgres to capture: a DSN of libpq. Passwords belong into ~/.pgpass, PGPASSWORD or a file.",
-    ),
-]
-PublicationOption = Annotated[
-    str | None, typer.Option("--publication", envvar="DL_CDC_PUBLICATION", metavar="NAME", help="What is published.")
-]
-SlotOption = Annotated[
-    str | None,
-    typer.Option(
-        "--slot", envvar="DL_CDC_SLOT", metavar="NAME", help="The replication slot; dl_ and the publication by default."
-    ),
-]
-NamespaceOption = Annotated[
-    str | None,
-    typer.Option(
-        "--namespace",
-        envvar="DL_CDC_NAMESPACE",
-        metavar="NAME",
-        help="Where all tables go; without it a table goes into a namespace named as its schema is.",
-    ),
-]
-TablesOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--tables",
-        envvar="DL_CDC_TABLES",
-        metavar="TABLE,...",
-        help="Source tables (schema.name, or a name in public), repeatable; all that are published by default.",
-    ),
-]
-BatchSizeOption = Annotated[
-    str | None,
-    typer.Option(
-        "--batch-size", envvar="DL_CDC_BATCH_SIZE", metavar="SIZE", help="So much log ends a batch; 64MB by default."
-    ),
-]
-BatchWindowOption = Annotated[
-    str | None,
-    typer.Option(
-        "--batch-window",
-        envvar="DL_CDC_BATCH_WINDOW",
-        metavar="TIME",
-        help="After so long a batch ends, however small it is; 5s by default.",
-    ),
-]
-HeartbeatOption = Annotated[
-    str | None,
-    typer.Option(
-        "--heartbeat",
-        envvar="DL_CDC_HEARTBEAT",
-        metavar="TIME",
-        help="How often progress is noted while there is nothing to capture; 60s by default.",
-    ),
-]
-ParallelismOption = Annotated[
-    int | None,
-    typer.Option(
-        "--parallelism",
-        envvar="DL_CDC_PARALLELISM",
-        metavar="N",
-        min=0,
-        help="Tasks that read a batch or copy tables side by side; as many as Spark runs by default.",
-    ),
-]
-BucketsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--buckets",
-        envvar="DL_CDC_BUCKETS",
-        metavar="N",
-        min=0,
-        help="New tables of current rows are partitioned by a hash of their key into so many parts.",
-    ),
-]
-FeedOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--change-data-feed/--no-change-data-feed",
-        envvar="DL_CDC_CHANGE_DATA_FEED",
-        help="New tables of current rows have Delta's change data feed.",
-    ),
-]
-VectorsOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--deletion-vectors/--no-deletion-vectors",
-        envvar="DL_CDC_DELETION_VECTORS",
-        help="New tables of current rows have deletion vectors; they do by default.",
-    ),
-]
-MappingOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--column-mapping/--no-column-mapping",
-        envvar="DL_CDC_COLUMN_MAPPING",
-        help="New tables can follow renamed and dropped columns.",
-    ),
-]
-TextColumnsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--text-columns",
-        envvar="DL_CDC_TEXT_COLUMNS",
-        metavar="COLUMN,...",
-        help="Columns (schema.table.column) captured as the text that Postgres prints, repeatable.",
-    ),
-]
-OptimizeOption = Annotated[
-    int | None,
-    typer.Option(
-        "--optimize-files",
-        envvar="DL_CDC_OPTIMIZE_FILES",
-        metavar="N",
-        min=0,
-        help="Small files of a table are compacted once there are so many; 32 by default, 0 for never.",
-    ),
-]
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option("--config", envvar="DL_CONFIG", metavar="FILE", help="A TOML file with the settings, section [cdc]."),
-]
 
 group = typer.Typer(help="Change capture: a Postgres database as tables of the lake.", no_args_is_help=True)
 
@@ -196,9 +86,9 @@ def start(
     The first start copies the tables that are there. A later one goes on where the last one ended, whatever ended it.
     """
     given = {name: value for name, value in locals().items() if name not in _NOT_SETTINGS}
-    given |= {"tables": _split(tables), "text_columns": _split(text_columns)}
+    given |= {"tables": split(tables), "text_columns": split(text_columns)}
     given = {name: value for name, value in given.items() if value is not None}
-    with _settings_of(config), open_catalog(catalog, warehouse=warehouse) as cat, _warnings_to_stderr():
+    with settings_of(config), open_catalog(catalog, warehouse=warehouse) as cat, _warnings_to_stderr():
         _start(cat, given, once=once, metrics_port=metrics_port)
 
 
@@ -258,7 +148,7 @@ def status(
     from deltalakedb.cdc.status import capture_status
 
     given = _named(source, publication, slot, namespace)
-    with _settings_of(config), open_catalog(catalog) as cat:
+    with settings_of(config), open_catalog(catalog) as cat:
         if not watch:
             found = capture_status(cat, find_settings(cat, given))
             output.emit(found.to_value(), lambda: cdc_output.show_status(found))
@@ -291,7 +181,7 @@ def stop(
     from deltalakedb.cdc.server import connect, translate_errors
 
     given = _named(source, publication, slot, namespace)
-    with _settings_of(config), open_catalog(catalog) as cat:
+    with settings_of(config), open_catalog(catalog) as cat:
         settings = _with_source(find_settings(cat, given))
     with connect(settings.source) as conn, translate_errors():
         runner = request_stop(conn, settings.slot, timeout)
@@ -321,7 +211,7 @@ def resnapshot(
     from deltalakedb.cdc.status import capture_status
 
     given = _named(source, publication, slot, namespace)
-    with _settings_of(config), open_catalog(catalog) as cat:
+    with settings_of(config), open_catalog(catalog) as cat:
         settings = _with_source(find_settings(cat, given))
         # Nobody runs the capture while its tables change hands.
         with RunnerPresence(settings.source, settings.slot):
@@ -353,12 +243,6 @@ def _with_source(settings: CaptureSettings) -> CaptureSettings:
     return settings
 
 
-def _split(values: list[str] | None) -> list[str] | None:
-    """Each value may be several, with commas between them."""
-    parts = [part.strip() for value in values or () for part in value.split(",")]
-    return [part for part in parts if part] or None
-
-
 @contextmanager
 def _warnings_to_stderr() -> Iterator[None]:
     """What the package warns of while it runs, such as a connection that broke and is tried again."""
@@ -380,18 +264,3 @@ def _warnings_to_stderr() -> Iterator[None]:
 class _Redacted(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         return redact(super().format(record)).replace("WARNING", "warning", 1).replace("ERROR", "error", 1)
-
-
-@contextmanager
-def _settings_of(config: Path | None) -> Iterator[None]:
-    """With --config its file is the one that every setting is looked up in, the catalog's too."""
-    before = os.environ.get("DL_CONFIG")
-    if config is not None:
-        os.environ["DL_CONFIG"] = str(config)
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop("DL_CONFIG", None)
-        else:
-            os.environ["DL_CONFIG"] = before

@@ -1,0 +1,137 @@
+"""The options of `dl cdc`: each is a setting of a capture, and its name and variable are the setting's own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from deltalakedb.config import environment_name
+
+
+def _setting(key: str, what: str, **more: Any) -> Any:
+    """The option of a setting: `batch_size` is --batch-size, and DL_CDC_BATCH_SIZE in the environment."""
+    return typer.Option(f"--{key.replace('_', '-')}", envvar=environment_name(f"cdc.{key}"), help=what, **more)
+
+
+def _switch(key: str, what: str) -> Any:
+    """The same of what is on or off: --column-mapping and --no-column-mapping."""
+    name = key.replace("_", "-")
+    return typer.Option(f"--{name}/--no-{name}", envvar=environment_name(f"cdc.{key}"), help=what)
+
+
+SourceOption = Annotated[
+    str | None,
+    _setting(
+        "source",
+        "The Postgres to capture: a DSN of libpq. Passwords belong into ~/.pgpass, PGPASSWORD or a file.",
+        metavar="DSN",
+    ),
+]
+PublicationOption = Annotated[str | None, _setting("publication", "What is published.", metavar="NAME")]
+SlotOption = Annotated[
+    str | None, _setting("slot", "The replication slot; dl_ and the publication by default.", metavar="NAME")
+]
+NamespaceOption = Annotated[
+    str | None,
+    _setting(
+        "namespace",
+        "Where all tables go; without it a table goes into a namespace named as its schema is.",
+        metavar="NAME",
+    ),
+]
+TablesOption = Annotated[
+    list[str] | None,
+    _setting(
+        "tables",
+        "Source tables (schema.name, or a name in public), repeatable; all that are published by default.",
+        metavar="TABLE,...",
+    ),
+]
+BatchSizeOption = Annotated[
+    str | None, _setting("batch_size", "So much log ends a batch; 64MB by default.", metavar="SIZE")
+]
+BatchWindowOption = Annotated[
+    str | None,
+    _setting("batch_window", "After so long a batch ends, however small it is; 5s by default.", metavar="TIME"),
+]
+HeartbeatOption = Annotated[
+    str | None,
+    _setting(
+        "heartbeat",
+        "How often progress is noted while there is nothing to capture; 60s by default.",
+        metavar="TIME",
+    ),
+]
+ParallelismOption = Annotated[
+    int | None,
+    _setting(
+        "parallelism",
+        "Tasks that read a batch or copy tables side by side; as many as Spark runs by default.",
+        metavar="N",
+        min=0,
+    ),
+]
+BucketsOption = Annotated[
+    int | None,
+    _setting(
+        "buckets",
+        "New tables of current rows are partitioned by a hash of their key into so many parts.",
+        metavar="N",
+        min=0,
+    ),
+]
+FeedOption = Annotated[
+    bool | None, _switch("change_data_feed", "New tables of current rows have Delta's change data feed.")
+]
+VectorsOption = Annotated[
+    bool | None,
+    _switch("deletion_vectors", "New tables of current rows have deletion vectors; they do by default."),
+]
+MappingOption = Annotated[bool | None, _switch("column_mapping", "New tables can follow renamed and dropped columns.")]
+TextColumnsOption = Annotated[
+    list[str] | None,
+    _setting(
+        "text_columns",
+        "Columns (schema.table.column) captured as the text that Postgres prints, repeatable.",
+        metavar="COLUMN,...",
+    ),
+]
+OptimizeOption = Annotated[
+    int | None,
+    _setting(
+        "optimize_files",
+        "Small files of a table are compacted once there are so many; 32 by default, 0 for never.",
+        metavar="N",
+        min=0,
+    ),
+]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", envvar="DL_CONFIG", metavar="FILE", help="A TOML file with the settings, section [cdc]."),
+]
+
+
+def split(values: list[str] | None) -> list[str] | None:
+    """The values of a repeatable option, each of which may be several with commas between them."""
+    parts = [part.strip() for value in values or () for part in value.split(",")]
+    return [part for part in parts if part] or None
+
+
+@contextmanager
+def settings_of(config: Path | None) -> Iterator[None]:
+    """With --config its file is the one that every setting is looked up in, the catalog's too."""
+    before = os.environ.get("DL_CONFIG")
+    if config is not None:
+        os.environ["DL_CONFIG"] = str(config)
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop("DL_CONFIG", None)
+        else:
+            os.environ["DL_CONFIG"] = before
