@@ -46,11 +46,10 @@ class CatalogUri:
 
     def __str__(self) -> str:
         """The catalog's address without any secret in it."""
-        table = f"?table={self.table}" if self.table else ""
-        if isinstance(self.target, str):
-            if not os.path.isabs(self.target):  # a DSN of libpq: files are always given from the root
-                return redact(self.target)
-            return f"deltasql://{self.engine}/{self.target}{table}"
+        if self.engine != "postgres":
+            return f"deltasql://{self.engine}/{self.target}{f'?table={self.table}' if self.table else ''}"
+        if isinstance(self.target, str):  # a DSN of libpq
+            return redact(self.target)
         shown = {key: value for key, value in self.target.items() if key in ("host", "port", "user", "service")}
         query = "&".join(f"{key}={value}" for key, value in shown.items())
         names = [self.table.namespace, self.table.name] if self.table else []
@@ -106,32 +105,38 @@ def _parse_deltasql(text: str) -> CatalogUri:
         known = ", ".join(ENGINES)
         raise CatalogUriError(f"unknown engine {name!r} in {redact(text)}; these exist: {known}")
     options = _query_options(query, text)
-    if engine == "postgres":
-        return _postgres_from_path(path, options, text)
     table, warehouse = (options.pop(key, None) for key in _OURS)
-    _refuse_unknown(options, frozenset(_OURS), text)
+    if engine != "postgres":
+        return CatalogUri(engine, _file_of(engine, path, options, text), _named(table), warehouse)
+    database, *names = _parts_of(path, text)
+    if names and table is not None:
+        raise CatalogUriError(f"{redact(text)} names its table twice, in the path and as ?table=")
+    return CatalogUri(engine, _keywords_of(database, options, text), _named(".".join(names) or table), warehouse)
+
+
+def _file_of(engine: str, path: str, options: Mapping[str, str], text: str) -> str:
+    _refuse_unknown(options, frozenset(), text)
     if path in ("", "/"):
         raise CatalogUriError(f"{redact(text)} names no file; write deltasql://{engine}//abs/path/catalog.db")
     # One slash ends the engine's name, so `sqlite//abs` is absolute and `sqlite/rel` relative to the working directory.
-    return CatalogUri(engine, _file_target(unquote(path)), _named(table), warehouse)
+    return _file_target(unquote(path))
 
 
-def _postgres_from_path(path: str, options: dict[str, str], text: str) -> CatalogUri:
-    parts = [unquote(part) for part in path.strip("/").split("/")] if path.strip("/") else []
-    table, warehouse = (options.pop(key, None) for key in _OURS)
-    _refuse_unknown(options, LIBPQ_KEYWORDS | set(_OURS), text)
-    if not parts and "service" not in options:
-        raise CatalogUriError(f"{redact(text)} names no database; write deltasql://postgres/<db>[/<namespace>/<table>]")
-    if len(parts) == 2 or len(parts) > 3:
+def _parts_of(path: str, text: str) -> list[str]:
+    """The database of Postgres, or an empty text, and perhaps a namespace and a table."""
+    parts = [unquote(part) for part in path.strip("/").split("/")]
+    if len(parts) not in (1, 3):
         raise CatalogUriError(
             f"{redact(text)} should have the form deltasql://postgres/<db> or deltasql://postgres/<db>/<namespace>/<table>"
         )
-    if len(parts) == 3:
-        if table is not None:
-            raise CatalogUriError(f"{redact(text)} names its table twice, in the path and as ?table=")
-        table = f"{parts[1]}.{parts[2]}"
-    target = {"dbname": parts[0], **options} if parts else dict(options)
-    return CatalogUri("postgres", target, _named(table), warehouse)
+    return parts
+
+
+def _keywords_of(database: str, options: Mapping[str, str], text: str) -> dict[str, str]:
+    _refuse_unknown(options, LIBPQ_KEYWORDS, text)
+    if not database and "service" not in options:
+        raise CatalogUriError(f"{redact(text)} names no database; write deltasql://postgres/<db>[/<namespace>/<table>]")
+    return {"dbname": database, **options} if database else dict(options)
 
 
 def _parse_postgres_dsn(text: str) -> CatalogUri:
@@ -161,14 +166,14 @@ def _query_options(query: str, text: str) -> dict[str, str]:
     return options
 
 
-def _refuse_unknown(options: Mapping[str, str], known: frozenset[str], text: str) -> None:
-    for key in options:
-        if key not in known:
-            import difflib
+def _refuse_unknown(options: Mapping[str, str], engines_own: frozenset[str], text: str) -> None:
+    for key in sorted(options.keys() - engines_own):
+        import difflib
 
-            nearest = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(sorted(known))}"
-            raise CatalogUriError(f"unknown option {key!r} in {redact(text)}; {hint}")
+        known = sorted(engines_own.union(_OURS))
+        nearest = difflib.get_close_matches(key, known, n=1)
+        hint = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(known)}"
+        raise CatalogUriError(f"unknown option {key!r} in {redact(text)}; {hint}")
 
 
 def _file_target(path: str) -> str:
