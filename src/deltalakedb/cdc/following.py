@@ -19,7 +19,7 @@ from deltalakedb.cdc.batches import commit_batch, commit_progress, remove_files
 from deltalakedb.cdc.evolution import follow, stop_table
 from deltalakedb.cdc.lsn import format_lsn
 from deltalakedb.cdc.metrics import record_batch
-from deltalakedb.cdc.offsets import split_range
+from deltalakedb.cdc.offsets import split_range, stretch_after
 from deltalakedb.cdc.peek import RelationChanged, Stopped
 from deltalakedb.cdc.reading import ChangesPlace, Description, FileWritten, PartRead, TaskFailed, from_row, read_part
 from deltalakedb.cdc.report import BatchDone
@@ -106,8 +106,8 @@ class ChangeFollower:
         """Read up to here; between the capture's own LSN and this there is nothing to capture."""
         self.tables_changed = False
         """Whether readers that were told the tables before are out of date."""
-        self.empty = 0
-        """Full ranges in a row that had nothing in them."""
+        self.stretch = 0
+        """How often the size of a batch is doubled for the next range."""
         self.lock = threading.RLock()
         self._tally, self._should_stop, self._on_batch = tally, should_stop, on_batch
         self._noted_at = time.monotonic()
@@ -133,12 +133,12 @@ class ChangeFollower:
                 while self.at < end:
                     if self._should_stop():
                         raise StopRequested
-                    now = ahead or self._begin_read(reader, self.at, end, self.empty)
+                    now = ahead or self._begin_read(reader, self.at, end, self.stretch)
                     ahead = None
                     read = now.result()
                     # While this range is committed, Spark and the source are free for the next one.
                     if now.end < end and _is_plain(read):
-                        ahead = self._begin_read(reader, now.end, end, self._empty_with(read, now.start, now.end))
+                        ahead = self._begin_read(reader, now.end, end, self._stretch_after(read, now.start, now.end))
                     self.take(read, now.start, now.end, now.began)
                     ahead = self._kept(ahead)
             finally:
@@ -146,8 +146,8 @@ class ChangeFollower:
         self.note()
         return self.capture
 
-    def _begin_read(self, reader: ThreadPoolExecutor, start: int, end: int, empty: int) -> _ReadAhead:
-        upto = min(end, start + (self.settings.batch_bytes << min(empty, 16)))
+    def _begin_read(self, reader: ThreadPoolExecutor, start: int, end: int, stretch: int) -> _ReadAhead:
+        upto = min(end, start + (self.settings.batch_bytes << stretch))
         # Meanwhile the tables may become others: whoever reads must be told the same that is noted here.
         reading = reader.submit(self._read, self.options(), start, upto)
         return _ReadAhead(start, upto, time.monotonic(), self.capture.tables, reading)
@@ -172,7 +172,7 @@ class ChangeFollower:
             return [PartRead(start, end)]
         # Not through the data source: to plan a query it starts Pythons of its own, for each range anew, and what they
         # load costs more than the reading of a small range. The workers of a plain job stay.
-        parts = split_range(start, end, int(options["tasks"]))
+        parts = split_range(start, end, int(options["tasks"]), self.settings.batch_bytes)
         task = partial(read_part, options["source"], options["slot"], options["publication"], options["places"])
         with spark_errors():
             rows = self.spark.sparkContext.parallelize(parts, len(parts)).flatMap(task).collect()
@@ -207,16 +207,18 @@ class ChangeFollower:
             raise failed.to_error()
         if changed:
             self._take_change(min(changed, key=lambda one: one.lsn), start)
-        elif files:
+            return
+        if files:
             self._commit(files, [one for one in read if isinstance(one, PartRead)], end, began)
         else:
-            self.at, self.empty = end, self._empty_with(read, start, end)
+            self.at = end
             self.note_if_due()
+        self.stretch = self._stretch_after(read, start, end)
 
-    def _empty_with(self, read: Sequence[Description], start: int, end: int) -> int:
-        """How many full ranges in a row have had nothing in them; a small one says nothing of what comes."""
-        is_empty = end - start >= self.settings.batch_bytes and not any(isinstance(one, FileWritten) for one in read)
-        return self.empty + 1 if is_empty else 0
+    def _stretch_after(self, read: Sequence[Description], start: int, end: int) -> int:
+        has_files = any(isinstance(one, FileWritten) for one in read)
+        held = sum(one.bytes for one in read if isinstance(one, PartRead)) if has_files else 0
+        return stretch_after(self.stretch, end - start, held, self.settings.batch_bytes)
 
     def _take_change(self, change: RelationChanged | Stopped, start: int) -> None:
         """Commit what comes before, then let the table change; what comes after is read again by whoever called."""
@@ -245,7 +247,7 @@ class ChangeFollower:
 
     def _commit(self, files: Sequence[FileWritten], parts: Sequence[PartRead], end: int, began: float) -> None:
         done = commit_batch(self.catalog, self.capture, self.settings, files, end)
-        self.capture, self.at, self.empty = done.capture, end, 0
+        self.capture, self.at = done.capture, end
         times = [part.last_committed_at for part in parts if part.last_committed_at is not None]
         batch = BatchDone(
             end,

@@ -14,6 +14,9 @@ from deltalakedb.exceptions import WrongServerError
 
 _TASK_BYTES: Final = 8 << 20
 """Less log than this is read faster by one task than by two: each decodes what lies before its own part."""
+_MOST_EMPTY: Final = 16
+_MOST_SPARSE: Final = 3
+"""Doublings of a range: of the log of one huge transaction, and of log that has something in it and may have more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,27 +61,44 @@ class Pace:
         """The next batch begins here."""
         self.last = lsn
 
-    def next_end(self, flushed: int, empty: int = 0) -> int:
-        """The end of the next batch, which is where it begins while there is none.
-
-        Of a transaction that is larger than a batch nothing can be read before its end, and all of it is decoded each
-        time: after ranges without anything (`empty` of them) the next one is twice as large.
-        """
+    def next_end(self, flushed: int, stretch: int = 0) -> int:
+        """The end of the next batch, which is where it begins while there is none (`stretch`: see `stretch_after`)."""
         if self.last is None:  # a query goes on where its checkpoint says, which we are told later: take all there is
             self.last, self._begun = flushed, self._clock()
             return flushed
         now, gathered = self._clock(), flushed - self.last
-        most = self._bytes << min(empty, 16)
+        most = self._bytes << stretch
         if gathered >= most or (gathered > 0 and now - self._begun >= self._seconds):
             self.last += min(gathered, most)
             self._begun = now
         return self.last
 
 
-def split_range(start: int, end: int, tasks: int) -> list[tuple[int, int]]:
-    """Parts of a range, one for each task; none of an empty range."""
+def stretch_after(stretch: int, log_bytes: int, held_bytes: int, batch_bytes: int) -> int:
+    """How often the size of a batch is doubled for the next range, after one of so much log that held so much.
+
+    The log may have far more bytes than there are to capture: a whole page with the first change of it after a
+    checkpoint, and tables that nobody captures. Then the fixed cost of a batch counts, which looks through the keys of
+    all rows, and a range is larger. Of a transaction that is larger than a batch nothing can be read before its end,
+    and all of it is decoded each time: after ranges without anything the next one is twice as large.
+    """
+    if log_bytes < batch_bytes:  # it was all there was, and says nothing of what comes
+        return 0
+    if not held_bytes:
+        return min(stretch + 1, _MOST_EMPTY)
+    # A quarter of a batch is aimed at, because the next range may hold more than the last one did.
+    times = log_bytes // (4 * held_bytes)
+    return max(0, min(times.bit_length() - 1, stretch + 2, _MOST_SPARSE))
+
+
+def split_range(start: int, end: int, tasks: int, batch_bytes: int | None = None) -> list[tuple[int, int]]:
+    """Parts of a range, one for each task; none of an empty range.
+
+    One that is larger than a batch holds little: to read over the log is most of the work, and would be done twice.
+    """
     if end <= start:
         return []
-    count = max(1, min(tasks, (end - start) // _TASK_BYTES))
+    is_stretched = batch_bytes is not None and end - start > batch_bytes
+    count = 1 if is_stretched else max(1, min(tasks, (end - start) // _TASK_BYTES))
     cuts = [start + (end - start) * place // count for place in range(count + 1)]
     return list(itertools.pairwise(cuts))

@@ -67,11 +67,13 @@ class PartRead:
     end: int
     transactions: int = 0
     changes: int = 0
+    bytes: int = 0
+    """Of the messages that it was decoded into."""
     last_committed_at: datetime | None = None
 
     @classmethod
     def of(cls, start: int, end: int, read: RangeRead) -> PartRead:
-        return cls(start, end, read.transactions, read.changes, read.last_committed_at)
+        return cls(start, end, read.transactions, read.changes, read.bytes, read.last_committed_at)
 
 
 Description = FileWritten | RelationChanged | Stopped | TaskFailed | PartRead
@@ -224,7 +226,7 @@ def to_row(item: Description) -> tuple[str, str]:
         case PartRead():
             at = item.last_committed_at
             said = None if at is None else at.isoformat()
-            return "read", to_json([item.start, item.end, item.transactions, item.changes, said])
+            return "read", to_json([item.start, item.end, item.transactions, item.changes, item.bytes, said])
 
 
 def from_row(kind: str, text: str) -> Description:
@@ -242,6 +244,6 @@ def from_row(kind: str, text: str) -> Description:
         case "failed":
             return TaskFailed(value["error"], value["message"])
         case _:
-            start, end, transactions, changes, said = value
+            start, end, transactions, changes, num_bytes, said = value
             at = None if said is None else datetime.fromisoformat(said)
-            return PartRead(start, end, transactions, changes, at)
+            return PartRead(start, end, transactions, changes, num_bytes, at)

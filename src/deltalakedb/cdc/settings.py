@@ -48,7 +48,7 @@ class CaptureSettings:
     namespace: str | None = None
     """Where all tables go; None: a table goes into a namespace named as its schema is."""
     batch_bytes: int = 64 << 20
-    """So much write-ahead log ends a batch."""
+    """So much write-ahead log ends a batch; of log that holds little, up to eight times as much."""
     batch_seconds: float = 5.0
     """After so long a batch ends, however small."""
     heartbeat_seconds: float = 60.0

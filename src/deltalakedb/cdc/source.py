@@ -67,7 +67,7 @@ class _Options:
     places: str | None
     """Of the capture itself: the tables of changes that are written, as JSON. None: rows are asked for."""
     hints: Path | None
-    """Where the capture says how many ranges in a row had nothing in them."""
+    """Where the capture says how large the next range may be."""
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> _Options:
@@ -145,7 +145,8 @@ def _parts(options: _Options, conn: Connection | None, start: int, end: int) -> 
     tables: Sequence[CapturedTable] = ()
     if options.places is None and conn is not None:
         tables = published_tables(conn, options.settings)
-    return [_Part(first, last, tables) for first, last in split_range(start, end, options.tasks)]
+    batch_bytes = None if options.places is None else options.settings.batch_bytes
+    return [_Part(first, last, tables) for first, last in split_range(start, end, options.tasks, batch_bytes)]
 
 
 def _read(options: _Options, schema: T.StructType, part: InputPartition | None) -> Iterator[Any]:
@@ -228,7 +229,7 @@ class _StreamReader(DataSourceStreamReader):
             if self._options.places is None or self._pace.last is None or self._server is None:
                 raise
             return self._offset(self._pace.last)
-        return self._offset(self._pace.next_end(flushed, self._empty_ranges()))
+        return self._offset(self._pace.next_end(flushed, self._stretch()))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         first, last = Offset.from_value(start), Offset.from_value(end)
@@ -277,7 +278,7 @@ class _StreamReader(DataSourceStreamReader):
         assert self._server is not None
         return Offset.of(lsn, self._server).to_value()
 
-    def _empty_ranges(self) -> int:
+    def _stretch(self) -> int:
         if self._options.hints is None:
             return 0
         try:

@@ -83,7 +83,7 @@ class ChangeStream:
 
     @property
     def _hints(self) -> Path:
-        return self._folder / "empty"
+        return self._folder / "stretch"
 
     def _take(self, batch: DataFrame, _batch_id: int) -> None:
         """A batch of Spark's. An error is kept for whoever watches: of one that is raised here Spark makes pages."""
@@ -117,4 +117,4 @@ class ChangeStream:
         follower.take(read, start, end, began)
         if follower.at < end:  # a table has changed on the way
             follower.drain(end)
-        self._hints.write_text(str(follower.empty))
+        self._hints.write_text(str(follower.stretch))
