@@ -7,8 +7,7 @@ import uuid
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from deltalakedb.exceptions import (
@@ -25,13 +24,12 @@ from deltalakedb.spark.heartbeat import Heartbeat
 from deltalakedb.spark.session import bridge_of
 from deltalakedb.spark.settings import setting
 from deltalakedb.spark.templates import fill, quoted_path
+from deltalakedb.transactions.life import TransactionLife
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from deltalakedb.spark.endpoint import EndpointClient, Named
-
-State = Literal["open", "unknown", "committed", "failed", "aborted"]
 
 # A query that Delta answers from metadata alone opens no data file, and nobody would notice that the table was read.
 _METADATA_QUERIES = "spark.databricks.delta.optimizeMetadataQuery.enabled"
@@ -54,7 +52,7 @@ def begin(
     return SparkTransaction(spark, bridge_of(spark, catalog), message=message, lock=lock)
 
 
-class SparkTransaction:
+class SparkTransaction(TransactionLife):
     """A unit of work over many tables, from Spark.
 
     It sees all tables as they were when it began, with its own changes on top; nobody else sees those before the
@@ -70,47 +68,17 @@ class SparkTransaction:
         message: str | None = None,
         lock: Sequence[str] | None = None,
     ) -> None:
-        self.message = message
-        self.result: dict[str, int] = {}
-        """The last version of each table, by name, once the transaction is committed."""
+        begun = endpoint.begin(message=message, lock=list(lock or ()))
+        super().__init__(begun.txn_id, message)
         self._spark, self._endpoint = spark, endpoint
-        self._state: State = "open"
-        self._entered = False
         self._paths: dict[tuple[str, str], str] = {}
         self._app_versions: dict[str, tuple[str, int]] = {}
-        begun = endpoint.begin(message=message, lock=list(lock or ()))
         self._settings = ExitStack()
         self._settings.enter_context(setting(spark, _METADATA_QUERIES, "false"))
-        self.txn_id = begun.txn_id
         self._id = begun.txn
         self._heartbeat = Heartbeat(endpoint, self._id, begun.timeout_seconds)
         # Nobody can commit a transaction that is forgotten: without signs of life the endpoint ends it.
         self._forgotten = weakref.finalize(self, _let_go, self._heartbeat, self._settings)
-
-    def __repr__(self) -> str:
-        return f"SparkTransaction({self.txn_id!r}, {self._state})"
-
-    # -- the block
-
-    def __enter__(self) -> SparkTransaction:
-        if self._entered:
-            raise DeltaError(f"transaction {self.txn_id} was entered before; begin another one")
-        self._check_open()
-        self._entered = True
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._state != "open":  # ended inside the block, by commit() or abort()
-            return
-        if error is None:
-            self.commit()
-            return
-        gone = self._why_gone() if isinstance(error, _of_spark()) else None
-        self._abort_quietly()
-        if gone is not None:
-            raise gone from error
 
     # -- statements
 
@@ -186,8 +154,7 @@ class SparkTransaction:
 
         When the endpoint does not answer the outcome is unknown: commit() again finds out, it never commits twice.
         """
-        if self._state != "unknown":
-            self._check_open()
+        self._check_can_end()
         self._state = "unknown"
         try:
             self.result = self._endpoint.commit(self._id, self._app_versions).versions
@@ -204,21 +171,23 @@ class SparkTransaction:
 
     def abort(self) -> None:
         """Give it up: nothing of it becomes true."""
-        if self._state != "unknown":
-            self._check_open()
+        self._check_can_end()
         if not self._endpoint.abort(self._id):
             raise DeltaError(f"transaction {self.txn_id} is committed: commit() again tells its versions")
         self._state = "aborted"
         self._release()
 
-    def _abort_quietly(self) -> None:
-        """The error that ended the block is the news; what cannot be aborted now, the endpoint's time-out ends."""
+    def _give_up(self, error: BaseException) -> None:
+        """The error is the news; what cannot be aborted now, the endpoint's time-out ends."""
+        gone = self._why_gone() if isinstance(error, _of_spark()) else None
         try:
             self._endpoint.abort(self._id)
-        except DeltaError as error:
-            _log.warning("transaction %s could not be aborted now, its endpoint will: %s", self.txn_id, error)
+        except DeltaError as failure:
+            _log.warning("transaction %s could not be aborted now, its endpoint will: %s", self.txn_id, failure)
         self._state = "aborted"
         self._release()
+        if gone is not None:
+            raise gone from error
 
     def _release(self) -> None:
         self._forgotten.detach()
@@ -226,14 +195,11 @@ class SparkTransaction:
         _forget_logs(self._spark, self._paths.values())
 
     def _check_open(self) -> None:
-        if self._state == "open":
-            if self._heartbeat.gone is not None:
-                self._state = "failed"
-                self._release()
-                raise self._heartbeat.gone
-            return
-        ended = "may or may not be committed: commit() again tells" if self._state == "unknown" else f"is {self._state}"
-        raise DeltaError(f"transaction {self.txn_id} {ended}; begin another one for further statements")
+        super()._check_open()
+        if self._heartbeat.gone is not None:
+            self._state = "failed"
+            self._release()
+            raise self._heartbeat.gone
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

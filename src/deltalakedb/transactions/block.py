@@ -7,8 +7,7 @@ import uuid
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING
 
 from deltalakedb.exceptions import DeltaError, OutcomeUnknownError, StoreError
 from deltalakedb.names import TableName, parse_table_name
@@ -17,15 +16,14 @@ from deltalakedb.registered import require_table
 from deltalakedb.transactions.commit import commit_drafts
 from deltalakedb.transactions.drafts import Drafts
 from deltalakedb.transactions.intent_locks import IntentLocks
+from deltalakedb.transactions.life import TransactionLife
 
 if TYPE_CHECKING:
     from deltalakedb.catalog import Catalog
 
-State = Literal["open", "unknown", "committed", "failed", "rolled back"]
 
-
-class TransactionBlock:
-    """What every transaction has: an id, a cut, a state, and one end."""
+class TransactionBlock(TransactionLife):
+    """What every transaction of Python has: a cut of the catalog, drafts of tables, the files it wrote, locks."""
 
     def __init__(
         self,
@@ -36,16 +34,11 @@ class TransactionBlock:
         tables: Sequence[str] | None = None,
         owns_catalog: bool = False,
     ) -> None:
-        self.txn_id = str(uuid.uuid4())
-        self.message = message
-        self.result: dict[str, int] = {}
-        """The last version of each table, by name, once the transaction is committed."""
+        super().__init__(str(uuid.uuid4()), message)
         # Whoever knows the id can ask what became of it, or see to it that nothing does: `transactions/settle.py`.
         self._token = self.txn_id
         self._catalog = catalog
         self._owns_catalog = owns_catalog
-        self._state: State = "open"
-        self._entered = False
         self._busy = threading.Lock()
         self._written = WrittenFiles()
         locked = [parse_table_name(name) for name in lock or ()]
@@ -57,9 +50,6 @@ class TransactionBlock:
         except BaseException:
             self._release()
             raise
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.txn_id!r}, {self._state})"
 
     @property
     def catalog(self) -> Catalog:
@@ -76,25 +66,6 @@ class TransactionBlock:
         """Whether a commit was tried whose outcome nobody knows yet; `commit()` again tells."""
         return self._state == "unknown"
 
-    # -- the block
-
-    def __enter__(self) -> Self:
-        if self._entered:
-            raise DeltaError(f"transaction {self.txn_id} was entered before; begin another one")
-        self._check_open()
-        self._entered = True
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._state != "open":  # ended inside the block, by commit() or rollback()
-            return
-        if kind is None:
-            self.commit()
-        else:
-            self.rollback()
-
     @contextmanager
     def _statement(self) -> Iterator[None]:
         if not self._busy.acquire(blocking=False):
@@ -104,12 +75,6 @@ class TransactionBlock:
             yield
         finally:
             self._busy.release()
-
-    def _check_open(self) -> None:
-        if self._state == "open":
-            return
-        ended = "may or may not be committed: commit() again tells" if self._state == "unknown" else f"is {self._state}"
-        raise DeltaError(f"transaction {self.txn_id} {ended}; begin another one for further statements")
 
     def use_options(self, table: str, storage_options: Mapping[str, str] | None) -> None:
         """Storage options for a table's files, for the rest of the transaction."""
@@ -123,8 +88,7 @@ class TransactionBlock:
 
         After a StoreError the outcome may be unknown: commit() again finds out, it never commits twice.
         """
-        if self._state not in ("open", "unknown"):
-            self._check_open()
+        self._check_can_end()
         if not self._busy.acquire(blocking=False):
             raise self._two_threads()
         try:
@@ -152,13 +116,16 @@ class TransactionBlock:
 
     def rollback(self) -> None:
         """Give it up: nothing of it becomes true. Data files it has written are removed, as far as that can be done."""
+        self._check_can_end()
         if self._state == "unknown":
             self._written.forget()  # they may be part of a version
-        elif self._state != "open":
-            self._check_open()
         self._state = "rolled back"
         self._written.remove()
         self._release()
+
+    def _give_up(self, error: BaseException) -> None:
+        del error
+        self.rollback()
 
     def _take_locks(self, names: Sequence[TableName]) -> IntentLocks | None:
         if not names:

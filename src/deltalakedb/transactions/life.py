@@ -1,0 +1,63 @@
+"""TransactionLife: what a transaction from Python and one from Spark have alike: an id, one block, one end."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Literal, Self
+
+from deltalakedb.exceptions import DeltaError
+
+State = Literal["open", "unknown", "committed", "failed", "rolled back", "aborted"]
+"""`unknown`: a commit was tried, and nobody knows yet what became of it."""
+
+
+class TransactionLife(ABC):
+    """Open until it is committed or given up; its block is entered once, and left with a commit or by an error."""
+
+    def __init__(self, txn_id: str, message: str | None) -> None:
+        self.txn_id = txn_id
+        self.message = message
+        self.result: dict[str, int] = {}
+        """The last version of each table, by name, once the transaction is committed."""
+        self._state: State = "open"
+        self._entered = False
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.txn_id!r}, {self._state})"
+
+    def __enter__(self) -> Self:
+        if self._entered:
+            raise DeltaError(f"transaction {self.txn_id} was entered before; begin another one")
+        self._check_open()
+        self._entered = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._state != "open":  # ended inside the block
+            return
+        if error is None:
+            self.commit()
+        else:
+            self._give_up(error)
+
+    @abstractmethod
+    def commit(self) -> dict[str, int]:
+        """Make all of it true, in one SQL transaction; the last version of each table."""
+
+    @abstractmethod
+    def _give_up(self, error: BaseException) -> None:
+        """The block was left by an error, which goes on its way."""
+
+    def _check_open(self) -> None:
+        if self._state == "open":
+            return
+        ended = "may or may not be committed: commit() again tells" if self._state == "unknown" else f"is {self._state}"
+        raise DeltaError(f"transaction {self.txn_id} {ended}; begin another one for further statements")
+
+    def _check_can_end(self) -> None:
+        """An outcome that is unknown can be asked for again; what has ended cannot end twice."""
+        if self._state != "unknown":
+            self._check_open()
