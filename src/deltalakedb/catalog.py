@@ -18,6 +18,7 @@ from .names import parse_table_name
 from .registered import TableInfo, require_table, table_info, within
 from .storage_options import options_of
 from .store import SchemaMode, Store, open_store, registry
+from .store.audit import read_audit
 from .store.registry import TableRow
 from .uri import CatalogUri, parse_catalog_uri
 
@@ -254,7 +255,7 @@ class Catalog(CatalogFiles):
         """The audit trail, newest first."""
         with self.store.read() as conn:
             table_id = require_table(conn, parse_table_name(table)).table_id if table is not None else None
-            rows = registry.read_audit(
+            rows = read_audit(
                 conn,
                 since_ms=None if since is None else to_epoch_ms(since),
                 until_ms=None if until is None else to_epoch_ms(until),

@@ -8,6 +8,7 @@ import pytest
 
 from deltalakedb.store import Store
 from deltalakedb.store import registry as reg
+from deltalakedb.store.audit import read_audit, write_audit
 from deltalakedb.store.gc import GcReport, collect_garbage
 from tests.conformance.collecting import DAY, EVERYTHING, KEPT, row_counts
 from tests.conformance.histories import METADATA, PROTOCOL, add, load, register
@@ -89,13 +90,13 @@ def test_the_newest_transaction_stays_because_time_is_counted_from_it(store: Sto
 
 def test_the_audit_trail_is_kept_unless_somebody_says_otherwise(store: Store, old_table: reg.TableRow) -> None:
     with store.write() as conn:
-        reg.write_audit(conn, action="attach", at_ms=conn.now_ms() - 99 * DAY, table=old_table)
+        write_audit(conn, action="attach", at_ms=conn.now_ms() - 99 * DAY, table=old_table)
     assert collect_garbage(store, EVERYTHING).audit_rows_removed == 0
     kept = replace(EVERYTHING, audit_ms=50 * DAY)
     assert collect_garbage(store, kept, dry_run=True).audit_rows_removed == 1
     assert collect_garbage(store, kept).audit_rows_removed == 1
     with store.read() as conn:
-        (left,) = reg.read_audit(conn)
+        (left,) = read_audit(conn)
     assert (left.action, left.table_name) == ("gc", "sales.orders")
     assert left.details is not None
     assert (left.details["from"], left.details["base"]) == (0, 8)
@@ -126,4 +127,4 @@ def test_a_dry_run_changes_nothing(store: Store, old_table: reg.TableRow) -> Non
     assert report.rows_removed > 0
     assert row_counts(store, old_table) == counts
     with store.read() as conn:
-        assert reg.read_audit(conn) == []
+        assert read_audit(conn) == []

@@ -8,6 +8,7 @@ import pytest
 from deltalakedb.exceptions import StoreError, TableExistsError, TableNotFoundError
 from deltalakedb.store import Connection, Store
 from deltalakedb.store import registry as reg
+from deltalakedb.store.audit import read_audit, write_audit
 from tests.conformance.conftest import OpenStore
 
 
@@ -169,15 +170,15 @@ def test_the_audit_trail_is_filtered_and_masks_secrets(store: Store) -> None:
             "nested": {"secret_key": "hunter2"},
             "n": 3,
         }
-        reg.write_audit(conn, action="attach", at_ms=10, actor="ann", origin="cli", table=table, details=secrets)
-        reg.write_audit(conn, action="follow", at_ms=20, actor="bob", table=table)
-        reg.write_audit(conn, action="migrate", at_ms=30)
+        write_audit(conn, action="attach", at_ms=10, actor="ann", origin="cli", table=table, details=secrets)
+        write_audit(conn, action="follow", at_ms=20, actor="bob", table=table)
+        write_audit(conn, action="migrate", at_ms=30)
     with store.read() as conn:
-        assert [row.action for row in reg.read_audit(conn)] == ["migrate", "follow", "attach"]
-        assert [row.action for row in reg.read_audit(conn, since_ms=20, until_ms=20)] == ["follow"]
-        assert [row.action for row in reg.read_audit(conn, limit=1)] == ["migrate"]
-        assert [row.action for row in reg.read_audit(conn, table_id=table.table_id, actor="bob")] == ["follow"]
-        (row,) = reg.read_audit(conn, actor="ann")
+        assert [row.action for row in read_audit(conn)] == ["migrate", "follow", "attach"]
+        assert [row.action for row in read_audit(conn, since_ms=20, until_ms=20)] == ["follow"]
+        assert [row.action for row in read_audit(conn, limit=1)] == ["migrate"]
+        assert [row.action for row in read_audit(conn, table_id=table.table_id, actor="bob")] == ["follow"]
+        (row,) = read_audit(conn, actor="ann")
         assert (row.table_name, row.origin, row.at_ms) == ("sales.orders", "cli", 10)
         assert "hunter2" not in repr(row)
         assert row.details is not None

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from deltalakedb.exceptions import StoreError, redact
 from deltalakedb.store import registry
+from deltalakedb.store.audit import write_audit
 from deltalakedb.store.connection import LIVE, Connection, Store
 from deltalakedb.store.registry import TableRow
 
@@ -125,9 +126,7 @@ def freeze(store: Store, table: TableRow, version: int, evidence: str, *, actor:
         if is_registered:
             registry.change_table(conn, replace(now, state="frozen"), at_ms=now_ms)
         details = {"version": version, "state_before": now.state, "evidence": evidence, "location": table.location}
-        registry.write_audit(
-            conn, action="freeze", at_ms=now_ms, actor=actor, origin="mirror", table=now, details=details
-        )
+        write_audit(conn, action="freeze", at_ms=now_ms, actor=actor, origin="mirror", table=now, details=details)
         conn.run(
             "put_mirror_status",
             table_id=table.table_id,

@@ -12,6 +12,7 @@ from deltalakedb.log.proposal import ProposedCommit
 from deltalakedb.mirror.engine import MirrorEngine
 from deltalakedb.steps import reached
 from deltalakedb.store import registry
+from deltalakedb.store.audit import write_audit
 from deltalakedb.store.connection import Store
 from deltalakedb.store.proposals import Proposal, TableProposal
 from deltalakedb.store.registry import OpenTable, TableRow
@@ -156,7 +157,5 @@ def finish(
         detached = replace(now, mode="detached", state="live")
         registry.change_table(conn, detached, at_ms=now_ms)
         details = {"location": now.location, "version": mirrored_version}
-        registry.write_audit(
-            conn, action="detach", at_ms=now_ms, actor=actor, origin=origin, table=detached, details=details
-        )
+        write_audit(conn, action="detach", at_ms=now_ms, actor=actor, origin=origin, table=detached, details=details)
     return detached

@@ -9,6 +9,7 @@ from deltalakedb.mirror.external import Importer, difference
 from deltalakedb.mirror.importer import base_state
 from deltalakedb.store import registry
 from deltalakedb.store.action_values import to_metadata
+from deltalakedb.store.audit import write_audit
 from deltalakedb.store.connection import Connection, Store
 from deltalakedb.store.loader import Loader, Progress
 from deltalakedb.store.reader import SqlTxnLogReader
@@ -65,7 +66,7 @@ def follow(
             if found is not None:
                 gap = found
                 details = {"first": gap.first, "last": gap.last}
-                registry.write_audit(
+                write_audit(
                     conn, action="gap", at_ms=conn.now_ms(), actor=actor, origin=origin, table=table, details=details
                 )
     return FollowResult(table, started, version, gap)

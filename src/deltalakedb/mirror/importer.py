@@ -9,6 +9,7 @@ from deltalakedb.log.actions import CommitInfo
 from deltalakedb.log.txnlog import LogSnapshot
 from deltalakedb.mirror.external import Importer
 from deltalakedb.store import registry
+from deltalakedb.store.audit import write_audit
 from deltalakedb.store.connection import Connection, Store
 from deltalakedb.store.drafts import BaseState
 from deltalakedb.store.loader import Loader, Progress
@@ -74,9 +75,7 @@ def attach(
             "base_version": head.base_version,
             "version": head.current_version,
         }
-        registry.write_audit(
-            conn, action="attach", at_ms=now_ms, actor=actor, origin=origin, table=table, details=details
-        )
+        write_audit(conn, action="attach", at_ms=now_ms, actor=actor, origin=origin, table=table, details=details)
     return AttachResult(table, head)
 
 
@@ -131,7 +130,5 @@ def _attach_again(conn: Connection, existing: AttachResult, *, actor: str | None
     follower = replace(existing.table, mode="follower")
     registry.change_table(conn, follower, at_ms=now_ms)
     details = {"location": follower.location, "version": existing.head.current_version, "from": "detached"}
-    registry.write_audit(
-        conn, action="attach", at_ms=now_ms, actor=actor, origin=origin, table=follower, details=details
-    )
+    write_audit(conn, action="attach", at_ms=now_ms, actor=actor, origin=origin, table=follower, details=details)
     return replace(existing, table=follower, was_detached=True)

@@ -20,6 +20,7 @@ from deltalakedb.mirror.own_commits import own_commit_info
 from deltalakedb.steps import reached
 from deltalakedb.store import registry
 from deltalakedb.store.action_values import to_metadata, to_protocol
+from deltalakedb.store.audit import write_audit
 from deltalakedb.store.connection import Connection, Store
 from deltalakedb.store.loader import Progress
 from deltalakedb.store.registry import TableRow
@@ -200,9 +201,7 @@ def _take_over(
         managed = replace(registry.table_by_id(conn, table.table_id) or table, mode="managed")
         registry.change_table(conn, managed, at_ms=now_ms)
         details = {"location": table.location, "version": head.current_version, "from": table.mode}
-        registry.write_audit(
-            conn, action="promote", at_ms=now_ms, actor=actor, origin=origin, table=managed, details=details
-        )
+        write_audit(conn, action="promote", at_ms=now_ms, actor=actor, origin=origin, table=managed, details=details)
     reached("promote.imported")
     return PromoteResult(managed, head.current_version)
 

@@ -17,6 +17,7 @@ from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.mirror.bookkeeping import last_table_row
 from deltalakedb.steps import reached
 from deltalakedb.store import registry
+from deltalakedb.store.audit import write_audit
 from deltalakedb.store.connection import Connection, Store
 from deltalakedb.store.registry import TableRow
 
@@ -81,7 +82,7 @@ def _finish(store: Store, note: PurgeNote, options: Mapping[str, str] | None) ->
         if not conn.run("release_lease", lease=note.lease, holder=note.holder):
             return  # somebody else was faster
         details = {"location": note.location} | ({"left_alone": reason} if reason else {})
-        registry.write_audit(conn, action="purge", at_ms=conn.now_ms(), table=note.table, details=details)
+        write_audit(conn, action="purge", at_ms=conn.now_ms(), table=note.table, details=details)
 
 
 def _why_not(store: Store, note: PurgeNote, options: Mapping[str, str] | None) -> str | None:

@@ -20,6 +20,7 @@ from deltalakedb.mirror.external import Importer, newest_mark
 from deltalakedb.mirror.importer import load_history
 from deltalakedb.steps import reached
 from deltalakedb.store import registry
+from deltalakedb.store.audit import write_audit
 from deltalakedb.store.connection import LIVE, Connection, Store
 from deltalakedb.store.loader import Loader, Progress
 from deltalakedb.store.registry import TableRow
@@ -218,7 +219,7 @@ class _Rebuild:
             tables.append(self._take(one, table_id, catalog_id, names[one.location]))
         counted = self.conn.one("count_registered") or {}
         details = {"catalog_id": catalog_id, "tables": len(tables), "transactions": counted.get("num_transactions")}
-        registry.write_audit(
+        write_audit(
             self.conn, action="rebuild", at_ms=self.conn.now_ms(), actor=self.actor, origin=self.origin, details=details
         )
         return Rebuilt(catalog_id, tuple(tables), (), int(counted.get("num_transactions") or 0))

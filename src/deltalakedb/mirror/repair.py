@@ -11,7 +11,7 @@ from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.files.writer import FileTxnLogWriter
 from deltalakedb.log.retention import deleted_file_retention_ms
 from deltalakedb.mirror.derived import shown_protocol
-from deltalakedb.store import registry
+from deltalakedb.store.audit import write_audit
 from deltalakedb.store.connection import Row, Store
 from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.registry import TableRow
@@ -63,7 +63,7 @@ def repair(
         done = Repaired(lost, _write_checkpoint(store, ours, files, state, deleted_file_ms))
     if done != Repaired():
         with store.write() as conn:
-            registry.write_audit(
+            write_audit(
                 conn,
                 action="repair",
                 at_ms=conn.now_ms(),

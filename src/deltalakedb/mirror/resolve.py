@@ -36,6 +36,7 @@ from deltalakedb.mirror.own_commits import own_commit_info
 from deltalakedb.mirror.recommit import OwnCommit, Rebaser, Recommitted, as_proposed, read_own
 from deltalakedb.steps import reached
 from deltalakedb.store import registry
+from deltalakedb.store.audit import write_audit
 from deltalakedb.store.connection import LIVE, Connection, Store
 from deltalakedb.store.loader import Loader
 from deltalakedb.store.registry import Head, OpenTable, TableRow
@@ -118,7 +119,7 @@ def _nothing(
             now_ms = conn.now_ms()
             registry.change_table(conn, table, at_ms=now_ms)
             conn.run("rewind_mirror_status", table_id=table.table_id, version=-1)
-            registry.write_audit(
+            write_audit(
                 conn,
                 action="resolve",
                 at_ms=now_ms,
@@ -375,7 +376,7 @@ class _Job:
                 {"from": one.old_version, "to": one.new_version, "txn_id": one.txn_id} for one in resolution.recommitted
             ],
         }
-        registry.write_audit(
+        write_audit(
             conn, action="resolve", at_ms=now_ms, actor=self.actor, origin=self.origin, table=thawed, details=details
         )
         return replace(resolution, table=thawed)

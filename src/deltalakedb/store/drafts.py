@@ -1,11 +1,13 @@
 """What a loader takes in and counts up: a state to start from, what its caller has read, a head and versions to be."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from deltalakedb.log.actions import AppTransaction, CommitInfo, DomainMetadata, Metadata, Protocol
+from deltalakedb.log.codec import to_json
+from deltalakedb.log.text import to_sql_text
 from deltalakedb.store.connection import Row
 
 
@@ -76,3 +78,34 @@ class VersionDraft:
     num_actions: int = 0
     num_added: int = 0
     num_removed: int = 0
+
+    def to_row(self, table_id: int, *, total_added: int, total_closed: int) -> Row:
+        """The row of `dl_table_versions`; the totals are those of the table's whole life."""
+        info = self.commit_info
+        value = info.value if info else {}
+        return {
+            "table_id": table_id,
+            "version": self.version,
+            "txn_id": _field(value, "txnId"),
+            "committed_at_ms": self.timestamp_ms,
+            "operation": _field(value, "operation"),
+            "operation_params": _field(value, "operationParameters"),
+            "operation_metrics": _field(value, "operationMetrics"),
+            "commit_info": info.text if info else None,
+            "commit_info_ordinal": self.commit_info_ordinal,
+            "is_base": self.is_base,
+            "num_actions": self.num_actions,
+            "num_added_files": self.num_added,
+            "num_removed_files": self.num_removed,
+            "total_added": total_added,
+            "total_closed": total_closed,
+            "rendered_bytes": self.size_bytes,
+        }
+
+
+def _field(info: Mapping[str, object], name: str) -> str | None:
+    """A field of commitInfo for people who look with SQL: text as it is, anything else as JSON."""
+    value = info.get(name)
+    if value is None:
+        return None
+    return to_sql_text(value) if isinstance(value, str) else to_json(value)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from deltalakedb.log.retention import cleans_up, deleted_file_retention_ms, log_retention_ms
 from deltalakedb.store import registry
+from deltalakedb.store.audit import write_audit
 from deltalakedb.store.connection import LIVE, Connection, Row, Store
 from deltalakedb.store.registry import TableRow, to_table_row
 
@@ -262,7 +263,7 @@ def _retire_versions(run: _Run, plan: _Plan, base: int) -> int:
             if first >= base:
                 details = {"from": plan.first_version, "base": first, "older_than_ms": plan.cutoff_ms}
                 now_ms = conn.now_ms()
-                registry.write_audit(conn, action="gc", at_ms=now_ms, table=plan.table, details=details, **run.who)
+                write_audit(conn, action="gc", at_ms=now_ms, table=plan.table, details=details, **run.who)
         run.tell(count)
         removed += count
     return removed
@@ -282,7 +283,7 @@ def _remove_dropped(run: _Run, plan: _Plan) -> tuple[int, int]:
         heads = conn.run("delete_head", **ids)
         versions = conn.run("delete_versions_before", **ids, version=LIVE)
         details = {"dropped": True, "location": plan.table.location}
-        registry.write_audit(conn, action="gc", at_ms=conn.now_ms(), table=plan.table, details=details, **run.who)
+        write_audit(conn, action="gc", at_ms=conn.now_ms(), table=plan.table, details=details, **run.who)
     rows = heads + versions + _remove_old_rows(run, plan, LIVE)
     rows += run.remove("delete_dropped_bounds", **ids)
     return versions, rows + run.remove_at_once(_DROPPED_ROWS, **ids)

@@ -1,7 +1,7 @@
 """Loader: writes commits, and states taken from checkpoints, of one table into SQL inside the caller's transaction."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +16,6 @@ from deltalakedb.log.actions import (
     Protocol,
     RemoveFile,
 )
-from deltalakedb.log.codec import to_json
 from deltalakedb.log.commit import Commit
 from deltalakedb.log.features import check_readable
 from deltalakedb.log.fence import unfence
@@ -384,26 +383,7 @@ class Loader:
         for draft in drafts:
             total_added += draft.num_added
             self._total_closed += closed.get(draft.version, 0)
-            info = draft.commit_info
-            value = info.value if info else {}
-            buffer.append(
-                table_id=self._table_id,
-                version=draft.version,
-                txn_id=_field(value, "txnId"),
-                committed_at_ms=draft.timestamp_ms,
-                operation=_field(value, "operation"),
-                operation_params=_field(value, "operationParameters"),
-                operation_metrics=_field(value, "operationMetrics"),
-                commit_info=info.text if info else None,
-                commit_info_ordinal=draft.commit_info_ordinal,
-                is_base=draft.is_base,
-                num_actions=draft.num_actions,
-                num_added_files=draft.num_added,
-                num_removed_files=draft.num_removed,
-                total_added=total_added,
-                total_closed=self._total_closed,
-                rendered_bytes=draft.size_bytes,
-            )
+            buffer.append(**draft.to_row(self._table_id, total_added=total_added, total_closed=self._total_closed))
         buffer.flush_to(self._conn)
 
     def _read_totals(self) -> tuple[int, int]:
@@ -411,11 +391,3 @@ class Loader:
             return 0, 0
         row = self._conn.one("select_version", table_id=self._table_id, version=self._head.current_version)
         return (row["total_added"], row["total_closed"]) if row else (0, 0)
-
-
-def _field(info: Mapping[str, object], name: str) -> str | None:
-    """A field of commitInfo for people who look with SQL: text as it is, anything else as JSON."""
-    value = info.get(name)
-    if value is None:
-        return None
-    return to_sql_text(value) if isinstance(value, str) else to_json(value)

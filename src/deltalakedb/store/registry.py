@@ -1,7 +1,6 @@
-"""The registry: names, namespaces, heads and the audit trail, as functions on an open connection."""
+"""The registry: names, namespaces and heads, as functions on an open connection."""
 
 import json
-import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,8 +12,6 @@ from deltalakedb.exceptions import StoreError, TableExistsError, TableNotFoundEr
 from deltalakedb.log.actions import Metadata, Protocol
 from deltalakedb.store.action_values import to_metadata, to_protocol
 from deltalakedb.store.connection import UNKNOWN_COUNT, Connection, DuplicateRowError, Row
-
-MAX_AUDIT_ROWS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +69,6 @@ class OpenTable:
     protocol: Protocol
     metadata: Metadata
     fenced: bool
-
-
-@dataclass(frozen=True, slots=True)
-class AuditRow:
-    """Who did what, when, from where."""
-
-    audit_id: str
-    at_ms: int
-    actor: str | None
-    origin: str | None
-    action: str
-    table_id: int | None
-    table_name: str | None
-    details: Mapping[str, Any] | None
 
 
 _HEAD_FIELDS = tuple(Head.__dataclass_fields__)
@@ -264,7 +247,7 @@ def to_table_row(row: Row) -> TableRow:
 
 def row_values(table: TableRow) -> Row:
     """The inverse of `to_table_row`."""
-    return {**{field: getattr(table, field) for field in _TABLE_FIELDS}, "properties": _to_text(table.properties)}
+    return {**{field: getattr(table, field) for field in _TABLE_FIELDS}, "properties": to_json_text(table.properties)}
 
 
 # -- namespaces
@@ -278,7 +261,7 @@ def ensure_namespace(
         "insert_namespace",
         namespace_key=name_key(namespace),
         namespace=namespace,
-        properties=_to_text(properties or {}),
+        properties=to_json_text(properties or {}),
         created_at_ms=at_ms,
     )
     return created > 0
@@ -295,7 +278,7 @@ def drop_namespace(conn: Connection, namespace: str) -> bool:
 
 
 def set_namespace_properties(conn: Connection, namespace: str, properties: Mapping[str, Any]) -> bool:
-    return conn.run("update_namespace", namespace_key=name_key(namespace), properties=_to_text(properties)) > 0
+    return conn.run("update_namespace", namespace_key=name_key(namespace), properties=to_json_text(properties)) > 0
 
 
 def catalog_id(conn: Connection) -> str:
@@ -344,70 +327,11 @@ def transaction_ms(conn: Connection, txn_id: str) -> int | None:
     return None if row is None else int(row["committed_at_ms"])
 
 
-# -- audit
-
-
-def write_audit(
-    conn: Connection,
-    *,
-    action: str,
-    at_ms: int,
-    actor: str | None = None,
-    origin: str | None = None,
-    table: TableRow | None = None,
-    details: Mapping[str, Any] | None = None,
-) -> None:
-    """Record an act in the transaction that does it; secrets in the details are masked."""
-    conn.run(
-        "insert_audit",
-        # Two acts may share a millisecond; their ids then keep the order in which they happened.
-        audit_id=f"{time.time_ns():016x}-{uuid.uuid4().hex}",
-        at_ms=at_ms,
-        actor=actor,
-        origin=origin,
-        action=action,
-        table_id=table.table_id if table else None,
-        table_name=table.full_name if table else None,
-        details=None if details is None else _to_text(_masked(details)),
-    )
-
-
-def read_audit(
-    conn: Connection,
-    *,
-    since_ms: int | None = None,
-    until_ms: int | None = None,
-    actor: str | None = None,
-    table_id: int | None = None,
-    limit: int | None = None,
-) -> list[AuditRow]:
-    """The audit trail, newest first."""
-    rows = conn.all(
-        "select_audit",
-        since_ms=since_ms,
-        until_ms=until_ms,
-        actor=actor,
-        table_id=table_id,
-        max_rows=MAX_AUDIT_ROWS if limit is None else limit,
-    )
-    return [AuditRow(**{**row, "details": json.loads(row["details"]) if row["details"] else None}) for row in rows]
-
-
-def _masked(value: Any) -> Any:
-    """Every text through `redact`, with its key in sight: `{"password": "x"}` is a secret by its key."""
-    if not isinstance(value, Mapping):
-        return redact(value) if isinstance(value, str) else value
-    masked = {}
-    for key, item in value.items():
-        hidden = isinstance(item, str) and redact(f"{key}={item}") != f"{key}={redact(item)}"
-        masked[key] = "***" if hidden else _masked(item)
-    return masked
-
-
 def name_key(name: str) -> str:
     """How names are compared: without regard to case."""
     return name.casefold()
 
 
-def _to_text(value: Mapping[str, Any]) -> str:
+def to_json_text(value: Mapping[str, Any]) -> str:
+    """The same values are always the same text."""
     return json.dumps(value, ensure_ascii=True, separators=(",", ":"), sort_keys=True)

@@ -29,6 +29,7 @@ from deltalakedb.steps import reached
 from deltalakedb.store import registry
 from deltalakedb.store.action_values import to_metadata, to_protocol
 from deltalakedb.store.appends import Appends
+from deltalakedb.store.audit import write_audit
 from deltalakedb.store.commit_locks import LockedTable, Locks, lock_tables
 from deltalakedb.store.connection import LIVE, Connection, ConnectionLostError, LostRaceError, Store
 from deltalakedb.store.proposals import Outcome, Proposal, RatifiedCommit, TableProposal
@@ -290,7 +291,7 @@ def _note_purge(conn: Connection, table: TableProposal, row: TableRow) -> None:
 def _audit(
     conn: Connection, proposal: Proposal, action: str, row: TableRow, at_ms: int, details: Mapping[str, object]
 ) -> None:
-    registry.write_audit(
+    write_audit(
         conn,
         action=action,
         at_ms=at_ms,

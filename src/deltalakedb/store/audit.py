@@ -1,0 +1,85 @@
+"""The audit trail: who did what to which table, written in the transaction that does it."""
+
+import json
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from deltalakedb.exceptions import redact
+from deltalakedb.store.connection import Connection
+from deltalakedb.store.registry import TableRow, to_json_text
+
+MAX_AUDIT_ROWS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """Who did what, when, from where."""
+
+    audit_id: str
+    at_ms: int
+    actor: str | None
+    origin: str | None
+    action: str
+    table_id: int | None
+    table_name: str | None
+    details: Mapping[str, Any] | None
+
+
+def write_audit(
+    conn: Connection,
+    *,
+    action: str,
+    at_ms: int,
+    actor: str | None = None,
+    origin: str | None = None,
+    table: TableRow | None = None,
+    details: Mapping[str, Any] | None = None,
+) -> None:
+    """Record an act in the transaction that does it; secrets in the details are masked."""
+    conn.run(
+        "insert_audit",
+        # Two acts may share a millisecond; their ids then keep the order in which they happened.
+        audit_id=f"{time.time_ns():016x}-{uuid.uuid4().hex}",
+        at_ms=at_ms,
+        actor=actor,
+        origin=origin,
+        action=action,
+        table_id=table.table_id if table else None,
+        table_name=table.full_name if table else None,
+        details=None if details is None else to_json_text(_masked(details)),
+    )
+
+
+def read_audit(
+    conn: Connection,
+    *,
+    since_ms: int | None = None,
+    until_ms: int | None = None,
+    actor: str | None = None,
+    table_id: int | None = None,
+    limit: int | None = None,
+) -> list[AuditRow]:
+    """The audit trail, newest first."""
+    rows = conn.all(
+        "select_audit",
+        since_ms=since_ms,
+        until_ms=until_ms,
+        actor=actor,
+        table_id=table_id,
+        max_rows=MAX_AUDIT_ROWS if limit is None else limit,
+    )
+    return [AuditRow(**{**row, "details": json.loads(row["details"]) if row["details"] else None}) for row in rows]
+
+
+def _masked(value: Any) -> Any:
+    """Every text through `redact`, with its key in sight: `{"password": "x"}` is a secret by its key."""
+    if not isinstance(value, Mapping):
+        return redact(value) if isinstance(value, str) else value
+    masked = {}
+    for key, item in value.items():
+        hidden = isinstance(item, str) and redact(f"{key}={item}") != f"{key}={redact(item)}"
+        masked[key] = "***" if hidden else _masked(item)
+    return masked
