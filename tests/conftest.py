@@ -6,6 +6,8 @@ from datetime import timedelta
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.fixtures.sizes import FULL, leave_engines_out
+
 pytest_plugins = [
     "tests.fixtures.catalogs",
     "tests.fixtures.golden",
@@ -33,11 +35,17 @@ _FIRST = ("test_spark_kills.py", "golden tables", "readers")
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Whatever needs a JVM is marked so: `make test` runs those tests in two processes, where Spark starts once each.
 
-    The tests of a file stay together, and those on what many files share.
+    The tests of a file stay together, and those on what many files share. What runs on the engines in turn does so
+    unless all is asked for, or a test by its name.
     """
+    if not (FULL or os.environ.get("DL_TEST_PARTITIONED") or any("::" in chosen for chosen in config.args)):
+        left = leave_engines_out(items)
+        config.hook.pytest_deselected(items=left)
+        outside = set(left)
+        items[:] = [item for item in items if item not in outside]
     groups: dict[pytest.Item, str] = {}
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))

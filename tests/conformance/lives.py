@@ -3,8 +3,6 @@
 import json
 import shutil
 import signal
-import subprocess
-import sys
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +18,7 @@ from deltalakedb.log.proposal import ProposedCommit
 from deltalakedb.mirror.detach import open_registered
 from deltalakedb.mirror.engine import MirrorEngine
 from deltalakedb.store import registry
+from deltalakedb.store.audit import read_audit
 from deltalakedb.store.connection import Store
 from deltalakedb.store.proposals import Outcome, Proposal, TableProposal
 from deltalakedb.store.queries import spell, table_columns
@@ -27,6 +26,7 @@ from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.registry import Head, TableRow
 from deltalakedb.store.rows import row_schema
 from deltalakedb.store.writer import SqlTxnLogWriter
+from tests.fixtures.forked import run_script
 
 KILLED_AT = """
 import os, signal, sys
@@ -56,10 +56,7 @@ def read_ids(where: Path | str, *, version: int | None = None, options: Mapping[
 
 def kill_at(step: str, target: str, statement: str, *arguments: str) -> None:
     """Run a statement on `cat` in a process of its own that dies when it reaches the step; it must reach it."""
-    script = KILLED_AT + statement
-    done = subprocess.run(
-        [sys.executable, "-c", script, step, target, *arguments], capture_output=True, check=False, text=True
-    )
+    done = run_script(KILLED_AT + statement, step, target, *arguments)
     assert done.returncode == -signal.SIGKILL, (step, done.returncode, done.stderr)
 
 
@@ -80,7 +77,7 @@ def head_of(store: Store, table: TableRow) -> Head:
 def audited(store: Store) -> list[str]:
     """What was done, oldest first."""
     with store.read() as conn:
-        return [entry.action for entry in reversed(registry.read_audit(conn))]
+        return [entry.action for entry in reversed(read_audit(conn))]
 
 
 def log_bytes(path: Path) -> dict[str, bytes]:

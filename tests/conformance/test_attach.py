@@ -2,8 +2,6 @@
 
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -19,6 +17,7 @@ from deltalakedb.store.connection import Store
 from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.registry import TableRow
 from tests.conformance.conftest import OpenStore
+from tests.fixtures.forked import run_script
 from tests.fixtures.handmade import HandmadeTable, add, remove
 
 
@@ -26,10 +25,9 @@ def write_rows(path: Path, *values: int, mode: str = "append") -> None:
     deltalake.write_deltalake(path, pa.table({"id": pa.array(values, pa.int64())}), mode=mode)  # type: ignore[call-overload]
 
 
-@pytest.fixture
-def table_path(tmp_path: Path) -> Path:
-    """Twelve versions by `deltalake`: appends, a delete, an overwrite, a checkpoint at version 5."""
-    path = tmp_path / "orders"
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("made") / "orders"
     for number in range(6):
         write_rows(path, number, number + 100)
     deltalake.DeltaTable(path).create_checkpoint()
@@ -38,6 +36,12 @@ def table_path(tmp_path: Path) -> Path:
     for number in range(4):
         write_rows(path, 60 + number)
     return path
+
+
+@pytest.fixture
+def table_path(made: Path, tmp_path: Path) -> Path:
+    """Twelve versions by `deltalake`: appends, a delete, an overwrite, a checkpoint at version 5."""
+    return Path(shutil.copytree(made, tmp_path / "orders"))
 
 
 def live_paths(store: Store, table: TableRow, version: int | None = None) -> set[str]:
@@ -102,7 +106,7 @@ def test_a_process_killed_while_it_attaches_leaves_nothing(
         "kill = lambda files: os.kill(os.getpid(), signal.SIGKILL)\n"
         "dl.connect(sys.argv[1]).attach_table(sys.argv[2], 'orders', progress=kill)"
     )
-    done = subprocess.run([sys.executable, "-c", script, target, str(table_path)], capture_output=True, check=False)
+    done = run_script(script, target, str(table_path))
     assert done.returncode == -signal.SIGKILL, done.stderr
     store = open_again()
     with store.read() as conn:

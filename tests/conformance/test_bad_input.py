@@ -32,6 +32,7 @@ def assert_refused(store: Store, path: Path, error: type[Exception], words: str)
 METADATA = {"id": "x", "format": {"provider": "parquet"}, "schemaString": '{"type":"struct","fields":[]}'}
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("content", "words"),
     [

@@ -89,6 +89,7 @@ def test_namespaces_nest_and_come_into_being_on_first_use(catalog: Catalog, orde
     assert catalog.table("europe").name == "default.europe"
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "name", ["a'b", 'a"b', "x'; drop table dl_tables; --", "a\0b", "a\nb", "a/b", "", "a..b", "n" * 256]
 )

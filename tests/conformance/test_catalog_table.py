@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -39,10 +40,8 @@ def catalog(target: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Catalog]:
 
 
 @pytest.fixture
-def orders(tmp_path: Path) -> Path:
-    path = tmp_path / "orders"
-    by_deltalake.TABLES["appended"](path)
-    return path
+def orders(tables_by_deltalake: dict[str, Path], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tables_by_deltalake["appended"], tmp_path / "orders"))
 
 
 def assert_same_table(ours: DeltaTable, theirs: deltalake.DeltaTable) -> None:
@@ -65,6 +64,7 @@ def _sorted_dicts(rows: list[Any]) -> list[str]:
     return sorted(json.dumps(row, sort_keys=True) for row in rows)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", sorted(by_deltalake.TABLES))
 def test_a_real_table_looks_the_same_at_every_version(
     catalog: Catalog, tables_by_deltalake: dict[str, Path], name: str
@@ -80,6 +80,7 @@ def test_a_real_table_looks_the_same_at_every_version(
         assert ours.history() == [known for known in history if known["version"] <= version]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("flatten", [False, True])
 @pytest.mark.parametrize("name", sorted(by_deltalake.TABLES.keys() - {"column_mapped"}))
 def test_add_actions_have_the_same_columns_and_values(
@@ -238,6 +239,7 @@ def test_app_transactions_and_domains(catalog: Catalog, tmp_path: Path) -> None:
     assert table.domain_metadata() == {}
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "predicate",
     [

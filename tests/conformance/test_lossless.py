@@ -145,6 +145,7 @@ def plain_values(value: Any) -> Any:
     return value
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", by_deltalake.TABLES)
 def test_a_table_by_deltalake_is_in_sql_what_it_is_in_its_files(
     store: Store, tables_by_deltalake: dict[str, Path], name: str
@@ -197,6 +198,7 @@ def test_a_table_by_spark_taken_from_its_newest_checkpoint_is_the_same_from_ther
         assert_same_state(ours, theirs, f"{name} at {version}, from {reader.earliest_version()}")
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", by_deltalake.TABLES)
 def test_a_table_by_deltalake_taken_from_its_newest_checkpoint_is_the_same_from_there_on(
     store: Store, tables_by_deltalake: dict[str, Path], name: str

@@ -58,6 +58,7 @@ WRITES = [
 ]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("statement", WRITES)
 def test_everything_else_is_refused_and_changes_nothing(filled: Store, statement: str) -> None:
     before = shape_of(filled)

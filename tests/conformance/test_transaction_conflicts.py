@@ -143,12 +143,14 @@ CLASHES: list[tuple[str, Statement, Statement, type[CommitFailedError]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(("mine", "theirs"), [case[1:] for case in HARMLESS], ids=[case[0] for case in HARMLESS])
 def test_what_does_not_clash_is_committed_on_top(catalog: Catalog, mine: Statement, theirs: Statement) -> None:
     tx = race(catalog, mine, theirs)
     assert max(tx.result.values()) >= 1
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(("mine", "theirs", "error"), [case[1:] for case in CLASHES], ids=[case[0] for case in CLASHES])
 def test_what_clashes_is_refused_by_name(
     catalog: Catalog, mine: Statement, theirs: Statement, error: type[CommitFailedError]

@@ -77,6 +77,7 @@ def test_a_write_says_in_its_commit_what_it_did(catalog: Catalog) -> None:
     assert operations(catalog, "t") == ["WRITE", "WRITE"]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "data",
     [
@@ -236,6 +237,7 @@ BAD_ACTIONS: list[tuple[str, Callable[[Catalog], list[Any]]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("actions", [case[1] for case in BAD_ACTIONS], ids=[case[0] for case in BAD_ACTIONS])
 def test_actions_that_break_the_protocol_are_refused_with_nothing_done(
     catalog: Catalog, tmp_path: Path, actions: Callable[[Catalog], list[Any]]
@@ -266,6 +268,7 @@ def test_what_was_read_must_be_understood(catalog: Catalog) -> None:
         tx.write("t", {"id": [1]}, mode="append")
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("schema", "partition_by", "match"),
     [

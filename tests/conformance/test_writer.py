@@ -306,6 +306,7 @@ def test_in_commit_timestamps_stand_first_and_say_since_when(store: Store) -> No
     assert metadata.configuration["delta.inCommitTimestampEnablementTimestamp"] == str(made.timestamp_ms)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "actions",
     [

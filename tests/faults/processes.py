@@ -4,7 +4,6 @@ They come from a fork server that has imported what they need: starting one cost
 """
 
 import json
-import multiprocessing
 import os
 import sys
 import tempfile
@@ -15,9 +14,9 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
+from tests.fixtures.forked import FORKS
+
 LONGEST_SECONDS = 300
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["tests.faults.worker", "tests.faults.preloaded"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ def start(command: str, *, kill_at: str | None = None, **arguments: Any) -> Work
     """Start a command of worker.py; `kill_at` is a step at which it dies, with `#2` when it is reached again."""
     handle, output = tempfile.mkstemp(prefix="worker-", suffix=".jsonl")
     os.close(handle)
-    process = _context.Process(target=_work, args=(output, command, arguments, kill_at), daemon=True)
+    process = FORKS.Process(target=_work, args=(output, command, arguments, kill_at), daemon=True)
     process.start()
     return Worker(process, Path(output))
 
