@@ -38,7 +38,7 @@ $(CLASSES): $(STAMP)
 demo: setup ## a tour of the catalog, a nightly star-schema load on Spark, then a Postgres captured live
 	@$(BIN)/python examples/demo.py
 	@$(BIN)/python examples/nightly_star_schema.py
-	@$(BIN)/python examples/capture_orders.py
+	@$(BIN)/python -m examples.capture_orders
 
 # Tests that need a JVM share two Sparks, beside two processes for all others. Exit code 5: ARGS chose none of a kind.
 test: setup $(CLASSES) ## the whole suite, on SQLite, DuckDB, Postgres, S3 and Spark
@@ -62,7 +62,7 @@ format: setup ## let ruff rewrite what it can
 
 soak: setup ## property tests with many more examples, crash tests with many more kills
 	HYPOTHESIS_PROFILE=soak $(PYTEST) -m "not spark" $(ARGS)
-	HYPOTHESIS_PROFILE=soak $(PYTEST) -m spark tests/faults tests/cdc tests/spark/test_read_table.py tests/spark/test_statements.py $(ARGS)
+	HYPOTHESIS_PROFILE=soak $(PYTEST) -m spark tests/faults tests/cdc tests/interop tests/spark/test_read_table.py tests/spark/test_statements.py $(ARGS)
 
 bench: setup ## us and the peers on the same tables; ARGS=commits for the write path, ARGS="--files 1000000" for more
 	$(BIN)/python -m bench $(ARGS)
