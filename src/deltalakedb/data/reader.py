@@ -7,8 +7,10 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -124,7 +126,7 @@ class _Task:
     def projection_of(self, file: pa.Schema) -> Projection:
         """How a file's columns become the table's: mostly as those of the file before it."""
         for known, made in self._last_projection:  # threads share it: it is looked at once
-            if known.equals(file, check_metadata=True):
+            if known.equals(file, check_metadata=self.by_id):  # ids are metadata, which is slow to compare
                 return made
         made = Projection(file, self.stored, by_id=self.by_id)
         self._last_projection[:] = [(file, made)]
@@ -198,33 +200,85 @@ def _files(task: _Task, files: pa.RecordBatchReader) -> Iterator[_File]:
 
 
 def _read_whole(task: _Task, files: Sequence[_File]) -> list[pa.RecordBatch]:
-    return [batch for file in files for batch in _read_file(task, file)]
+    if task.positions or task.is_wanted is not None:
+        return [batch for file in files for batch in _read_file(task, file)]
+    return [batch for alike in _alike(files) for batch in _read_alike(task, alike)]
+
+
+def _alike(files: Sequence[_File]) -> Iterator[list[_File]]:
+    """Neighbours in one partition that have all of their rows together; any other file is alone."""
+    for _, alike in groupby(files, lambda one: (None if one.deleted is None else one.place, one.partition_values)):
+        yield list(alike)
+
+
+def _read_alike(task: _Task, files: Sequence[_File]) -> Iterator[pa.RecordBatch]:
+    """The rows of tiny files; their columns become the table's together, as that takes as long for one as for all."""
+    if len(files) == 1:
+        yield from _read_file(task, files[0])
+        return
+    waiting: list[pa.RecordBatch] = []
+    last: Projection | None = None
+    for file in files:
+        with _reading(task, file) as parquet:
+            projection = task.projection_of(parquet.schema_arrow)
+            batches = [batch for _, batch in _batches(task, file, parquet, projection.columns)]
+        if last is not None and projection is not last:
+            yield from _joined(task, files[0], last, waiting)
+            waiting = []
+        waiting += batches
+        last = projection
+    if last is not None:
+        yield from _joined(task, files[0], last, waiting)
+
+
+def _joined(
+    task: _Task, like: _File, projection: Projection, batches: Sequence[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    if batches:
+        constants = _constants(task, like)
+        for batch in pa.Table.from_batches(batches).combine_chunks().to_batches():
+            yield _in_table(task, projection, constants, batch)
 
 
 def _read_file(task: _Task, file: _File) -> Iterator[pa.RecordBatch]:
+    with _reading(task, file) as parquet:
+        projection, constants = task.projection_of(parquet.schema_arrow), _constants(task, file)
+        for start, batch in _batches(task, file, parquet, projection.columns):
+            places = _positions(file, start, batch.num_rows) if task.positions else ()
+            whole = _in_table(task, projection, constants, batch, places)
+            yield whole if file.deleted is None else _without(whole, file.deleted, start)
+
+
+@contextmanager
+def _reading(task: _Task, file: _File) -> Iterator[pq.ParquetFile]:
     try:
         with open_logged(task.storage, file.path, file.size) as opened:
-            yield from _rows(task, file, pq.ParquetFile(opened, **_READ_OPTIONS))
+            yield pq.ParquetFile(opened, **_READ_OPTIONS)
     except (pa.ArrowException, OSError) as error:
         detail = str(error).partition("\n")[0]
         raise DeltaError(f"cannot read the data file {file.path} of {task.storage.location}: {detail}") from error
 
 
-def _rows(task: _Task, file: _File, parquet: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
-    stored, projection = task.stored, task.projection_of(parquet.schema_arrow)
-    constants = {
-        item.name: _constant(item, file.partition_values) for item in task.fields if item.name in task.partitions
-    }
-    schema = task.schema
-    for start, batch in _batches(task, file, parquet, projection.columns):
-        arrays = dict(zip((item.name for item in stored), projection.arrays(batch), strict=True))
-        for name, value in constants.items():
-            arrays[name] = pa.repeat(value, batch.num_rows)
-        if task.positions:
-            arrays[FILE] = pa.repeat(pa.scalar(file.place, pa.int32()), batch.num_rows)
-            arrays[ROW] = pa.array(np.arange(start, start + batch.num_rows, dtype=np.int64))
-        whole = pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
-        yield whole if file.deleted is None else _without(whole, file.deleted, start)
+def _in_table(
+    task: _Task,
+    projection: Projection,
+    constants: Mapping[str, pa.Scalar],
+    batch: pa.RecordBatch,
+    positions: Sequence[pa.Array] = (),
+) -> pa.RecordBatch:
+    """Rows of a file as rows of the table."""
+    stored = iter(projection.arrays(batch))
+    arrays = [
+        pa.repeat(constants[item.name], batch.num_rows) if item.name in constants else next(stored)
+        for item in task.fields
+    ]
+    return pa.RecordBatch.from_arrays([*arrays, *positions], schema=task.schema)
+
+
+def _positions(file: _File, start: int, count: int) -> tuple[pa.Array, pa.Array]:
+    return pa.repeat(pa.scalar(file.place, pa.int32()), count), pa.array(
+        np.arange(start, start + count, dtype=np.int64)
+    )
 
 
 def _batches(
@@ -267,6 +321,11 @@ def _empty_batches(parquet: pq.ParquetFile) -> Iterator[tuple[int, pa.RecordBatc
     for start in range(0, rows, BATCH_ROWS):
         nothing = pa.nulls(min(BATCH_ROWS, rows - start))
         yield start, pa.RecordBatch.from_arrays([nothing], names=[""])
+
+
+def _constants(task: _Task, file: _File) -> dict[str, pa.Scalar]:
+    """The partition columns, which are not in the file."""
+    return {item.name: _constant(item, file.partition_values) for item in task.fields if item.name in task.partitions}
 
 
 def _constant(item: StructField, values: Mapping[str, str | None]) -> pa.Scalar:
