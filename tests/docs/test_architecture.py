@@ -1,0 +1,51 @@
+"""docs/architecture.md sends its reader to files, functions and steps that exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "deltalakedb"
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+PLACES = sorted(set(re.findall(r"`([\w/]+\.py): (\w+(?:\.\w+)?)`", PAGE)))
+FILES = sorted(set(re.findall(r"`([\w/]+\.(?:py|sql|java))(?:`|: )", PAGE)))
+
+
+def defined_in(path: Path) -> set[str]:
+    """The functions and classes of a module, and methods as `Class.method`."""
+    found = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{one.name}" for one in node.body if isinstance(one, ast.FunctionDef)}
+    return found
+
+
+@pytest.mark.parametrize(("path", "name"), PLACES)
+def test_a_function_is_where_the_page_says(path: str, name: str) -> None:
+    assert name in defined_in(PACKAGE / path)
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_a_file_that_the_page_names_exists(path: str) -> None:
+    """A path may begin at a folder below the package: the paragraph, or the row of the table, says at which."""
+    assert (ROOT / path).exists() or [*PACKAGE.rglob(path), *(ROOT / "bridge").rglob(path)]
+
+
+def test_the_walk_of_a_commit_names_a_function_in_every_step() -> None:
+    walk = PAGE.partition("## One commit, followed")[2].partition("\n## ")[0]
+    steps = re.split(r"^\d+\. ", walk, flags=re.MULTILINE)[1:]
+    assert len(steps) == 8
+    assert all(re.search(r"`[\w/]+\.py: \w+", step) for step in steps)
+
+
+def test_the_steps_in_brackets_are_reached_by_the_code() -> None:
+    source = "".join(file.read_text(encoding="utf-8") for file in PACKAGE.rglob("*.py"))
+    named = set(re.findall(r"`((?:commit|mirror)\.[a-z_]+)`", PAGE))
+    assert {"commit.begun", "mirror.json_put"} <= named
+    assert named <= set(re.findall(r'reached\("([\w.]+)"\)', source))
