@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -74,12 +75,17 @@ def module_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def imports_of(path: Path) -> Iterator[tuple[int, str]]:
     """Every imported module as (line, dotted name), relative ones made absolute, those inside functions included."""
     package = module_of(path).split(".")
     if path.name != "__init__.py":
         package = package[:-1]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -125,7 +131,7 @@ def test_every_engine_name_comparison_stays_inside_the_dialects() -> None:
     for path in SOURCES:
         if "dialects" in path.parts or layer_of(module_of(path)) in {"cli", "uri", "config"}:
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.Compare) and isinstance(node.left, ast.Attribute) and node.left.attr == "name":
                 engines = {c.value for c in node.comparators if isinstance(c, ast.Constant)}
                 if engines & {"sqlite", "duckdb", "postgres"}:
@@ -139,7 +145,7 @@ def test_init_files_only_re_export() -> None:
         f"{path.relative_to(PACKAGE)}:{node.lineno}"
         for path in SOURCES
         if path.name == "__init__.py"
-        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        for node in parsed(path).body
         if not isinstance(node, allowed)
     ]
     assert not wrong, "\n".join(wrong)
@@ -147,4 +153,4 @@ def test_init_files_only_re_export() -> None:
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_a_module_says_in_a_docstring_what_it_owns(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), f"{path.relative_to(PACKAGE)} has none"
+    assert ast.get_docstring(parsed(path)), f"{path.relative_to(PACKAGE)} has none"
