@@ -32,7 +32,10 @@ from tests.cli.conftest import Dl
         (["follow", "--interval", "0"], "--interval"),
         (["show"], "TABLE"),
         (["show", "a.b", "--verzion", "1"], "--verzion"),
-        (["nonsense"], "nonsense"),
+        (["nonsense"], "no such command 'nonsense'; see `dl --help`"),
+        (["tabels"], "Did you mean 'tables'? See `dl --help`"),
+        (["--nonsense"], "no such option: --nonsense; see `dl --help`"),
+        (["mirror", "nonsense"], "see `dl mirror --help`"),
     ],
 )
 def test_a_misuse_exits_with_2_and_says_what_is_wrong(dl: Dl, arguments: list[str], says: str) -> None:
@@ -40,8 +43,9 @@ def test_a_misuse_exits_with_2_and_says_what_is_wrong(dl: Dl, arguments: list[st
     result = dl(*arguments)
     assert result.exit_code == 2, result.stderr
     assert says in result.stderr
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1, "one line"
     assert result.stdout == ""
-    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize(

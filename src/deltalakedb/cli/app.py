@@ -8,7 +8,6 @@ import sys
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from deltalakedb.cli import (
     cdc,
@@ -26,13 +25,21 @@ from deltalakedb.cli import (
     sync,
     upkeep,
 )
+from deltalakedb.cli.group import CommandGroup
 from deltalakedb.exceptions import ConfigError, DeltaError, MissingExtraError, PredicateError
 
 DONE, FAILED, MISUSED = 0, 1, 2
 
 
-class _Commands(TyperGroup):
+class _Commands(CommandGroup):
     """The top group; whatever a command raises ends here."""
+
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        try:
+            return super().make_context(*args, **options)
+        except Exception as error:
+            _end_misuse(error)
+            raise
 
     def invoke(self, ctx: Any) -> Any:
         output.settings.json = output.settings.debug = False
@@ -51,10 +58,21 @@ class _Commands(TyperGroup):
             output.fail(error)
             raise typer.Exit(exit_code(error)) from None
         except Exception as error:  # the outermost handler: a bug must not print a traceback with secrets in it
-            if hasattr(error, "exit_code"):  # typer's own: a usage error, which it prints itself
-                raise
+            _end_misuse(error)
             output.fail(error)
             raise typer.Exit(FAILED) from None
+
+
+def _end_misuse(error: Exception) -> None:
+    """End with one line where typer found the arguments wrong; for a group without a command typer shows its help."""
+    if not hasattr(error, "exit_code") or not hasattr(error, "format_message"):
+        return
+    text = error.format_message()
+    if "Commands:" in text:
+        raise error
+    context = getattr(error, "ctx", None)
+    output.fail_misused(text, "dl" if context is None else context.command_path)
+    raise typer.Exit(MISUSED) from None
 
 
 def exit_code(error: DeltaError) -> int:

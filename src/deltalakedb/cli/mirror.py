@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deltalakedb.cli import output
+from deltalakedb.cli.group import CommandGroup
 from deltalakedb.cli.options import CatalogOption, StorageOption, command, open_catalog, storage_options
 from deltalakedb.cli.signals import ended_by_signal
 
@@ -21,7 +22,9 @@ TablesArgument = Annotated[
     list[str] | None, typer.Argument(metavar="TABLE", help="The tables; all managed ones without one.")
 ]
 
-group = typer.Typer(help="The mirror: `_delta_log` as a copy of what SQL decided.", no_args_is_help=True)
+group = typer.Typer(
+    cls=CommandGroup, help="The mirror: `_delta_log` as a copy of what SQL decided.", no_args_is_help=True
+)
 
 
 def add_to(app: typer.Typer) -> None:

@@ -50,6 +50,13 @@ def fail(error: BaseException) -> None:
     print(f"error: {redact(_one_line(error))}", file=sys.stderr)
 
 
+def fail_misused(text: str, command: str) -> None:
+    """One line that says what is wrong with the arguments, and where to read how they are given."""
+    said = " ".join(text.removeprefix("Invalid value: ").split()).removesuffix(".")
+    see = f"{' See' if said.endswith('?') else '; see'} `{command} --help`"
+    print(f"error: {redact(said[:1].lower() + said[1:])}{see}", file=sys.stderr)
+
+
 def _one_line(error: BaseException) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, DeltaError | OSError):

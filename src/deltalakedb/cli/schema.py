@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deltalakedb.cli import output
+from deltalakedb.cli.group import CommandGroup
 from deltalakedb.cli.options import CatalogOption, DryRunOption, command
 
 if TYPE_CHECKING:
@@ -19,7 +20,9 @@ ToOption = Annotated[int | None, typer.Option("--to", metavar="N", min=0, help="
 
 def add_to(app: typer.Typer) -> None:
     command(app, "init", init)
-    group = typer.Typer(help="Take the metadata schema up or down, or show where it is.", no_args_is_help=True)
+    group = typer.Typer(
+        cls=CommandGroup, help="Take the metadata schema up or down, or show where it is.", no_args_is_help=True
+    )
     command(group, "up", up)
     command(group, "down", down)
     command(group, "status", status)
