@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 
 import deltalakedb as dl
 from deltalakedb.cdc.control import begin_batch, change_server, note_progress
-from deltalakedb.cdc.copying import request_resnapshot
 from deltalakedb.cdc.landing import SLOT_PROPERTY
+from deltalakedb.cdc.resnapshot import request_resnapshot
 from deltalakedb.cdc.server import connect
 from deltalakedb.cdc.slots import advance_slot, check_slot, drop_slot, find_slot
 from deltalakedb.exceptions import CaptureError, CaptureSetupError, WrongServerError

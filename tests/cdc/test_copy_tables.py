@@ -5,8 +5,8 @@ from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
 
 from deltalakedb.cdc.buckets import buckets_of
-from deltalakedb.cdc.copying import request_resnapshot
 from deltalakedb.cdc.landing import SOURCE_PROPERTY
+from deltalakedb.cdc.resnapshot import request_resnapshot
 from deltalakedb.cdc.server import connect
 from deltalakedb.cdc.slots import check_slot
 from deltalakedb.exceptions import CaptureSetupError, SourceUnavailableError

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from deltalakedb.cdc.control import Capture, load_capture
-from deltalakedb.cdc.copying import request_resnapshot
+from deltalakedb.cdc.resnapshot import request_resnapshot
 from deltalakedb.cdc.settings import CaptureSettings
 from tests.cdc.capturing import Capturing, capture_once
 from tests.cdc.conftest import Lake, Source

@@ -11,6 +11,7 @@ from deltalakedb import cdc
 from deltalakedb.cdc.batches import reload_capture
 from deltalakedb.cdc.presence import RunnerPresence
 from deltalakedb.cdc.report import BatchDone, CaptureReport
+from deltalakedb.cdc.resnapshot import resnapshot
 from deltalakedb.cdc.settings import CaptureSettings
 from deltalakedb.cdc.slots import find_slot
 from deltalakedb.exceptions import CaptureRunningError, CaptureSetupError, ConfigError, SourceUnavailableError
@@ -133,7 +134,9 @@ def test_a_stream_captures_as_changes_come_and_goes_on_where_it_was(
     check(lake, source)
 
 
-def test_a_stream_follows_new_columns_and_new_tables(lake: Lake, source: Source, spark: SparkSession) -> None:
+def test_a_stream_follows_new_columns_and_new_tables_and_copies_a_table_anew_when_asked(
+    lake: Lake, source: Source, spark: SparkSession
+) -> None:
     create_shop(source)
     with Capturing(lake, source, spark, **WHAT) as capturing:
         wait_until(lambda: "lake.orders" in lake.catalog.tables())
@@ -147,10 +150,13 @@ def test_a_stream_follows_new_columns_and_new_tables(lake: Lake, source: Source,
         wait_until(lambda: len(rows(lake, "lake.orders")) == 2)
         assert sorted((row["id"], row["more"]) for row in rows(lake, "lake.orders")) == [(1, None), (2, 22)]
         wait_until(lambda: "lake.late" in lake.catalog.tables())
+        lake.catalog.table("lake.orders").delete("id = 1")  # which nobody should do
+        _, is_running = resnapshot(lake.catalog, settings_of(source), ["orders"])
+        assert is_running
         source.run("insert into late values (2, 'too')")
-        wait_until(lambda: len(rows(lake, "lake.late")) == 2)
+        wait_until(lambda: len(rows(lake, "lake.late")) == len(rows(lake, "lake.orders")) == 2)
     assert capturing.report is not None
-    assert "public.late" in capturing.report.copied
+    assert capturing.report.copied[-2:] == ("public.late", "public.orders")
     capture = judging.captured(lake.catalog, settings_of(source))
     judging.check_current(lake.catalog, source, capture)
     judging.check_mirror(lake.catalog, capture)

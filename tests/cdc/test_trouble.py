@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from deltalakedb import cdc
-from deltalakedb.cdc.copying import request_resnapshot
+from deltalakedb.cdc.resnapshot import request_resnapshot
 from deltalakedb.cdc.server import connect
 from deltalakedb.cdc.settings import CaptureSettings
 from deltalakedb.cdc.slots import find_slot

@@ -12,7 +12,10 @@ import pytest
 from deltalakedb.cdc.control import Capture
 from deltalakedb.cdc.opening import add_tables, open_capture, stop_departed
 from deltalakedb.cdc.reading import TaskFailed
+from deltalakedb.cdc.resnapshot import request_resnapshot
 from deltalakedb.cdc.server import connect, flush_lsn
+from deltalakedb.cdc.settings import CaptureSettings
+from deltalakedb.cdc.status import capture_status
 from deltalakedb.exceptions import CaptureError, CaptureSetupError, DeltaError, WrongServerError
 from tests.cdc.conftest import Lake, Source, SourceCluster
 from tests.cdc.evolving import Evolving, evolving
@@ -144,10 +147,47 @@ def test_a_captured_table_that_loses_its_key_stops_nobody_else_at_the_next_start
         capture.capture = restarted(capture)
         assert "nothing names its rows" in (capture.table().reason or "")
         assert capture.table("public.items").stage == "streaming"
-        # a table that was never captured is refused, with what to do
-        source.run("create table loose (x int)")
-        with pytest.raises(CaptureSetupError, match=r"public\.loose.*replica identity full"):
-            add_tables(lake.catalog, capture.conn, capture.capture, capture.settings)
+
+
+def test_a_table_that_comes_and_cannot_be_captured_stops_alone_until_it_can(lake: Lake, source: Source) -> None:
+    with evolving(lake, source, ORDERS) as capture:
+        source.run(
+            "create table loose (x int)",
+            'create table "a.b" (id int primary key)',
+            'create table "ORDERS" (id int primary key)',
+            "insert into loose values (1)",
+            "insert into orders values (1, 'one')",
+        )
+        capture.capture = restarted(capture)
+        capture.catch_up()
+        capture.check_equal(source, "public.orders")
+        stages = {name: table.stage for name, table in capture.capture.tables.items()}
+        assert stages == dict.fromkeys(stages, "stopped") | {"public.orders": "streaming"}
+        found = capture_status(lake.catalog, capture.settings)
+        told = "\n".join(found.problems)
+        assert "public.loose is stopped: nothing names its rows: give it a primary key, or alter table" in told
+        assert "then dl cdc resnapshot public.loose copies it" in told
+        assert "public.ORDERS is stopped: it and public.orders would both be lake.ORDERS" in told
+        assert "public.a.b is stopped: a name with a dot in it" in told
+        assert restarted(capture) == capture.capture, "the next start has nothing to add"
+        # Asked for too early it stops again; with a key it waits for its copy.
+        capture.capture = request_resnapshot(lake.catalog, capture.settings, ["loose"])
+        capture.capture = restarted(capture)
+        assert "nothing names its rows" in (capture.table("public.loose").reason or "")
+        source.run("alter table loose add primary key (x)")
+        request_resnapshot(lake.catalog, capture.settings, ["loose"])
+        capture.capture = restarted(capture)
+        assert capture.table("public.loose").stage == "pending"
+        assert [column.name for column in capture.table("public.loose").columns] == ["x"]
+
+
+def test_the_first_start_refuses_tables_that_it_could_never_capture(lake: Lake, source: Source) -> None:
+    source.run(ORDERS, "create table loose (x int)", "create publication shop for all tables")
+    settings = CaptureSettings(source.dsn, "shop", namespace="lake")
+    with connect(source.dsn) as conn:
+        capture = open_capture(lake.catalog, conn, settings)
+        with pytest.raises(CaptureSetupError, match=r"public\.loose.*replica identity full.*--tables"):
+            add_tables(lake.catalog, conn, capture, settings)
 
 
 def test_a_captured_table_that_was_asked_for_by_name_and_dropped_stops_alone(lake: Lake, source: Source) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from deltalakedb.cdc.apply import Applied, apply_to_tables
-from deltalakedb.cdc.control import Capture, begin_batch, load_capture, note_progress, progress_of
+from deltalakedb.cdc.control import Capture, begin_batch, load_capture, note_progress, progress_of, save_tables
 from deltalakedb.cdc.lsn import format_lsn
 from deltalakedb.cdc.reading import FileWritten
 from deltalakedb.exceptions import (
@@ -36,11 +37,13 @@ from deltalakedb.storage import open_data_storage
 if TYPE_CHECKING:
     from deltalakedb.catalog import Catalog
     from deltalakedb.cdc.settings import CaptureSettings
+    from deltalakedb.cdc.tables import CapturedTable
     from deltalakedb.log.actions import AddFile
     from deltalakedb.transactions.transaction import CatalogTransaction
 
 _log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 _ATTEMPTS: Final = 10
 _OUTCOME_SECONDS: Final = 60.0
 # Somebody else changed a table of ours meanwhile, such as by an OPTIMIZE: the same batch on top of that may succeed.
@@ -75,14 +78,8 @@ def commit_batch(
     for one in read:
         files.setdefault(one.source, []).append(one.add)
     try:
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                return _commit(catalog, capture, settings, files, end)
-            except WORTH_ANOTHER_RUN as error:
-                if attempt == _ATTEMPTS:
-                    raise
-                _log.info("the batch of %s up to %s is committed again: %s", capture.slot, format_lsn(end), error)
-                time.sleep(random.uniform(0, 0.05 * 2**attempt))
+        commit = partial(_commit, catalog, capture, settings, files, end)
+        return commit_until_won(commit, f"the batch of {capture.slot} up to {format_lsn(end)}")
     except OutcomeUnknownError:
         raise
     except TableNotFoundError as error:
@@ -94,6 +91,18 @@ def commit_batch(
     except Exception:  # an interrupt may come in the middle of a commit: then they stay, too
         remove_files(catalog, capture, read)
         raise
+
+
+def commit_until_won(commit: Callable[[], T], what: str, worth: tuple[type[DeltaError], ...] = WORTH_ANOTHER_RUN) -> T:
+    """Make a commit, and again when somebody else was first; what it is based on must be read within the call."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            return commit()
+        except worth as error:
+            if attempt == _ATTEMPTS:
+                raise
+            _log.info("%s is committed again: %s", what, error)
+            time.sleep(random.uniform(0, 0.05 * 2**attempt))
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -150,8 +159,22 @@ def end_transaction(tx: CatalogTransaction, capture: Capture, end: int) -> None:
 
 def commit_progress(catalog: Catalog, capture: Capture, end: int) -> Capture:
     """Note that nothing was to capture before `end`."""
-    with begin_batch(catalog, capture, f"capture {capture.slot}: nothing up to {format_lsn(end)}") as tx:
-        return note_progress(tx, capture, end)
+
+    def commit() -> Capture:
+        with begin_batch(catalog, capture, f"capture {capture.slot}: nothing up to {format_lsn(end)}") as tx:
+            return note_progress(tx, capture, end)
+
+    return commit_until_won(commit, f"the progress of {capture.slot}")
+
+
+def commit_tables(catalog: Catalog, capture: Capture, tables: Sequence[CapturedTable], what: str) -> Capture:
+    """Keep what has become of some tables, in a transaction of its own."""
+
+    def commit() -> Capture:
+        with begin_batch(catalog, capture, f"capture {capture.slot}: {what}") as tx:
+            return note_progress(tx, save_tables(tx, capture, tables), capture.lsn)
+
+    return commit_until_won(commit, f"{capture.slot}: {what}")
 
 
 def reload_capture(catalog: Catalog, settings: CaptureSettings) -> Capture:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 _CAPTURE: Final = "deltalakedb.cdc.capture"
 _TABLE: Final = "deltalakedb.cdc.table."
+
+
+class CaptureChangedError(CaptureError):
+    """Somebody else has changed what is kept of a table, such as by asking for a new copy of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ class Capture:
 
     @property
     def begun(self) -> frozenset[str]:
-        """The tables, by the source's name, that have been copied once: they may stop, and stop nobody else."""
+        """The tables, by the source's name, that have been copied once, or were stopped before."""
         return frozenset(source for source, table in self.tables.items() if table.stage != "pending")
 
 
@@ -68,7 +72,7 @@ def app_id_of(system_id: str, slot: str) -> str:
     return f"cdc/{system_id}/{slot}"
 
 
-def load_capture(catalog: Catalog, settings: CaptureSettings) -> Capture | None:
+def load_capture(catalog: Catalog | CatalogTransaction, settings: CaptureSettings) -> Capture | None:
     """The capture, or None before its first start."""
     try:
         table = catalog.table(settings.control_table)
@@ -125,8 +129,15 @@ def progress_of(capture: Capture, lsn: int) -> AppTransaction:
 
 
 def save_tables(tx: CatalogTransaction, capture: Capture, tables: Iterable[CapturedTable]) -> Capture:
-    """Keep what has become of some tables."""
+    """Keep what has become of some tables, unless somebody else has asked for something else of them meanwhile."""
     changed = {table.source: table for table in tables}
+    found = {table.source: table for table in _parse_tables(tx.table(capture.control).metadata().configuration)}
+    for source in changed:
+        if found.get(source) != capture.tables.get(source):
+            raise CaptureChangedError(
+                f"{source} of the capture {capture.slot} was changed by somebody else meanwhile, as by dl cdc "
+                "resnapshot: another try begins with that"
+            )
     tx.set_properties(
         capture.control, {_TABLE + source: to_json(table.to_value()) for source, table in changed.items()}
     )
@@ -149,12 +160,14 @@ def _parse(control: str, configuration: Mapping[str, str], version_of: Any) -> C
         raise CaptureError(f"{control} is a table of its own and no capture's: choose another slot or namespace")
     header = json.loads(configuration[_CAPTURE])
     server = Server(header["systemId"], header["timeline"], header["database"])
-    parsed = (
-        CapturedTable.from_value(json.loads(text)) for key, text in configuration.items() if key.startswith(_TABLE)
-    )
     lsn = version_of(app_id_of(server.system_id, header["slot"]))
     if lsn is None:
         raise CaptureError(f"the control table {control} has no progress; it was not made by a capture")
-    return Capture(
-        control, server, header["publication"], header["slot"], lsn, {table.source: table for table in parsed}
-    )
+    tables = {table.source: table for table in _parse_tables(configuration)}
+    return Capture(control, server, header["publication"], header["slot"], lsn, tables)
+
+
+def _parse_tables(configuration: Mapping[str, str | None]) -> Iterator[CapturedTable]:
+    for key, text in configuration.items():
+        if key.startswith(_TABLE) and text is not None:
+            yield CapturedTable.from_value(json.loads(text))

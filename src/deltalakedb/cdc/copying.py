@@ -3,48 +3,33 @@
 from __future__ import annotations
 
 import logging
-import random
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, Protocol
 
-from deltalakedb.cdc.batches import commit_progress
-from deltalakedb.cdc.control import (
-    Capture,
-    Server,
-    begin_batch,
-    change_server,
-    load_capture,
-    note_progress,
-    save_tables,
-)
+from deltalakedb.cdc.batches import commit_progress, commit_until_won
+from deltalakedb.cdc.control import Capture
 from deltalakedb.cdc.copy_task import CopyResult, CopyTask, run_task
 from deltalakedb.cdc.evolution import stop_table
 from deltalakedb.cdc.landing import Landing, commit_landing, prepare_landing
 from deltalakedb.cdc.lsn import format_lsn
-from deltalakedb.cdc.publication import published_tables
-from deltalakedb.cdc.server import Connection, connect, flush_lsn, identify
+from deltalakedb.cdc.publication import Publication, look_at_publication
+from deltalakedb.cdc.server import connect, flush_lsn
 from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.slots import advance_slot, create_slot, drop_slot, exported_snapshot, find_slot
+from deltalakedb.cdc.slots import advance_slot, exported_snapshot
 from deltalakedb.cdc.snapshot import CopyPlan, PageRange, SourceMoved, plan_copy, session_at
 from deltalakedb.cdc.tables import CapturedTable
 from deltalakedb.exceptions import (
     CaptureError,
-    CaptureSetupError,
-    ConcurrentAppendError,
-    ConcurrentDeleteDeleteError,
-    ConcurrentDeleteReadError,
     OutcomeUnknownError,
     SourceUnavailableError,
-    StoreBusyError,
-    TableLockedError,
     ValueNotHeld,
-    WrongServerError,
     redact,
 )
 from deltalakedb.steps import reached
@@ -60,17 +45,8 @@ _log = logging.getLogger(__name__)
 
 _SNAPSHOTS: Final = 10
 """So many bring nothing, and it is given up."""
-_COMMITS: Final = 10
 _TASK_ATTEMPTS: Final = 3
 _CHECK_SECONDS: Final = 0.5
-# Somebody else changed the table meanwhile, such as by an OPTIMIZE: all its rows are replaced anyway.
-_WORTH_ANOTHER_COMMIT: Final = (
-    ConcurrentAppendError,
-    ConcurrentDeleteReadError,
-    ConcurrentDeleteDeleteError,
-    StoreBusyError,
-    TableLockedError,
-)
 
 
 class Progress(Protocol):
@@ -171,7 +147,7 @@ class _Copier:
     def _plan(self, tasks: int) -> list[CopyPlan]:
         plans = []
         with session_at(self.settings.source, self.snapshot) as conn:
-            for table in self._waiting(published_tables(conn, self.settings, captured=self.capture.begun)):
+            for table in self._waiting(look_at_publication(conn, self.settings, self.capture)):
                 try:
                     with conn.transaction():
                         plans.append(plan_copy(conn, table, self.settings.publication, tasks))
@@ -179,16 +155,15 @@ class _Copier:
                     self.moved.append(str(moved))
         return plans
 
-    def _waiting(self, published: Iterable[CapturedTable]) -> Iterator[CapturedTable]:
+    def _waiting(self, published: Publication) -> Iterator[CapturedTable]:
         """The tables to copy with the columns they have in the snapshot; in the lake they keep the names they have."""
-        pending, found = _pending(self.capture), {table.source: table for table in published}
+        pending, found = _pending(self.capture), {table.source: table for table in published.tables}
         for source in sorted(pending):
             known = self.capture.tables[source]
             if source in found:
                 yield replace(found[source], current=known.current, changes=known.changes)
                 continue
-            among = " or not among the tables asked for" if self.settings.tables else ""
-            reason = f"it is not in the publication {self.capture.publication} any more{among}"
+            reason = published.why_not(source, self.settings)
             self.capture = stop_table(self.catalog, self.capture, source, reason, self.capture.lsn)
 
     def _bring_to(self, lsn: int) -> None:
@@ -299,19 +274,14 @@ class _Copier:
             self._commit(source)
 
     def _commit(self, source: str) -> None:
-        landing, adds = self.landings[source], self.adds[source]
-        for attempt in range(1, _COMMITS + 1):
-            try:
-                self.capture = commit_landing(self.catalog, self.capture, landing, adds, self.settings)
-                break
-            except _WORTH_ANOTHER_COMMIT as error:
-                if attempt == _COMMITS:
-                    raise
-                _log.info("the copy of %s is committed again: %s", source, error)
-                time.sleep(random.uniform(0, 0.05 * 2**attempt))
-            except OutcomeUnknownError:
-                del self.landings[source]  # its files may be part of a version
-                raise
+        commit = partial(
+            commit_landing, self.catalog, self.capture, self.landings[source], self.adds[source], self.settings
+        )
+        try:
+            self.capture = commit_until_won(commit, f"the copy of {source}")
+        except OutcomeUnknownError:
+            del self.landings[source]  # its files may be part of a version
+            raise
         del self.left[source], self.landings[source]
         at = format_lsn(self.capture.lsn)
         _log.info("%s: %s is copied, %d rows, at %s", self.capture.slot, source, self.rows[source], at)
@@ -322,64 +292,3 @@ class _Copier:
         """Remove the files of what was not committed."""
         for landing in self.landings.values():
             landing.job.clean()
-
-
-def request_resnapshot(catalog: Catalog, settings: CaptureSettings, tables: Iterable[str] = ()) -> Capture:
-    """Have tables copied anew, all of them when none is named, the next time the capture runs.
-
-    A slot that is lost, or has gone on without us, is made anew; then every table needs another copy. Where the source
-    is another server now, and no table is named, the capture is that server's from now on.
-    """
-    capture = load_capture(catalog, settings)
-    if capture is None:
-        raise CaptureError(f"there is no capture {settings.slot} in this lake ({settings.control_table}); start it")
-    named = tuple(tables)
-    wanted = choose_tables(capture, named)
-    with connect(settings.source) as conn:
-        server = identify(conn)
-        if server != capture.server and named:
-            raise WrongServerError(
-                f"the source is another server than the one that the capture {capture.slot} belongs to (system "
-                f"identifier {server.system_id}, timeline {server.timeline}, database {server.database}): correct the "
-                "DSN; if that server is meant, dl cdc resnapshot without names copies every table from it"
-            )
-        lsn = _renewed_slot(conn, capture, server)
-    if lsn is not None:
-        wanted = {source for source, table in capture.tables.items() if table.stage != "stopped"} | wanted
-    again = [
-        replace(capture.tables[source], stage="pending", reason=None, stopped_lsn=None) for source in sorted(wanted)
-    ]
-    with begin_batch(
-        catalog, capture, f"capture {capture.slot}: {', '.join(sorted(wanted))} will be copied anew"
-    ) as tx:
-        asked = save_tables(tx, capture, again)
-        if server != capture.server:
-            asked = change_server(tx, asked, server)
-        return note_progress(tx, asked, capture.lsn if lsn is None else lsn)
-
-
-def choose_tables(capture: Capture, tables: Iterable[str]) -> set[str]:
-    """The captured tables that are named, or all; a name without a schema is one in `public`."""
-    wanted = {name if "." in name else f"public.{name}" for name in tables} or set(capture.tables)
-    unknown = wanted - set(capture.tables)
-    if unknown:
-        raise CaptureError(
-            f"the capture {capture.slot} has no table {', '.join(sorted(unknown))}; it has "
-            f"{', '.join(sorted(capture.tables)) or 'none'}"
-        )
-    return wanted
-
-
-def _renewed_slot(conn: Connection, capture: Capture, server: Server) -> int | None:
-    """Where a new slot begins; None when the one that is there has all that is not yet in the lake."""
-    found = find_slot(conn, capture.slot)
-    if found is not None and found.database != server.database:
-        raise CaptureSetupError(
-            f"the slot {capture.slot} is one of the database {found.database}, and not of {server.database}: correct "
-            "the DSN"
-        )
-    is_sound = found is not None and not found.is_lost and found.confirmed_lsn <= capture.lsn
-    if is_sound and server == capture.server:
-        return None
-    drop_slot(conn, capture.slot)
-    return create_slot(conn, capture.slot)

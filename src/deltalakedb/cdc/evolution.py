@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-import random
-import time
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from deltalakedb.cdc.batches import WORTH_ANOTHER_RUN
+from deltalakedb.cdc.batches import commit_tables, commit_until_won
 from deltalakedb.cdc.buckets import BUCKET
 from deltalakedb.cdc.control import begin_batch, note_progress, save_tables
 from deltalakedb.cdc.decision import Decision, NotFollowedError, decide
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_ATTEMPTS: Final = 10
 _MOST_FORMER: Final = 16
 """So often the columns of a table may change within one transaction."""
 _MOST_NOTES: Final = 40
@@ -62,18 +59,11 @@ def follow(
     try:
         decision = decide(conn, settings, table, relation, numbers)
         followed = _with_former(table, decision, lsn)
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                return _follow(catalog, capture, table, decision, followed)
-            except WORTH_ANOTHER_RUN as error:
-                if attempt == _ATTEMPTS:
-                    raise
-                _log.info("the columns of %s are changed again: %s", source, error)
-                time.sleep(random.uniform(0, 0.05 * 2**attempt))
+        commit = partial(_follow, catalog, capture, table, decision, followed)
+        return commit_until_won(commit, f"the change of the columns of {source}")
     except (NotFollowedError, SchemaMismatchError, InvalidCommitError) as error:
         _log.warning("%s stops: %s", source, error)
         return stop_table(catalog, capture, source, str(error), lsn)
-    raise AssertionError("the last attempt returns or raises")
 
 
 def _follow(
@@ -94,9 +84,7 @@ def stop_table(catalog: Catalog, capture: Capture, source: str, reason: str, lsn
         return capture
     told = reason if "resnapshot" in reason else f"{reason}: dl cdc resnapshot {source} copies it anew"
     stopped = replace(table, stage="stopped", reason=told, stopped_lsn=lsn)
-    with begin_batch(catalog, capture, f"capture {capture.slot}: {source} stops at {format_lsn(lsn)}") as tx:
-        changed = save_tables(tx, capture, [stopped])
-        return note_progress(tx, changed, capture.lsn)
+    return commit_tables(catalog, capture, [stopped], f"{source} stops at {format_lsn(lsn)}")
 
 
 def _with_former(table: CapturedTable, decision: Decision, lsn: int) -> CapturedTable:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from deltalakedb.cdc.batches import commit_batch, commit_progress, remove_files
+from deltalakedb.cdc.batches import commit_batch, commit_progress, reload_capture, remove_files
 from deltalakedb.cdc.evolution import follow, stop_table
 from deltalakedb.cdc.lsn import format_lsn
 from deltalakedb.cdc.metrics import record_batch
@@ -118,10 +118,16 @@ class ChangeFollower:
 
     def use(self, capture: Capture) -> None:
         """Go on with what others have made of the capture."""
-        if capture.tables != self.capture.tables:
+        if _live(capture) != _live(self.capture):
             self.tables_changed = True
         self.capture = capture
         self.at = max(self.at, capture.lsn)
+
+    def heed_requests(self) -> None:
+        """Go on with the tables as the lake has them: somebody may have asked for a new copy of one."""
+        found = reload_capture(self.catalog, self.settings)
+        if found.lsn == self.capture.lsn and found.tables != self.capture.tables:
+            self.use(found)
 
     def drain(self, end: int) -> Capture:
         """Capture everything before `end` and nothing after it; the capture's LSN is then `end` exactly."""
@@ -289,6 +295,11 @@ class ChangeFollower:
             raise
         except CaptureError as error:  # somebody reads it: nothing is lost by that, and the next batch tries again
             _log.warning("%s", error)
+
+
+def _live(capture: Capture) -> dict[str, CapturedTable]:
+    """The tables that are read, or will be."""
+    return {source: table for source, table in capture.tables.items() if table.stage != "stopped"}
 
 
 def _is_plain(read: Sequence[Description]) -> bool:

@@ -15,7 +15,7 @@ from deltalakedb.cdc.lsn import format_lsn
 from deltalakedb.cdc.settings import CaptureSettings
 from deltalakedb.cdc.tables import CapturedTable
 from deltalakedb.definitions.table import PropertyValue, new_table, with_schema
-from deltalakedb.exceptions import CaptureSetupError, MetadataChangedError, TableNotFoundError
+from deltalakedb.exceptions import CaptureError, CaptureSetupError, TableNotFoundError
 from deltalakedb.log.actions import Action, AddFile, Metadata, Protocol
 from deltalakedb.log.proposal import ProposedCommit
 from deltalakedb.log.types import StructField, StructType, parse_schema
@@ -208,12 +208,11 @@ def _propose_current(tx: CatalogTransaction, capture: Capture, landing: Landing,
         draft.propose(ProposedCommit(actions, _OPERATION, parameters, metrics, read=replaced.read))
 
 
-def _changed_meanwhile(landing: Landing) -> MetadataChangedError:
+def _changed_meanwhile(landing: Landing) -> CaptureError:
     name = landing.table.current
-    return MetadataChangedError(
+    return CaptureError(
         f"the table {name} was made, dropped or changed by somebody else while {landing.table.source} was copied: "
-        "leave it to the capture; it is copied again at the next start",
-        table=name,
+        "leave it to the capture; it is copied again at the next start"
     )
 
 

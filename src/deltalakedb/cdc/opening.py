@@ -6,19 +6,11 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from deltalakedb.cdc.batches import commit_progress
-from deltalakedb.cdc.control import (
-    Capture,
-    Server,
-    begin_batch,
-    create_capture,
-    load_capture,
-    note_progress,
-    save_tables,
-)
+from deltalakedb.cdc.batches import commit_progress, commit_tables
+from deltalakedb.cdc.control import Capture, Server, create_capture, load_capture
 from deltalakedb.cdc.evolution import stop_table
 from deltalakedb.cdc.lsn import format_lsn
-from deltalakedb.cdc.publication import published_tables
+from deltalakedb.cdc.publication import look_at_publication
 from deltalakedb.cdc.server import Connection, check_source, identify
 from deltalakedb.cdc.slots import Slot, check_slot, create_slot, drop_slot, find_slot
 from deltalakedb.exceptions import CaptureSetupError, ConfigError, WrongServerError
@@ -26,6 +18,7 @@ from deltalakedb.exceptions import CaptureSetupError, ConfigError, WrongServerEr
 if TYPE_CHECKING:
     from deltalakedb.catalog import Catalog
     from deltalakedb.cdc.settings import CaptureSettings
+    from deltalakedb.cdc.tables import CapturedTable
 
 _log = logging.getLogger(__name__)
 
@@ -91,12 +84,14 @@ def _renew_slot(catalog: Catalog, conn: Connection, capture: Capture, slot: Slot
 
 def add_tables(catalog: Catalog, conn: Connection, capture: Capture, settings: CaptureSettings) -> Capture:
     """Take in the tables that the publication has and the capture does not; what waits for a copy is looked at anew."""
-    published = published_tables(conn, settings, captured=capture.begun)
+    published = look_at_publication(conn, settings, capture)
+    if not capture.begun:
+        published.check()
     waiting = {source for source, table in capture.tables.items() if table.stage == "pending"}
-    for source in waiting - {table.source for table in published}:
-        capture = stop_table(catalog, capture, source, _why_departed(capture, settings), capture.lsn)
-    found = []
-    for table in published:
+    for source in waiting - published.sources:
+        capture = stop_table(catalog, capture, source, published.why_not(source, settings), capture.lsn)
+    found = [_stopped(table, capture) for table in published.refused if table.source not in capture.tables]
+    for table in published.tables:
         known = capture.tables.get(table.source)
         if known is not None:
             if known.stage != "pending":
@@ -106,10 +101,18 @@ def add_tables(catalog: Catalog, conn: Connection, capture: Capture, settings: C
             found.append(table)
     if not found:
         return capture
-    names = ", ".join(table.source for table in found)
-    _log.info("%s captures %s", capture.slot, names)
-    with begin_batch(catalog, capture, f"capture {capture.slot}: tables {names}") as tx:
-        return note_progress(tx, save_tables(tx, capture, found), capture.lsn)
+    for table in found:
+        if table.reason is None:
+            _log.info("%s captures %s", capture.slot, table.source)
+        else:
+            _log.warning("%s does not capture %s: %s", capture.slot, table.source, table.reason)
+    return commit_tables(catalog, capture, found, f"tables {', '.join(table.source for table in found)}")
+
+
+def _stopped(table: CapturedTable, capture: Capture) -> CapturedTable:
+    """A table that came and cannot be captured: it is known, so that whoever asks is told, and keeps nobody waiting."""
+    told = f"{table.reason}; then dl cdc resnapshot {table.source} copies it"
+    return replace(table, reason=told, stopped_lsn=capture.lsn)
 
 
 def stop_departed(catalog: Catalog, conn: Connection, capture: Capture, settings: CaptureSettings) -> Capture:
@@ -117,13 +120,8 @@ def stop_departed(catalog: Catalog, conn: Connection, capture: Capture, settings
 
     To be asked once all is captured that was written before: their last changes may still be in the log.
     """
-    published = {table.source for table in published_tables(conn, settings, captured=capture.begun)}
+    published = look_at_publication(conn, settings, capture)
     for source, table in capture.tables.items():
-        if source not in published and table.stage != "stopped":
-            capture = stop_table(catalog, capture, source, _why_departed(capture, settings), capture.lsn)
+        if source not in published.sources and table.stage != "stopped":
+            capture = stop_table(catalog, capture, source, published.why_not(source, settings), capture.lsn)
     return capture
-
-
-def _why_departed(capture: Capture, settings: CaptureSettings) -> str:
-    among = ", or not among the tables asked for" if settings.tables else ""
-    return f"it is not in the publication {capture.publication} any more{among}, or nothing names its rows"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.cdc.server import Connection, read_sql, translate_errors
 from deltalakedb.cdc.settings import CaptureSettings
@@ -12,6 +12,9 @@ from deltalakedb.cdc.tables import CapturedTable, SourceColumn
 from deltalakedb.cdc.types import source_columns
 from deltalakedb.exceptions import CaptureSetupError, TableNameError
 from deltalakedb.names import check_part, parse_table_name
+
+if TYPE_CHECKING:
+    from deltalakedb.cdc.control import Capture
 
 CHANGES_SUFFIX: Final = "_changes"
 _OWN_SCHEMA: Final = "deltalakedb"
@@ -61,32 +64,69 @@ class _Published:
         return {"d": self.key, "i": self.index}.get(self.identity, ()) or None
 
 
-def published_tables(
-    conn: Connection, settings: CaptureSettings, *, captured: Collection[str] = ()
-) -> tuple[CapturedTable, ...]:
-    """The tables that the settings ask for, as they are now and not yet copied.
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """The tables of a publication that the settings ask for, as they are now and not yet copied."""
 
-    A publication's list of columns and its row filters are followed: the lake has what the stream sends. A table whose
-    rows have no name, or whose name in the lake is no name or another table's, is refused, all of them in one message.
-    One of those that are `captured` already is left out instead: it stops alone.
+    name: str
+    tables: tuple[CapturedTable, ...]
+    refused: tuple[CapturedTable, ...]
+    """Those that cannot be captured: nothing names their rows, or their name in the lake is none, or another one's."""
+
+    @property
+    def sources(self) -> frozenset[str]:
+        """The tables that can be captured, by the source's name."""
+        return frozenset(table.source for table in self.tables)
+
+    def why_not(self, source: str, settings: CaptureSettings) -> str:
+        """Why a table is not one of `tables`."""
+        refused = {table.source: table.reason for table in self.refused}
+        among = " or not among the tables asked for" if settings.tables else ""
+        return refused.get(source) or f"it is not in the publication {self.name} any more{among}"
+
+    def check(self) -> None:
+        """CaptureSetupError if a table is refused; all of them in one message."""
+        if self.refused:
+            listed = "; ".join(f"{table.source}: {table.reason}" for table in self.refused)
+            raise CaptureSetupError(
+                f"the publication {self.name} cannot be captured as it is: {listed}. "
+                "Mend that, or name the tables that are to be captured (--tables)"
+            )
+
+
+def look_at_publication(conn: Connection, settings: CaptureSettings, capture: Capture | None = None) -> Publication:
+    """What the publication has of what the settings ask for. CaptureSetupError if a table that was named is missing
+    there, unless `capture` has it already: then it stops alone.
+
+    Its lists of columns and its row filters are followed: the lake has what the stream sends.
     """
+    tables, refused = [], []
     with translate_errors():
         found = {table.source: table for table in _read(conn, settings.publication)}
-        chosen = _choose(conn, settings, found, captured)
-        tables, problems = [], []
-        for table in chosen:
+        # Of two tables that would have one name in the lake, the one that was copied already has it.
+        copied = {} if capture is None else {one.source: one.start_lsn for one in capture.tables.values()}
+        chosen = _choose(conn, settings, found, () if capture is None else capture.begun)
+        for table in sorted(chosen, key=lambda one: copied.get(one.source) is None):
             columns = source_columns(
                 conn, table.oid, as_text=text_columns(settings, table.source), publication=settings.publication
             )
-            problem = _problem_of(table, columns)
-            if problem is None:
-                tables.append(_captured(table, columns, settings))
-            elif table.source not in captured:
-                problems.append(problem)
-    problems += _collisions(tables, settings)
-    if problems:
-        raise CaptureSetupError(_told(problems, settings))
-    return tuple(tables)
+            one = _captured(table, columns, settings)
+            reason = _problem_of(table, columns)
+            if reason is None:
+                tables.append(one)
+            else:
+                refused.append(replace(one, stage="stopped", reason=reason))
+    clashes = _collisions(tables, settings)
+    refused += [replace(one, stage="stopped", reason=clashes[one.source]) for one in tables if one.source in clashes]
+    tables = [one for one in tables if one.source not in clashes]
+    return Publication(settings.publication, tuple(tables), tuple(refused))
+
+
+def published_tables(conn: Connection, settings: CaptureSettings) -> tuple[CapturedTable, ...]:
+    """The tables that the settings ask for; CaptureSetupError if one of them cannot be captured."""
+    found = look_at_publication(conn, settings)
+    found.check()
+    return found.tables
 
 
 def lake_names(source: str, settings: CaptureSettings) -> tuple[str, str]:
@@ -152,26 +192,24 @@ def text_columns(settings: CaptureSettings, source: str) -> set[str]:
 def _problem_of(table: _Published, columns: Sequence[SourceColumn]) -> str | None:
     """Why a table cannot be captured."""
     if "." in table.schema or "." in table.name:
-        return f"{table.source}: a name with a dot in it cannot be told from a schema and a name"
+        return "a name with a dot in it cannot be told from a schema and a name"
     if not columns:
-        return f"{table.source} has no columns"
+        return "it has no columns"
     key = table.row_key
     if key is None:
         return (
-            f"{table.source} has nothing that names a row: give it a primary key, or "
+            "nothing names its rows: give it a primary key, or "
             f'alter table "{table.schema}"."{table.name}" replica identity full'
         )
     names = [column.name for column in columns]
     missing = [name for name in key if name not in names]
     if missing:
-        return f"{table.source}: {missing[0]} is part of its key, and the publication's list of columns is without it"
+        return f"{missing[0]} is part of its key, and the publication's list of columns is without it"
     twins: dict[str, str] = {}
     for name in names:
         other = twins.setdefault(name.casefold(), name)
         if other != name:
-            return (
-                f"{table.source}: the columns {other} and {name} differ by case only, which tells no names apart here"
-            )
+            return f"the columns {other} and {name} differ by case only, which tells no names apart here"
     return None
 
 
@@ -191,9 +229,9 @@ def _captured(table: _Published, columns: tuple[SourceColumn, ...], settings: Ca
     )
 
 
-def _collisions(tables: Sequence[CapturedTable], settings: CaptureSettings) -> list[str]:
-    """Names that the lake cannot have, or would have twice."""
-    problems = []
+def _collisions(tables: Sequence[CapturedTable], settings: CaptureSettings) -> dict[str, str]:
+    """The tables whose names the lake cannot have, or would have twice, and why."""
+    problems = {}
     taken: dict[Any, str] = {parse_table_name(settings.control_table).key: "the capture's control table"}
     for table in tables:
         for name in (table.current, table.changes):
@@ -202,17 +240,10 @@ def _collisions(tables: Sequence[CapturedTable], settings: CaptureSettings) -> l
                 check_part(part, whole=name)
                 key = parse_table_name(name).key
             except TableNameError as error:
-                problems.append(f"{table.source}: {error}")
+                problems[table.source] = str(error)
                 break
             other = taken.setdefault(key, table.source)
             if other != table.source:
-                problems.append(f"{table.source} and {other} would both be {name} in the lake")
+                problems[table.source] = f"it and {other} would both be {name} in the lake"
+                break
     return problems
-
-
-def _told(problems: Sequence[str], settings: CaptureSettings) -> str:
-    listed = "; ".join(problems)
-    return (
-        f"the publication {settings.publication} cannot be captured as it is: {listed}. "
-        "Mend that, or name the tables that are to be captured (--tables)"
-    )

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Final
 
-from deltalakedb.cdc.control import Capture
+from deltalakedb.cdc.control import Capture, CaptureChangedError
 from deltalakedb.cdc.copying import Progress, copy_tables
 from deltalakedb.cdc.following import ChangeFollower, StopRequested, Tally
 from deltalakedb.cdc.metrics import LagMeter, record_failure
 from deltalakedb.cdc.opening import add_tables, open_capture, stop_departed
 from deltalakedb.cdc.presence import RunnerPresence
-from deltalakedb.cdc.publication import published_tables
+from deltalakedb.cdc.publication import look_at_publication
 from deltalakedb.cdc.quiet import Unseen, look_for_changes, settle_changes, written_lsn
 from deltalakedb.cdc.report import BatchDone, CaptureReport
 from deltalakedb.cdc.server import connect, flush_lsn
@@ -48,8 +48,8 @@ _BACKLOG_BATCHES: Final = 2
 _LONGEST_WAIT_SECONDS: Final = 30.0
 _OWN_LOCK_SECONDS: Final = 120.0
 """After a connection broke the server may take so long to see it, and to let go of our own lock."""
-# Nothing is wrong with the capture: the source or the catalog does not answer.
-_PASSING: Final = (SourceUnavailableError, StoreError, OutcomeUnknownError)
+# Nothing is wrong with the capture: the source or the catalog does not answer, or somebody has asked for a new copy.
+_PASSING: Final = (SourceUnavailableError, StoreError, OutcomeUnknownError, CaptureChangedError)
 _FINAL: Final = (SchemaVersionError, NotADatabaseError)
 
 
@@ -175,6 +175,7 @@ class Runner:
                     try:
                         follower.note_if_due()
                         if time.monotonic() >= self._look_at:
+                            follower.heed_requests()
                             departed = self._look_at_publication(follower)
                             unseen = look_for_changes(follower.conn, follower.capture, self._settings)
                             self._look_at = time.monotonic() + _DISCOVERY_SECONDS
@@ -200,10 +201,9 @@ class Runner:
         """Take in tables that came; whether some have gone."""
         try:
             follower.use(add_tables(self._catalog, follower.conn, follower.capture, self._settings))
-            begun = follower.capture.begun
-            published = {one.source for one in published_tables(follower.conn, self._settings, captured=begun)}
+            published = look_at_publication(follower.conn, self._settings, follower.capture).sources
         except CaptureSetupError as error:
-            # A table that cannot be captured was added: the others go on, and the next start refuses.
+            # A table that was asked for by name is not there: the others go on, and the next start refuses.
             if str(error) != self._warned:
                 self._warned = str(error)
                 _log.warning("%s", error)

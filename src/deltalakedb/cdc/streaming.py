@@ -117,4 +117,5 @@ class ChangeStream:
         follower.take(read, start, end, began)
         if follower.at < end:  # a table has changed on the way
             follower.drain(end)
+        follower.heed_requests()
         self._hints.write_text(str(follower.stretch))

@@ -31,6 +31,7 @@ from deltalakedb.cli.cdc_options import (
     settings_of,
     split,
 )
+from deltalakedb.cli.group import CommandGroup
 from deltalakedb.cli.metrics_port import MetricsPortOption, served_metrics
 from deltalakedb.cli.options import CatalogOption, DryRunOption, command, open_catalog
 from deltalakedb.cli.signals import ended_by_signal
@@ -43,7 +44,9 @@ if TYPE_CHECKING:
 # What of the arguments of `dl cdc start` is no setting of a capture.
 _NOT_SETTINGS = frozenset({"once", "metrics_port", "config", "catalog", "warehouse"})
 
-group = typer.Typer(help="Change capture: a Postgres database as tables of the lake.", no_args_is_help=True)
+group = typer.Typer(
+    cls=CommandGroup, help="Change capture: a Postgres database as tables of the lake.", no_args_is_help=True
+)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -88,7 +91,11 @@ def start(
     given = {name: value for name, value in locals().items() if name not in _NOT_SETTINGS}
     given |= {"tables": split(tables), "text_columns": split(text_columns)}
     given = {name: value for name, value in given.items() if value is not None}
-    with settings_of(config), open_catalog(catalog, warehouse=warehouse) as cat, _warnings_to_stderr():
+    with (
+        settings_of(config),
+        open_catalog(catalog, creates=True, warehouse=warehouse) as cat,
+        _warnings_to_stderr(),
+    ):
         _start(cat, given, once=once, metrics_port=metrics_port)
 
 
@@ -203,28 +210,26 @@ def resnapshot(
     config: ConfigOption = None,
     catalog: CatalogOption = None,
 ) -> None:
-    """Have tables copied anew by the next dl cdc start; until a copy is whole its table stays as it is."""
+    """Have tables copied anew, by the capture that runs or by its next start; until then a table stays as it is."""
     from deltalakedb.cdc.configured import find_settings
     from deltalakedb.cdc.control import load_capture
-    from deltalakedb.cdc.copying import choose_tables, request_resnapshot
-    from deltalakedb.cdc.presence import RunnerPresence
+    from deltalakedb.cdc.resnapshot import choose_tables
+    from deltalakedb.cdc.resnapshot import resnapshot as request
     from deltalakedb.cdc.status import capture_status
 
     given = _named(source, publication, slot, namespace)
     with settings_of(config), open_catalog(catalog) as cat:
         settings = _with_source(find_settings(cat, given))
-        # Nobody runs the capture while its tables change hands.
-        with RunnerPresence(settings.source, settings.slot):
-            capture = load_capture(cat, settings)
-            if capture is None:
-                raise CaptureError(f"the capture {settings.slot} was never started: dl cdc start copies its tables")
-            if dry_run:
-                lost = capture_status(cat, settings).is_slot_lost
-                chosen = choose_tables(capture, () if lost else tables or ())
-            else:
-                capture = request_resnapshot(cat, settings, tables or ())
-                chosen = {table.source for table in capture.tables.values() if table.stage == "pending"}
-    told = "would be copied anew" if dry_run else "will be copied anew by the next dl cdc start"
+        capture = load_capture(cat, settings)
+        if capture is None:
+            raise CaptureError(f"the capture {settings.slot} was never started: dl cdc start copies its tables")
+        if dry_run:
+            lost = capture_status(cat, settings).is_slot_lost
+            chosen, told = choose_tables(capture, () if lost else tables or ()), "would be copied anew"
+        else:
+            capture, is_running = request(cat, settings, tables or ())
+            chosen = {table.source for table in capture.tables.values() if table.stage == "pending"}
+            told = f"will be copied anew by {'the capture that runs' if is_running else 'the next dl cdc start'}"
     result = {"slot": settings.slot, "tables": sorted(chosen), "dry_run": dry_run}
     output.emit(result, lambda: print("\n".join(f"{one} {told}" for one in sorted(chosen))))
 
