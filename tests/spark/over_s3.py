@@ -14,10 +14,9 @@ PACKAGES = ["org.apache.hadoop:hadoop-aws:3.4.2", *(f"software.amazon.awssdk:{na
 
 
 @contextmanager
-def peer_over_s3(s3: S3, scratch: Path, *packages: str) -> Iterator[Peer]:
-    """The other process; `packages` are those it needs beside the ones for S3."""
+def peer_over_s3(endpoint_url: str, scratch: Path) -> Iterator[Peer]:
     client = {
-        "endpoint": s3.endpoint_url,
+        "endpoint": endpoint_url,
         "endpoint.region": REGION,
         "access.key": ACCESS_KEY_ID,
         "secret.key": SECRET_ACCESS_KEY,
@@ -26,13 +25,13 @@ def peer_over_s3(s3: S3, scratch: Path, *packages: str) -> Iterator[Peer]:
         "aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
     }
     conf = {
-        "spark.jars.packages": ",".join([*packages, *PACKAGES]),
+        "spark.jars.packages": ",".join(PACKAGES),
         "spark.jars.excludes": "software.amazon.awssdk:bundle",
         **{f"spark.hadoop.fs.s3a.{key}": value for key, value in client.items()},
     }
     peer = Peer(scratch, **conf)
     try:
-        peer.ask(f"import os; os.environ.update({s3.storage_options!r})")
+        peer.ask(f"import os; os.environ.update({S3(endpoint_url, '', None).storage_options!r})")
         yield peer
     finally:
         peer.close()
