@@ -148,6 +148,7 @@ def test_a_table_that_fails_is_told_with_its_error_and_the_others_go_on(
 
 
 def test_a_table_that_does_not_exist_is_an_error(dl: Dl) -> None:
+    dl("init")
     for verb in ("status", "once"):
         result = dl("mirror", verb, "sales.nothing")
         assert result.exit_code == 1

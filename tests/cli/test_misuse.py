@@ -73,6 +73,16 @@ def test_a_failure_exits_with_1_and_says_which_thing_failed(dl: Dl, arguments: l
     assert result.stdout == ""
 
 
+@pytest.mark.parametrize("name", ["slip.db", "slip.duckdb"])
+def test_a_command_that_looks_does_not_make_a_catalog_of_a_slip_of_the_pen(dl: Dl, tmp_path: Path, name: str) -> None:
+    result = dl("tables", "--catalog", str(tmp_path / name))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == (
+        f"error: there is no catalog at {tmp_path / name}: check the name, or make one there with `dl init`\n"
+    )
+    assert not (tmp_path / name).exists()
+
+
 @pytest.mark.usefixtures("attached")
 def test_a_near_miss_is_named(dl: Dl) -> None:
     assert "did you mean sales.orders?" in dl("show", "sales.order").stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deltalakedb.cli import output
+from deltalakedb.exceptions import StoreError
 
 if TYPE_CHECKING:
     from deltalakedb.catalog import Catalog
@@ -66,10 +68,16 @@ def command(app: typer.Typer, name: str, function: Callable[..., None], *, reads
     app.command(name)(run)
 
 
-def open_catalog(catalog: str | None, **config: Any) -> Catalog:
-    """Connect to the catalog of `--catalog`, `DL_CATALOG` or the configuration file."""
-    from deltalakedb.catalog import connect
+def open_catalog(catalog: str | None, *, creates: bool = False, **config: Any) -> Catalog:
+    """Connect to the catalog of `--catalog`, `DL_CATALOG` or the configuration file.
 
+    Only a command that `creates` something makes a file that is not there: elsewhere its name is a slip.
+    """
+    from deltalakedb.catalog import connect, locate_catalog
+
+    address, _ = locate_catalog(catalog, **config)
+    if not creates and address.engine != "postgres" and not os.path.exists(str(address.target)):
+        raise StoreError(f"there is no catalog at {address.target}: check the name, or make one there with `dl init`")
     return connect(catalog, origin="dl", **config)
 
 

@@ -77,7 +77,7 @@ def create(
     wanted = _schema_of(schema)
     columns = [part.strip() for one in partition_by or () for part in one.split(",") if part.strip()]
     options = storage_options(storage_option)
-    with open_catalog(catalog, warehouse=warehouse) as cat:
+    with open_catalog(catalog, creates=True, warehouse=warehouse) as cat:
         existed = if_missing and _exists(cat, table)
         with cat.begin(tables=[table]) as tx:
             tx.create_table(

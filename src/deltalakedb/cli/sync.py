@@ -169,7 +169,7 @@ def _attach_all(
 ) -> None:
     done: list[dict[str, Any]] = []
     failed = False
-    with open_catalog(catalog) as cat:
+    with open_catalog(catalog, creates=True) as cat:
         for location, name in targets:
             try:
                 done.append(_attach_one(cat, location, name, history, options, promote=promote))
@@ -203,7 +203,10 @@ def _attach_one(
 
 
 def _rebuild(catalog: str | None, prefix: str, take_over: str | None, options: dict[str, str] | None) -> None:
-    with open_catalog(catalog) as cat, output.progress(f"rebuilding from {prefix}", "file actions") as advance:
+    with (
+        open_catalog(catalog, creates=True) as cat,
+        output.progress(f"rebuilding from {prefix}", "file actions") as advance,
+    ):
         rebuilt = cat.rebuild(prefix, take_over=take_over, storage_options=options, progress=advance)
     for one in rebuilt.tables:
         renamed = f" (its files say {one.was_named}, which is another table now)" if one.was_named else ""
