@@ -16,42 +16,20 @@ if TYPE_CHECKING:
 RunVerb: TypeAlias = "Callable[[Verb], dict[str, Any]]"
 
 
-def prepare_merge(
-    source: Any,
-    predicate: str,
-    *,
-    run: RunVerb,
-    source_alias: str | None = None,
-    target_alias: str | None = None,
-    merge_schema: bool = False,
-    error_on_type_mismatch: bool = True,
-    writer_properties: Any = None,
-    max_spill_size: int | None = None,
-    max_temp_directory_size: int | None = None,
-) -> TableMerger:
-    """A merge without clauses yet; `run` is what makes a commit of it."""
+def prepare_merge(request: MergeRequest, run: RunVerb) -> TableMerger:
+    """A merge without clauses yet, of whatever the caller gave as its source; `run` is what makes a commit of it."""
     from .data import prepare_data
 
-    _check_text(predicate, "the predicate of a merge")
-    for name, size in (("max_spill_size", max_spill_size), ("max_temp_directory_size", max_temp_directory_size)):
+    _check_text(request.predicate, "the predicate of a merge")
+    for name in ("max_spill_size", "max_temp_directory_size"):
+        size = getattr(request, name)
         if size is not None and size < 0:
             raise OverflowError(f"{name} is a number of bytes, not {size}")
     try:
-        reader = prepare_data(source)
+        reader = prepare_data(request.source)
     except TypeError as error:
         raise ValueError(str(error)) from error
-    request = MergeRequest(
-        source=reader,
-        predicate=predicate,
-        source_alias=source_alias,
-        target_alias=target_alias,
-        merge_schema=merge_schema,
-        error_on_type_mismatch=error_on_type_mismatch,
-        writer_properties=writer_properties,
-        max_spill_size=max_spill_size,
-        max_temp_directory_size=max_temp_directory_size,
-    )
-    return TableMerger(request, run)
+    return TableMerger(replace(request, source=reader), run)
 
 
 class TableMerger:

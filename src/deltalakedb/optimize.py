@@ -43,13 +43,21 @@ class TableOptimizer:
         timedelta) makes a commit each time that long has passed, 0 one for each partition. Files are streamed, so that
         `max_spill_size` and `max_temp_directory_size` have nothing to bound. Doing it again does nothing.
         """
+        from .operations.optimize import Request
+
         properties, hooks = commit_arguments(
             "compact", args, commit_properties, post_commithook_properties, order=_ORDER
         )
-        return self._optimize(
-            None, partition_filters, target_size, max_concurrent_tasks, max_spill_size,
-            max_temp_directory_size, min_commit_interval, writer_properties, properties, hooks,
-        )  # fmt: skip
+        request = Request(
+            partition_filters=partition_filters,
+            target_size=target_size,
+            max_concurrent_tasks=max_concurrent_tasks,
+            max_spill_size=max_spill_size,
+            max_temp_directory_size=max_temp_directory_size,
+            min_commit_interval=_seconds(min_commit_interval),
+            writer_properties=writer_properties,
+        )
+        return self.run(request, properties, hooks)
 
     def z_order(
         self,
@@ -70,39 +78,19 @@ class TableOptimizer:
         The other arguments are those of `compact`. `max_spill_size` is the memory of the sort, in bytes: what does not
         fit is spilled to disk, where it takes `max_temp_directory_size` at most, or the sort fails.
         """
+        from .operations.optimize import Request
+
         properties, hooks = commit_arguments(
             "z_order", args, commit_properties, post_commithook_properties, order=_ORDER
         )
-        return self._optimize(
-            tuple(columns), partition_filters, target_size, max_concurrent_tasks, max_spill_size,
-            max_temp_directory_size, min_commit_interval, writer_properties, properties, hooks,
-        )  # fmt: skip
-
-    def _optimize(
-        self,
-        columns: tuple[str, ...] | None,
-        partition_filters: FilterConjunction | None,
-        target_size: int | None,
-        max_concurrent_tasks: int | None,
-        max_spill_size: int | None,
-        max_temp_directory_size: int | None,
-        min_commit_interval: int | timedelta | None,
-        writer_properties: Any,
-        properties: CommitProperties | None,
-        hooks: PostCommitHookProperties | None,
-    ) -> dict[str, Any]:
-        from .operations.optimize import Request
-
-        if isinstance(min_commit_interval, timedelta):
-            min_commit_interval = int(min_commit_interval.total_seconds())
         request = Request(
-            columns=columns,
+            columns=tuple(columns),
             partition_filters=partition_filters,
             target_size=target_size,
             max_concurrent_tasks=max_concurrent_tasks,
             max_spill_size=max_spill_size,
             max_temp_directory_size=max_temp_directory_size,
-            min_commit_interval=min_commit_interval,
+            min_commit_interval=_seconds(min_commit_interval),
             writer_properties=writer_properties,
         )
         return self.run(request, properties, hooks)
@@ -122,3 +110,7 @@ class TableOptimizer:
 
         asked = request if progress is None else replace(request, progress=progress)
         return optimize(lambda verb: self.table._run(verb, commit_properties, post_commithook_properties), asked)
+
+
+def _seconds(interval: int | timedelta | None) -> int | None:
+    return int(interval.total_seconds()) if isinstance(interval, timedelta) else interval

@@ -95,12 +95,12 @@ class ChangesOfTable(RowsOfTable):
         goes to disk. `streamed_exec` is accepted as in `deltalake`, and has no effect.
         """
         from deltalakedb.merge import prepare_merge
+        from deltalakedb.operations.merge_request import MergeRequest
 
         properties, hooks = commit_arguments("merge", args, commit_properties, post_commithook_properties, order=_ORDER)
-        return prepare_merge(
-            source,
-            predicate,
-            run=lambda verb: self._run(verb, properties, hooks),
+        request = MergeRequest(
+            source=source,
+            predicate=predicate,
             source_alias=source_alias,
             target_alias=target_alias,
             merge_schema=merge_schema,
@@ -109,3 +109,4 @@ class ChangesOfTable(RowsOfTable):
             max_spill_size=max_spill_size,
             max_temp_directory_size=max_temp_directory_size,
         )
+        return prepare_merge(request, lambda verb: self._run(verb, properties, hooks))

@@ -112,11 +112,11 @@ class DataStatements(TableStatements):
     ) -> TableMerger:
         """Join the rows of `source` with a table: `DeltaTable.merge`, whose `execute` is a statement of this one."""
         from deltalakedb.merge import prepare_merge
+        from deltalakedb.operations.merge_request import MergeRequest
 
-        return prepare_merge(
-            source,
-            predicate,
-            run=lambda verb: self.run(table, verb, commit_properties),
+        request = MergeRequest(
+            source=source,
+            predicate=predicate,
             source_alias=source_alias,
             target_alias=target_alias,
             merge_schema=merge_schema,
@@ -125,3 +125,4 @@ class DataStatements(TableStatements):
             max_spill_size=max_spill_size,
             max_temp_directory_size=max_temp_directory_size,
         )
+        return prepare_merge(request, lambda verb: self.run(table, verb, commit_properties))
