@@ -11,7 +11,7 @@ from deltalakedb.cdc.metrics import record_failure
 from deltalakedb.log.actions import AddFile
 from deltalakedb.log.codec import to_json
 from deltalakedb.log.rows import add_from_row
-from deltalakedb.log.stats import parse_stats
+from deltalakedb.log.stats import deleted_part
 from deltalakedb.operations.optimize import DEFAULT_TARGET_SIZE, Request
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def find_small(files: Iterable[AddFile], enough: int) -> Iterator[_Work]:
 
 def find_worn(files: Iterable[AddFile]) -> Iterator[_Work]:
     """Large files of which many rows are gone, those with the most first."""
-    worn = [(part, add) for add in files if (part := _deleted_part(add)) > _MAX_DELETED and add.size >= _TIERS[0]]
+    worn = [(part, add) for add in files if (part := deleted_part(add)) > _MAX_DELETED and add.size >= _TIERS[0]]
     if worn:
         worn.sort(key=lambda one: -one[0])
         yield _Work(list(_within([add for _, add in worn])), DEFAULT_TARGET_SIZE)
@@ -99,14 +99,6 @@ def _within(files: Sequence[AddFile]) -> Iterator[AddFile]:
         if number >= 2 and total > _MAX_BYTES:
             return
         yield add
-
-
-def _deleted_part(add: AddFile) -> float:
-    if add.deletion_vector is None:
-        return 0.0
-    stats = parse_stats(add.stats)
-    rows = None if stats is None else stats.num_records
-    return 1.0 if not rows else add.deletion_vector.cardinality / rows
 
 
 def _gave_up(capture: Capture, what: str, error: Exception) -> str:

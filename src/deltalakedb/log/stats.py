@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import orjson
 
+from deltalakedb.log.actions import AddFile
 from deltalakedb.log.moments import Zone, parse_date, parse_timestamp
 from deltalakedb.log.types import DataType, DecimalType, PrimitiveType
 
@@ -62,6 +63,15 @@ def parse_stats(text: str | None, *, exact: bool = False) -> FileStats | None:
         max_values=_mapping(value.get("maxValues")),
         null_count=_mapping(value.get("nullCount")),
     )
+
+
+def deleted_part(add: AddFile) -> float:
+    """Which part of a file's rows its deletion vector hides, from 0 to 1; all, where nobody has counted the rows."""
+    if add.deletion_vector is None:
+        return 0.0
+    stats = parse_stats(add.stats)
+    rows = None if stats is None else stats.num_records
+    return 1.0 if not rows else add.deletion_vector.cardinality / rows
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

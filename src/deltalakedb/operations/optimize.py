@@ -16,7 +16,7 @@ from deltalakedb.log.features import data_writable
 from deltalakedb.log.predicate import parse_predicate
 from deltalakedb.log.proposal import ProposedCommit, ReadSet
 from deltalakedb.log.rows import add_from_row
-from deltalakedb.log.stats import parse_stats
+from deltalakedb.log.stats import deleted_part
 from deltalakedb.operations.moving import moving_schema, read_moving
 from deltalakedb.operations.target import Done, Target, Verb
 from deltalakedb.operations.write import write_rows
@@ -251,7 +251,7 @@ def pack(files: Iterable[AddFile], target_size: int) -> Iterator[list[AddFile]]:
         if add.size >= target_size:
             yield from _worth_it(waiting)
             waiting, size = [], 0
-            if _deleted_part(add) > _MAX_DELETED:
+            if deleted_part(add) > _MAX_DELETED:
                 yield [add]
             continue
         if waiting and size + add.size > target_size:
@@ -265,14 +265,6 @@ def pack(files: Iterable[AddFile], target_size: int) -> Iterator[list[AddFile]]:
 def _worth_it(files: list[AddFile]) -> Iterator[list[AddFile]]:
     if len(files) > 1 or any(add.deletion_vector is not None for add in files):
         yield files
-
-
-def _deleted_part(add: AddFile) -> float:
-    if add.deletion_vector is None:
-        return 0.0
-    stats = parse_stats(add.stats)
-    rows = None if stats is None else stats.num_records
-    return 1.0 if not rows else add.deletion_vector.cardinality / rows
 
 
 def _check(target: Target) -> None:
