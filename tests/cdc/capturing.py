@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final
 
@@ -38,6 +39,16 @@ def money(tables: dl.Catalog | CatalogView) -> int:
     else:
         found = [tables.table(f"{NAMESPACE}.{name}").to_pyarrow_table() for name in ACCOUNTS]
     return int(sum(sum(rows["balance"].to_pylist()) for rows in found))
+
+
+def wait_until(is_true: Callable[[], bool], capturing: "Capturing | None" = None, seconds: float = 120) -> None:
+    """Until it is so, or `capturing` has ended."""
+    deadline = time.monotonic() + seconds
+    while not is_true():
+        if capturing is not None:
+            capturing.check()
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.1)
 
 
 class Capturing:

@@ -20,6 +20,7 @@ SETTINGS = {
     "wal_level": "logical",
     "max_replication_slots": "64",
     "max_wal_senders": "32",
+    "max_prepared_transactions": "4",
     # A test database does not have to survive a power cut; but what is committed must be in the log that is decoded.
     "fsync": "off",
     "full_page_writes": "off",

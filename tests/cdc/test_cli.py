@@ -2,7 +2,9 @@
 
 import json
 import os
-import time
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from urllib.request import urlopen
@@ -15,10 +17,11 @@ from deltalakedb.cdc.presence import RunnerPresence
 from deltalakedb.cli import app
 from deltalakedb.cli.metrics_port import served_metrics
 from deltalakedb.exceptions import ConfigError
-from tests.cdc.capturing import Capturing
+from tests.cdc.capturing import Capturing, wait_until
 from tests.cdc.conftest import Lake, Source
 
 Dl = Callable[..., Result]
+PROGRAM = [sys.executable, "-c", "from deltalakedb.cli import main; main()"]
 SHOP = (
     "create table orders (id int primary key, note text)",
     "insert into orders select n, 'note ' || n from generate_series(1, 20) n",
@@ -108,6 +111,44 @@ def test_a_second_start_is_refused_and_stop_says_who_is_still_busy(dl: Dl, sourc
         assert "still busy" in stop.stderr
 
 
+def test_a_start_that_is_ended_while_spark_begins_captures_nothing_and_is_no_failure(
+    lake: Lake, source: Source, tmp_path: Path
+) -> None:
+    source.run(*SHOP)
+    # A Java that never gets as far as Spark, so that the test need not either.
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text('#!/bin/sh\ntouch "$JAVA_HOME/began.$PPID"\nsleep 4\nexit 1\n')
+    java.chmod(0o755)
+    command = [*PROGRAM, "cdc", "start", "--source", source.dsn, "--publication", "shop"]
+    environment = {
+        **os.environ,
+        "JAVA_HOME": str(tmp_path / "java"),
+        "XDG_CONFIG_HOME": str(tmp_path / "no-config"),
+        "DL_CATALOG": lake.uri,
+        "DL_WAREHOUSE": str(lake.warehouse),
+    }
+    runs = {
+        number: subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        wait_until(lambda: len(list((tmp_path / "java").glob("began.*"))) == len(runs))
+        for number, process in runs.items():
+            os.killpg(process.pid, number)  # as a terminal does, and a service manager: Java hears of it, too
+        for process in runs.values():
+            _, said = process.communicate(timeout=60)
+            assert process.returncode == 0, said
+            assert "stopped before anything was captured" in said
+            assert "Traceback" not in said
+    finally:
+        for process in runs.values():
+            process.kill()
+    assert lake.catalog.tables() == []
+    with RunnerPresence(source.dsn, "dl_shop"):
+        assert source.run("select count(*) from pg_replication_slots where slot_name = 'dl_shop'") == [(0,)]
+
+
 def test_a_capture_once_from_a_toml_file_is_shown_by_status_and_copied_anew_on_demand(
     dl: Dl, source: Source, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -165,9 +206,9 @@ def test_metrics_are_served_while_the_block_lasts() -> None:
 def test_a_running_capture_is_seen_and_stopped(dl: Dl, source: Source, lake: Lake, spark: SparkSession) -> None:
     source.run(*SHOP)
     with Capturing(lake, source, spark, batch_window="200ms") as capturing:
-        _wait_for(lambda: _rows(lake) == 20, capturing)
+        wait_until(lambda: _rows(lake) == 20, capturing)
         source.run("insert into orders values (100, 'while it runs')")
-        _wait_for(lambda: _rows(lake) == 21, capturing)
+        wait_until(lambda: _rows(lake) == 21, capturing)
         shown = json.loads(dl("cdc", "status", "--source", source.dsn, "--json").stdout)
         assert shown["state"] == "running"
         assert shown["runner"]["pid"] == os.getpid()
@@ -181,11 +222,3 @@ def test_a_running_capture_is_seen_and_stopped(dl: Dl, source: Source, lake: Lak
 
 def _rows(lake: Lake) -> int:
     return lake.catalog.table("shop.orders").count() if "shop.orders" in lake.catalog.tables() else 0
-
-
-def _wait_for(is_so: Callable[[], bool], capturing: Capturing) -> None:
-    until = time.monotonic() + 120
-    while not is_so():
-        capturing.check()
-        assert time.monotonic() < until
-        time.sleep(0.1)

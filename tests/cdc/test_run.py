@@ -1,7 +1,5 @@
 """A capture from end to end: a real Postgres, a real Spark, and the lake equal to the source."""
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,7 +14,7 @@ from deltalakedb.cdc.settings import CaptureSettings
 from deltalakedb.cdc.slots import find_slot
 from deltalakedb.exceptions import CaptureRunningError, CaptureSetupError, ConfigError, SourceUnavailableError
 from tests.cdc import judging
-from tests.cdc.capturing import Capturing
+from tests.cdc.capturing import Capturing, wait_until
 from tests.cdc.conftest import Lake, Source
 from tests.cdc.taking import PUBLICATION, create_shop
 
@@ -35,13 +33,6 @@ def check(lake: Lake, source: Source) -> None:
     """Both layers against the source, and what other readers see."""
     capture = judging.captured(lake.catalog, settings_of(source))
     judging.check_all(lake.catalog, source, capture, None)
-
-
-def wait_until(is_true: Callable[[], bool], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_true():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.1)
 
 
 def rows(lake: Lake, name: str) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from deltalakedb.cdc.batches import commit_progress, reload_capture
 from deltalakedb.cdc.peek import RelationChanged
 from deltalakedb.cdc.reading import FileWritten, PartRead, TaskFailed
 from deltalakedb.cdc.server import flush_lsn
-from deltalakedb.cdc.slots import drop_slot
+from deltalakedb.cdc.slots import advance_slot, drop_slot
 from deltalakedb.exceptions import CaptureError
 from tests.cdc.conftest import Lake, Source
 from tests.cdc.taking import Taking, create_shop, taking
@@ -99,6 +99,26 @@ def test_a_second_runner_is_refused_at_the_latest_by_the_commit(source: Source, 
         shop.commit(read, end)
     assert files_of(shop.lake) == before
     assert shop.rows("lake.orders") == []
+
+
+def test_a_prepared_transaction_arrives_once_when_it_is_committed_for_good(source: Source, shop: Taking) -> None:
+    source.run(
+        "begin; insert into orders values (1, 'kept', 1); insert into items values (1, 1, 'kept'); "
+        "prepare transaction 'kept'",
+        "begin; insert into orders values (2, 'given up', 1); prepare transaction 'given up'",
+        "insert into orders values (3, 'between', 1)",
+    )
+    shop.take()
+    advance_slot(shop.conn, shop.settings.slot, shop.capture.lsn)
+    assert [row["id"] for row in shop.rows("lake.orders")] == [3], "what is prepared may still be given up"
+    source.run("rollback prepared 'given up'", "commit prepared 'kept'", "update orders set amount = 2 where id = 1")
+    done = shop.take()
+    assert {name: one.inserted for name, one in done.applied.items()} == {"public.orders": 1, "public.items": 1}
+    assert shop.rows("lake.items") == [{"id": 1, "order_id": 1, "note": "kept"}]
+    changes = sorted(shop.rows("lake.orders_changes"), key=lambda row: row["_lsn"])
+    assert [(row["_op"], row["after"]["id"]) for row in changes] == [("insert", 3), ("insert", 1), ("update", 1)]
+    (item,) = shop.rows("lake.items_changes")
+    assert (item["_lsn"], item["_xid"]) == (changes[1]["_lsn"], changes[1]["_xid"]), "one transaction"
 
 
 def test_a_range_without_changes_has_only_its_end_to_tell(source: Source, shop: Taking) -> None:

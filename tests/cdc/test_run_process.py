@@ -8,9 +8,10 @@ import sys
 import pytest
 
 from tests.cdc import judging
+from tests.cdc.capturing import wait_until
 from tests.cdc.conftest import Lake, Source
 from tests.cdc.taking import create_shop
-from tests.cdc.test_run import rows, settings_of, wait_until
+from tests.cdc.test_run import rows, settings_of
 
 pytestmark = pytest.mark.spark
 

@@ -15,7 +15,7 @@ from deltalakedb.cdc.server import connect
 from deltalakedb.cdc.settings import CaptureSettings
 from deltalakedb.cdc.slots import find_slot
 from deltalakedb.exceptions import SlotLostError, SourceUnavailableError, TableNotFoundError
-from tests.cdc.capturing import Capturing, capture_once
+from tests.cdc.capturing import Capturing, capture_once, wait_until
 from tests.cdc.conftest import Lake, Source
 from tests.cdc.judging import captured, check_current, check_replayed
 from tests.faults.cutting_proxy import cutting
@@ -82,14 +82,6 @@ def check(lake: Lake, source: Source, spark: SparkSession) -> None:
     capture = captured(lake.catalog, settings_of(source))
     check_current(lake.catalog, source, capture)
     check_replayed(lake.catalog, source, capture)
-
-
-def wait_until(condition: Callable[[], bool], capturing: Capturing) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        capturing.check()
-        assert time.monotonic() < deadline, "the capture does not get on"
-        time.sleep(0.2)
 
 
 def arrived(lake: Lake, shop: Shop) -> Callable[[], bool]:

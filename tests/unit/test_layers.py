@@ -50,7 +50,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("store", "files", "data"),
     ("telemetry",),
     ("log",),
-    ("exceptions", "lazy", "steps", "_positional", "warnings"),
+    ("exceptions", "lazy", "signals", "steps", "_positional", "warnings"),
 )
 RANK = {name: len(LAYERS) - row for row, names in enumerate(LAYERS) for name in names}
 

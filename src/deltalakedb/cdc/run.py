@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.cdc.report import BatchDone, CaptureReport
+from deltalakedb.signals import ended_by_signal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,5 +59,5 @@ def run(
         **settings,
     }
     asked = load_settings(given)
-    with opened_catalog(catalog) as lake, opened_session(spark) as session:
-        return Runner(lake, asked, session, progress=progress, on_batch=on_batch).run(once=once)
+    with ended_by_signal() as ended, opened_catalog(catalog) as lake, opened_session(spark, ended) as session:
+        return Runner(lake, asked, session, ended, progress=progress, on_batch=on_batch).run(once=once)

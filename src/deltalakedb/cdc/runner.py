@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 import random
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 from deltalakedb.cdc.control import Capture, CaptureChangedError
@@ -54,20 +53,21 @@ _FINAL: Final = (SchemaVersionError, NotADatabaseError)
 
 
 class Runner:
-    """Runs one capture with one Spark session."""
+    """Runs one capture with one Spark session, until `stop` is set; the batch in flight ends first."""
 
     def __init__(
         self,
         catalog: Catalog,
         settings: CaptureSettings,
         spark: SparkSession,
+        stop: threading.Event,
         *,
         progress: Progress | None = None,
         on_batch: Callable[[BatchDone], None] | None = None,
     ) -> None:
         self._catalog, self._settings, self._spark = catalog, settings, spark
         self._progress, self._on_batch = progress, on_batch
-        self._stop = threading.Event()
+        self._stop = stop
         self._tally = Tally()
         self._lag = LagMeter(settings.slot)
         self._capture: Capture | None = None
@@ -79,25 +79,20 @@ class Runner:
         self._warned: str | None = None
         self._look_at = self._began + _DISCOVERY_SECONDS
 
-    def stop(self) -> None:
-        """Ask it to end, from any thread; the batch in flight ends first."""
-        self._stop.set()
-
     def run(self, *, once: bool = False) -> CaptureReport:
         """Capture until somebody wants it to stop, or, once, what the source had committed when this began."""
         register(self._spark)
-        with _stopped_by_signals(self._stop):
-            while not self._stop.is_set():
-                try:
-                    self._run_connected(once)
-                    break
-                except StopRequested:
-                    break
-                except (*_PASSING, CaptureRunningError) as error:
-                    record_failure(self._settings.slot, error)
-                    if once or not self._is_passing(error):
-                        raise
-                    self._wait(error)
+        while not self._stop.is_set():
+            try:
+                self._run_connected(once)
+                break
+            except StopRequested:
+                break
+            except (*_PASSING, CaptureRunningError) as error:
+                record_failure(self._settings.slot, error)
+                if once or not self._is_passing(error):
+                    raise
+                self._wait(error)
         return self._report()
 
     def _run_connected(self, once: bool) -> None:
@@ -258,24 +253,3 @@ class Runner:
             stopped={table.source: table.reason or "" for table in tables if table.stage == "stopped"},
             seconds=time.monotonic() - self._began,
         )
-
-
-@contextmanager
-def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
-    """SIGINT and SIGTERM let the batch in flight end; a second one ends at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def end(number: int, _frame: object) -> None:
-        signal.signal(number, before[signal.Signals(number)])
-        stop.set()
-
-    for number in before:
-        signal.signal(number, end)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

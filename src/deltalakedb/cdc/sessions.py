@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
@@ -28,8 +29,12 @@ _CONF: Final = {
 
 
 @contextmanager
-def opened_session(spark: SparkSession | None) -> Iterator[SparkSession]:
-    """The given session, or one of the Spark that runs here, or one of our own that ends with the block."""
+def opened_session(spark: SparkSession | None, ended: threading.Event | None = None) -> Iterator[SparkSession]:
+    """The given session, or one of the Spark that runs here, or one of our own that ends with the block.
+
+    The start of one takes no interruption. Where it fails and `ended` is set, whoever ended us has ended Java, too, and
+    that is a KeyboardInterrupt.
+    """
     try:
         from pyspark import SparkContext
         from pyspark.sql import SparkSession
@@ -52,7 +57,12 @@ def opened_session(spark: SparkSession | None) -> Iterator[SparkSession]:
     quiet = f"-Dlog4j2.configurationFile={files('deltalakedb.cdc').joinpath('log4j2.properties')}"
     for key, value in {**_CONF, "spark.driver.extraJavaOptions": quiet}.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    try:
+        session = builder.getOrCreate()
+    except Exception as error:
+        if ended is not None and ended.is_set():
+            raise KeyboardInterrupt from error
+        raise
     try:
         yield session
     finally:

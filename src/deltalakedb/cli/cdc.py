@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -34,8 +34,8 @@ from deltalakedb.cli.cdc_options import (
 from deltalakedb.cli.group import CommandGroup
 from deltalakedb.cli.metrics_port import MetricsPortOption, served_metrics
 from deltalakedb.cli.options import CatalogOption, DryRunOption, command, open_catalog
-from deltalakedb.cli.signals import ended_by_signal
 from deltalakedb.exceptions import CaptureError, ConfigError, redact
+from deltalakedb.signals import ended_by_signal
 
 if TYPE_CHECKING:
     from deltalakedb.catalog import Catalog
@@ -111,8 +111,12 @@ def _start(cat: Catalog, given: dict[str, Any], *, once: bool, metrics_port: int
         served_metrics(metrics_port),
         cdc_output.RunView(settings.slot) as view,
         ended_by_signal() as ended,
-        opened_session(None) as spark,
+        ExitStack() as stack,
     ):
+        try:
+            spark = stack.enter_context(opened_session(None, ended))
+        except KeyboardInterrupt:
+            ended.set()
         if ended.is_set():  # Spark took its time to start, and takes no interruption meanwhile
             output.say("stopped before anything was captured")
             return

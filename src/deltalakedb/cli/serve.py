@@ -15,8 +15,8 @@ import typer
 
 from deltalakedb.cli import output
 from deltalakedb.cli.options import CatalogOption, command
-from deltalakedb.cli.signals import ended_by_signal
 from deltalakedb.exceptions import ConfigError
+from deltalakedb.signals import ended_by_signal
 
 PORT = 8787
 

@@ -10,8 +10,8 @@ import typer
 
 from deltalakedb.cli import output
 from deltalakedb.cli.options import CatalogOption, StorageOption, command, open_catalog, storage_options
-from deltalakedb.cli.signals import ended_by_signal
 from deltalakedb.exceptions import DeltaError
+from deltalakedb.signals import ended_by_signal
 
 if TYPE_CHECKING:
     from deltalakedb.catalog import Catalog

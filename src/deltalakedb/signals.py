@@ -1,4 +1,4 @@
-"""How a command that goes on until it is told to stop is told so."""
+"""Signals: how what goes on until it is told to stop is told so."""
 
 from __future__ import annotations
 
@@ -10,8 +10,14 @@ from contextlib import contextmanager
 
 @contextmanager
 def ended_by_signal() -> Iterator[threading.Event]:
-    """An event that SIGINT or SIGTERM sets, so that the work at hand is finished first; a second one ends at once."""
+    """An event that SIGINT or SIGTERM sets, so that the work at hand is finished first; a second one ends at once.
+
+    Only the main thread hears of signals: in another one nothing sets it.
+    """
     ended = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield ended
+        return
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def end(number: int, _frame: object) -> None:
