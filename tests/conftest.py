@@ -30,7 +30,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 _SHARED = {"tables_by_spark": "golden tables", "readers": "readers"}
 """What takes long to make and is made once: tests on it stay in one process."""
-_FIRST = ("test_spark_kills.py", "golden tables", "readers")
+_FIRST = ("golden tables", "test_statements.py", "readers", "test_spark_kills.py", "test_exactly_once.py")
 """What takes longest is begun first, else one process would still be at it when the other has ended."""
 
 
