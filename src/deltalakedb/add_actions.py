@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from .exceptions import MalformedLogError
 from .log.actions import Metadata
-from .log.bounds import kind_of, stats_leaves
+from .log.bounds_columns import kind_of, stats_leaves
 from .log.partitions import parse_partition_value
 from .log.stats import FileStats, parse_stats, typed_value, value_at
 from .log.text import from_sql_text

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from deltalakedb.data.arrow_types import file_schema, stored_fields
 from deltalakedb.data.stats import Ends, StatsCollector, StatsPlan
-from deltalakedb.log.bounds import stats_leaves
+from deltalakedb.log.bounds_columns import stats_leaves
 from deltalakedb.log.types import ArrayType, DataType, DecimalType, Leaf, MapType, PrimitiveType, StructType
 
 _MOMENTS: Final = frozenset({"timestamp", "timestamp_ntz"})

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltalakedb.log.bounds import stats_leaves
+from deltalakedb.log.bounds_columns import stats_leaves
 from deltalakedb.log.text_bounds import successor
 from deltalakedb.log.types import DataType, DecimalType, Leaf, PrimitiveType, StructType
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from deltalakedb.log.actions import Metadata
-from deltalakedb.log.bounds import kind_of, stats_leaves
+from deltalakedb.log.bounds_columns import kind_of, stats_leaves
 from deltalakedb.log.moments import Zone, parse_dates, parse_timestamps
 from deltalakedb.log.partitions import parse_partition_value
 from deltalakedb.log.stats import count_or_none, load_stats, typed_value, value_at

@@ -15,7 +15,6 @@ from deltalakedb.log.bounds import (
     CUT_SLACK_US,
     EMPTY,
     POINT,
-    BoundsColumn,
     FileBounds,
     PartitionValues,
     bounds_batch,
@@ -27,6 +26,7 @@ from deltalakedb.log.bounds import (
     text_class,
     timestamp_intervals,
 )
+from deltalakedb.log.bounds_columns import BoundsColumn
 from deltalakedb.log.intervals import RANGE, Doubles
 from deltalakedb.log.moments import TIMESTAMP_BYTES, Moments, parse_dates, parse_timestamp_bytes, parse_timestamps
 from deltalakedb.log.stats_columns import StatsColumns, read_stats_columns

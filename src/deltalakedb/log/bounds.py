@@ -7,18 +7,16 @@ interval of everything: (-inf, +inf), or ('', None) for text. A bound that canno
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltalakedb.log.codec import to_json
+from deltalakedb.log.bounds_columns import BoundsColumn
 from deltalakedb.log.intervals import (
     EMPTY,
     POINT,
@@ -32,7 +30,7 @@ from deltalakedb.log.intervals import (
 from deltalakedb.log.moments import Moments, Zone, parse_dates, parse_timestamps
 from deltalakedb.log.stats import count_or_none, load_stats, value_at
 from deltalakedb.log.text_bounds import lower_text_bound, upper_text_bound
-from deltalakedb.log.types import DataType, DecimalType, Leaf, PrimitiveType, StructType, leaf_columns
+from deltalakedb.log.types import DecimalType, PrimitiveType
 
 __all__ = [
     "BOUNDS_SCHEMA",
@@ -41,21 +39,16 @@ __all__ = [
     "RANGE",
     "UNBOUNDED",
     "Bound",
-    "BoundsColumn",
     "FileBounds",
-    "bounds_columns",
     "compute_bounds",
 ]
 
-Kind: TypeAlias = Literal["number", "date", "timestamp", "text"]
 PartitionValues: TypeAlias = Mapping[str, str | None]
 
-MAX_COLUMNS: Final = 32
 # Statistics are cut to the millisecond, downwards; before 1970 some writers cut towards zero.
 CUT_SLACK_US: Final = 999
 # Text without a zone means the zone of a session nobody recorded; no zone is farther from UTC than this.
 _ZONE_SLACK_US: Final = 18 * 3_600_000_000
-_NUMBERS: Final = frozenset({"byte", "short", "integer", "long", "float", "double", "boolean"})
 _BOOLEANS: Final = {"true": True, "false": False}
 _NOTHING: Final[dict[str, Any]] = {}
 
@@ -83,22 +76,6 @@ class Bound(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class BoundsColumn:
-    """A column that has bounds; `column_path` is the JSON array of its physical path."""
-
-    column_path: str
-    kind: Kind
-    type: DataType
-    is_partition: bool
-    is_float: bool
-    was_float32: bool = False
-
-    @property
-    def physical_path(self) -> tuple[str, ...]:
-        return tuple(json.loads(self.column_path))
-
-
-@dataclass(frozen=True, slots=True)
 class FileBounds:
     """Bounds of many files, column by column: `columns[i]` is a batch of BOUNDS_SCHEMA aligned with the files."""
 
@@ -109,84 +86,6 @@ class FileBounds:
     def bound(self, column: int, file: int) -> Bound:
         batch = self.columns[column]
         return Bound(*(batch.column(place)[file].as_py() for place in range(batch.num_columns)))
-
-
-def kind_of(data_type: DataType) -> Kind | None:
-    """The kind of bounds a type has; None for types without an order we keep."""
-    if isinstance(data_type, DecimalType):
-        return "number"
-    if not isinstance(data_type, PrimitiveType):
-        return None
-    if data_type.name in _NUMBERS:
-        return "number"
-    if data_type.name in ("timestamp", "timestamp_ntz"):
-        return "timestamp"
-    if data_type.name == "date":
-        return "date"
-    return "text" if data_type.name == "string" else None
-
-
-def bounds_columns(
-    schema: StructType, partition_columns: Sequence[str], configuration: Mapping[str, str | None]
-) -> list[BoundsColumn]:
-    """The columns worth bounds: every partition column, and those a writer gathers statistics of, at most 32."""
-    partitions: list[BoundsColumn] = []
-    data: list[BoundsColumn] = []
-    wanted = _wanted(configuration)
-    for position, leaf in enumerate(_data_leaves_first(schema, partition_columns)):
-        is_partition = len(leaf.path) == 1 and leaf.path[0] in partition_columns
-        kind = kind_of(leaf.type)
-        if kind is None or (kind == "text" and leaf.field.has_collation):
-            continue
-        column = _column(leaf, kind, is_partition)
-        if is_partition:
-            partitions.append(column)
-        elif len(data) < MAX_COLUMNS and wanted(leaf.path, position):
-            data.append(column)
-    return [*partitions, *data]
-
-
-def stats_leaves(
-    schema: StructType, partition_columns: Sequence[str], configuration: Mapping[str, str | None]
-) -> list[Leaf]:
-    """The data columns a writer gathers statistics of, in the schema's order, those without an order included."""
-    wanted = _wanted(configuration)
-    data = [leaf for leaf in leaf_columns(schema) if len(leaf.path) > 1 or leaf.path[0] not in partition_columns]
-    return [leaf for position, leaf in enumerate(data) if wanted(leaf.path, position)]
-
-
-def _data_leaves_first(schema: StructType, partition_columns: Sequence[str]) -> list[Leaf]:
-    """Data columns keep the positions by which writers count them; partition columns have no statistics."""
-    return sorted(leaf_columns(schema), key=lambda leaf: len(leaf.path) == 1 and leaf.path[0] in partition_columns)
-
-
-def _column(leaf: Leaf, kind: Kind, is_partition: bool) -> BoundsColumn:
-    name = leaf.type.name if isinstance(leaf.type, PrimitiveType) else ""
-    was_float32 = name == "float" or any(change.from_type == "float" for change in leaf.field.type_changes)
-    path = to_json(list(leaf.physical_path))
-    return BoundsColumn(path, kind, leaf.type, is_partition, name in ("float", "double"), was_float32)
-
-
-def _wanted(configuration: Mapping[str, str | None]) -> Any:
-    """Which leaves have statistics, by delta.dataSkippingStatsColumns or delta.dataSkippingNumIndexedCols."""
-    named = configuration.get("delta.dataSkippingStatsColumns")
-    if named:
-        chosen = [_split_name(name) for name in re.findall(r"(?:`(?:[^`]|``)*`|[^,`])+", named)]
-        return lambda path, _: any(_folded(path[: len(name)]) == _folded(name) for name in chosen if name)
-    try:
-        limit = int(configuration.get("delta.dataSkippingNumIndexedCols") or MAX_COLUMNS)
-    except ValueError:
-        limit = MAX_COLUMNS
-    return lambda _, position: limit < 0 or position < limit
-
-
-def _split_name(name: str) -> tuple[str, ...]:
-    parts = re.findall(r"`((?:[^`]|``)*)`|([^.`]+)", name.strip())
-    return tuple(quoted.replace("``", "`") if quoted else plain.strip() for quoted, plain in parts)
-
-
-def _folded(path: Sequence[str]) -> tuple[str, ...]:
-    return tuple(part.casefold() for part in path)
 
 
 def compute_bounds(columns: Sequence[BoundsColumn], files: Iterable[tuple[str | None, PartitionValues]]) -> FileBounds:

@@ -14,7 +14,8 @@ from datetime import date, datetime
 from functools import lru_cache
 from typing import Any, Final
 
-from deltalakedb.log.bounds import EMPTY, POINT, Bound, BoundsColumn, text_class
+from deltalakedb.log.bounds import EMPTY, POINT, Bound, text_class
+from deltalakedb.log.bounds_columns import BoundsColumn
 from deltalakedb.log.intervals import UNBOUNDED, round_exact
 from deltalakedb.log.stats import count_or_none, load_stats, value_at
 from deltalakedb.log.text_bounds import lower_text_bound, upper_text_bound

@@ -8,7 +8,8 @@ from typing import Final, TypeVar
 
 from deltalakedb.log.actions import AddFile, Metadata, RemoveFile
 from deltalakedb.log.atoms import Column, Kind, Predicate
-from deltalakedb.log.bounds import Bound, BoundsColumn, bounds_columns, compute_bounds
+from deltalakedb.log.bounds import Bound, compute_bounds
+from deltalakedb.log.bounds_columns import BoundsColumn, bounds_columns
 from deltalakedb.log.pruning import BoundsOf, may_match
 from deltalakedb.log.types import StructType
 

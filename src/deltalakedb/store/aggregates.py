@@ -13,7 +13,8 @@ import pyarrow as pa
 from deltalakedb.exceptions import MalformedLogError
 from deltalakedb.log.actions import Metadata
 from deltalakedb.log.atoms import Column, Predicate
-from deltalakedb.log.bounds import Bound, bounds_columns, compute_bounds
+from deltalakedb.log.bounds import Bound, compute_bounds
+from deltalakedb.log.bounds_columns import bounds_columns
 from deltalakedb.log.codec import to_json
 from deltalakedb.log.partitions import parse_partition_value
 from deltalakedb.log.predicate import resolve_column

@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 
 from deltalakedb.log.actions import Metadata
 from deltalakedb.log.batch_bounds import compute_bounds_of_batch
-from deltalakedb.log.bounds import BoundsColumn, FileBounds, bounds_columns
+from deltalakedb.log.bounds import FileBounds
+from deltalakedb.log.bounds_columns import BoundsColumn, bounds_columns
 from deltalakedb.log.file_bounds import bounds_of_file
 from deltalakedb.log.text import from_sql_text, to_sql_text
 from deltalakedb.log.types import parse_schema

@@ -13,7 +13,8 @@ from deltalakedb.exceptions import StoreError
 from deltalakedb.log.actions import Metadata
 from deltalakedb.log.atoms import Atom, Column, Predicate, Unknown, Within
 from deltalakedb.log.batch_bounds import compute_bounds_of_batch
-from deltalakedb.log.bounds import Bound, BoundsColumn, bounds_columns
+from deltalakedb.log.bounds import Bound
+from deltalakedb.log.bounds_columns import BoundsColumn, bounds_columns
 from deltalakedb.log.codec import to_json
 from deltalakedb.log.pruning import may_match
 from deltalakedb.log.text import to_sql_text

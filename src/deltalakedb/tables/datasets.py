@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from deltalakedb.data import DataStorage, read_files
 from deltalakedb.log import paths
 from deltalakedb.log.actions import Metadata
-from deltalakedb.log.bounds import kind_of, stats_leaves
+from deltalakedb.log.bounds_columns import kind_of, stats_leaves
 from deltalakedb.log.partitions import parse_partition_value
 from deltalakedb.log.stats import parse_stats, typed_value
 from deltalakedb.log.text import from_sql_text

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from deltalakedb.data.arrow_types import arrow_to_schema, file_schema
 from deltalakedb.data.stats import StatsPlan
-from deltalakedb.log.bounds import bounds_columns, compute_bounds
+from deltalakedb.log.bounds import compute_bounds
+from deltalakedb.log.bounds_columns import bounds_columns
 from deltalakedb.log.stats import parse_stats, typed_value, value_at
 from deltalakedb.log.types import DecimalType, Leaf, PrimitiveType, StructType, leaf_columns, parse_schema
 from tests.data.strategies import tables

@@ -14,7 +14,8 @@ import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from deltalakedb.log.bounds import EMPTY, POINT, RANGE, UNBOUNDED, Bound, BoundsColumn, bounds_columns, compute_bounds
+from deltalakedb.log.bounds import EMPTY, POINT, RANGE, UNBOUNDED, Bound, compute_bounds
+from deltalakedb.log.bounds_columns import BoundsColumn, bounds_columns
 from deltalakedb.log.text_bounds import lower_text_bound, upper_text_bound
 from deltalakedb.log.types import PrimitiveType, StructField, StructType, parse_type
 

@@ -6,7 +6,8 @@ import pyarrow as pa
 
 from deltalakedb.log.actions import AddFile
 from deltalakedb.log.batch_bounds import compute_bounds_of_batch
-from deltalakedb.log.bounds import bounds_columns, compute_bounds
+from deltalakedb.log.bounds import compute_bounds
+from deltalakedb.log.bounds_columns import bounds_columns
 from deltalakedb.log.rows import adds_to_batch
 from deltalakedb.log.types import ArrayType, DecimalType, MapType, PrimitiveType, StructField, StructType, VariantType
 

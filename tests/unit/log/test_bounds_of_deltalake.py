@@ -19,7 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltalakedb.log.actions import AddFile, Metadata
-from deltalakedb.log.bounds import EMPTY, Bound, bounds_columns, compute_bounds
+from deltalakedb.log.bounds import EMPTY, Bound, compute_bounds
+from deltalakedb.log.bounds_columns import bounds_columns
 from deltalakedb.log.commit import iter_actions
 from deltalakedb.log.types import parse_schema
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltalakedb.log.batch_bounds import compute_bounds_of_batch
-from deltalakedb.log.bounds import BoundsColumn, bounds_columns, compute_bounds
+from deltalakedb.log.bounds import compute_bounds
+from deltalakedb.log.bounds_columns import BoundsColumn, bounds_columns
 from deltalakedb.log.file_bounds import bounds_of_file
 from deltalakedb.log.stats_columns import read_stats_columns
 from deltalakedb.log.text import to_sql_text
