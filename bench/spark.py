@@ -16,7 +16,7 @@ from bench.lab import Lab, say
 from bench.measure import Timing, time_in_turns
 from bench.report import Bar, Row, at_least, milliseconds
 from bench.spark_lab import PLAIN, Bridged, SparkLab, spark_lab, wide_rows
-from bench.tables import Spec
+from bench.tables import Spec, write_kept_files
 from tests.spark.stage import Kind, Stage, play
 from tests.spark.statements import KINDS
 
@@ -25,8 +25,12 @@ Calls = dict[str, Callable[[], Any]]
 BRIDGE = Bar("<= 1.50x", lambda value: value <= 1.5)
 PURE = Bar("<= 1.10x", lambda value: value <= 1.1)
 SUM = Bar("<= 1.10x", lambda value: value <= 1.1)
+FASTER = {"cold": at_least(20), "warm": at_least(5)}
 KEEP = 20
-COLD_NOTE = "cold: Delta's cache of logs is empty (`DeltaLog.clearCache()`), the JVM is warm"
+COLD_NOTE = (
+    "cold: Delta's cache of logs is empty (`DeltaLog.clearCache()`), the JVM is warm; `read_table` asks the catalog "
+    "each time and keeps no log, so it is the same call in both rows"
+)
 PLAN_NOTE = (
     "plan: a selective `where`, up to the list of files to read (`inputFiles()`), which is the same on all sides"
 )
@@ -86,9 +90,11 @@ def _scratch(lab: SparkLab, side: str, table: str) -> Path:
 
 
 def large_table_rows(lab: Lab) -> list[Row]:
-    """A table whose files need not exist: opened, planned and appended to."""
+    """A table of which only the files that a plan keeps exist: opened, planned and appended to."""
     spark, count = spark_lab(lab), lab.sizes.files
     spark.take_in("large", lab.log_of(count))
+    for folder in spark.folders("large"):
+        write_kept_files(folder, Spec(count), KEEP)
     predicate = Spec(count).range_predicate(KEEP)
     steps: dict[str, Callable[[SparkSession, str, str], Any]] = {
         "open": lambda session, path, _: len(_load(session, path).schema),
@@ -99,8 +105,11 @@ def large_table_rows(lab: Lab) -> list[Row]:
     for what, step in steps.items():
         calls = _sides(spark, "large", step)
         for how, chosen in (("cold", {side: spark.cold(call) for side, call in calls.items()}), ("warm", calls)):
-            timings = _timed(lab, f"{what}, {how}, {count:,} files", chosen)
+            pure = _pure_plans(spark, "large", predicate) if what.startswith("plan") else {}
+            timings = _timed(lab, f"{what}, {how}, {count:,} files", chosen | pure)
             rows += _against_plain(spark, timings, f"{what}, {how}, {count:,} files", COLD_NOTE)
+            if pure:
+                rows += _pure_rows(spark, timings, f"{what}, {how}, {count:,} files", how)
     return rows
 
 
@@ -115,16 +124,13 @@ def selective_read_rows(lab: Lab) -> list[Row]:
     first = count // 2 * per_file
     predicate = f"id >= {first} and id < {first + KEEP * per_file}"
     plan = _sides(spark, "selective", lambda session, path, _: len(_load(session, path).where(predicate).inputFiles()))
-    pure: Calls = {f"read_table {engine}": partial(_planned, side, predicate) for engine, side in spark.bridged.items()}
+    pure = _pure_plans(spark, "selective", predicate)
     cold = _timed(lab, "plan, cold", {side: spark.cold(call) for side, call in plan.items()} | pure)
     warm = _timed(lab, "plan, warm", plan | pure)
     rows = []
-    for how, timings, bar in (("cold", cold, 20), ("warm", warm, 5)):
+    for how, timings in (("cold", cold), ("warm", warm)):
         what = f"plan keeping {KEEP} of {count:,} real files, {how}"
-        rows += _against_plain(spark, timings, what, PLAN_NOTE)
-        for engine in spark.bridged:
-            ours, theirs = timings[f"read_table {engine}"], timings[PLAIN]
-            rows.append(_faster(f"{what}: read_table", engine, ours, theirs, at_least(bar)))
+        rows += [*_against_plain(spark, timings, what, PLAN_NOTE), *_pure_rows(spark, timings, what, how)]
     total = "sum(price)"
     whole = _sides(spark, "selective", lambda s, path, _: _load(s, path).where(predicate).selectExpr(total).collect())
     whole |= {f"read_table {engine}": partial(_summed, side, predicate) for engine, side in spark.bridged.items()}
@@ -136,8 +142,19 @@ def selective_read_rows(lab: Lab) -> list[Row]:
     return rows
 
 
-def _planned(side: Bridged, predicate: str) -> int:
-    return len(dls.read_table(side.spark, side.name("selective"), where=predicate, catalog=side.catalog).inputFiles())
+def _pure_plans(spark: SparkLab, table: str, predicate: str) -> Calls:
+    return {f"read_table {engine}": partial(_planned, side, table, predicate) for engine, side in spark.bridged.items()}
+
+
+def _planned(side: Bridged, table: str, predicate: str) -> int:
+    return len(dls.read_table(side.spark, side.name(table), where=predicate, catalog=side.catalog).inputFiles())
+
+
+def _pure_rows(spark: SparkLab, timings: Mapping[str, Timing], what: str, how: str) -> list[Row]:
+    return [
+        _faster(f"{what}: read_table", engine, timings[f"read_table {engine}"], timings[PLAIN], FASTER[how])
+        for engine in spark.bridged
+    ]
 
 
 def _summed(side: Bridged, predicate: str) -> Any:

@@ -68,6 +68,10 @@ class SparkLab:
     def plain(self, table: str) -> Path:
         return self.folder / "plain" / table
 
+    def folders(self, table: str) -> list[Path]:
+        """Where the copies of a table are that was taken in: plain Delta's, and each catalog's."""
+        return [self.plain(table), *(self.folder / engine / table for engine in self.bridged)]
+
     def cold(self, call: Callable[[], Any]) -> Callable[[], Any]:
         """The call, after Delta has forgotten every table."""
 

@@ -202,6 +202,28 @@ def write_checkpoint_table(root: Path, spec: Spec) -> Path:
     return root
 
 
+def write_kept_files(root: Path, spec: Spec, keep: int) -> None:
+    """The data files that `range_predicate(keep)` keeps: real Parquet, as long as the log says they are."""
+    first, seen = max(spec.num_files // 2 - keep // 2, 0), 0
+    for batch in file_batches(spec):
+        for at in range(max(first - seen, 0), min(first + keep - seen, batch.num_rows)):
+            _write_data_file(root / batch["path"][at].as_py(), batch["size"][at].as_py(), batch["min_id"][at].as_py())
+        seen += batch.num_rows
+
+
+def _write_data_file(path: Path, size: int, first_id: int) -> None:
+    """Rows with ids in order, and a hole before the footer that makes the file as long as it should be."""
+    rows = pa.table({"id": pa.array(range(first_id, first_id + ROWS_PER_FILE), pa.int64())})
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink)
+    data = sink.getvalue().to_pybytes()
+    footer = int.from_bytes(data[-8:-4], "little") + 8
+    with path.open("wb") as out:
+        out.write(data[:-footer])
+        out.seek(size - footer)
+        out.write(data[-footer:])
+
+
 def write_many_commits_table(root: Path, commits: int) -> Path:
     """One commit a file, no checkpoint: what a streaming writer leaves behind that never checkpoints."""
     log = _fresh_log(root)

@@ -24,8 +24,13 @@ class Where:
     """A condition: what the planner reads, what Spark evaluates, and the top-level columns both look at."""
 
     planned: PredicateLike
-    rows: Column
+    condition: Column | str
+    """As `DataFrame.where` takes it: a text goes to Spark in one call, a Column is built of many."""
     columns: frozenset[str]
+
+    @property
+    def rows(self) -> Column:
+        return F.expr(self.condition) if isinstance(self.condition, str) else self.condition
 
 
 def read_where(where: PredicateLike, schema: StructType) -> Where:
@@ -57,7 +62,7 @@ def _from_sql(text: str, schema: StructType) -> Where:
         detail = places[0]["description"] if places else "it ends early or nests too deep"
         raise PredicateError(f"cannot read the predicate {text[:200]!r}: {detail}") from error
     columns = {_named(node.parts[0].name, schema) for node in root.find_all(exp.Column)}
-    return Where(planned, F.expr(text), frozenset(columns))
+    return Where(planned, text, frozenset(columns))
 
 
 def _named(name: str, schema: StructType) -> str:

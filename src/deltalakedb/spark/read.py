@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from deltalakedb.exceptions import MissingExtraError, PredicateError
 
 try:
-    from pyspark.sql import functions as F  # noqa: N812  the usual name
+    import pyspark  # noqa: F401
 except ModuleNotFoundError:
     raise MissingExtraError("deltalakedb.spark", "spark") from None
 
@@ -61,8 +61,9 @@ def read_table(
         )
         rows = scan_files(scan, _planned(table, condition))
     if condition is not None:
-        rows = rows.where(condition.rows)
-    return rows.select(*(F.col(quoted(item.name)) for item in chosen))
+        rows = rows.where(condition.condition)
+    # Each step on a DataFrame is analysed by Spark: one that changes nothing is left out.
+    return rows if chosen == list(scan.schema.fields) else rows.select(*(quoted(item.name) for item in chosen))
 
 
 def _chosen(schema: StructType, columns: Sequence[str] | None, table: str) -> list[StructField]:

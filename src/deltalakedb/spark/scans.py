@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812  the usual name
 
 from deltalakedb.log.types import StructField, StructType
+from deltalakedb.spark.known_files import scan_known_files
 from deltalakedb.spark.places import data_file, metadata_path, reading_path
 from deltalakedb.spark.schemas import quoted, to_physical, to_spark, user_metadata
 from deltalakedb.spark.settings import setting
@@ -23,15 +24,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import types as T  # noqa: N812  the usual name
 
 MAX_SCANS: Final = 6
 """With up to so many different partition values each gets a scan of its own; beyond, values are joined to the rows.
 Of 3M rows 4 scans took 0.74 of the time of a join, 12 took 1.27, 30 took 2.3: a scan to plan costs, a row to join too.
 """
-FILE_COLUMNS: Final = ("path", "partition_values", "deletion_vector")
+FILE_COLUMNS: Final = ("path", "size", "modification_time", "partition_values", "deletion_vector")
 """What is needed of each planned file."""
 _LISTING_THRESHOLD: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _MAX_LISTED_HERE: Final = 512
+_USUAL_THRESHOLD: Final = 32
 _PATH, _ROW, _FILE, _KEY = "__dldb_path", "__dldb_row", "__dldb_file", "__dldb_key"
 
 
@@ -39,6 +42,8 @@ _PATH, _ROW, _FILE, _KEY = "__dldb_path", "__dldb_row", "__dldb_file", "__dldb_k
 class _File:
     path: str
     """As Hadoop spells it."""
+    size: int
+    modified_ms: int
     values: tuple[str | None, ...]
     """Partition values as the log spells them, of the columns that are read."""
     vector: str | None
@@ -102,20 +107,25 @@ def scan_files(task: Scan, planned: pa.Table) -> DataFrame:
 
 def _files(task: Scan, planned: pa.Table) -> list[_File]:
     names = [item.physical_name for item in task.partitions]
-    paths, vectors = planned.column("path").to_pylist(), planned.column("deletion_vector").to_pylist()
-    texts = planned.column("partition_values").to_pylist()
+    columns = (planned.column(name).to_pylist() for name in FILE_COLUMNS)
     known: dict[str, tuple[str | None, ...]] = {}
     files = []
-    for path, text, vector in zip(paths, texts, vectors, strict=True):
+    for path, size, modified_ms, text, vector in zip(*columns, strict=True):
         if text not in known:
             values = json.loads(text or "{}")
             known[text] = tuple(values.get(name) or None for name in names)
-        files.append(_File(data_file(task.location, path), known[text], vector))
+        files.append(_File(data_file(task.location, path), size, modified_ms, known[text], vector))
     return files
 
 
 def _scans(task: Scan, files: list[_File]) -> Iterator[DataFrame]:
     """Scans of files without deleted rows; a partition's value is a constant of its scan, while there are few."""
+    if not files:
+        return
+    known = _known_scan(task, files, task.partitions)
+    if known is not None:
+        yield _as_table(task, known, {})
+        return
     groups: dict[tuple[str | None, ...], list[_File]] = {}
     for file in files:
         groups.setdefault(file.values, []).append(file)
@@ -124,7 +134,7 @@ def _scans(task: Scan, files: list[_File]) -> Iterator[DataFrame]:
         return
     for values, group in groups.items():
         constants = dict(zip(task.partition_names, map(F.lit, values), strict=True))
-        yield _scan(task, group).select(*_columns(task, constants))
+        yield _as_table(task, _listed_scan(task, group), constants)
 
 
 def _joined_scan(task: Scan, files: list[_File]) -> Iterator[DataFrame]:
@@ -141,17 +151,18 @@ def _joined_scan(task: Scan, files: list[_File]) -> Iterator[DataFrame]:
         }
     )
     vectors = [(number, file.vector) for number, file in enumerate(files) if file.vector is not None]
-    scan = _scan(task, files)
+    known = _known_scan(task, files, ())
+    scan = _listed_scan(task, files) if known is None else known
     places = [F.col("_metadata.file_path").alias(_PATH)]
     if vectors:
         places.append(F.col("_metadata.row_index").alias(_ROW))
-    rows = scan.select(*(F.col(quoted(name)) for name in scan.columns), *places)
+    rows = scan.select("*", *places)
     rows = rows.join(F.broadcast(spark.createDataFrame(about)), F.col(_PATH) == F.col(_KEY), "left")
     rows = rows.where(_found(task))
     if vectors:
         storage = open_data_storage(task.location, task.options)
         rows = without_deleted(rows, row_key(F.col(_FILE), F.col(_ROW)), vectors, storage, spark)
-    yield rows.select(*_columns(task, dict(zip(task.partition_names, texts.values(), strict=True))))
+    yield _select(rows, _columns(task, dict(zip(task.partition_names, texts.values(), strict=True))))
 
 
 def _found(task: Scan) -> Column:
@@ -160,8 +171,20 @@ def _found(task: Scan) -> Column:
     return F.when(F.col(_FILE).isNotNull(), F.lit(True)).otherwise(F.raise_error(message).cast("boolean"))
 
 
-def _scan(task: Scan, files: list[_File]) -> DataFrame:
-    reader = task.spark.read.schema(to_physical(task.stored, with_ids=task.by_id))
+def _known_scan(task: Scan, files: list[_File], partitions: tuple[StructField, ...]) -> DataFrame | None:
+    """Files as they are stored, and these partition columns, if Spark can be told what the log knows of files."""
+    stored, values = (_physical(task, fields) for fields in (task.stored.fields, partitions))
+    known = [(file.path, file.size, file.modified_ms, *(file.values if partitions else ())) for file in files]
+    return scan_known_files(task.spark, stored, values, known, by_id=task.by_id)
+
+
+def _physical(task: Scan, fields: tuple[StructField, ...]) -> T.StructType:
+    return to_physical(StructType(fields), with_ids=task.by_id, with_notes=True)
+
+
+def _listed_scan(task: Scan, files: list[_File]) -> DataFrame:
+    """Files as they are stored; Spark looks at each of them."""
+    reader = task.spark.read.schema(_physical(task, task.stored.fields))
     if task.by_id:
         reader = reader.option("spark.sql.parquet.fieldId.read.enabled", "true")
     paths = [reading_path(file.path) for file in files]
@@ -175,26 +198,46 @@ def _scan(task: Scan, files: list[_File]) -> DataFrame:
 @contextmanager
 def _listing_here(spark: SparkSession, paths: list[str]) -> Iterator[None]:
     """Looking at known files needs no job of its own; only in an object store, where each look takes long, it pays."""
-    if not paths[0].startswith("file:") and len(paths) > _MAX_LISTED_HERE:
+    here = len(paths) <= _USUAL_THRESHOLD
+    if here or (not paths[0].startswith("file:") and len(paths) > _MAX_LISTED_HERE):
         yield
         return
-    with setting(spark, _LISTING_THRESHOLD, str(max(len(paths), 32))):
+    with setting(spark, _LISTING_THRESHOLD, str(len(paths))):
         yield
 
 
-def _columns(task: Scan, partitions: Mapping[str, Column]) -> list[Column]:
-    """The table's columns out of a scan's: names of users, and partition values of their types."""
-    logical = {item.name: item for item in to_spark(task.schema).fields}
-    physical = {item.name: item for item in to_physical(task.stored, with_ids=False).fields}
-    found = []
-    for item in task.schema.fields:
+def _as_table(task: Scan, scan: DataFrame, partitions: Mapping[str, Column]) -> DataFrame:
+    """The table's columns out of a scan's; each step on a DataFrame costs, and many scans need none."""
+    scanned = task.stored.fields if partitions else (*task.stored.fields, *task.partitions)
+    if not task.by_id and _physical(task, scanned) == to_spark(task.schema):
+        return scan
+    return _select(scan, _columns(task, partitions))
+
+
+def _columns(task: Scan, partitions: Mapping[str, Column]) -> list[Column | str]:
+    """Names of users, and partition values of their types; without `partitions` the scan has them as columns."""
+    logical = to_spark(task.schema)
+    scanned = StructType((*task.stored.fields, *task.partitions))
+    stored = {item.name: item for item in to_physical(scanned, with_ids=False, with_notes=True).fields}
+    found: list[Column | str] = []
+    for item, seen in zip(task.schema.fields, logical.fields, strict=True):
         if item.name in partitions:
             # as Spark's Delta reads them: a text that is no value of the type is null
-            column = partitions[item.name].try_cast(logical[item.name].dataType)
+            column = partitions[item.name].try_cast(seen.dataType)
+        elif stored[item.physical_name].dataType != seen.dataType:
+            column = F.col(quoted(item.physical_name)).cast(seen.dataType)
+        elif not task.by_id:
+            found.append(f"{quoted(item.physical_name)} as {quoted(item.name)}")
+            continue
         else:
             column = F.col(quoted(item.physical_name))
-            if physical[item.physical_name].dataType != logical[item.name].dataType:
-                column = column.cast(logical[item.name].dataType)
-        notes = user_metadata(item)
-        found.append(column.alias(item.name, metadata=notes) if notes else column.alias(item.name))
+        found.append(column.alias(item.name, metadata=user_metadata(item)))
     return found
+
+
+def _select(rows: DataFrame, columns: Sequence[Column | str]) -> DataFrame:
+    """Expressions as texts, if they all are: to build a Column takes ten calls of the JVM."""
+    texts = [item for item in columns if isinstance(item, str)]
+    if len(texts) == len(columns):
+        return rows.selectExpr(*texts)
+    return rows.select(*(F.expr(item) if isinstance(item, str) else item for item in columns))

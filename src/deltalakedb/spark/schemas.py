@@ -21,11 +21,12 @@ def to_spark(schema: StructType) -> T.StructType:
     return _spark(_renamed(without_void(schema), lambda item: (item.name, user_metadata(item))))
 
 
-def to_physical(schema: StructType, *, with_ids: bool) -> T.StructType:
+def to_physical(schema: StructType, *, with_ids: bool, with_notes: bool = False) -> T.StructType:
     """The columns as data files have them: physical names, and ids where these are to be looked for or written."""
 
     def rename(item: StructField) -> tuple[str, Mapping[str, Any]]:
-        return item.physical_name, {_FIELD_ID: item.id} if with_ids and item.id is not None else {}
+        notes = user_metadata(item) if with_notes else {}
+        return item.physical_name, {**notes, _FIELD_ID: item.id} if with_ids and item.id is not None else notes
 
     return _spark(_renamed(without_void(schema), rename))
 
