@@ -62,7 +62,7 @@ format: setup ## let ruff rewrite what it can
 
 soak: setup ## property tests with many more examples, crash tests with many more kills
 	HYPOTHESIS_PROFILE=soak $(PYTEST) -m "not spark" $(ARGS)
-	HYPOTHESIS_PROFILE=soak $(PYTEST) -m spark tests/faults tests/cdc tests/interop tests/spark/test_read_table.py tests/spark/test_statements.py $(ARGS)
+	HYPOTHESIS_PROFILE=soak $(PYTEST) -m spark tests/faults tests/cdc tests/interop tests/spark tests/conformance $(ARGS)
 
 bench: setup ## us and the peers on the same tables; ARGS=commits for the write path, ARGS="--files 1000000" for more
 	$(BIN)/python -m bench $(ARGS)

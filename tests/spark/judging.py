@@ -1,7 +1,6 @@
 """What must be true of a table after Spark wrote it: SQL, the mirror and Spark's own view agree at every version."""
 
 import json
-import os
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,12 +16,13 @@ from deltalakedb.log.fence import FEATURE
 from deltalakedb.names import parse_table_name
 from deltalakedb.registered import require_table
 from tests.fixtures.readers import Deltalake, DuckDB, Reader, read_versions, sort_rows
+from tests.fixtures.sizes import FULL
 from tests.golden.state import State, states
 from tests.spark.stage import Stage
 
 OURS = re.compile(r"\d{20}\.(json|crc|checkpoint\.parquet)|_last_checkpoint")
 """All that the mirror ever writes. Spark's sidecars, compacted commits and checksums of checksums have other names."""
-EVERY_VERSION = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+EVERY_VERSION = FULL
 """Whether Spark, which is slow, is asked for the rows of every version; in `make test` for the first and the last. SQL
 and the files are compared at every version in any case."""
 

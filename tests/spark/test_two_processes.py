@@ -1,6 +1,5 @@
 """Two Spark processes, each with an endpoint of its own, write the same tables at once: SQL decides between them."""
 
-import os
 import time
 import uuid
 from collections.abc import Iterator
@@ -10,10 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import deltalakedb as dl
+from tests.fixtures.sizes import FULL
 from tests.spark.lake import Lake, new_catalog_uri, new_lake
 from tests.spark.peer import Peer, PeerError
 
-FULL = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 EACH = 5 if FULL else 3
 
 HOLD = """
