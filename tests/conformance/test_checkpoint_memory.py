@@ -39,6 +39,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("engine", ["sqlite", "duckdb"])
 def test_four_times_the_files_need_no_more_memory(engine: str, store: Store, target: str, tmp_path: Path) -> None:
     for name, num_files in (("small", 20_000), ("large", 80_000)):

@@ -117,6 +117,7 @@ def test_detaching_again_changes_nothing_and_a_follower_is_told_why(store: Store
             detach(store, follower, engine)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("step", ["commit.written", "commit.committed", "detach.committed", "mirror.json_temp",
                                   "mirror.json_linked", "detach.mirrored", "detach.done"])  # fmt: skip
 def test_a_detach_killed_at_any_step_is_finished_by_the_next_one(

@@ -49,6 +49,7 @@ def test_a_purged_table_leaves_nothing_and_its_name_is_free(cat: Catalog) -> Non
     assert create(cat) == folder
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("step", ["drop.committed", "drop.data_deleted", "drop.purged"])
 def test_a_purge_killed_at_any_step_is_finished_by_the_reconciler(target: str, lake: Path, step: str) -> None:
     with dl.connect(target, warehouse=str(lake)) as cat:

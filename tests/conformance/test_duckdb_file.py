@@ -13,6 +13,7 @@ import pytest
 
 from deltalakedb.exceptions import StoreBusyError, StoreError
 from deltalakedb.store import Store, open_store
+from tests.fixtures.forked import Script, run_script, start_script
 
 _ADVANCE = """
 import sys
@@ -33,14 +34,13 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "c.duckdb"
 
 
-def advance_elsewhere(path: Path, times: int = 1) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-c", _ADVANCE, str(path), str(times)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def advance_elsewhere(path: Path, times: int = 1) -> Script:
+    return start_script(_ADVANCE, str(path), str(times))
 
 
-def finish(process: "subprocess.Popen[str]") -> None:
-    _, errors = process.communicate(timeout=180)
-    assert process.returncode == 0, errors
+def finish(script: Script) -> None:
+    ended = script.wait()
+    assert ended.returncode == 0, ended.stderr
 
 
 def next_table_id(store: Store) -> int:
@@ -74,10 +74,8 @@ def test_an_open_read_block_holds_writers_back(path: Path) -> None:
     with open_store("duckdb", str(path)) as store:
         with store.read() as conn:
             writer = advance_elsewhere(path)
-            assert writer.stdout is not None
-            assert writer.stdout.readline() == "about to write\n"
-            with pytest.raises(subprocess.TimeoutExpired):
-                writer.wait(timeout=2)
+            writer.wait_for("about to write\n")
+            assert not writer.ends_in(1)
             row = conn.one("select_catalog")
             assert row is not None
             assert row["next_table_id"] == 1
@@ -90,7 +88,7 @@ def test_an_open_read_block_holds_writers_back(path: Path) -> None:
 def run_elsewhere(path: Path, statement: str) -> None:
     """Use the file as a program would that knows nothing of our lock file."""
     script = f"import duckdb; duckdb.connect({str(path)!r}).execute({statement!r})"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    done = run_script(script)
     if done.returncode:
         raise duckdb.IOException(done.stderr)
 
@@ -120,8 +118,7 @@ with open_store("duckdb", {str(path)!r}) as store, store.write() as conn:
     conn.run("advance_next_table_id", expected=1)
     os.kill(os.getpid(), 9)
 """
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60, check=False)
-        assert done.returncode == -9
+        assert run_script(script).returncode == -9
         assert next_table_id(store) == 1
 
 

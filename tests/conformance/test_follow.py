@@ -1,8 +1,6 @@
 """Following a table that others write: commit by commit, twice at once, past clean-up, and never the wrong table."""
 
 import shutil
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from deltalakedb.mirror.validate import validate
 from deltalakedb.store.connection import Store
 from deltalakedb.store.reader import SqlTxnLogReader
 from tests.conformance.test_attach import expected_paths, live_paths, write_rows
+from tests.fixtures.forked import start_script
 from tests.fixtures.handmade import HandmadeTable, add, remove
 
 
@@ -58,11 +57,8 @@ def test_processes_that_follow_at_the_same_time_take_each_commit_in_once(
     for number in range(8):
         write_rows(table_path, 100 + number)
     script = "import sys, deltalakedb as dl\nwith dl.connect(sys.argv[1]) as cat: print(cat.follow()[0].to_version)"
-    command = [sys.executable, "-c", script, target]
-    followers = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
-    for follower in followers:
-        printed, errors = follower.communicate(timeout=120)
-        assert (follower.returncode, printed.strip()) == (0, "10"), errors
+    for ended in [follower.wait() for follower in [start_script(script, target) for _ in range(3)]]:
+        assert (ended.returncode, ended.stdout.strip()) == (0, "10"), ended.stderr
     assert list(SqlTxnLogReader(store, table).versions()) == list(range(11))
     assert validate(store, table).drift is None
 

@@ -20,17 +20,20 @@ from tests.conformance.collecting import DAY, EVERYTHING, KEPT, append, head_of,
 from tests.conformance.conftest import OpenStore
 from tests.conformance.histories import METADATA, PROTOCOL, add, load, register, remove
 from tests.conformance.transacting import ids_in, ids_of, numbers, open_catalog
-from tests.fixtures.random_log import RandomLog, seeds
+from tests.fixtures.random_log import RandomLog
+from tests.fixtures.sizes import sized
 
 # -- the law
 
 
-@pytest.mark.parametrize("seed", seeds(4))
+@pytest.mark.in_turn
+@pytest.mark.parametrize("seed", range(sized(3, 100)))
 def test_every_kept_version_is_as_it_was(store: Store, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     batch = (10_000, 3, 10_000, 7)[seed % 4]
     monkeypatch.setattr(gc, "BATCH_ROWS", batch)
     monkeypatch.setattr(gc, "BATCH_VERSIONS", batch)
-    count, cut = 24, 6 + seed % 4 * 5
+    count = sized(16, 24)
+    cut = count // 4 + seed % 4 * (count // 5)
     start = now_ms(store) - (count + 1) * DAY
     log, table = RandomLog(seed, start_ms=start, step_ms=DAY), register(store)
     append(store, table, log.commits(count), start, DAY)

@@ -1,8 +1,6 @@
 """Migrations: up, down, checked by checksum, refused when they do not fit, and safe to run by many at once."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from deltalakedb.store.migrations import FOLDER, known_migrations, migrate, stat
 from deltalakedb.store.queries import SQL_FOLDER, relations, statements, table_columns
 from tests.conformance.conftest import OpenStore
 from tests.conformance.shapes import shape_of
+from tests.fixtures.forked import start_script
 from tests.fixtures.postgres import PostgresCluster
 
 KNOWN = len(known_migrations())
@@ -123,11 +122,9 @@ with open_store(sys.argv[1], sys.argv[2]) as store, store.read() as conn:
 
 
 def test_processes_that_create_one_database_at_once_all_succeed_and_agree(engine: str, target: str) -> None:
-    command = [sys.executable, "-c", _OPEN, engine, target]
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)]
-    answers = [process.communicate(timeout=120) for process in processes]
-    assert [process.returncode for process in processes] == [0] * 4, answers
-    assert len({answer[0] for answer in answers}) == 1
+    answers = [script.wait() for script in [start_script(_OPEN, engine, target) for _ in range(4)]]
+    assert [answer.returncode for answer in answers] == [0] * 4, answers
+    assert len({answer.stdout for answer in answers}) == 1
 
 
 def test_a_column_name_has_one_type_in_all_tables() -> None:

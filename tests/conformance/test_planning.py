@@ -14,6 +14,7 @@ from tests.fixtures.judge import ZONES, Judge
 from tests.fixtures.planned import TableInStore, bounds_of_files, numbers, store_table
 from tests.fixtures.predicates import filters, sql_predicates
 from tests.fixtures.pruning import Table, tables
+from tests.fixtures.sizes import sized
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def defined(table: Table, predicate: Predicate, live: Sequence[int]) -> set[int]
     return {number for number in live if may_match(predicate, of_file(number))}
 
 
-@settings(max_examples=15 if settings().max_examples < 100 else 400)
+@settings(max_examples=sized(8, 400))
 @given(data=st.data(), table=tables(), zone=st.sampled_from(ZONES))
 def test_a_plan_keeps_what_may_match_and_every_file_with_a_matching_row(
     store: Store, judge: Judge, monkeypatch: pytest.MonkeyPatch, data: st.DataObject, table: Table, zone: str
@@ -55,7 +56,7 @@ def test_a_plan_keeps_what_may_match_and_every_file_with_a_matching_row(
         assert matching is None or matching & set(live) <= kept, predicate
 
 
-@settings(max_examples=10 if settings().max_examples < 100 else 200)
+@settings(max_examples=sized(5, 200))
 @given(data=st.data(), table=tables())
 def test_filters_and_older_versions_are_planned_by_the_same_definition(
     store: Store, data: st.DataObject, table: Table

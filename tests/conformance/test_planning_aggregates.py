@@ -18,6 +18,7 @@ from tests.conformance.test_planning_cases import XYS, add, create, schema_of, s
 from tests.fixtures.planned import TableInStore, metadata_of, remove, store_table
 from tests.fixtures.predicates import sql_predicates
 from tests.fixtures.pruning import Table, tables
+from tests.fixtures.sizes import sized
 
 
 def count(stored: TableInStore, text: str | None = None) -> int | None:
@@ -119,7 +120,7 @@ def test_nothing_but_nulls_has_a_null_minimum(store: Store) -> None:
     assert count(empty) == 0
 
 
-@settings(max_examples=10 if settings().max_examples < 100 else 300)
+@settings(max_examples=sized(5, 300))
 @given(data=st.data(), table=tables())
 def test_aggregates_are_right_wherever_they_are_given(store: Store, data: st.DataObject, table: Table) -> None:
     stored = store_table(store, table)

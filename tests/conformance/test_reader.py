@@ -35,6 +35,7 @@ from deltalakedb.store.drafts import BaseState
 from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.snapshot import SqlSnapshot
 from tests.conformance.histories import METADATA, PROTOCOL, add, info, load, register, remove
+from tests.fixtures.sizes import sized
 
 EVERYTHING: list[Action] = [
     CommitInfo('{"operation":"WRITE","x":1.50,"userName":"ann"}'),
@@ -300,7 +301,7 @@ HISTORIES = st.lists(
 _numbers = itertools.count()
 
 
-@settings(max_examples=15)
+@settings(max_examples=sized(8, 200))
 @given(history=HISTORIES, cut=st.integers(0, 8))
 def test_the_snapshot_at_every_version_is_the_replay_up_to_it(
     store: Store, history: list[list[Action]], cut: int

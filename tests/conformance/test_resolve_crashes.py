@@ -29,6 +29,7 @@ from tests.conformance.lives import (
 from tests.fixtures.s3 import S3
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("step", "decision"),
     [
