@@ -24,7 +24,7 @@ from deltalakedb.cdc.peek import RelationChanged, Stopped
 from deltalakedb.cdc.reading import ChangesPlace, Description, FileWritten, PartRead, TaskFailed, from_row, read_part
 from deltalakedb.cdc.report import BatchDone
 from deltalakedb.cdc.server import flush_lsn
-from deltalakedb.cdc.slots import advance_slot
+from deltalakedb.cdc.slots import advance_slot, keep_restart_near
 from deltalakedb.cdc.upkeep import compact_if_due
 from deltalakedb.exceptions import CaptureError, SlotLostError, SourceUnavailableError, redact
 from deltalakedb.log.codec import to_json
@@ -264,6 +264,7 @@ class ChangeFollower:
         )
         self._tally.add(batch)
         self._follow_slot()
+        keep_restart_near(self.conn, self.capture.slot, self.settings.batch_bytes)
         record_batch(
             self.capture.slot, seconds=batch.seconds, rows=batch.changes, lsn=end, flushed_lsn=flush_lsn(self.conn)
         )

@@ -1,4 +1,4 @@
-"""Replication slots: the capture's own, temporary copies of it that are read, and snapshots exported at a slot."""
+"""Replication slots: the capture's own, and snapshots exported at a slot."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ _WAITS: Final = (
     "select pid, xact_start, state, query from pg_stat_activity where xact_start is not null order by xact_start"
 )
 _SLOT: Final = read_sql("select_slot")
+_RESTART: Final = read_sql("select_restart")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,20 @@ def advance_slot(conn: Connection, slot: str, lsn: int) -> None:
         conn.execute("select pg_replication_slot_advance(%s, %s::pg_lsn)", [slot, format_lsn(lsn)])
 
 
+def keep_restart_near(conn: Connection, slot: str, most_bytes: int) -> bool:
+    """Where reading begins more than `most_bytes` before what the slot has, write a place into the log to begin at.
+
+    Every reader decodes the log from such a place on. The server writes one every 15 seconds, between which a busy one
+    writes much else. Whether one was written: it takes Postgres 16, and the right to.
+    """
+    with translate_errors():
+        row = conn.execute(_RESTART, [most_bytes, slot]).fetchone()
+        if row is None or not row[0]:
+            return False
+        conn.execute("select pg_catalog.pg_log_standby_snapshot()")
+        return True
+
+
 def drop_slot(conn: Connection, slot: str) -> None:
     """Remove a slot; one that is not there is fine."""
     with _slot_errors(slot), translate_errors(), suppress(errors.UndefinedObject):
@@ -112,10 +127,7 @@ def drop_slot(conn: Connection, slot: str) -> None:
 
 def check_slot(conn: Connection, slot: str, lsn: int) -> Slot:
     """The slot, if it still has everything that commits from `lsn` on; SlotLostError if not."""
-    return _checked(slot, find_slot(conn, slot), lsn)
-
-
-def _checked(slot: str, found: Slot | None, lsn: int) -> Slot:
+    found = find_slot(conn, slot)
     if found is None or found.is_lost:
         raise _lost(slot, found)
     if found.confirmed_lsn > lsn:
@@ -125,23 +137,6 @@ def _checked(slot: str, found: Slot | None, lsn: int) -> Slot:
             f"dl cdc resnapshot --slot {slot}"
         )
     return found
-
-
-@contextmanager
-def temporary_copy(conn: Connection, slot: str, start: int) -> Iterator[str]:
-    """A copy of the slot that this session alone can read, from `start` on; it goes with the block."""
-    name = f"dl_read_{uuid.uuid4().hex}"
-    with _slot_errors(slot), translate_errors():
-        conn.execute("select pg_copy_logical_replication_slot(%s, %s, true)", [slot, name])
-    try:
-        found = _checked(slot, find_slot(conn, name), start)
-        if found.confirmed_lsn < start:
-            with _slot_errors(slot), translate_errors():
-                conn.execute("select pg_replication_slot_advance(%s, %s::pg_lsn)", [name, format_lsn(start)])
-        yield name
-    finally:
-        with suppress(psycopg.Error, CaptureError):  # it goes with the session at the latest
-            drop_slot(conn, name)
 
 
 @contextmanager
