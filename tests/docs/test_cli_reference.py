@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -42,3 +43,27 @@ def test_every_reading_command_takes_json() -> None:
 
 def test_every_command_takes_a_catalog() -> None:
     assert all("catalog" in {p.name for p in c.params} for c in _commands(typer.main.get_command(app)))
+
+
+PAGES = sorted([*REFERENCE.parents[1].glob("*.md"), *REFERENCE.parent.glob("*.md")])
+WRITTEN = sorted(
+    {
+        (page.name, command)
+        for page in PAGES
+        if page != REFERENCE
+        for command in re.findall(r"(?:`|^)(dl [a-z][^`#\n]*)", page.read_text(encoding="utf-8"), re.MULTILINE)
+        if "..." not in command
+    }
+)
+
+
+@pytest.mark.parametrize(("page", "written"), WRITTEN)
+def test_a_command_that_a_page_names_exists_with_its_options(page: str, written: str) -> None:
+    command: Any = typer.main.get_command(app)
+    words = re.sub(r"'[^']*'|\"[^\"]*\"", "", written).split()[1:]
+    while words and getattr(command, "commands", None):  # a page may speak of a group as a whole
+        assert words[0] in command.commands, f"{page}: {written}"
+        command = command.commands[words.pop(0)]
+    known = {option for parameter in command.params for option in [*parameter.opts, *parameter.secondary_opts]}
+    named = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
+    assert named <= known, f"{page}: {written}"
