@@ -32,7 +32,9 @@ SourceOption = Annotated[
         metavar="DSN",
     ),
 ]
-PublicationOption = Annotated[str | None, _setting("publication", "What is published.", metavar="NAME")]
+PublicationOption = Annotated[
+    str | None, _setting("publication", "The publication of the source whose tables are captured.", metavar="NAME")
+]
 SlotOption = Annotated[
     str | None, _setting("slot", "The replication slot; dl_ and the publication by default.", metavar="NAME")
 ]
