@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -110,8 +110,7 @@ def _commit(
     catalog: Catalog, capture: Capture, settings: CaptureSettings, files: Mapping[str, list[AddFile]], end: int
 ) -> Committed:
     span = f"{format_lsn(capture.lsn)} to {format_lsn(end)}"
-    tx = begin_batch(catalog, capture, f"capture {capture.slot}: {span}")
-    try:
+    with decided_batch(catalog, capture, span, end) as tx:
         for source, adds in files.items():
             table = capture.tables[source]
             # The changes first: whoever follows both tables never sees a row without the change that made it.
@@ -126,16 +125,25 @@ def _commit(
         applied = apply_to_tables(tx, capture, changed, end, settings)
         ahead = note_progress(tx, capture, end)
         reached("cdc.applied")
-    except BaseException:
-        if tx.is_open:
-            tx.rollback()
-        raise
-    end_transaction(tx, capture, end)
     reached("cdc.committed")
     return Committed(ahead, applied)
 
 
-def end_transaction(tx: CatalogTransaction, capture: Capture, end: int) -> None:
+@contextmanager
+def decided_batch(catalog: Catalog, capture: Capture, what: str, end: int) -> Iterator[CatalogTransaction]:
+    """A transaction that brings the capture to `end`, and whose files may be removed when it fails: it is known then
+    that it did, but for OutcomeUnknownError."""
+    tx = begin_batch(catalog, capture, f"capture {capture.slot}: {what}")
+    try:
+        yield tx
+    except BaseException:
+        if tx.is_open:
+            tx.rollback()
+        raise
+    _end(tx, capture, end)
+
+
+def _end(tx: CatalogTransaction, capture: Capture, end: int) -> None:
     """Commit, and where the database went away meanwhile ask again until it has said what became of it."""
     until = time.monotonic() + _OUTCOME_SECONDS
     delay = 0.1

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from deltalakedb.cdc.batches import end_transaction
+from deltalakedb.cdc.batches import decided_batch
 from deltalakedb.cdc.buckets import BUCKET, COUNT_PROPERTY, buckets_for, with_bucket
-from deltalakedb.cdc.control import Capture, begin_batch, note_progress, progress_of, save_tables
+from deltalakedb.cdc.control import Capture, note_progress, progress_of, save_tables
 from deltalakedb.cdc.layers import changes_schema, current_schema
 from deltalakedb.cdc.lsn import format_lsn
 from deltalakedb.cdc.settings import CaptureSettings
@@ -90,17 +90,11 @@ def commit_landing(
         changed_lsn=None,
         former=(),
     )
-    tx = begin_batch(catalog, capture, f"capture {capture.slot}: copy of {table.source} at {format_lsn(lsn)}")
-    try:
+    with decided_batch(catalog, capture, f"copy of {table.source} at {format_lsn(lsn)}", lsn) as tx:
         _propose_current(tx, capture, landing, adds)
         _propose_changes(tx, capture, table, settings)
         landed = note_progress(tx, save_tables(tx, capture, [streaming]), lsn)
         reached("cdc.copy_proposed")
-    except BaseException:
-        if tx.is_open:
-            tx.rollback()
-        raise
-    end_transaction(tx, capture, lsn)
     reached("cdc.copy_committed")
     return landed
 
