@@ -1,6 +1,5 @@
 """A catalog of each engine that many processes share, and a lake for its tables."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,9 +8,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from deltalakedb.store import ENGINES
 from tests.fixtures.catalogs import NewCatalog
-
-FULL = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
-"""`make soak` runs the counts of the promise, `make test` a seeded part of them."""
+from tests.fixtures.sizes import FULL as FULL
 
 
 @dataclass(frozen=True, slots=True)

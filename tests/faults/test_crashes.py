@@ -14,16 +14,19 @@ from deltalake import write_deltalake
 import deltalakedb as dl
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.log.fence import FEATURE
-from tests.faults.conftest import FULL, Place
+from tests.faults.conftest import Place
 from tests.faults.processes import Ended, run, start
 from tests.faults.reconcile import bring_level
 from tests.faults.worker import rows
+from tests.fixtures.sizes import sized
 
 TABLE = "busy.events"
 COMMIT_STEPS = ("commit.begun", "commit.locked", "commit.checked", "commit.written", "commit.committed")
 MIRROR_STEPS = ("mirror.start", "mirror.json_temp", "mirror.json_linked", "mirror.marked", "mirror.crc_written")
 CHECKPOINT_STEPS = ("mirror.checkpoint_written", "mirror.last_checkpoint_written")
-RANDOM_KILLS = 200 if FULL else 15
+RANDOM_KILLS = sized(8, 200)
+LONGEST_LIFE = sized(0.3, 0.6)
+"""Seconds until a process is killed."""
 COMMITS = 4
 
 
@@ -102,12 +105,12 @@ def test_processes_that_die_at_random_times_lose_nothing(place: Place) -> None:
     for number in range(RANDOM_KILLS):
         writer = f"victim-{number}"
         worker = start("append", place=arguments(place), table=TABLE, writer=writer, count=1000)
-        time.sleep(choices.uniform(0.05, 0.6))
+        time.sleep(choices.uniform(0.05, LONGEST_LIFE))
         worker.kill()
         ended = worker.wait()
         assert ended.code == -9, ended.errors
         acknowledged |= acknowledged_by(ended, writer)
-        if number % 5 == 4:
+        if number % 4 == 3 and number + 1 < RANDOM_KILLS:
             check_level(place, acknowledged)
     committed = check_level(place, acknowledged)
     assert len(set(acknowledged.values())) == len(acknowledged)

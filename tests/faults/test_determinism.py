@@ -13,6 +13,7 @@ import pytest
 import deltalakedb as dl
 from deltalakedb.log.actions import AddFile, AppTransaction
 from tests.faults.conftest import Place
+from tests.faults.reconcile import bring_level
 
 DL = Path(sys.executable).with_name("dl")
 TABLE = "näme.spaced out"
@@ -84,12 +85,12 @@ def test_two_processes_in_different_worlds_write_the_same_bytes(place: Place, lo
 
 
 def test_mirroring_again_writes_nothing(place: Place, log: Path) -> None:
-    mirror(place, ENVIRONMENTS[0])
+    bring_level(place, mirror_checkpoint_interval=3)
     before = stamps(log)
-    mirror(place, ENVIRONMENTS[1])
+    bring_level(place, mirror_checkpoint_interval=3)
     assert stamps(log) == before
     forget_the_mirror(place)
-    mirror(place, ENVIRONMENTS[1])
+    bring_level(place, mirror_checkpoint_interval=3)
     after = stamps(log)
     commits = {name for name in before if name.endswith((".json", ".crc", ".parquet"))}
     assert {name: after[name] for name in commits} == {name: before[name] for name in commits}

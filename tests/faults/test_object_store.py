@@ -11,13 +11,13 @@ from deltalake import DeltaTable as UnmodifiedTable
 
 import deltalakedb as dl
 from deltalakedb.mirror.reconciler import Reconciler
-from tests.faults.conftest import FULL
 from tests.faults.s3_proxy import Fault, FaultyS3, faulty_s3
 from tests.faults.worker import rows
 from tests.fixtures.s3 import S3
+from tests.fixtures.sizes import sized
 
 TABLE = "busy.events"
-COMMITS = 40 if FULL else 8
+COMMITS = sized(8, 40)
 MOST_ROUNDS = 40
 CONFIG = {"mirror_inline_timeout": 3.0, "mirror_retry_backoff": 0.01, "mirror_checkpoint_interval": 4}
 
