@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,13 +36,18 @@ def catalog(target: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Catalog]:
         yield opened
 
 
-@pytest.fixture
-def orders(tmp_path: Path) -> Path:
-    """A table of three versions."""
-    path = tmp_path / "lake" / "orders"
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("made") / "orders"
     for first in (1, 3, 5):
         write(path, first, first + 1)
     return path
+
+
+@pytest.fixture
+def orders(made: Path, tmp_path: Path) -> Path:
+    """A table of three versions."""
+    return Path(shutil.copytree(made, tmp_path / "lake" / "orders"))
 
 
 def test_connect_creates_the_schema_and_opens_what_is_there(blank: str, orders: Path) -> None:

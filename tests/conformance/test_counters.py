@@ -19,7 +19,8 @@ from deltalakedb.log.codec import deletion_vector_from_json
 from deltalakedb.store import registry as reg
 from deltalakedb.store.reader import SqlTxnLogReader
 from tests.conformance.transacting import open_catalog
-from tests.fixtures.random_log import RandomLog, State, seeds
+from tests.fixtures.random_log import RandomLog, State
+from tests.fixtures.sizes import sized
 
 NAME = "lab.random"
 PROPERTIES = {
@@ -68,7 +69,7 @@ def write_history(catalogs: list[Catalog], row: reg.TableRow, log: RandomLog, ch
         assert head_counters(catalog, row) == (len(log.states) - 1, *log.states[-1].counters)
 
 
-@pytest.mark.parametrize("seed", seeds(2))
+@pytest.mark.parametrize("seed", range(sized(1, 50)))
 def test_at_every_version_of_a_random_history_everything_equals_a_recount(
     target: str, tmp_path: Path, seed: int
 ) -> None:
@@ -76,7 +77,7 @@ def test_at_every_version_of_a_random_history_everything_equals_a_recount(
     with open_catalog(target, tmp_path) as one, open_catalog(target, tmp_path, mirror_mode="background") as other:
         row = create(one)
         log.go_on_from(one.table(NAME)._snapshot.metadata)
-        write_history([one, other], row, log, chance, 24)
+        write_history([one, other], row, log, chance, sized(16, 24))
     with open_catalog(target, tmp_path) as catalog:
         catalog.mirror.mirror_table(row)
         reader = SqlTxnLogReader(catalog.store, row)

@@ -14,10 +14,12 @@ from deltalake import DeltaTable
 from deltalakedb.store import Store
 from deltalakedb.store.reader import SqlTxnLogReader
 from tests.conformance.mirrored import Managed
+from tests.fixtures.forked import start_script
+from tests.fixtures.sizes import sized
 
 ROOT = Path(__file__).parents[2]
-PROCESSES = 4
-COMMITS = 8
+PROCESSES = sized(3, 4)
+COMMITS = sized(5, 8)
 
 WRITE = """
 import sys
@@ -42,18 +44,12 @@ def test_processes_that_append_to_one_table_leave_it_level_with_its_files(
     table, outcome = Managed.create(store, tmp_path / "lake" / "orders")
     with table.engine() as mirror:
         mirror.after_commit(outcome)
-    command = [sys.executable, "-c", WRITE, engine, target, str(table.row.table_id)]
-    processes = [
-        subprocess.Popen(
-            [*command, f"p{number}", mode, str(COMMITS)],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    writers = [
+        start_script(WRITE, engine, target, str(table.row.table_id), f"p{number}", mode, str(COMMITS))
         for number in range(PROCESSES)
     ]
-    errors = [process.communicate(timeout=300)[1] for process in processes]
-    assert [process.returncode for process in processes] == [0] * PROCESSES, errors
+    ended = [writer.wait() for writer in writers]
+    assert [one.returncode for one in ended] == [0] * PROCESSES, [one.stderr for one in ended]
     last = PROCESSES * COMMITS
     expected = {f"{c.version:020d}.json": c.data for c in SqlTxnLogReader(store, table.row).mirror_commits(0)}
     assert len(expected) == last + 1

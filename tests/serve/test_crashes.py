@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import pytest
 from deltalakedb.exceptions import EndpointError, GoneError
 from deltalakedb.serve import LocalEndpoint
 from deltalakedb.spark.endpoint import EndpointClient
+from tests.fixtures.forked import start_script
 from tests.serve.wire import append, make_table, versions
 
 TOKEN = "a-token-of-the-tests"
@@ -33,16 +32,8 @@ class Server:
     """An endpoint in a process of its own, which dies at a step."""
 
     def __init__(self, catalog: str, warehouse: Path, step: str) -> None:
-        command = [sys.executable, "-c", SERVER, catalog, str(warehouse), step, TOKEN]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        self.url = self.process.stdout.readline().strip()
-        assert self.url
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.communicate()
+        self.script = start_script(SERVER, catalog, str(warehouse), step, TOKEN)
+        self.url = self.script.wait_for("\n").strip()
 
 
 @pytest.fixture
@@ -53,7 +44,7 @@ def dying(catalog_uri: str, warehouse: Path, request: pytest.FixtureRequest) -> 
             make_table(client, name, "first.parquet")
     server = Server(catalog_uri, warehouse, request.param)
     yield server
-    server.close()
+    server.script.end()
 
 
 @pytest.mark.parametrize("dying", [*BEFORE, *AFTER], indirect=True)
@@ -66,7 +57,7 @@ def test_after_a_kill_both_tables_have_the_transaction_or_none_and_the_client_is
     paths = [client.name(name).path.removeprefix("dldb://") for name in ("bank.left", "bank.right")]
     with pytest.raises(EndpointError, match="cannot be reached"):
         _transfer(client, tx, paths)
-    assert dying.process.wait(30) == -9
+    assert dying.script.wait(60).returncode == -9
     with LocalEndpoint(catalog_uri, warehouse=str(warehouse)) as again:
         client = EndpointClient(again.url, again.token, retry_seconds=30)
         if step in AFTER:
