@@ -63,7 +63,8 @@ def locate_catalog(uri: str | os.PathLike[str] | None = None, **config: Any) -> 
     settings = load_config({"catalog": uri, **config})
     if settings.catalog is None:
         raise ConfigError(
-            "no catalog given: pass a path or a URI such as deltasql://sqlite//data/catalog.db, or set DL_CATALOG"
+            "no catalog given: pass a path or a URI such as deltasql://sqlite//data/catalog.db (dl: --catalog), or set "
+            "DL_CATALOG"
         )
     address = parse_catalog_uri(settings.catalog)
     if address.warehouse is not None and config.get("warehouse") is None:

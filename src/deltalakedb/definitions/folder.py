@@ -16,7 +16,7 @@ def default_location(warehouse: str | None, name: TableName, *, suffix: str = ""
     if warehouse is None:
         raise ConfigError(
             f"where the files of {name} go is not known: give a location, or a warehouse for all tables "
-            "(connect(..., warehouse=...), ?warehouse=... in its address, DL_WAREHOUSE)"
+            "(connect(..., warehouse=...), dl --warehouse, ?warehouse=... in its address, DL_WAREHOUSE)"
         )
     place = parse_location(warehouse)
     folder = f"{name.namespace}/{name.name}-{suffix}" if suffix else f"{name.namespace}/{name.name}"
