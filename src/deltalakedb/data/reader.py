@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from deltalakedb.data.batches import BATCH_ROWS, gathered
 from deltalakedb.data.deletion_vectors import DeletionVectors
 from deltalakedb.data.filtering import RowFilter, RowPredicate
+from deltalakedb.data.joining import join_files
 from deltalakedb.data.projection import Projection
 from deltalakedb.data.roaring import Rows
 from deltalakedb.data.sources import prepare_data
@@ -41,8 +42,14 @@ _TINY_BYTES: Final = 256 * 1024
 _AHEAD: Final = max(4, (os.cpu_count() or 1) * 2)
 # So many tiny files of a disk are one task: for each alone threads would hand over to each other more than they read.
 _TINY_TOGETHER: Final = 64
+# So many, and of this size, are even read as one file; fewer are sooner read one by one.
+_MOST_JOINED: Final = 512
+_MOST_JOINED_BYTES: Final = 8 * 1024 * 1024
+_FEWEST_JOINED: Final = 32
 # INT96 as nanoseconds overflows after the year 2262.
 _READ_OPTIONS: Final[dict[str, Any]] = {"coerce_int96_timestamp_unit": "us"}
+# Rows of which nothing but their number is wanted.
+_NO_COLUMNS: Final = pa.schema([("", pa.null())])
 
 
 def read_files(
@@ -114,6 +121,11 @@ class _Task:
     positions: bool
     is_wanted: IsWanted | None
 
+    @property
+    def takes_whole_files(self) -> bool:
+        """Whether it does not matter which file a row comes from."""
+        return not self.positions and self.is_wanted is None
+
     @cached_property
     def schema(self) -> pa.Schema:
         return with_positions(StructType(self.fields).to_arrow(), self.positions)
@@ -167,18 +179,20 @@ def _read_all(task: _Task, files: pa.RecordBatchReader) -> Iterator[pa.RecordBat
 def _together(task: _Task, files: Iterable[_File]) -> Iterator[list[_File]]:
     """The files in their order; tiny ones of a disk in groups, which grow so that the first rows come soon."""
     group: list[_File] = []
-    most = 1
+    most, size = 1, 0
+    limit = _MOST_JOINED if task.takes_whole_files else _TINY_TOGETHER
     for file in files:
         if task.storage.is_remote or file.size > _TINY_BYTES:
             if group:
                 yield group
-                group = []
+                group, size = [], 0
             yield [file]
             continue
         group.append(file)
-        if len(group) >= most:
+        size += file.size
+        if len(group) >= most or size >= _MOST_JOINED_BYTES:
             yield group
-            group, most = [], min(most * 2, _TINY_TOGETHER)
+            group, most, size = [], min(most * 2, limit), 0
     if group:
         yield group
 
@@ -200,7 +214,7 @@ def _files(task: _Task, files: pa.RecordBatchReader) -> Iterator[_File]:
 
 
 def _read_whole(task: _Task, files: Sequence[_File]) -> list[pa.RecordBatch]:
-    if task.positions or task.is_wanted is not None:
+    if not task.takes_whole_files:
         return [batch for file in files for batch in _read_file(task, file)]
     return [batch for alike in _alike(files) for batch in _read_alike(task, alike)]
 
@@ -216,28 +230,52 @@ def _read_alike(task: _Task, files: Sequence[_File]) -> Iterator[pa.RecordBatch]
     if len(files) == 1:
         yield from _read_file(task, files[0])
         return
-    waiting: list[pa.RecordBatch] = []
+    joined = _read_joined(task, files) if len(files) >= _FEWEST_JOINED else None
+    if joined is not None:
+        yield from _in_table_together(task, files[0], *joined)
+        return
+    waiting: list[pa.Table] = []
     last: Projection | None = None
     for file in files:
         with _reading(task, file) as parquet:
-            projection = task.projection_of(parquet.schema_arrow)
-            batches = [batch for _, batch in _batches(task, file, parquet, projection.columns)]
+            projection, rows = _read_all_of(task, parquet)
         if last is not None and projection is not last:
-            yield from _joined(task, files[0], last, waiting)
+            yield from _in_table_together(task, files[0], last, pa.concat_tables(waiting))
             waiting = []
-        waiting += batches
+        waiting.append(rows)
         last = projection
     if last is not None:
-        yield from _joined(task, files[0], last, waiting)
+        yield from _in_table_together(task, files[0], last, pa.concat_tables(waiting))
 
 
-def _joined(
-    task: _Task, like: _File, projection: Projection, batches: Sequence[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    if batches:
-        constants = _constants(task, like)
-        for batch in pa.Table.from_batches(batches).combine_chunks().to_batches():
-            yield _in_table(task, projection, constants, batch)
+def _read_joined(task: _Task, files: Sequence[_File]) -> tuple[Projection, pa.Table] | None:
+    """The rows of files that can be read as one; None when they cannot, and each is to be looked at."""
+    contents = []
+    for file in files:
+        with open_logged(task.storage, file.path, file.size) as opened:
+            contents.append(opened.read())
+    joined = join_files(contents)
+    if joined is None:
+        return None
+    try:
+        parquet = pq.ParquetFile(pa.BufferReader(joined), **_READ_OPTIONS)
+        projection, rows = _read_all_of(task, parquet)
+    except (pa.ArrowException, OSError):
+        return None  # whoever reads them one by one says which of them is broken
+    return (projection, rows) if rows.num_rows == parquet.metadata.num_rows else None
+
+
+def _read_all_of(task: _Task, parquet: pq.ParquetFile) -> tuple[Projection, pa.Table]:
+    projection = task.projection_of(parquet.schema_arrow)
+    if projection.columns:
+        return projection, parquet.read(projection.columns, use_threads=False)
+    return projection, pa.Table.from_batches([batch for _, batch in _empty_batches(parquet)], _NO_COLUMNS)
+
+
+def _in_table_together(task: _Task, like: _File, projection: Projection, rows: pa.Table) -> Iterator[pa.RecordBatch]:
+    constants = _constants(task, like)
+    for batch in rows.combine_chunks().to_batches(BATCH_ROWS):
+        yield _in_table(task, projection, constants, batch)
 
 
 def _read_file(task: _Task, file: _File) -> Iterator[pa.RecordBatch]:
@@ -320,7 +358,7 @@ def _empty_batches(parquet: pq.ParquetFile) -> Iterator[tuple[int, pa.RecordBatc
     rows: int = parquet.metadata.num_rows
     for start in range(0, rows, BATCH_ROWS):
         nothing = pa.nulls(min(BATCH_ROWS, rows - start))
-        yield start, pa.RecordBatch.from_arrays([nothing], names=[""])
+        yield start, pa.RecordBatch.from_arrays([nothing], schema=_NO_COLUMNS)
 
 
 def _constants(task: _Task, file: _File) -> dict[str, pa.Scalar]:

@@ -149,14 +149,24 @@ class LocalDataStorage:
             raise DeltaError(f"cannot delete {self.location}/{path}: {error.strerror}") from error
 
     def open(self, path: str, size: int | None = None) -> pa.NativeFile:
-        if size is not None and 0 < size <= _TINY_BYTES:  # one call of the system, not one for each column
-            with open(f"{self._root}/{path}", "rb", buffering=0) as file:
-                return pa.BufferReader(file.readall())
+        if size is not None and 0 < size <= _TINY_BYTES:
+            content = _read_once(f"{self._root}/{path}", size + 1)
+            if len(content) == size:
+                return pa.BufferReader(content)
         # Not memory mapped: a file cut short while it is read must be an error, not a dead process.
         return pa.OSFile(f"{self._root}/{path}")
 
     def open_elsewhere(self, path: str, size: int | None = None) -> pa.NativeFile:
         return self._elsewhere(path, size)
+
+
+def _read_once(path: str, size: int) -> bytes:
+    """The first bytes of a file, by one call of the system instead of one for each of its columns."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(file, size)
+    finally:
+        os.close(file)
 
 
 class _LocalFile:
