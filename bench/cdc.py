@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 import deltalakedb as dl
 from bench.cdc_lab import MAKE_ORDERS, NAMESPACE, PUBLICATION, SLOT, CaptureLab, SourceDatabase, capture_lab
+from bench.cdc_merge import merge_rows
 from bench.lab import Lab, say
 from bench.report import Row, at_least, below
 from deltalakedb.cdc.control import load_capture
@@ -244,5 +245,6 @@ def _engines(lab: Lab) -> list[str]:
 ROWS: dict[str, Callable[[Lab], list[Row]]] = {
     "cdc-inserts": insert_rows,
     "cdc-updates": update_rows,
+    "cdc-merge": merge_rows,
     "cdc-lag": lag_rows,
 }
