@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,16 +29,20 @@ def rows(first: int, last: int) -> pa.Table:
     return pa.table({"id": ids, "day": [f"2026-01-{1 + n % 3:02d}" for n in ids], "amount": [n * 1.5 for n in ids]})
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Path:
-    """A folder with a table of three versions, partitioned by day."""
-    table = tmp_path / "lake" / "orders"
-    table.parent.mkdir()
+@pytest.fixture(scope="session")
+def _orders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    table = tmp_path_factory.mktemp("made") / "orders"
     write_deltalake(str(table), rows(1, 30), partition_by=["day"], description="what was ordered")
     progress = CommitProperties(app_transactions=[Transaction("loader", 7)])
     write_deltalake(str(table), rows(31, 60), mode="append", commit_properties=progress)
     write_deltalake(str(table), rows(61, 90), mode="append")
     return table
+
+
+@pytest.fixture
+def lake(_orders: Path, tmp_path: Path) -> Path:
+    """A folder with a table of three versions, partitioned by day."""
+    return Path(shutil.copytree(_orders, tmp_path / "lake" / "orders"))
 
 
 @pytest.fixture

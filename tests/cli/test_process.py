@@ -12,7 +12,7 @@ from pathlib import Path
 import deltalake
 import pytest
 
-from tests.cli.conftest import rows
+from tests.cli.conftest import Dl, rows
 
 DL = [sys.executable, "-c", "from deltalakedb.cli import main; main()"]
 
@@ -30,14 +30,13 @@ def _run(environment: dict[str, str], *arguments: str) -> subprocess.CompletedPr
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_follow_goes_on_until_a_signal_and_then_ends_cleanly(
-    environment: dict[str, str], lake: Path, number: signal.Signals
+    environment: dict[str, str], attached: Path, number: signal.Signals
 ) -> None:
-    assert _run(environment, "attach", str(lake), "--as", "sales.orders").returncode == 0
     command = [*DL, "follow", "--interval", "0.2", "--json"]
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        deltalake.write_deltalake(str(lake), rows(91, 93), mode="append")
+        deltalake.write_deltalake(str(attached), rows(91, 93), mode="append")
         assert process.stdout is not None
         line = process.stdout.readline()
         process.send_signal(number)
@@ -47,10 +46,11 @@ def test_follow_goes_on_until_a_signal_and_then_ends_cleanly(
     assert "Traceback" not in errors
 
 
-def test_a_follower_that_cannot_be_read_is_reported_and_tried_again(environment: dict[str, str], lake: Path) -> None:
-    assert _run(environment, "attach", str(lake), "--as", "sales.orders").returncode == 0
-    log = lake / "_delta_log"
-    log.rename(lake / "away")
+def test_a_follower_that_cannot_be_read_is_reported_and_tried_again(
+    environment: dict[str, str], attached: Path
+) -> None:
+    log = attached / "_delta_log"
+    log.rename(attached / "away")
     command = [*DL, "follow", "--interval", "0.2"]
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -58,16 +58,16 @@ def test_a_follower_that_cannot_be_read_is_reported_and_tried_again(environment:
         assert process.stderr is not None
         assert process.stdout is not None
         assert process.stderr.readline().startswith("error: ")
-        (lake / "away").rename(log)
-        deltalake.write_deltalake(str(lake), rows(91, 93), mode="append")
+        (attached / "away").rename(log)
+        deltalake.write_deltalake(str(attached), rows(91, 93), mode="append")
         assert "version 2 -> 3" in process.stdout.readline()
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
     assert process.returncode == 0
 
 
-def test_a_reader_that_leaves_early_is_no_error(environment: dict[str, str], lake: Path) -> None:
-    assert _run(environment, "attach", str(lake), "--as", "sales.orders").returncode == 0
+@pytest.mark.usefixtures("attached")
+def test_a_reader_that_leaves_early_is_no_error(environment: dict[str, str]) -> None:
     many = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 200000) select i from n"
     with subprocess.Popen(
         [*DL, "sql", many], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -113,13 +113,12 @@ def test_help_loads_no_database_and_no_arrow(environment: dict[str, str]) -> Non
     assert found.stdout == "[]\n"
 
 
-def test_two_followers_at_once_take_every_commit_once(environment: dict[str, str], lake: Path) -> None:
-    assert _run(environment, "attach", str(lake), "--as", "sales.orders").returncode == 0
+def test_followers_at_once_take_every_commit_once(environment: dict[str, str], attached: Path, dl: Dl) -> None:
     for first in range(100, 110):
-        deltalake.write_deltalake(str(lake), rows(first, first), mode="append")
+        deltalake.write_deltalake(str(attached), rows(first, first), mode="append")
     started = [subprocess.Popen([*DL, "follow"], env=environment, stdout=subprocess.DEVNULL) for _ in range(3)]
     deadline = time.monotonic() + 120
     assert [process.wait(timeout=max(1, deadline - time.monotonic())) for process in started] == [0, 0, 0]
-    versions = _run(environment, "sql", "select count(*) as n, max(version) as v from dl_table_versions").stdout
+    versions = dl("sql", "select count(*) as n, max(version) as v from dl_table_versions").stdout
     assert versions == "n\tv\n13\t12\n"
-    assert _run(environment, "validate", "--all").returncode == 0
+    assert dl("validate", "--all").exit_code == 0
