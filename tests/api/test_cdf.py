@@ -13,9 +13,10 @@ from pyspark.sql import SparkSession
 from tests.api.both import Both, Library
 from tests.api.judging import check_same_rows, to_plain
 from tests.api.sequences import STEPS, Life, Step
+from tests.fixtures.sizes import sized
 
 NAMES = count()
-EXAMPLES = 8 if settings().max_examples < 100 else 200
+EXAMPLES = sized(4, 200)
 FEED = {"delta.enableChangeDataFeed": "true"}
 CHANGING = [kind for kind in STEPS if kind != "travel"]
 SAME_SCHEMA = ("append", "delete", "update", "merge", "overwrite", "update with values", "overwrite where", "restore")

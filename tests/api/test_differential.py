@@ -12,10 +12,11 @@ from tests.api.both import Both
 from tests.api.judging import check_same_rows
 from tests.api.sequences import OFTEN, STEPS, Life, Step
 from tests.fixtures.readers import Spark
+from tests.fixtures.sizes import sized
 
 NAMES = count()
-EXAMPLES = 30 if settings().max_examples < 100 else 400
-STEPS_EACH = 12 if settings().max_examples < 100 else 40
+EXAMPLES = sized(10, 400)
+STEPS_EACH = sized(10, 40)
 
 LAYOUTS: dict[str, tuple[list[str], dict[str, str], dict[str, str]]] = {
     "plain": ([], {}, {}),
@@ -51,7 +52,7 @@ def test_any_sequence_of_statements_leaves_the_same_rows(both: Both, layout: str
     pair.close()
 
 
-@settings(max_examples=EXAMPLES // 5)
+@settings(max_examples=sized(3, EXAMPLES // 5))
 @given(layout=st.sampled_from(["plain", "partitioned", "change data feed"]), chosen=steps)
 def test_at_a_path_too(on_paths: Both, layout: str, chosen: list[Step]) -> None:
     pair = on_paths.other(f"t{next(NAMES)}")

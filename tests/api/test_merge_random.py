@@ -10,11 +10,12 @@ import pyarrow as pa
 import pytest
 
 from tests.api.both import Both, Library
+from tests.fixtures.sizes import sized
 
 Clause: TypeAlias = tuple[str, dict[str, Any]]
 
-SEEDS = range(3)
-STEPS = 7
+SEEDS = range(sized(2, 30))
+STEPS = sized(5, 7)
 KEYS = range(12)
 WORDS = ["a", "b", "c", None]
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("n", pa.int64()), ("f", pa.float64())])

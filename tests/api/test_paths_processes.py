@@ -16,10 +16,11 @@ from deltalakedb import steps
 from deltalakedb.operations.target import Done, Target
 from tests.api.plain import append, begin, data_files, our_ids, rows, run, their_ids
 from tests.fixtures.s3 import S3
+from tests.fixtures.sizes import sized
 
 WRITERS = 8
-APPENDS = 10
-ON_S3 = 10 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 4
+APPENDS = sized(5, 10)
+ON_S3 = sized(2, 10)
 """Each process's; the S3 of the tests takes its time for every request."""
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload([__name__])  # loaded once, not once for each process

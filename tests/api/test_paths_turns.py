@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import deltalakedb as dl
+from tests.fixtures.sizes import sized
 
 Rows = dict[int, tuple[int, str]]
 """A table of unique ids: value and partition."""
@@ -94,7 +95,7 @@ class Turns:
         self.versions += [self.rows] * (newest + 1 - len(self.versions))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(sized(2, 12)))
 def test_statements_of_both_in_turn_leave_what_they_say(tmp_path: Path, seed: int) -> None:
     turns = Turns(tmp_path / "t", seed)
     turns.append(LIBRARIES[seed % 2])
@@ -103,7 +104,7 @@ def test_statements_of_both_in_turn_leave_what_they_say(tmp_path: Path, seed: in
         turns.append, turns.append, turns.overwrite_part, turns.delete, turns.update, turns.merge, turns.compact,
         turns.checkpoint, turns.restore,
     ]  # fmt: skip
-    for _ in range(25):
+    for _ in range(sized(16, 25)):
         step, library = turns.chance.choice(kinds), turns.chance.choice(LIBRARIES)
         step(library)
         turns.note_versions()
