@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from typing import Final
 from urllib.parse import quote
 
@@ -37,11 +38,16 @@ def _of(place: Location, path: str | None = None) -> str:
     return f"{authority}/{at.lstrip('/')}".rstrip("/")
 
 
-def data_file(location: str, path: str) -> str:
-    """A data file by its path in the log, as Hadoop spells it, decoded."""
+def data_files(location: str, paths: Iterable[str]) -> list[str]:
+    """Data files by their paths in a table's log, as Hadoop spells them, decoded."""
+    root = spark_location(location)
+    return [_data_file(location, root, path) for path in paths]
+
+
+def _data_file(location: str, root: str, path: str) -> str:
     if not is_absolute(path):
         check_path(path, where=location)
-        return f"{spark_location(location)}/{decode_path(path)}"
+        return f"{root}/{decode_path(path)}"
     if path.startswith("/"):  # on the file system of its table, as in Spark
         return _of(parse_location(location), decode_path(path))
     try:

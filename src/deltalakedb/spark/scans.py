@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812  the usual name
 
 from deltalakedb.log.types import StructField, StructType
 from deltalakedb.spark.known_files import scan_known_files
-from deltalakedb.spark.places import data_file, metadata_path, reading_path
+from deltalakedb.spark.places import data_files, metadata_path, reading_path
 from deltalakedb.spark.schemas import quoted, to_physical, to_spark, user_metadata
 from deltalakedb.spark.settings import setting
 from deltalakedb.spark.vectors import row_key, without_deleted
@@ -107,14 +107,14 @@ def scan_files(task: Scan, planned: pa.Table) -> DataFrame:
 
 def _files(task: Scan, planned: pa.Table) -> list[_File]:
     names = [item.physical_name for item in task.partitions]
-    columns = (planned.column(name).to_pylist() for name in FILE_COLUMNS)
+    paths, *others = (planned.column(name).to_pylist() for name in FILE_COLUMNS)
     known: dict[str, tuple[str | None, ...]] = {}
     files = []
-    for path, size, modified_ms, text, vector in zip(*columns, strict=True):
+    for path, size, modified_ms, text, vector in zip(data_files(task.location, paths), *others, strict=True):
         if text not in known:
             values = json.loads(text or "{}")
             known[text] = tuple(values.get(name) or None for name in names)
-        files.append(_File(data_file(task.location, path), size, modified_ms, known[text], vector))
+        files.append(_File(path, size, modified_ms, known[text], vector))
     return files
 
 
