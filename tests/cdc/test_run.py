@@ -90,6 +90,10 @@ def test_a_small_batch_size_makes_more_batches_and_the_same_tables(
     assert len(batches) == report.batches >= 4
     assert [one.lsn for one in batches] == sorted(one.lsn for one in batches)
     assert sum(one.rows for one in batches) == report.rows == 7001
+    with source.connect() as conn:
+        slot = find_slot(conn, "dl_shop")
+    assert slot is not None
+    assert slot.confirmed_lsn == report.lsn, "the slot follows a backlog now and then, and at its end"
     capture = judging.captured(lake.catalog, settings_of(source))
     judging.check_current(lake.catalog, source, capture)
     committed = {path for name in lake.catalog.tables() for path in lake.catalog.table(name).file_uris()}

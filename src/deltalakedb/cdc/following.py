@@ -44,6 +44,8 @@ _MOST_FORMS: Final = 16
 """A table that takes so many forms within one transaction is not followed any further."""
 _UNNOTED_BATCHES: Final = 4
 """Log without anything to capture is let go after so many batches of it, as it is decoded again each time."""
+_SLOT_SECONDS: Final = 10.0
+"""While a backlog is drained the slot follows no more often: each time the server reads the log once more for that."""
 _COMPACT_EVERY: Final = 8
 """Batches between two looks at small files."""
 
@@ -111,6 +113,9 @@ class ChangeFollower:
         self.lock = threading.RLock()
         self._tally, self._should_stop, self._on_batch = tally, should_stop, on_batch
         self._noted_at = time.monotonic()
+        self._is_draining = False
+        self._slot_lsn = 0
+        self._slot_at = 0.0
         self._forms: dict[tuple[str, int], int] = {}
         self._asked: tuple[Mapping[str, CapturedTable] | None, dict[str, str]] = (None, {})
 
@@ -135,6 +140,7 @@ class ChangeFollower:
             raise CaptureError(f"the source's log is not at {format_lsn(end)} yet: another try may succeed")
         with ThreadPoolExecutor(1, thread_name_prefix="deltalakedb-read") as reader:
             ahead: _ReadAhead | None = None
+            self._is_draining = True
             try:
                 while self.at < end:
                     if self._should_stop():
@@ -148,8 +154,11 @@ class ChangeFollower:
                     self.take(read, now.start, now.end, now.began)
                     ahead = self._kept(ahead)
             finally:
+                self._is_draining = False
                 self._kept(ahead, discard=True)
         self.note()
+        if self._slot_lsn < self.capture.lsn:
+            self._follow_slot()
         return self.capture
 
     def _begin_read(self, reader: ThreadPoolExecutor, start: int, end: int, stretch: int) -> _ReadAhead:
@@ -264,7 +273,8 @@ class ChangeFollower:
         )
         self._tally.add(batch)
         self._follow_slot()
-        keep_restart_near(self.conn, self.capture.slot, self.settings.batch_bytes)
+        if self._slot_lsn == end:
+            keep_restart_near(self.conn, self.capture.slot, self.settings.batch_bytes)
         record_batch(
             self.capture.slot, seconds=batch.seconds, rows=batch.changes, lsn=end, flushed_lsn=flush_lsn(self.conn)
         )
@@ -289,9 +299,12 @@ class ChangeFollower:
             self.note()
 
     def _follow_slot(self) -> None:
-        self._noted_at = time.monotonic()
+        self._noted_at = now = time.monotonic()
+        if self._is_draining and now - self._slot_at < _SLOT_SECONDS:
+            return
         try:
             advance_slot(self.conn, self.capture.slot, self.capture.lsn)
+            self._slot_lsn, self._slot_at = self.capture.lsn, now
         except (SlotLostError, SourceUnavailableError):
             raise
         except CaptureError as error:  # somebody reads it: nothing is lost by that, and the next batch tries again
