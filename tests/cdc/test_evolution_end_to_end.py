@@ -1,6 +1,5 @@
 """Tables that are altered while they are captured by Spark: followed, or stopped alone and copied anew."""
 
-import os
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +11,8 @@ from deltalakedb.cdc.settings import CaptureSettings
 from tests.cdc.capturing import Capturing, capture_once, wait_until
 from tests.cdc.conftest import Lake, Source
 from tests.cdc.judging import captured, check_current, check_mirror
+from tests.fixtures.sizes import FULL
 
-FULL = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 WHAT: dict[str, Any] = {"publication": "shop", "slot": "dl_shop", "namespace": "lake", "column_mapping": True}
 TABLES = (
     "create table orders (id bigint primary key, name text, amount int)",

@@ -21,7 +21,7 @@ COPY_STEPS = ("cdc.copy_committed", "cdc.copy_proposed", "cdc.snapshot")
 STEPS = (
     "commit.begun", "commit.locked", "commit.checked", "commit.written", "cdc.applied", "cdc.committed", "mirror.start",
 )  # fmt: skip
-KILLS = 50 if FULL else 3
+KILLS = 50 if FULL else 2
 COPY_KILLS = 6 if FULL else 1
 """So many of them before every table is copied."""
 SEED = 7
@@ -35,7 +35,7 @@ def test_each_change_is_captured_once_however_often_the_capture_is_killed(
     create_tables(source)
     fill(source, 3_000 if FULL else 300)
     witness = Witness(source, PUBLICATION)
-    clients = [Load(source, seed, truncates=False, pause_seconds=0.04) for seed in (1, 2)]
+    clients = [Load(source, seed, truncates=False, pause_seconds=0.04 if FULL else 0.15) for seed in (1, 2)]
     clients.append(Load(source, 3, truncates=False, think_seconds=0.5))
     with Loads(clients) as loads:
         for number in range(KILLS):
