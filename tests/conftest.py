@@ -6,7 +6,9 @@ from datetime import timedelta
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.fixtures.sizes import FULL, leave_engines_out
+from tests.fixtures.sizes import FULL, give_duckdb_one_thread, leave_engines_out
+
+give_duckdb_one_thread()
 
 pytest_plugins = [
     "tests.fixtures.catalogs",

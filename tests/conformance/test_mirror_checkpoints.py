@@ -19,6 +19,7 @@ from deltalakedb.mirror.engine import MirrorEngine
 from deltalakedb.store import Store
 from deltalakedb.store import registry as reg
 from tests.conformance.mirrored import Managed, adds, removes
+from tests.fixtures.sizes import sized
 
 DAY_MS = 86_400_000
 
@@ -183,7 +184,8 @@ def test_a_table_with_in_commit_timestamps_has_them_in_its_checksums(store: Stor
         assert checksum(table, version)["inCommitTimestampOpt"] == info["inCommitTimestamp"]
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.in_turn
+@pytest.mark.parametrize("seed", range(sized(3, 30)))
 def test_at_every_version_of_a_random_history_the_checksum_equals_a_recount(table: Managed, seed: int) -> None:
     """Files that come, go, come again with other statistics or sizes, or without any; mirrored at once or late."""
     chance = random.Random(seed)
