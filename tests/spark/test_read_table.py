@@ -206,6 +206,28 @@ def test_a_session_with_the_jar_looks_at_no_file_before_it_reads(
 
 
 @pytest.mark.usefixtures("many")
+def test_a_plan_is_three_calls_of_the_jvm(
+    spark: SparkSession, catalog: dl.Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def planned() -> list[str]:
+        where, columns = "id between 55 and 64", ["id", "name"]
+        return dls.read_table(spark, "a.many", where=where, columns=columns, catalog=catalog).inputFiles()
+
+    assert len(planned()) == 2  # the first read of a session also looks for the jar
+    gateway: Any = spark.sparkContext._gateway
+    client, called = gateway._gateway_client, list[str]()
+    send = client.send_command
+
+    def note(command: str, *rest: Any, **options: Any) -> Any:
+        called.extend(command.split("\n")[2:3] if command.startswith("c\n") else ())
+        return send(command, *rest, **options)
+
+    monkeypatch.setattr(client, "send_command", note)
+    assert len(planned()) == 2
+    assert called == ["scan", "filter", "inputFiles"]
+
+
+@pytest.mark.usefixtures("many")
 def test_filter_lists_mean_what_they_mean_to_deltalake(spark: SparkSession, catalog: dl.Catalog) -> None:
     filters: list[list[tuple[str, str, Any]]] = [[("p", "=", 3), ("id", ">", 35)], [("name", "in", ["n1"])]]
     lists = dls.read_table(spark, "a.many", where=filters, catalog=catalog)
