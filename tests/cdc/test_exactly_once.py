@@ -21,7 +21,7 @@ COPY_STEPS = ("cdc.copy_committed", "cdc.copy_proposed", "cdc.snapshot")
 STEPS = (
     "commit.begun", "commit.locked", "commit.checked", "commit.written", "cdc.applied", "cdc.committed", "mirror.start",
 )  # fmt: skip
-KILLS = 50 if FULL else 2
+KILLS = 50 if FULL else 3
 COPY_KILLS = 6 if FULL else 1
 """So many of them before every table is copied."""
 SEED = 7
