@@ -24,7 +24,7 @@ TABLE = "busy.events"
 COMMIT_STEPS = ("commit.begun", "commit.locked", "commit.checked", "commit.written", "commit.committed")
 MIRROR_STEPS = ("mirror.start", "mirror.json_temp", "mirror.json_linked", "mirror.marked", "mirror.crc_written")
 CHECKPOINT_STEPS = ("mirror.checkpoint_written", "mirror.last_checkpoint_written")
-RANDOM_KILLS = sized(8, 200)
+RANDOM_KILLS = sized(15, 200)
 LONGEST_LIFE = sized(0.3, 0.6)
 """Seconds until a process is killed."""
 COMMITS = 4
