@@ -59,3 +59,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group(groups[item]))
     places = {name: place for place, name in enumerate(_FIRST)}
     items.sort(key=lambda item: places.get(groups.get(item, ""), len(places)))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Groups are a part of a test's id for pytest-xdist; one that a new pytest has lost is lost without a word."""
+    if not getattr(session.config.option, "loadgroup", False):
+        return
+    for item in session.items:
+        group = item.get_closest_marker("xdist_group")
+        if group is not None and not item.nodeid.endswith(f"@{group.args[0]}"):
+            raise pytest.UsageError(f"{item.nodeid} is not in its group: this pytest-xdist does not know this pytest")
