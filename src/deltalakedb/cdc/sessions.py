@@ -59,7 +59,7 @@ def opened_session(spark: SparkSession | None, ended: threading.Event | None = N
         builder = builder.config(key, value)
     try:
         session = builder.getOrCreate()
-    except Exception as error:
+    except Exception as error:  # a Java that died by the same signal shows in many ways
         if ended is not None and ended.is_set():
             raise KeyboardInterrupt from error
         raise

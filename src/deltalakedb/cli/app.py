@@ -37,7 +37,7 @@ class _Commands(CommandGroup):
     def make_context(self, *args: Any, **options: Any) -> Any:
         try:
             return super().make_context(*args, **options)
-        except Exception as error:
+        except Exception as error:  # typer has its own copies of click's errors: they are told by what they have
             _end_misuse(error)
             raise
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from deltalakedb.exceptions import MissingExtraError, PredicateError
 
 try:
-    import pyspark  # noqa: F401
+    import pyspark  # noqa: F401  only whether it is there
 except ModuleNotFoundError:
     raise MissingExtraError("deltalakedb.spark", "spark") from None
 

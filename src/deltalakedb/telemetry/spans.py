@@ -26,7 +26,7 @@ def span(name: str, **attributes: str | int | float | bool) -> AbstractContextMa
         # The error's text is added by us, masked: the tracer's own way would keep it as it is.
         plain = {"record_exception": False, "set_status_on_exception": False}
         return _Span(provider.get_tracer("deltalakedb").start_as_current_span(name, attributes=safe, **plain))
-    except Exception:
+    except Exception:  # as in guard.py: the tracer is somebody else's, and no work fails by it
         logger.debug("no span could be opened for %s", name, exc_info=True)
         return _NO_SPAN
 
