@@ -19,6 +19,7 @@ from .registered import TableInfo, require_table, table_info, within
 from .storage_options import options_of
 from .store import SchemaMode, Store, open_store, registry
 from .store.audit import read_audit
+from .store.namespaces import list_namespaces
 from .store.registry import TableRow
 from .uri import CatalogUri, parse_catalog_uri
 
@@ -172,7 +173,7 @@ class Catalog(CatalogFiles):
 
     def namespaces(self) -> list[str]:
         with self.store.read(single=True) as conn:
-            return [row.namespace for row in registry.list_namespaces(conn)]
+            return [row.namespace for row in list_namespaces(conn)]
 
     def table(
         self, name: str, version: int | None = None, storage_options: Mapping[str, str] | None = None

@@ -9,6 +9,7 @@ from .exceptions import DeltaError
 from .instants import Instant, to_epoch_ms
 from .registered import within
 from .store import Connection, Store, registry
+from .store.namespaces import list_namespaces
 
 if TYPE_CHECKING:
     from .catalog import Catalog
@@ -35,8 +36,7 @@ class CatalogView:
 
     def namespaces(self) -> list[str]:
         with self._catalog.store.read(single=True) as conn:
-            rows = registry.list_namespaces(conn)
-        return [row.namespace for row in rows if row.created_at_ms <= self.at_ms]
+            return [row.namespace for row in list_namespaces(conn, self.at_ms)]
 
     def table(self, name: str) -> DeltaTable:
         """The table that had this name then, at the version it had then."""

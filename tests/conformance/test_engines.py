@@ -359,15 +359,17 @@ def test_wrong_parameters_are_an_error_of_the_caller(store: Store) -> None:
 
 
 def test_run_many_and_row_counts(store: Store) -> None:
-    rows = [{"namespace_key": key, "namespace": key, "properties": "{}", "created_at_ms": 1} for key in "abc"]
+    rows = [
+        {"namespace_key": key, "namespace": key, "properties": "{}", "created_at_ms": 1, "from_ms": 1} for key in "abc"
+    ]
     with store.write() as conn:
         conn.run_many("insert_namespace", rows)
         conn.run_many("insert_namespace", [])
-        assert conn.run("update_namespace", namespace_key="a", properties='{"x":1}') == 1
-        assert conn.run("update_namespace", namespace_key="zzz", properties="{}") == 0
-        assert conn.run("insert_namespace", **rows[0]) == 0
+        assert conn.run("end_namespace", namespace_key="a", until_ms=5) == 1
+        assert conn.run("end_namespace", namespace_key="zzz", until_ms=5) == 0
+        assert conn.run("insert_namespace", **rows[1]) == 0
     with store.read() as conn:
-        assert [row["namespace"] for row in conn.all("select_namespaces")] == ["a", "b", "c", "default"]
+        assert [row["namespace"] for row in conn.all("select_namespaces", at_ms=2**62)] == ["b", "c", "default"]
         assert abs(conn.now_ms() - 1_000_000_000_000) > 0
 
 

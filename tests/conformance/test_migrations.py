@@ -7,6 +7,7 @@ import pytest
 
 from deltalakedb.exceptions import SchemaVersionError, StoreError
 from deltalakedb.store import Store, open_store
+from deltalakedb.store import namespaces as spaces
 from deltalakedb.store import registry as reg
 from deltalakedb.store.migrations import FOLDER, known_migrations, migrate, status
 from deltalakedb.store.queries import SQL_FOLDER, relations, statements, table_columns
@@ -165,7 +166,7 @@ def test_text_sorts_by_bytes_on_every_engine(store: Store) -> None:
     names = ["a", "B", "ä", "Z", "é", "_", "0", "b", "\U0001f600", "\ufffd", "A b", "Ab"]
     with store.write() as conn:
         for name in names:
-            reg.ensure_namespace(conn, name, at_ms=1)
+            spaces.ensure_namespace(conn, name, at_ms=1)
         rows = conn.sql("select namespace_key from dl_namespaces order by namespace_key")
     keys = {name.casefold() for name in [*names, "default"]}
     assert [row["namespace_key"] for row in rows] == sorted(keys, key=lambda key: key.encode())

@@ -16,6 +16,7 @@ from deltalakedb.log.proposal import ProposedCommit
 from deltalakedb.mirror.engine import MirrorResult
 from deltalakedb.mirror.reconciler import Reconciler
 from deltalakedb.store import Store
+from deltalakedb.store import namespaces as spaces
 from deltalakedb.store import registry as reg
 from tests.conformance.lives import audited
 from tests.conformance.mirrored import PROTOCOL, Managed, adds
@@ -140,7 +141,7 @@ def test_a_write_that_need_not_be_durable_leaves_the_next_one_durable(store: Sto
 
     def ask(*, durable: bool) -> object:
         with store.write(durable=durable) as conn:
-            reg.ensure_namespace(conn, f"durable-{durable}", at_ms=1)
+            spaces.ensure_namespace(conn, f"durable-{durable}", at_ms=1)
             return None if setting is None else next(iter(conn.sql(setting)[0].values()))
 
     before = ask(durable=True)
@@ -152,7 +153,7 @@ def test_a_write_that_need_not_be_durable_leaves_the_next_one_durable(store: Sto
         assert without in (1, "off")
         assert before in (2, "on", "off")  # the tests' own Postgres is not durable at all
     with store.read() as conn:
-        names = {namespace.namespace for namespace in reg.list_namespaces(conn)}
+        names = {namespace.namespace for namespace in spaces.list_namespaces(conn)}
     assert {"durable-True", "durable-False"} <= names
 
 

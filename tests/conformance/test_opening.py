@@ -164,14 +164,15 @@ child = os.fork()
 if child == 0:
     ok = look() == mine
     with store.write() as conn:
-        conn.run("insert_namespace", namespace_key="child", namespace="child", properties="{}", created_at_ms=1)
+        conn.run("insert_namespace", namespace_key="child", namespace="child", properties="{}", created_at_ms=1,
+                 from_ms=1)
     store.close()
     os._exit(0 if ok else 3)
 _, code = os.waitpid(child, 0)
 assert code == 0, code
 assert look() == mine
 with store.read() as conn:
-    print([row["namespace"] for row in conn.all("select_namespaces")])
+    print([row["namespace"] for row in conn.all("select_namespaces", at_ms=2**62)])
 """
 
 

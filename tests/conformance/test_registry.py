@@ -7,6 +7,7 @@ import pytest
 
 from deltalakedb.exceptions import StoreError, TableExistsError, TableNotFoundError
 from deltalakedb.store import Connection, Store
+from deltalakedb.store import namespaces as spaces
 from deltalakedb.store import registry as reg
 from deltalakedb.store.audit import read_audit, write_audit
 from tests.conformance.conftest import OpenStore
@@ -60,7 +61,7 @@ def test_an_exception_leaves_nothing_behind(store: Store) -> None:
         fail_halfway()
     with store.read() as conn:
         assert reg.list_tables(conn) == []
-        assert [namespace.namespace for namespace in reg.list_namespaces(conn)] == ["default"]
+        assert [namespace.namespace for namespace in spaces.list_namespaces(conn)] == ["default"]
 
 
 def test_a_renamed_table_keeps_its_old_name_in_the_past(store: Store) -> None:
@@ -76,7 +77,7 @@ def test_a_renamed_table_keeps_its_old_name_in_the_past(store: Store) -> None:
         assert reg.list_tables(conn, at_ms=2000) == [renamed]
         assert reg.resolve_table(conn, "sales", "orders") is None
         assert reg.resolve_table(conn, "sales", "orders", at_ms=1500) == table
-        assert "archive" in [namespace.namespace for namespace in reg.list_namespaces(conn)]
+        assert "archive" in [namespace.namespace for namespace in spaces.list_namespaces(conn)]
 
 
 def test_a_clock_that_steps_back_does_not_turn_the_past_around(store: Store) -> None:
@@ -114,16 +115,25 @@ def test_a_table_that_is_gone_cannot_be_changed(store: Store) -> None:
 
 def test_namespaces_are_made_once_and_only_empty_ones_go(store: Store) -> None:
     with store.write() as conn:
-        assert reg.ensure_namespace(conn, "Raw.Events", at_ms=1, properties={"a": "1"})
-        assert not reg.ensure_namespace(conn, "raw.events", at_ms=2)
+        assert spaces.ensure_namespace(conn, "Raw.Events", at_ms=1, properties={"a": "1"})
+        assert not spaces.ensure_namespace(conn, "raw.events", at_ms=2)
         register(conn)
-        assert not reg.drop_namespace(conn, "sales")
-        assert reg.set_namespace_properties(conn, "RAW.EVENTS", {"b": 2})
+        assert spaces.contents_of(conn, "sales") == "the table orders"
+        assert spaces.contents_of(conn, "RAW") == "the namespace Raw.Events"
+        current = spaces.find_namespace(conn, "RAW.EVENTS")
+        assert current is not None
+        spaces.set_namespace_properties(conn, current, {"b": 2}, at_ms=5)
     with store.write() as conn:
-        found = {namespace.namespace: namespace.properties for namespace in reg.list_namespaces(conn)}
+        found = {namespace.namespace: namespace.properties for namespace in spaces.list_namespaces(conn)}
         assert found == {"Raw.Events": {"b": 2}, "default": {}, "sales": {}}
-        assert reg.drop_namespace(conn, "raw.events")
-        assert not reg.drop_namespace(conn, "raw.events")
+        current = spaces.find_namespace(conn, "raw.events")
+        assert current is not None
+        assert (current.created_at_ms, current.updated_at_ms) == (1, 5)
+        assert spaces.contents_of(conn, "raw.events") is None
+        spaces.drop_namespace(conn, current, at_ms=9)
+        assert spaces.find_namespace(conn, "raw.events") is None
+        then = [{one.namespace: one.properties for one in spaces.list_namespaces(conn, at_ms)} for at_ms in (4, 8, 9)]
+        assert [one.get("Raw.Events") for one in then] == [{"a": "1"}, {"b": 2}, None]
 
 
 def test_a_head_is_read_locked_and_updated(store: Store) -> None:

@@ -38,7 +38,7 @@ def test_values_of_unknown_types_still_become_arrow(filled: Store) -> None:
 
 
 WRITES = [
-    "insert into dl_namespaces values ('x', 'x', '{}', 1)",
+    "insert into dl_namespaces values ('x', 'x', '{}', 1, 1, 2)",
     "update dl_tables set name = 'x'",
     "delete from dl_tables",
     "drop table dl_tables",

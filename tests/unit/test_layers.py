@@ -46,10 +46,11 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     ("registered", "storage_options", "definitions", "operations"),
     ("mirror",),
-    ("config", "uri", "names", "instants", "storage"),
+    ("config", "uri", "instants", "storage"),
     ("store", "files", "data"),
     ("telemetry",),
     ("log",),
+    ("names",),
     ("exceptions", "lazy", "signals", "steps", "_positional", "warnings"),
 )
 RANK = {name: len(LAYERS) - row for row, names in enumerate(LAYERS) for name in names}

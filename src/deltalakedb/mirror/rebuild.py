@@ -18,6 +18,7 @@ from deltalakedb.log.commit_info import Mark, parse_mark
 from deltalakedb.log.fence import unfence
 from deltalakedb.mirror.external import Importer, newest_mark
 from deltalakedb.mirror.importer import load_history
+from deltalakedb.names import name_key
 from deltalakedb.steps import reached
 from deltalakedb.store import registry
 from deltalakedb.store.audit import write_audit
@@ -258,7 +259,7 @@ class _Rebuild:
         full_name = mark.table
         for number in range(len(self.chosen) + 1):
             namespace, _, name = full_name.rpartition(".")
-            key = (registry.name_key(namespace), registry.name_key(name))
+            key = (name_key(namespace), name_key(name))
             if key not in self._taken:
                 break
             full_name = f"{mark.table}_{mark.table_id + number}"

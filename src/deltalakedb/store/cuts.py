@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from deltalakedb.log.actions import Metadata, Protocol
+from deltalakedb.names import name_key
 from deltalakedb.store import registry
 from deltalakedb.store.connection import Connection, Row, Store
 from deltalakedb.store.registry import Head, TableRow
@@ -50,7 +51,7 @@ def pin_all(store: Store) -> list[Row]:
 def pin_some(store: Store, names: Iterable[tuple[str, str]]) -> list[Row]:
     """The tables of these (namespace, name) that exist, in one snapshot."""
     keys = [
-        {"namespace_key": registry.name_key(namespace), "name_key": registry.name_key(name)}
+        {"namespace_key": name_key(namespace), "name_key": name_key(name)}
         for namespace, name in names
     ]
     with store.read(single=len(keys) == 1) as conn:

@@ -54,6 +54,8 @@ class HeadDraft:
     size_bytes: int = 0
     next_file_id: int = 0
     bounds_epoch: int = 0
+    vacuumed_version: int = 0
+    vacuum_count: int = 0
 
     def count(self, sign: int, size: int, records: int | None) -> None:
         self.num_files += sign

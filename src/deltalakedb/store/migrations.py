@@ -12,7 +12,6 @@ from deltalakedb.store.connection import Connection, SchemaMode, Store, Undefine
 from deltalakedb.store.queries import SQL_FOLDER, statements
 
 FOLDER = SQL_FOLDER / "migrations"
-DEFAULT_NAMESPACE = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +106,6 @@ def _up(conn: Connection, migration: Migration) -> int:
     )
     if migration.number == 1:
         conn.run("insert_catalog", catalog_id=str(uuid.uuid4()), created_at_ms=now_ms)
-        conn.run(
-            "insert_namespace",
-            namespace_key=DEFAULT_NAMESPACE,
-            namespace=DEFAULT_NAMESPACE,
-            properties="{}",
-            created_at_ms=now_ms,
-        )
     return migration.number
 
 

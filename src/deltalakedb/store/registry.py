@@ -10,8 +10,10 @@ from typing import Any
 
 from deltalakedb.exceptions import StoreError, TableExistsError, TableNotFoundError, redact
 from deltalakedb.log.actions import Metadata, Protocol
+from deltalakedb.names import name_key
 from deltalakedb.store.action_values import to_metadata, to_protocol
 from deltalakedb.store.connection import UNKNOWN_COUNT, Connection, DuplicateRowError, Row
+from deltalakedb.store.namespaces import ensure_namespace
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +28,12 @@ class TableRow:
     mode: str
     state: str
     properties: Mapping[str, Any]
+    files_owner: str = "user"
+    """`catalog`: it chose the folder, and drops keep the files for a while; `user`: drops leave them to their owner."""
 
     @property
     def full_name(self) -> str:
         return f"{self.namespace}.{self.name}"
-
-
-@dataclass(frozen=True, slots=True)
-class Namespace:
-    """A namespace; the parts of a nested one are joined by dots."""
-
-    namespace: str
-    properties: Mapping[str, Any]
-    created_at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +53,10 @@ class Head:
     size_bytes: int
     next_file_id: int
     bounds_epoch: int
+    vacuumed_version: int = 0
+    """Versions below this one may have lost files to a vacuum."""
+    vacuum_count: int = 0
+    """Moves when a vacuum begins and when it ends: odd while one deletes files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +157,7 @@ def register_table(
     at_ms: int,
     table_id: int | None = None,
     table_uuid: str | None = None,
+    files_owner: str = "user",
 ) -> TableRow:
     """A new table; its namespace comes into being with it. The name and the location must be free."""
     ensure_namespace(conn, namespace, at_ms=at_ms)
@@ -170,6 +170,7 @@ def register_table(
         mode=mode,
         state=state,
         properties=dict(properties or {}),
+        files_owner=files_owner,
     )
     _insert_table(conn, table, at_ms)
     return table
@@ -242,43 +243,13 @@ def to_table_row(row: Row) -> TableRow:
         row["mode"],
         row["state"],
         json.loads(row["properties"]),
+        row["files_owner"],
     )
 
 
 def row_values(table: TableRow) -> Row:
     """The inverse of `to_table_row`."""
     return {**{field: getattr(table, field) for field in _TABLE_FIELDS}, "properties": to_json_text(table.properties)}
-
-
-# -- namespaces
-
-
-def ensure_namespace(
-    conn: Connection, namespace: str, *, at_ms: int, properties: Mapping[str, Any] | None = None
-) -> bool:
-    """Make the namespace if it is not there; whether it was made."""
-    created = conn.run(
-        "insert_namespace",
-        namespace_key=name_key(namespace),
-        namespace=namespace,
-        properties=to_json_text(properties or {}),
-        created_at_ms=at_ms,
-    )
-    return created > 0
-
-
-def list_namespaces(conn: Connection) -> list[Namespace]:
-    rows = conn.all("select_namespaces")
-    return [Namespace(row["namespace"], json.loads(row["properties"]), row["created_at_ms"]) for row in rows]
-
-
-def drop_namespace(conn: Connection, namespace: str) -> bool:
-    """Remove an empty namespace; False when it is not there or not empty."""
-    return conn.run("delete_namespace", namespace_key=name_key(namespace)) > 0
-
-
-def set_namespace_properties(conn: Connection, namespace: str, properties: Mapping[str, Any]) -> bool:
-    return conn.run("update_namespace", namespace_key=name_key(namespace), properties=to_json_text(properties)) > 0
 
 
 def catalog_id(conn: Connection) -> str:
@@ -325,11 +296,6 @@ def transaction_ms(conn: Connection, txn_id: str) -> int | None:
     """When a transaction was committed; None when this catalog has none of that id."""
     row = conn.one("select_transaction", txn_id=txn_id)
     return None if row is None else int(row["committed_at_ms"])
-
-
-def name_key(name: str) -> str:
-    """How names are compared: without regard to case."""
-    return name.casefold()
 
 
 def to_json_text(value: Mapping[str, Any]) -> str:

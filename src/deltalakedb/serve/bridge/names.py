@@ -10,7 +10,7 @@ from deltalakedb.names import DEFAULT_NAMESPACE, name_key, parse_namespace, pars
 from deltalakedb.registered import no_such_table
 from deltalakedb.serve.bridge.log import BridgedLog
 from deltalakedb.serve.bridge.places import bridge_uri, path_of
-from deltalakedb.store import registry
+from deltalakedb.store import namespaces, registry
 from deltalakedb.transactions.transaction import CatalogTransaction
 
 Answer = dict[str, Any]
@@ -61,7 +61,7 @@ class Names:
         """Make a namespace; one that is there already is fine."""
         parse_namespace(namespace)
         with self._catalog.store.write() as conn:
-            created = registry.ensure_namespace(conn, namespace, at_ms=conn.now_ms())
+            created = namespaces.ensure_namespace(conn, namespace, at_ms=conn.now_ms())
         return {"namespace": namespace, "created": created}
 
     def drop_namespace(self, namespace: str) -> Answer:
@@ -70,14 +70,13 @@ class Names:
         if key == DEFAULT_NAMESPACE:
             raise DeltaError(f"the namespace {DEFAULT_NAMESPACE} stays: names without a namespace are in it")
         with self._catalog.store.write() as conn:
-            known = [name_key(one.namespace) for one in registry.list_namespaces(conn)]
-            inside = [one for one in known if one.startswith(f"{key}.")]
-            gone = not inside and registry.drop_namespace(conn, namespace)
-        if key not in known:
-            raise TableNotFoundError(f"there is no namespace {namespace}")
-        if not gone:
-            held = f"the namespace {inside[0]}" if inside else "tables"
-            raise DeltaError(f"the namespace {namespace} is not empty: it holds {held}; drop them first")
+            current = namespaces.find_namespace(conn, namespace)
+            if current is None:
+                raise TableNotFoundError(f"there is no namespace {namespace}")
+            held = namespaces.contents_of(conn, namespace)
+            if held is not None:
+                raise DeltaError(f"the namespace {namespace} is not empty: it holds {held}; drop them first")
+            namespaces.drop_namespace(conn, current, at_ms=conn.now_ms())
         return {"namespace": namespace}
 
 

@@ -10,9 +10,10 @@ declare
     opened json;
 begin
     select row_to_json(o) into opened from (
-        select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties,
+        select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties, t.files_owner,
                h.current_version, h.metadata_version, h.protocol_version, h.mirrored_version, h.base_version, h.last_commit_ms, h.num_files,
                h.num_records, h.files_without_records, h.size_bytes, h.next_file_id, h.bounds_epoch,
+               h.vacuumed_version, h.vacuum_count,
                m.metadata_id, m.name as metadata_name, m.description, m.format, m.schema_json, m.partition_columns, m.configuration,
                m.created_time, m.extra as metadata_extra,
                p.min_reader_version, p.min_writer_version, p.reader_features, p.writer_features, p.fenced, p.extra as protocol_extra

@@ -22,14 +22,21 @@ create table dl_catalog (
     next_table_id bigint not null
 );
 
+-- Versioned as tables' names are: a row holds from from_ms until until_ms. `namespace` is its parts joined by dots, in backticks where
+-- they need them; `namespace_key` is the same in lower case. Whoever creates, drops, renames or undrops a table locks the row of its
+-- namespace, and so does a transaction that saw a name to be free or listed the tables. DuckDB keeps no keys here, as on dl_tables.
 create table dl_namespaces (
-    namespace_key text not null primary key,
+    namespace_key text not null,
     namespace text not null,
     properties text not null,
-    created_at_ms bigint not null
+    created_at_ms bigint not null,
+    from_ms bigint not null,
+    until_ms bigint not null
 );
+-- engines: sqlite, postgres
+create unique index dl_namespaces_by_key on dl_namespaces (namespace_key, until_ms);
 
--- Names are versioned: a row holds from from_ms until until_ms, 2^63-1 while current.
+-- Names are versioned: a row holds from from_ms until until_ms, 2^63-1 while current. files_owner: `catalog` chose the folder, or `user`.
 create table dl_tables (
     table_id bigint not null,
     table_uuid text not null,
@@ -42,7 +49,8 @@ create table dl_tables (
     state text not null,
     properties text not null,
     from_ms bigint not null,
-    until_ms bigint not null
+    until_ms bigint not null,
+    files_owner text not null
 );
 -- engines: sqlite, postgres
 create unique index dl_tables_by_id on dl_tables (table_id, from_ms);
@@ -51,7 +59,24 @@ create unique index dl_tables_by_name on dl_tables (namespace_key, name_key, unt
 -- engines: sqlite, postgres
 create unique index dl_tables_by_location on dl_tables (location, until_ms);
 
--- Everything a head read needs beside metadata and protocol, and the counters a commit hands out ids from.
+-- Who has a location, one row each: `reserved` for a table that is being created (until expires_ms), `live`, `dropped` (can be undropped,
+-- and is purged after expires_ms), `leaving` (dropped, free once its mirror is complete), `purging`. Locations do not contain each other.
+create table dl_locations (
+    location text not null,
+    table_uuid text not null,
+    table_id bigint,
+    table_name text not null,
+    files_owner text not null,
+    location_state text not null,
+    expires_ms bigint not null
+);
+-- engines: sqlite, postgres
+create unique index dl_locations_by_location on dl_locations (location);
+-- engines: sqlite, postgres
+create unique index dl_locations_by_table on dl_locations (table_uuid);
+
+-- Everything a head read needs beside metadata and protocol, and the counters a commit hands out ids from. Versions below
+-- vacuumed_version may have lost files; vacuum_count is odd while a vacuum deletes, and moves when it begins and when it ends.
 create table dl_table_heads (
     table_id bigint not null primary key,
     current_version bigint not null,
@@ -65,7 +90,9 @@ create table dl_table_heads (
     files_without_records bigint not null,
     size_bytes bigint not null,
     next_file_id bigint not null,
-    bounds_epoch bigint not null
+    bounds_epoch bigint not null,
+    vacuumed_version bigint not null,
+    vacuum_count bigint not null
 );
 
 create table dl_transactions (

@@ -5,27 +5,29 @@
 -- name: select_head
 -- Query pattern 1, the latest version of a table: one row by its key, with everything else a head knows.
 select table_id, current_version, metadata_version, protocol_version, mirrored_version, base_version, last_commit_ms, num_files,
-       num_records, files_without_records, size_bytes, next_file_id, bounds_epoch
+       num_records, files_without_records, size_bytes, next_file_id, bounds_epoch, vacuumed_version, vacuum_count
 from dl_table_heads where table_id = :table_id;
 
 -- name: select_heads
 -- The heads of all registered tables, for a list of them: one row each, no file row.
 select h.table_id, h.current_version, h.metadata_version, h.protocol_version, h.mirrored_version, h.base_version, h.last_commit_ms,
-       h.num_files, h.num_records, h.files_without_records, h.size_bytes, h.next_file_id, h.bounds_epoch
+       h.num_files, h.num_records, h.files_without_records, h.size_bytes, h.next_file_id, h.bounds_epoch,
+       h.vacuumed_version, h.vacuum_count
 from dl_table_heads h join dl_tables t on t.table_id = h.table_id and t.until_ms = 9223372036854775807;
 
 -- name: lock_head
 -- The head, locked. It reads nothing else: on Postgres whatever else this statement read would be older than the lock.
 select table_id, current_version, metadata_version, protocol_version, mirrored_version, base_version, last_commit_ms, num_files,
-       num_records, files_without_records, size_bytes, next_file_id, bounds_epoch
+       num_records, files_without_records, size_bytes, next_file_id, bounds_epoch, vacuumed_version, vacuum_count
 from dl_table_heads where table_id = :table_id {for update};
 
 -- name: insert_head
 -- The head of a table's first load.
 insert into dl_table_heads (table_id, current_version, metadata_version, protocol_version, mirrored_version, base_version,
-       last_commit_ms, num_files, num_records, files_without_records, size_bytes, next_file_id, bounds_epoch)
+       last_commit_ms, num_files, num_records, files_without_records, size_bytes, next_file_id, bounds_epoch, vacuumed_version,
+       vacuum_count)
 values (:table_id, :current_version, :metadata_version, :protocol_version, :mirrored_version, :base_version, :last_commit_ms,
-        :num_files, :num_records, :files_without_records, :size_bytes, :next_file_id, :bounds_epoch);
+        :num_files, :num_records, :files_without_records, :size_bytes, :next_file_id, :bounds_epoch, :vacuumed_version, :vacuum_count);
 
 -- name: advance_head
 -- Query pattern 7, compare and set: the head after one or more commits, if nobody moved it since it was locked; no row changed means
@@ -35,7 +37,7 @@ update dl_table_heads set current_version = :current_version, metadata_version =
        mirrored_version = case when mirrored_version > :mirrored_version then mirrored_version else :mirrored_version end,
        last_commit_ms = :last_commit_ms, num_files = :num_files, num_records = :num_records,
        files_without_records = :files_without_records, size_bytes = :size_bytes, next_file_id = :next_file_id,
-       bounds_epoch = :bounds_epoch
+       bounds_epoch = :bounds_epoch, vacuumed_version = :vacuumed_version, vacuum_count = :vacuum_count
 where table_id = :table_id and current_version = :expected;
 
 -- ---------------------------------------------------------------------------------------------------------------- commits
@@ -60,7 +62,7 @@ select v.table_id, v.version, v.committed_at_ms from dl_table_versions v where v
 
 -- name: select_commit_state
 -- What a commit must know of a table beside its head, which it has locked: may it be written, who claims it, what was counted.
-select h.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties, p.fenced, v.total_added,
+select h.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties, t.files_owner, p.fenced, v.total_added,
        v.total_closed, i.holder as intent_holder, i.until_ms as intent_until_ms
 from dl_table_heads h
 join dl_table_versions v on v.table_id = h.table_id and v.version = h.current_version
@@ -183,9 +185,10 @@ from dl_other_actions where table_id = :table_id and version between :first_vers
 
 -- name: select_pinned_tables
 -- A cut through all tables, if they are few: one statement, so nobody commits in between.
-select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties,
+select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties, t.files_owner,
        h.current_version, h.metadata_version, h.protocol_version, h.mirrored_version, h.base_version, h.last_commit_ms, h.num_files,
-       h.num_records, h.files_without_records, h.size_bytes, h.next_file_id, h.bounds_epoch,
+       h.num_records, h.files_without_records, h.size_bytes, h.next_file_id, h.bounds_epoch, h.vacuumed_version,
+       h.vacuum_count,
        m.metadata_id, m.name as metadata_name, m.description, m.format, m.schema_json, m.partition_columns, m.configuration,
        m.created_time, m.extra as metadata_extra,
        p.min_reader_version, p.min_writer_version, p.reader_features, p.writer_features, p.fenced, p.extra as protocol_extra
@@ -197,9 +200,10 @@ where t.until_ms = 9223372036854775807 limit :max_rows;
 
 -- name: select_pinned_heads
 -- A cut through a large catalog: metadata and protocol of a table are read when it is used.
-select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties,
+select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties, t.files_owner,
        h.current_version, h.metadata_version, h.protocol_version, h.mirrored_version, h.base_version, h.last_commit_ms, h.num_files,
-       h.num_records, h.files_without_records, h.size_bytes, h.next_file_id, h.bounds_epoch
+       h.num_records, h.files_without_records, h.size_bytes, h.next_file_id, h.bounds_epoch,
+       h.vacuumed_version, h.vacuum_count
 from dl_tables t
 join dl_table_heads h on h.table_id = t.table_id
 where t.until_ms = 9223372036854775807;

@@ -2,7 +2,7 @@
 
 -- name: select_gc_tables
 -- Every table that is registered, or was: where its history starts and ends, how far its files have come, how long it wants to keep.
-select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties, t.until_ms, h.current_version,
+select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties, t.files_owner, t.until_ms, h.current_version,
        h.mirrored_version, m.configuration, v.version as first_version, v.is_base
 from dl_tables t
 left join dl_table_heads h on h.table_id = t.table_id

@@ -10,8 +10,10 @@ update dl_catalog set catalog_id = :catalog_id, next_table_id = :next_table_id;
 
 -- name: record_table
 -- A name that a table had, or has, as its log tells.
-insert into dl_tables (table_id, table_uuid, namespace, namespace_key, name, name_key, location, mode, state, properties, from_ms, until_ms)
-values (:table_id, :table_uuid, :namespace, :namespace_key, :name, :name_key, :location, :mode, :state, :properties, :from_ms, :until_ms);
+insert into dl_tables (table_id, table_uuid, namespace, namespace_key, name, name_key, location, mode, state, properties, from_ms, until_ms,
+       files_owner)
+values (:table_id, :table_uuid, :namespace, :namespace_key, :name, :name_key, :location, :mode, :state, :properties, :from_ms, :until_ms,
+        :files_owner);
 
 -- name: select_newest_transaction
 -- The newest T; null before the first transaction.

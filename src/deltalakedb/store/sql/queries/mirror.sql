@@ -22,7 +22,7 @@ set attempts = excluded.attempts, error = excluded.error, next_try_ms = excluded
 -- name: select_unmirrored_tables
 -- Tables whose files are behind, with the name they have or had last: a dropped table is mirrored to the end too. A frozen one waits
 -- for somebody to decide; a follower's and a detached table's files belong to others.
-select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties, h.current_version,
+select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties, t.files_owner, h.current_version,
        h.mirrored_version,
        (select min(v.committed_at_ms) from dl_table_versions v
          where v.table_id = h.table_id and v.version > h.mirrored_version) as oldest_unmirrored_ms,
@@ -36,12 +36,12 @@ order by h.table_id;
 
 -- name: select_last_table_row
 -- A table as it is registered, or was last: a dropped one still has a mirror to finish.
-select table_id, table_uuid, namespace, name, location, mode, state, properties, until_ms from dl_tables
+select table_id, table_uuid, namespace, name, location, mode, state, properties, files_owner, until_ms from dl_tables
 where table_id = :table_id order by from_ms desc limit 1;
 
 -- name: select_checkpoint_states
 -- How far each managed table's files and checkpoints have come, and what its properties say about them.
-select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties, h.current_version,
+select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties, t.files_owner, h.current_version,
        h.mirrored_version, h.base_version, m.configuration, c.version as checkpoint_version, c.cleaned_before
 from dl_table_heads h
 join dl_tables t on t.table_id = h.table_id

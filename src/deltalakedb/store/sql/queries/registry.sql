@@ -34,58 +34,77 @@ update dl_catalog set next_table_id = next_table_id + 1 where next_table_id = :e
 -- ---------------------------------------------------------------------------------------------------------------- registry
 
 -- name: select_namespaces
--- All namespaces.
-select namespace, properties, created_at_ms from dl_namespaces order by namespace_key;
+-- All namespaces, now or (with :at_ms) at an instant.
+select namespace, properties, created_at_ms, from_ms from dl_namespaces
+where from_ms <= :at_ms and until_ms > :at_ms order by namespace_key;
+
+-- name: select_namespace
+-- A namespace by its name.
+select namespace, properties, created_at_ms, from_ms from dl_namespaces
+where namespace_key = :namespace_key and until_ms = 9223372036854775807;
+
+-- name: lock_namespaces
+-- Namespaces in the order of their keys, as everyone locks them. A commit puts :key_0, :key_1, ... in the place of :namespace_key.
+select namespace_key from dl_namespaces where until_ms = 9223372036854775807 and namespace_key in (:namespace_key)
+order by namespace_key {for update};
+
+-- name: lock_all_namespaces
+-- For who has listed the tables of the whole catalog.
+select namespace_key from dl_namespaces where until_ms = 9223372036854775807 order by namespace_key {for update};
 
 -- name: insert_namespace
--- A namespace comes into being on first use; whoever comes second finds it there.
-insert into dl_namespaces (namespace_key, namespace, properties, created_at_ms)
-values (:namespace_key, :namespace, :properties, :created_at_ms) on conflict (namespace_key) do nothing;
+-- A namespace, or other properties of it, from an instant on. Whoever makes a new one has locked the catalog's row.
+insert into dl_namespaces (namespace_key, namespace, properties, created_at_ms, from_ms, until_ms)
+select :namespace_key, :namespace, :properties, :created_at_ms, :from_ms, 9223372036854775807
+where not exists (select 1 from dl_namespaces n where n.namespace_key = :namespace_key and n.until_ms = 9223372036854775807);
 
--- name: update_namespace
--- Change a namespace's properties.
-update dl_namespaces set properties = :properties where namespace_key = :namespace_key;
+-- name: end_namespace
+-- A namespace is gone from an instant on, or its row replaced.
+update dl_namespaces set until_ms = :until_ms where namespace_key = :namespace_key and until_ms = 9223372036854775807;
 
--- name: delete_namespace
--- Only an empty namespace goes away.
-delete from dl_namespaces where namespace_key = :namespace_key
-and not exists (select 1 from dl_tables t where t.namespace_key = :namespace_key and t.until_ms = 9223372036854775807);
+-- name: select_namespace_contents
+-- One table and one namespace inside a namespace, if there are any: it is dropped only when it is empty.
+select (select min(t.name) from dl_tables t where t.namespace_key = :namespace_key and t.until_ms = 9223372036854775807) as table_name,
+       (select min(n.namespace) from dl_namespaces n where n.until_ms = 9223372036854775807
+           and n.namespace_key >= cast(:first_inside as text)
+           and n.namespace_key < cast(:after_inside as text)) as namespace;
 
 -- name: select_table
 -- A table by its current name.
-select table_id, table_uuid, namespace, name, location, mode, state, properties from dl_tables
+select table_id, table_uuid, namespace, name, location, mode, state, properties, files_owner from dl_tables
 where namespace_key = :namespace_key and name_key = :name_key and until_ms = 9223372036854775807;
 
 -- name: select_table_by_id
 -- A table by its id.
-select table_id, table_uuid, namespace, name, location, mode, state, properties from dl_tables
+select table_id, table_uuid, namespace, name, location, mode, state, properties, files_owner from dl_tables
 where table_id = :table_id and until_ms = 9223372036854775807;
 
 -- name: select_table_by_location
 -- Who owns a location: it has one owner at most.
-select table_id, table_uuid, namespace, name, location, mode, state, properties from dl_tables
+select table_id, table_uuid, namespace, name, location, mode, state, properties, files_owner from dl_tables
 where location = :location and until_ms = 9223372036854775807;
 
 -- name: select_table_at
 -- A table by the name it had at an instant.
-select table_id, table_uuid, namespace, name, location, mode, state, properties from dl_tables
+select table_id, table_uuid, namespace, name, location, mode, state, properties, files_owner from dl_tables
 where namespace_key = :namespace_key and name_key = :name_key and from_ms <= :at_ms and until_ms > :at_ms;
 
 -- name: select_tables
 -- All tables as they are called now.
-select table_id, table_uuid, namespace, name, location, mode, state, properties from dl_tables
+select table_id, table_uuid, namespace, name, location, mode, state, properties, files_owner from dl_tables
 where until_ms = 9223372036854775807 order by namespace_key, name_key;
 
 -- name: select_tables_at
 -- All tables as they were called at an instant.
-select table_id, table_uuid, namespace, name, location, mode, state, properties from dl_tables
+select table_id, table_uuid, namespace, name, location, mode, state, properties, files_owner from dl_tables
 where from_ms <= :at_ms and until_ms > :at_ms order by namespace_key, name_key;
 
 -- name: insert_table
 -- A table, or a new name, mode, state or set of properties of it, from an instant on.
-insert into dl_tables (table_id, table_uuid, namespace, namespace_key, name, name_key, location, mode, state, properties, from_ms, until_ms)
+insert into dl_tables (table_id, table_uuid, namespace, namespace_key, name, name_key, location, mode, state, properties, from_ms, until_ms,
+       files_owner)
 values (:table_id, :table_uuid, :namespace, :namespace_key, :name, :name_key, :location, :mode, :state, :properties, :from_ms,
-        9223372036854775807);
+        9223372036854775807, :files_owner);
 
 -- name: lock_table_row
 -- When the current registry row began; locked, so that two changes of one table follow each other.
@@ -97,9 +116,10 @@ update dl_tables set until_ms = :until_ms where table_id = :table_id and until_m
 
 -- name: open_table
 -- Everything an open needs in one row: registry, head, and the metadata and protocol in force. No file row is read.
-select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties,
+select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties, t.files_owner,
        h.current_version, h.metadata_version, h.protocol_version, h.mirrored_version, h.base_version, h.last_commit_ms, h.num_files,
-       h.num_records, h.files_without_records, h.size_bytes, h.next_file_id, h.bounds_epoch,
+       h.num_records, h.files_without_records, h.size_bytes, h.next_file_id, h.bounds_epoch, h.vacuumed_version,
+       h.vacuum_count,
        m.metadata_id, m.name as metadata_name, m.description, m.format, m.schema_json, m.partition_columns, m.configuration,
        m.created_time, m.extra as metadata_extra,
        p.min_reader_version, p.min_writer_version, p.reader_features, p.writer_features, p.fenced, p.extra as protocol_extra

@@ -1,0 +1,251 @@
+-- The registry becomes part of the conflict check: namespaces get a history, tables an owner of their files, locations
+-- one owner each, and heads know how far a vacuum has gone.
+
+-- ---------------------------------------------------------------------------------------------------------------- namespaces
+
+-- engines: sqlite, duckdb
+create table dl_before as select * from dl_namespaces;
+-- engines: sqlite, duckdb
+drop table dl_namespaces;
+-- engines: sqlite, duckdb
+create table dl_namespaces (
+    namespace_key text not null,
+    namespace text not null,
+    properties text not null,
+    created_at_ms bigint not null,
+    from_ms bigint not null,
+    until_ms bigint not null
+);
+-- engines: sqlite, duckdb
+insert into dl_namespaces (namespace_key, namespace, properties, created_at_ms, from_ms, until_ms)
+select namespace_key, namespace, properties, created_at_ms, created_at_ms, 9223372036854775807 from dl_before;
+-- engines: sqlite, duckdb
+drop table dl_before;
+
+-- engines: postgres
+alter table dl_namespaces drop constraint dl_namespaces_pkey;
+-- engines: postgres
+alter table dl_namespaces add column from_ms bigint;
+-- engines: postgres
+alter table dl_namespaces add column until_ms bigint;
+-- engines: postgres
+update dl_namespaces set from_ms = created_at_ms, until_ms = 9223372036854775807;
+-- engines: postgres
+alter table dl_namespaces alter column from_ms set not null;
+-- engines: postgres
+alter table dl_namespaces alter column until_ms set not null;
+
+-- It exists from the start.
+insert into dl_namespaces (namespace_key, namespace, properties, created_at_ms, from_ms, until_ms)
+select 'default', 'default', '{}', {now ms}, {now ms}, 9223372036854775807
+where not exists (select 1 from dl_namespaces where namespace_key = 'default');
+
+-- engines: sqlite, postgres
+create unique index dl_namespaces_by_key on dl_namespaces (namespace_key, until_ms);
+
+-- ---------------------------------------------------------------------------------------------------------------- whose files
+
+-- engines: sqlite, duckdb
+create table dl_before as select * from dl_tables;
+-- engines: sqlite, duckdb
+drop table dl_tables;
+-- engines: sqlite, duckdb
+create table dl_tables (
+    table_id bigint not null,
+    table_uuid text not null,
+    namespace text not null,
+    namespace_key text not null,
+    name text not null,
+    name_key text not null,
+    location text not null,
+    mode text not null,
+    state text not null,
+    properties text not null,
+    from_ms bigint not null,
+    until_ms bigint not null,
+    files_owner text not null
+);
+-- engines: sqlite, duckdb
+insert into dl_tables (table_id, table_uuid, namespace, namespace_key, name, name_key, location, mode, state, properties, from_ms, until_ms,
+                       files_owner)
+select table_id, table_uuid, namespace, namespace_key, name, name_key, location, mode, state, properties, from_ms, until_ms, 'user'
+from dl_before;
+-- engines: sqlite, duckdb
+drop table dl_before;
+-- engines: sqlite
+create unique index dl_tables_by_id on dl_tables (table_id, from_ms);
+-- engines: sqlite
+create unique index dl_tables_by_name on dl_tables (namespace_key, name_key, until_ms);
+-- engines: sqlite
+create unique index dl_tables_by_location on dl_tables (location, until_ms);
+
+-- engines: postgres
+alter table dl_tables add column files_owner text collate "C";
+-- engines: postgres
+update dl_tables set files_owner = 'user';
+-- engines: postgres
+alter table dl_tables alter column files_owner set not null;
+
+-- ---------------------------------------------------------------------------------------------------------------- locations
+
+create table dl_locations (
+    location text not null,
+    table_uuid text not null,
+    table_id bigint,
+    table_name text not null,
+    files_owner text not null,
+    location_state text not null,
+    expires_ms bigint not null
+);
+-- engines: sqlite, postgres
+create unique index dl_locations_by_location on dl_locations (location);
+-- engines: sqlite, postgres
+create unique index dl_locations_by_table on dl_locations (table_uuid);
+
+insert into dl_locations (location, table_uuid, table_id, table_name, files_owner, location_state, expires_ms)
+select location, table_uuid, table_id, namespace || '.' || name, 'user', 'live', 9223372036854775807
+from dl_tables where until_ms = 9223372036854775807;
+
+-- ---------------------------------------------------------------------------------------------------------------- heads
+
+-- engines: sqlite, duckdb
+create table dl_before as select * from dl_table_heads;
+-- engines: sqlite, duckdb
+drop table dl_table_heads;
+-- engines: sqlite, duckdb
+create table dl_table_heads (
+    table_id bigint not null primary key,
+    current_version bigint not null,
+    metadata_version bigint not null,
+    protocol_version bigint not null,
+    mirrored_version bigint not null,
+    base_version bigint not null,
+    last_commit_ms bigint not null,
+    num_files bigint not null,
+    num_records bigint not null,
+    files_without_records bigint not null,
+    size_bytes bigint not null,
+    next_file_id bigint not null,
+    bounds_epoch bigint not null,
+    vacuumed_version bigint not null,
+    vacuum_count bigint not null
+);
+-- engines: sqlite, duckdb
+insert into dl_table_heads (table_id, current_version, metadata_version, protocol_version, mirrored_version, base_version, last_commit_ms, num_files, num_records,
+       files_without_records, size_bytes, next_file_id, bounds_epoch, vacuumed_version,
+       vacuum_count)
+select table_id, current_version, metadata_version, protocol_version, mirrored_version, base_version, last_commit_ms, num_files, num_records,
+       files_without_records, size_bytes, next_file_id, bounds_epoch, 0, 0
+from dl_before;
+-- engines: sqlite, duckdb
+drop table dl_before;
+
+-- engines: postgres
+alter table dl_table_heads add column vacuumed_version bigint;
+-- engines: postgres
+alter table dl_table_heads add column vacuum_count bigint;
+-- engines: postgres
+update dl_table_heads set vacuumed_version = 0, vacuum_count = 0;
+-- engines: postgres
+alter table dl_table_heads alter column vacuumed_version set not null;
+-- engines: postgres
+alter table dl_table_heads alter column vacuum_count set not null;
+
+-- ---------------------------------------------------------------------------------------------------------------- functions
+
+-- engines: postgres
+drop function deltalakedb.dl_append;
+-- engines: postgres
+drop function deltalakedb.dl_open;
+
+-- Postgres: what small commits do most often, as functions: a backend keeps the plans of their statements, and a connection pooler that
+-- gives each transaction another backend is no obstacle to that. A plan made while tables are small must not read them whole later: hence
+-- `enable_seqscan`.
+
+-- The query `open_table`, as one JSON object.
+-- engines: postgres
+create function deltalakedb.dl_open(of_namespace_key text, of_name_key text) returns json language plpgsql stable
+set enable_seqscan = off as $$
+declare
+    opened json;
+begin
+    select row_to_json(o) into opened from (
+        select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties, t.files_owner,
+               h.current_version, h.metadata_version, h.protocol_version, h.mirrored_version, h.base_version, h.last_commit_ms, h.num_files,
+               h.num_records, h.files_without_records, h.size_bytes, h.next_file_id, h.bounds_epoch,
+               h.vacuumed_version, h.vacuum_count,
+               m.metadata_id, m.name as metadata_name, m.description, m.format, m.schema_json, m.partition_columns, m.configuration,
+               m.created_time, m.extra as metadata_extra,
+               p.min_reader_version, p.min_writer_version, p.reader_features, p.writer_features, p.fenced, p.extra as protocol_extra
+        from dl_tables t
+        join dl_table_heads h on h.table_id = t.table_id
+        join dl_metadata_updates m on m.table_id = t.table_id and m.version = h.metadata_version
+        join dl_protocol_updates p on p.table_id = t.table_id and p.version = h.protocol_version
+        where t.namespace_key = of_namespace_key and t.name_key = of_name_key and t.until_ms = 9223372036854775807) o;
+    return opened;
+end
+$$;
+
+-- A small append in one round trip, by statements whose plans a backend keeps. It holds no rules of its own: who calls says
+-- which head and registry row the rows were made for, and if anything is otherwise, or the token was used before, nothing is written and
+-- null comes back; the ordinary way decides then. Else the transaction's time T comes back, which also stands where `placeholder` stood.
+-- The function is volatile, so each of its statements sees what was committed before the lock was granted.
+
+-- engines: postgres
+create function deltalakedb.dl_append(
+    lock_timeout_ms text, held json, registered json, intent text, new_txn json, placeholder text, new_version json, new_adds json,
+    new_bounds json, new_head json
+) returns bigint language plpgsql volatile
+set enable_seqscan = off as $$
+declare
+    head dl_table_heads;
+    registry dl_tables;
+    made dl_table_versions;
+    taken dl_transactions;
+    rendered text;
+    at_ms bigint;
+begin
+    perform set_config('lock_timeout', lock_timeout_ms, true);
+    perform pg_advisory_xact_lock_shared(109330228406644);
+    select * into head from dl_table_heads h where h.table_id = (held ->> 'table_id')::bigint for update;
+    if head is distinct from json_populate_record(head, held) then
+        return null;
+    end if;
+    select * into registry from dl_tables t where t.table_id = head.table_id and t.until_ms = 9223372036854775807;
+    if registry is distinct from json_populate_record(registry, registered) then
+        return null;
+    end if;
+    if intent is not null and exists (select 1 from dl_leases l where l.lease = intent) then
+        return null;
+    end if;
+
+    select greatest(floor(extract(epoch from clock_timestamp()) * 1000)::bigint, coalesce(max(x.committed_at_ms), 0) + 1)
+      into at_ms from dl_transactions x;
+    if at_ms <= head.last_commit_ms then
+        return null;
+    end if;
+    taken := json_populate_record(null::dl_transactions, new_txn);
+    insert into dl_transactions (txn_id, client_token, committed_at_ms, actor, message)
+    values (taken.txn_id, taken.client_token, at_ms, taken.actor, taken.message)
+    on conflict (client_token) do nothing;
+    if not found then
+        return null;
+    end if;
+
+    made := json_populate_record(null::dl_table_versions, new_version);
+    rendered := replace(made.commit_info, placeholder, at_ms::text);
+    made.rendered_bytes := made.rendered_bytes + octet_length(rendered) - octet_length(made.commit_info);
+    made.commit_info := rendered;
+    made.committed_at_ms := at_ms;
+    insert into dl_table_versions select made.*;
+    insert into dl_add_files select * from json_populate_recordset(null::dl_add_files, new_adds);
+    insert into dl_file_bounds select * from json_populate_recordset(null::dl_file_bounds, new_bounds);
+    head := json_populate_record(head, new_head);
+    update dl_table_heads h
+       set current_version = head.current_version, num_files = head.num_files, num_records = head.num_records,
+           files_without_records = head.files_without_records, size_bytes = head.size_bytes, next_file_id = head.next_file_id,
+           mirrored_version = greatest(h.mirrored_version, head.mirrored_version), last_commit_ms = at_ms
+     where h.table_id = head.table_id;
+    return at_ms;
+end
+$$;
