@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from .catalog_files import CatalogFiles
+from .catalog_names import CatalogNames
 from .catalog_view import CatalogView, settle_instant
 from .config import Config, load_config
 from .exceptions import ConfigError
@@ -19,7 +20,7 @@ from .registered import TableInfo, require_table, table_info, within
 from .storage_options import options_of
 from .store import SchemaMode, Store, open_store, registry
 from .store.audit import read_audit
-from .store.namespaces import list_namespaces
+from .store.reader import SqlTxnLogReader
 from .store.registry import TableRow
 from .uri import CatalogUri, parse_catalog_uri
 
@@ -84,7 +85,7 @@ def open_catalog_store(address: CatalogUri, settings: Config, *, schema: SchemaM
     )
 
 
-class Catalog(CatalogFiles):
+class Catalog(CatalogFiles, CatalogNames):
     """A database of Delta logs. Close it, or use it in a `with` block."""
 
     def __init__(self, store: Store, uri: CatalogUri, config: Config, *, origin: str = "python") -> None:
@@ -159,8 +160,13 @@ class Catalog(CatalogFiles):
 
     # -- names
 
-    def tables(self, namespace: str | None = None) -> list[str]:
-        """The full names of all tables, or of those in one namespace and the namespaces inside it."""
+    def tables(self, namespace: str | None = None, *, dropped: bool = False) -> list[str]:
+        """The full names of all tables, or of those in one namespace and the namespaces inside it.
+
+        With `dropped` those that can be undropped instead; `dropped_tables` tells more of them.
+        """
+        if dropped:
+            return [table.full_name for table in self.dropped_tables(namespace)]
         with self.store.read(single=True) as conn:
             rows = registry.list_tables(conn)
         return [row.full_name for row in within(rows, namespace)]
@@ -170,10 +176,6 @@ class Catalog(CatalogFiles):
         with self.store.read() as conn:
             rows, heads = registry.list_tables(conn), registry.list_heads(conn)
         return [table_info(row, heads.get(row.table_id)) for row in within(rows, namespace)]
-
-    def namespaces(self) -> list[str]:
-        with self.store.read(single=True) as conn:
-            return [row.namespace for row in list_namespaces(conn)]
 
     def table(
         self, name: str, version: int | None = None, storage_options: Mapping[str, str] | None = None
@@ -225,15 +227,18 @@ class Catalog(CatalogFiles):
             tx.add_columns(name, columns)
 
     def drop_table(self, name: str, purge: bool = False) -> None:
-        """Take a table out of the catalog. Its files stay, free for any writer; with `purge` they are deleted.
+        """Take a table out of the catalog. With `purge` the files of a managed table are deleted with it.
 
-        A managed table is detached first, so that its files are complete; a follower's belong to others anyway.
+        A table whose folder the catalog chose can be undropped for `catalog.drop_retention`. One whose location was
+        given is detached first, so that its files are complete and free for any writer; a follower's belong to others.
         """
         with self.store.read() as conn:
             table = require_table(conn, parse_table_name(name))
-        if table.mode == "managed" and not purge:
+        if table.mode == "managed" and table.files_owner == "user" and not purge:
             from .mirror.detach import detach
+            from .store.registry_check import check_can_drop
 
+            check_can_drop(table.full_name, SqlTxnLogReader(self.store, table).snapshot().metadata)
             detach(self.store, table, self.mirror, actor=self.actor, origin=self.origin)
         with self.begin(tables=[name]) as tx:
             tx.drop_table(name, purge)

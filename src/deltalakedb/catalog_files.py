@@ -157,6 +157,7 @@ class CatalogFiles(ABC):
         It becomes the one catalog that managed them; where there were several, `take_over` says which.
         """
         from .mirror.rebuild import rebuild
+        from .store.gc import DAY_MS
 
         return rebuild(
             self.store,
@@ -167,6 +168,7 @@ class CatalogFiles(ABC):
             progress=progress,
             actor=self.actor,
             origin=self.origin,
+            drop_retention_ms=round(self.config.catalog_drop_retention * DAY_MS),
         )
 
     def _row(self, name: str, storage_options: Mapping[str, str] | None) -> TableRow:

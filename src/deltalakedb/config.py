@@ -48,6 +48,16 @@ def _seconds(value: Any) -> float:
     return number
 
 
+def _days(value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ValueError("must be a number of days") from None
+    if isinstance(value, bool) or not 0 <= number < float("inf"):
+        raise ValueError("must be a number of days, zero or more")
+    return number
+
+
 def _switch(value: Any) -> bool:
     known = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
     found = value if isinstance(value, bool) else known.get(str(value).strip().lower())
@@ -85,6 +95,8 @@ class Config:
     warehouse: str | None = None
     actor: str | None = None
     register_paths: bool = False
+    catalog_drop_retention: float = 7.0
+    catalog_promote_on_write: bool = True
     mirror_mode: MirrorMode = "inline"
     mirror_checkpoint_interval: int = 10
     mirror_retry_backoff: float = 1.0
@@ -132,6 +144,8 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
     "warehouse": _text,
     "actor": _text,
     "register_paths": _switch,
+    "catalog.drop_retention": _days,
+    "catalog.promote_on_write": _switch,
     "mirror.mode": _choice("inline", "background", "off"),
     "mirror.checkpoint_interval": _integer(1),
     "mirror.retry_backoff": _seconds,
@@ -225,10 +239,15 @@ def _flatten(values: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
-            flat |= {f"{key}.{inner}": inner_value for inner, inner_value in value.items()}
+            # The catalog's address beside settings of its section: `[catalog] uri = ...`.
+            flat |= {_inner(key, inner): inner_value for inner, inner_value in value.items()}
         else:
             flat[_dotted(key)] = value
     return flat
+
+
+def _inner(section: str, key: str) -> str:
+    return section if (section, key) == ("catalog", "uri") else f"{section}.{key}"
 
 
 def _dotted(key: str) -> str:

@@ -2,6 +2,9 @@
 
 DeltaError
 |__ TableNotFoundError, TableExistsError, VersionNotFoundError, SchemaMismatchError, PredicateError
+|   |__ LocationOwnedError         a TableExistsError, and a CommitFailedError: the location is another table's
+|   |__ FilesPurgedError           a TableNotFoundError: the table was there, its files are deleted
+|   |__ NamespaceNotFoundError     a TableNotFoundError; NamespaceNotEmptyError
 |   |__ NegativeVersionError       a VersionNotFoundError, and an OverflowError as in `deltalake`
 |__ DeltaProtocolError             a log that breaks, or asks for more than, the protocol we know
 |   |__ MalformedLogError          truncated JSON, bad UTF-8, two metaData, corrupt checkpoint, escaping path
@@ -13,6 +16,8 @@ DeltaError
 |   |__ ConcurrentAppendError, ConcurrentDeleteReadError, ConcurrentDeleteDeleteError,
 |   |   MetadataChangedError, ProtocolChangedError, ConcurrentTransactionError, ExternalWriterError
 |   |__ NotWritableError           a follower, or a frozen, detaching, detached or dropped table
+|   |__ NameChangedError           a name, or the list of names, is not what the transaction saw
+|   |__ DropProtectedError         the table's property drop_protection is true
 |   |__ TableLockedError           another transaction holds the table's intent lock
 |   |__ VersionTakenError          .version was committed by somebody else first; read on and try the next one
 |   |__ GoneError                  a transaction over HTTP that is over: aborted, timed out or never begun
@@ -51,16 +56,22 @@ __all__ = [
     "DeltaError",
     "DeltaProtocolError",
     "DriftError",
+    "DropProtectedError",
     "EndpointBusyError",
     "EndpointError",
     "ExternalWriterError",
+    "FilesPurgedError",
     "GoneError",
     "InvalidCommitError",
+    "LocationOwnedError",
     "LogGapError",
     "MalformedLogError",
     "MetadataChangedError",
     "MirrorError",
     "MissingExtraError",
+    "NameChangedError",
+    "NamespaceNotEmptyError",
+    "NamespaceNotFoundError",
     "NegativeVersionError",
     "NotADatabaseError",
     "NotWritableError",
@@ -133,6 +144,18 @@ class TableNotFoundError(DeltaError):
 
 class TableExistsError(DeltaError):
     """The name or the location is taken."""
+
+
+class FilesPurgedError(TableNotFoundError):
+    """The table was there, and its files were deleted after it was dropped."""
+
+
+class NamespaceNotFoundError(TableNotFoundError):
+    """No such namespace in the catalog."""
+
+
+class NamespaceNotEmptyError(DeltaError):
+    """A namespace that holds tables or other namespaces is not dropped."""
 
 
 class VersionNotFoundError(DeltaError):
@@ -234,6 +257,18 @@ class ExternalWriterError(CommitFailedError):
 
 class NotWritableError(CommitFailedError):
     """The table's mode or state does not let this catalog write it."""
+
+
+class NameChangedError(CommitFailedError):
+    """A name, or the list of names, is not what the transaction saw: it was created, renamed or dropped meanwhile."""
+
+
+class DropProtectedError(CommitFailedError):
+    """The table's property `drop_protection` is true."""
+
+
+class LocationOwnedError(TableExistsError, CommitFailedError):
+    """The location, one around it or one inside it belongs to another table."""
 
 
 class TableLockedError(CommitFailedError):

@@ -9,7 +9,10 @@ from .exceptions import TableNotFoundError
 from .instants import to_iso
 from .names import TableName, name_key, parse_namespace
 from .store import Connection, registry
+from .store.connection import Row
 from .store.registry import TableRow
+
+_MOST_NAMES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,39 @@ class TableInfo:
     @property
     def full_name(self) -> str:
         return f"{self.namespace}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedTable:
+    """A table that was dropped and can be undropped: what it was, when it was dropped, and how long it is kept."""
+
+    namespace: str
+    name: str
+    location: str
+    version: int | None
+    num_files: int | None
+    size_bytes: int | None
+    dropped_at_ms: int
+    undrop_until_ms: int
+    state: str = "dropped"
+
+    @property
+    def full_name(self) -> str:
+        return str(TableName(self.namespace, self.name))
+
+    @classmethod
+    def of(cls, row: Row, head: registry.Head | None) -> DroppedTable:
+        """From a row of `select_dropped_tables`."""
+        return cls(
+            namespace=row["namespace"],
+            name=row["name"],
+            location=row["location"],
+            version=head.current_version if head else None,
+            num_files=head.num_files if head else None,
+            size_bytes=head.size_bytes if head else None,
+            dropped_at_ms=row["until_ms"],
+            undrop_until_ms=row["expires_ms"],
+        )
 
 
 def require_table(conn: Connection, name: TableName, *, at_ms: int | None = None) -> TableRow:
@@ -54,6 +90,16 @@ def not_among(names: Iterable[str], name: TableName, *, at_ms: int | None = None
     when = "" if at_ms is None else f" at {to_iso(at_ms)}"
     return TableNotFoundError(
         f"there was no table {name}{when}; {hint}" if when else f"there is no table {name}; {hint}"
+    )
+
+
+def not_dropped(names: Iterable[str], name: TableName) -> TableNotFoundError:
+    """The error for a name that no dropped table had; it names those that can be undropped."""
+    listed = ", ".join(sorted(names)[:_MOST_NAMES])
+    hint = f"can be undropped: {listed}" if listed else "nothing can be undropped"
+    return TableNotFoundError(
+        f"there is no dropped table {name} to bring back: it was never dropped, was purged, or its files were its "
+        f"user's and stayed where they are (`dl attach` brings those back); {hint}"
     )
 
 

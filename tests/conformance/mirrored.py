@@ -79,11 +79,13 @@ class Managed:
         read = WHOLE_TABLE if reads else NOTHING_READ
         return self.propose(*(ProposedCommit(tuple(actions), "WRITE", read=read) for actions in statements))
 
-    def propose(self, *commits: ProposedCommit, becomes: TableRow | None = None) -> Outcome:
+    def propose(self, *commits: ProposedCommit, changes: Mapping[str, Any] | None = None) -> Outcome:
         version = self.head.current_version
         return _commit(
             self.store,
-            TableProposal(self.row, version, commits, protocol=self.protocol, metadata=self.metadata, becomes=becomes),
+            TableProposal(
+                self.row, version, commits, protocol=self.protocol, metadata=self.metadata, changes=changes or {}
+            ),
         )
 
     def append(self, number: int = 1, first: int = 0) -> list[Outcome]:

@@ -1,16 +1,21 @@
 """Proposals for the tests of the writer: the tables of `histories`, created and changed by SqlTxnLogWriter."""
 
 import uuid
-from dataclasses import replace
 from typing import Any
 
 from deltalakedb.log.actions import Action, Metadata, Protocol
 from deltalakedb.log.proposal import NOTHING_READ, ProposedCommit, ReadSet
-from deltalakedb.store import Store
+from deltalakedb.store import Connection, Store, locations
 from deltalakedb.store import registry as reg
 from deltalakedb.store.proposals import NEW_TABLE, Outcome, Proposal, TableProposal
 from deltalakedb.store.writer import SqlTxnLogWriter
 from tests.conformance.histories import METADATA, PROTOCOL
+
+
+def drop(conn: Connection, table: reg.TableRow, *, at_ms: int) -> None:
+    """Take a table's name away, as a drop does whose files are handed over."""
+    reg.end_row(conn, table.table_id, at_ms=at_ms)
+    locations.change_location(conn, table.table_id, locations.LEAVING)
 
 
 def proposal(*tables: TableProposal, **fields: Any) -> Proposal:
@@ -55,4 +60,4 @@ def commit(store: Store, made: Proposal, *, retries: int = 5, lock_wait_seconds:
 
 def set_state(store: Store, table: reg.TableRow, **fields: Any) -> None:
     with store.write() as conn:
-        reg.change_table(conn, replace(table, **fields), at_ms=conn.now_ms())
+        reg.change_table(conn, table.table_id, at_ms=conn.now_ms(), **fields)

@@ -127,7 +127,7 @@ def test_a_table_that_wants_to_keep_everything_keeps_everything(
 
 def test_what_is_not_mirrored_yet_stays(store: Store, old_table: reg.TableRow) -> None:
     with store.write() as conn:
-        reg.change_table(conn, replace(old_table, mode="managed"), at_ms=conn.now_ms())
+        reg.change_table(conn, old_table.table_id, at_ms=conn.now_ms(), mode="managed")
         conn.run("mark_mirrored", table_id=old_table.table_id, version=3)
     (done,) = collect_garbage(store, EVERYTHING).tables
     assert done.base_version == 3

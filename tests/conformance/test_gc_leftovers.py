@@ -12,11 +12,12 @@ from deltalakedb.store.audit import read_audit, write_audit
 from deltalakedb.store.gc import GcReport, collect_garbage
 from tests.conformance.collecting import DAY, EVERYTHING, KEPT, row_counts
 from tests.conformance.histories import METADATA, PROTOCOL, add, load, register
+from tests.conformance.proposing import drop as drop_row
 
 
 def drop(store: Store, table: reg.TableRow, days_ago: float) -> None:
     with store.write() as conn:
-        reg.unregister_table(conn, table.table_id, at_ms=conn.now_ms())
+        drop_row(conn, table, at_ms=conn.now_ms())
         at_ms = conn.now_ms() - int(days_ago * DAY)
         conn.sql(
             "update dl_tables set from_ms = :at - 1, until_ms = :at where table_id = :id returning table_id",
@@ -49,7 +50,7 @@ def test_a_table_dropped_within_the_retention_is_still_in_the_catalog_as_it_was(
 
 def test_a_dropped_table_waits_for_its_mirror(store: Store, old_table: reg.TableRow) -> None:
     with store.write() as conn:
-        reg.change_table(conn, replace(old_table, mode="managed"), at_ms=conn.now_ms())
+        reg.change_table(conn, old_table.table_id, at_ms=conn.now_ms(), mode="managed")
         conn.run("mark_mirrored", table_id=old_table.table_id, version=7)
         conn.sql("delete from dl_tables where until_ms < 9223372036854775807 returning table_id")
     drop(store, old_table, days_ago=99)

@@ -17,8 +17,8 @@ from deltalakedb.log.actions import AddFile, RemoveFile
 from deltalakedb.mirror import bookkeeping
 from deltalakedb.mirror.engine import MirrorEngine
 from deltalakedb.store import Store
-from deltalakedb.store import registry as reg
 from tests.conformance.mirrored import Managed, adds, removes
+from tests.conformance.proposing import drop
 from tests.fixtures.sizes import sized
 
 DAY_MS = 86_400_000
@@ -298,5 +298,5 @@ def test_the_lag_view_knows_the_newest_checkpoint(table: Managed, mirror: Mirror
     (row,) = table.store.select("select * from vw_mirror_lag").to_pylist()
     assert (row["checkpoint_version"], row["versions_behind"], row["state"]) == (4, 0, "live")
     with table.store.write() as conn:
-        reg.unregister_table(conn, table.row.table_id, at_ms=conn.now_ms())
+        drop(conn, table.row, at_ms=conn.now_ms())
     assert table.store.select("select * from vw_mirror_lag").num_rows == 0

@@ -17,9 +17,9 @@ from deltalakedb.mirror.engine import MirrorResult
 from deltalakedb.mirror.reconciler import Reconciler
 from deltalakedb.store import Store
 from deltalakedb.store import namespaces as spaces
-from deltalakedb.store import registry as reg
 from tests.conformance.lives import audited
 from tests.conformance.mirrored import PROTOCOL, Managed, adds
+from tests.conformance.proposing import drop
 
 
 def reconciler(store: Store, **settings: object) -> Reconciler:
@@ -76,7 +76,7 @@ def test_a_table_with_a_foreign_file_is_frozen_and_then_left_alone(store: Store,
 def test_a_dropped_table_is_mirrored_to_the_end(store: Store, tmp_path: Path) -> None:
     (table,) = make_tables(store, tmp_path / "lake", 1)
     with store.write() as conn:
-        reg.unregister_table(conn, table.row.table_id, at_ms=conn.now_ms())
+        drop(conn, table.row, at_ms=conn.now_ms())
     (row,) = store.select("select state, versions_behind from vw_mirror_lag").to_pylist()
     assert (row["state"], row["versions_behind"]) == ("dropped", 3)
     assert once(store)["t0"].to_version == 2
@@ -88,7 +88,7 @@ def test_a_dropped_table_is_mirrored_to_the_end(store: Store, tmp_path: Path) ->
 def test_a_table_whose_detach_was_cut_short_is_detached(store: Store, tmp_path: Path, is_level: bool) -> None:
     (table,) = make_tables(store, tmp_path / "lake", 1)
     commit = ProposedCommit((PROTOCOL,), "DETACH", fenced=False)
-    table.propose(commit, becomes=replace(table.row, state="detaching"))
+    table.propose(commit, changes={"state": "detaching"})
     if is_level:
         with table.engine() as engine:
             engine.mirror_table(table.row)

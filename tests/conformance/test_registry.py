@@ -11,6 +11,7 @@ from deltalakedb.store import namespaces as spaces
 from deltalakedb.store import registry as reg
 from deltalakedb.store.audit import read_audit, write_audit
 from tests.conformance.conftest import OpenStore
+from tests.conformance.proposing import drop
 
 
 def register(conn: Connection, name: str = "orders", at_ms: int = 1000, **values: Any) -> reg.TableRow:
@@ -69,7 +70,8 @@ def test_a_renamed_table_keeps_its_old_name_in_the_past(store: Store) -> None:
         table = register(conn, at_ms=1000)
     with store.write() as conn:
         renamed = replace(table, namespace="archive", name="old_orders")
-        reg.change_table(conn, renamed, at_ms=2000)
+        spaces.ensure_namespace(conn, "archive", at_ms=2000)
+        reg.change_table(conn, table.table_id, at_ms=2000, namespace="archive", name="old_orders")
     with store.read() as conn:
         assert reg.list_tables(conn) == [renamed]
         assert reg.list_tables(conn, at_ms=999) == []
@@ -84,7 +86,7 @@ def test_a_clock_that_steps_back_does_not_turn_the_past_around(store: Store) -> 
     with store.write() as conn:
         table = register(conn, at_ms=5000)
         for number in range(3):
-            reg.change_table(conn, replace(table, name=f"n{number}"), at_ms=100)
+            reg.change_table(conn, table.table_id, at_ms=100, name=f"n{number}")
     with store.read() as conn:
         assert [reg.list_tables(conn, at_ms=5000 + i)[0].name for i in range(4)] == ["orders", "n0", "n1", "n2"]
 
@@ -96,9 +98,10 @@ def test_a_dropped_name_can_be_taken_again_in_the_same_transaction(store: Store)
         for at_ms in (2000, 3000):
             current = reg.resolve_table(conn, "sales", "orders")
             assert current is not None
-            assert reg.unregister_table(conn, current.table_id, at_ms=at_ms)
+            drop(conn, current, at_ms=at_ms)
             again = register(conn, at_ms=at_ms)
-        assert not reg.unregister_table(conn, first.table_id, at_ms=4000)
+        with pytest.raises(TableNotFoundError, match="not registered any more"):
+            reg.end_row(conn, first.table_id, at_ms=4000)
     with store.read() as conn:
         assert reg.list_tables(conn) == [again]
         assert again.table_id != first.table_id
@@ -108,9 +111,9 @@ def test_a_dropped_name_can_be_taken_again_in_the_same_transaction(store: Store)
 def test_a_table_that_is_gone_cannot_be_changed(store: Store) -> None:
     with store.write() as conn:
         table = register(conn)
-        reg.unregister_table(conn, table.table_id, at_ms=2000)
-        with pytest.raises(TableNotFoundError, match=r"sales\.orders"):
-            reg.change_table(conn, replace(table, state="frozen"), at_ms=3000)
+        drop(conn, table, at_ms=2000)
+        with pytest.raises(TableNotFoundError, match="not registered any more"):
+            reg.change_table(conn, table.table_id, at_ms=3000, state="frozen")
 
 
 def test_namespaces_are_made_once_and_only_empty_ones_go(store: Store) -> None:

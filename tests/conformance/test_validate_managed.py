@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -294,6 +293,6 @@ def test_a_frozen_table_is_validated_too(catalog: Catalog) -> None:
     with catalog.store.write() as conn:
         row = registry.resolve_table(conn, "sales", "orders")
         assert row is not None
-        registry.change_table(conn, replace(row, state="frozen"), at_ms=conn.now_ms())
+        registry.change_table(conn, row.table_id, at_ms=conn.now_ms(), state="frozen")
     report = catalog.validate(NAME)
     assert (report.table.state, report.drifts) == ("frozen", ())

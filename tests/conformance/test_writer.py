@@ -251,7 +251,7 @@ def test_a_name_is_created_once(store: Store) -> None:
 
 def test_create_and_write_and_rename_happen_in_one_transaction(store: Store) -> None:
     rates = create(store, "rates")
-    moved = replace(change(store, rates, operation="RENAME TABLE"), becomes=replace(rates, name="old_rates"))
+    moved = replace(change(store, rates, operation="RENAME TABLE"), changes={"name": "old_rates"})
     made = new_table("rates", more=(add("a"),))
     outcome = commit(store, proposal(moved, made))
     assert outcome.versions == {"sales.old_rates": 1, "sales.rates": 0}

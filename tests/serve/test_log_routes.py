@@ -191,13 +191,11 @@ def test_bytes_that_are_not_utf8_are_refused(endpoint: LocalEndpoint, client: En
 def test_a_frozen_table_is_refused_with_422(client: EndpointClient, catalog_uri: str) -> None:
     path = make_table(client)
     with connect(catalog_uri) as catalog, catalog.store.write() as conn:
-        from dataclasses import replace
-
         from deltalakedb.store import registry
 
         row = registry.resolve_table(conn, "sales", "orders")
         assert row is not None
-        registry.change_table(conn, replace(row, state="frozen"), at_ms=conn.now_ms())
+        registry.change_table(conn, row.table_id, at_ms=conn.now_ms(), state="frozen")
     with pytest.raises(NotWritableError, match="frozen"):
         client.write_commit(path, 1, append("a.parquet"))
 

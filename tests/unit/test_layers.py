@@ -35,6 +35,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "answers",
         "catalog",
         "catalog_files",
+        "catalog_names",
         "catalog_view",
         "paths",
         "reading",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -25,6 +26,7 @@ from deltalakedb.spark.jobs import WriteJob
 from deltalakedb.spark.replacing import everything
 from deltalakedb.steps import reached
 from deltalakedb.storage import open_data_storage
+from deltalakedb.transactions.places import reserve_place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,14 +55,17 @@ class Landing:
     before: Metadata | None
     """None: there is no such table yet."""
     job: WriteJob
+    reserved_for: str = ""
+    """The uuid of a table that does not exist yet: its location is reserved."""
 
 
 def prepare_landing(catalog: Catalog, table: CapturedTable, settings: CaptureSettings) -> Landing:
     """Decide what the table of current rows will be; nothing of it is true yet."""
-    found = _find_own(catalog, table.current, table, settings)
+    found, table_uuid = _find_own(catalog, table.current, table, settings), ""
     _find_own(catalog, table.changes, table, settings)
     if found is None:
-        location, options = _location_of_new(catalog, table.current), None
+        table_uuid = str(uuid.uuid4())
+        location, options = reserve_place(catalog, parse_table_name(table.current), table_uuid, None, None), None
         first = _new_current(table, settings)
         actions: tuple[Action, ...] = first
         metadata, before = first[1], None
@@ -72,7 +77,7 @@ def prepare_landing(catalog: Catalog, table: CapturedTable, settings: CaptureSet
         actions = _changed_current(snapshot.protocol, before, table, settings)
         metadata = next((one for one in actions if isinstance(one, Metadata)), before)
     job = WriteJob(location, options, open_data_storage(location, options))
-    return Landing(table, location, options, metadata, actions, before, job)
+    return Landing(table, location, options, metadata, actions, before, job, table_uuid)
 
 
 def commit_landing(
@@ -111,14 +116,6 @@ def _find_own(catalog: Catalog, name: str, table: CapturedTable, settings: Captu
             f"it: rename that one (dl rename {name} ...), or give the capture a namespace of its own (--namespace)"
         )
     return found
-
-
-def _location_of_new(catalog: Catalog, name: str) -> str:
-    tx = catalog.begin(tables=[name])
-    try:
-        return tx._drafts.location_of_new(parse_table_name(name))
-    finally:
-        tx.rollback()
 
 
 def _properties(table: CapturedTable, settings: CaptureSettings) -> dict[str, PropertyValue]:
@@ -186,7 +183,7 @@ def _propose_current(tx: CatalogTransaction, capture: Capture, landing: Landing,
         if landing.before is None:
             if draft is not None:
                 raise _changed_meanwhile(landing)
-            draft = tx._drafts.new_at(name, landing.location)
+            draft = tx._drafts.adopt(name, landing.location, landing.reserved_for, "catalog")
             tx._drafts.add(draft)
             metrics = metrics_in_sparks_words(adds, [])
             actions = (*landing.actions, noted, *adds)

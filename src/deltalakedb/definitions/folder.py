@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from deltalakedb.exceptions import ConfigError, TableExistsError, redact
@@ -25,12 +25,26 @@ def default_location(warehouse: str | None, name: TableName, *, suffix: str = ""
     return replace(place, path=inside).uri
 
 
-def refuse_existing_log(location: str, options: Mapping[str, str] | None, *, table: str) -> None:
+def is_unused(location: str, options: Mapping[str, str] | None) -> bool:
+    """Whether nothing lies in a folder that the catalog would choose for a new table."""
+    from deltalakedb.files.storage import open_storage
+
+    inside = open_storage(location, options).folder("")
+    return not inside.files and not inside.folders
+
+
+def refuse_existing_log(
+    location: str,
+    options: Mapping[str, str] | None,
+    *,
+    table: str,
+    unless: Callable[[], bool] = lambda: False,
+) -> None:
     """A new table is not made over one that is there: its commits would be somebody else's history."""
     from deltalakedb.files.storage import open_storage
 
     storage = open_storage(location, options)
-    if any(map(is_log_name, storage.names(LOG_FOLDER))):
+    if any(map(is_log_name, storage.names(LOG_FOLDER))) and not unless():
         shown = redact(location)
         raise TableExistsError(
             f"{table} cannot be created at {shown}: a Delta table is there already; `dl import {shown} --as {table}` "

@@ -37,6 +37,10 @@ class Mark:
     participants: tuple[Participant, ...] = ()
     actor: str | None = None
     message: str | None = None
+    files_owner: str = "user"
+    """Whether the catalog chose the table's folder, or its user."""
+    dropped: bool = False
+    """Whether the table is dropped by this commit, and only waits to be undropped or purged."""
 
 
 def render_commit_info(
@@ -102,6 +106,8 @@ def parse_mark(info: CommitInfo | None) -> Mark | None:
             participants=_participants(mark.get("participants") or ()),
             actor=mark.get("actor"),
             message=mark.get("message"),
+            files_owner=str(mark.get("filesOwner") or "user"),
+            dropped=bool(mark.get("dropped")),
         )
     except (KeyError, TypeError, ValueError):
         return None
@@ -114,7 +120,10 @@ def _mark_to_json(mark: Mark) -> dict[str, Any]:
         "tableUuid": mark.table_uuid,
         "table": mark.table,
         "committedAt": mark.committed_at_ms,
+        "filesOwner": mark.files_owner,
     }
+    if mark.dropped:
+        shown["dropped"] = True
     shown |= {key: value for key, value in (("actor", mark.actor), ("message", mark.message)) if value is not None}
     shown["participants"] = [
         {"tableId": one.table_id, "tableUuid": one.table_uuid, "version": one.version} for one in mark.participants

@@ -9,7 +9,7 @@ import threading
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from deltalakedb.exceptions import StoreError, redact
 from deltalakedb.store import registry
@@ -118,13 +118,14 @@ def freeze(store: Store, table: TableRow, version: int, evidence: str, *, actor:
     A table that is no longer registered has no state to change: its mirror stops all the same, by its failure row.
     """
     with store.write() as conn:
+        registry.lock_head(conn, table.table_id)
         found = last_table_row(conn, table.table_id)
         now, is_registered = found if found is not None else (table, False)
         if now.state == "frozen":
             return False
-        now_ms = conn.now_ms()
+        now_ms = registry.next_change_ms(conn)
         if is_registered:
-            registry.change_table(conn, replace(now, state="frozen"), at_ms=now_ms)
+            registry.change_table(conn, table.table_id, at_ms=now_ms, state="frozen")
         details = {"version": version, "state_before": now.state, "evidence": evidence, "location": table.location}
         write_audit(conn, action="freeze", at_ms=now_ms, actor=actor, origin="mirror", table=now, details=details)
         conn.run(

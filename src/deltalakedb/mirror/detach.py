@@ -107,7 +107,7 @@ def _commit_fence_off(
             commits=(fence_off(opened.protocol),),
             protocol=opened.protocol,
             metadata=opened.metadata,
-            becomes=replace(opened.table, state="detaching"),
+            changes={"state": "detaching"},
         )
         proposal = Proposal((table,), txn_id=token, client_token=token, actor=actor, origin=origin, message="detach")
         try:
@@ -153,9 +153,10 @@ def finish(
             )
         conn.run("mark_mirrored", table_id=table.table_id, version=mirrored_version)
         conn.run("clear_mirror_status", table_id=table.table_id, version=mirrored_version)
-        now_ms = conn.now_ms()
-        detached = replace(now, mode="detached", state="live")
-        registry.change_table(conn, detached, at_ms=now_ms)
+        now_ms = registry.next_change_ms(conn)
+        # Whoever writes there next owns what is there: it is no longer ours to delete.
+        changes = {"mode": "detached", "state": "live", "files_owner": "user"}
+        detached = registry.change_table(conn, table.table_id, at_ms=now_ms, **changes)
         details = {"location": now.location, "version": mirrored_version}
         write_audit(conn, action="detach", at_ms=now_ms, actor=actor, origin=origin, table=detached, details=details)
     return detached

@@ -1,14 +1,18 @@
 """Attach: a table's `_delta_log` is copied into SQL in one transaction; an interrupted copy leaves nothing behind."""
 
+import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from deltalakedb.exceptions import StoreError, TableExistsError
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.log.actions import CommitInfo
 from deltalakedb.log.txnlog import LogSnapshot
 from deltalakedb.mirror.external import Importer
-from deltalakedb.store import registry
+from deltalakedb.names import TableName
+from deltalakedb.store import locations, registry
 from deltalakedb.store.audit import write_audit
 from deltalakedb.store.connection import Connection, Store
 from deltalakedb.store.drafts import BaseState
@@ -46,37 +50,66 @@ def attach(
     `full` keeps every version the files still have, `latest` starts at the newest checkpoint. Attaching the same
     location under the same name again changes nothing; a table that was detached is followed again from there.
     """
-    label = f"{namespace}.{name}"
+    label = str(TableName(namespace, name))
     reader = FileTxnLogReader(location, storage_options, table=label)
     reader.latest_version()  # no table there: said before the database is touched
-    with store.write() as conn:
-        table_id = registry.next_table_id(conn)  # on its own: a long copy must not keep others from getting theirs
     with store.write() as conn:
         existing = _existing(conn, namespace, name, reader.location)
         if existing is not None:
             return _attach_again(conn, existing, actor=actor, origin=origin)
-        now_ms = conn.now_ms()
-        table = registry.register_table(
-            conn,
-            table_id=table_id,
-            namespace=namespace,
-            name=name,
-            location=reader.location,
-            mode="follower",
-            properties=properties,
-            at_ms=now_ms,
-        )
-        loader = Loader(conn, table.table_id, table=label, progress=progress, with_bounds=with_bounds)
-        load_history(Importer.of(conn, loader), reader, history)
-        head = loader.finish()
-        details = {
-            "location": reader.location,
-            "history": history,
-            "base_version": head.base_version,
-            "version": head.current_version,
-        }
-        write_audit(conn, action="attach", at_ms=now_ms, actor=actor, origin=origin, table=table, details=details)
+        # On its own: a long copy must not keep others from getting their ids and locations.
+        table_uuid, table_id = str(uuid.uuid4()), registry.next_table_id(conn)
+        _reserve(conn, reader.location, TableName(namespace, name), table_uuid)
+    try:
+        with store.write() as conn:
+            loader = Loader(conn, table_id, table=label, progress=progress, with_bounds=with_bounds)
+            load_history(Importer.of(conn, loader), reader, history)
+            head = loader.finish()
+            # Last, because it locks names that others may want: from here on the copy is short.
+            now_ms = registry.next_change_ms(conn)
+            table = registry.register_table(
+                conn,
+                table_id=table_id,
+                table_uuid=table_uuid,
+                namespace=namespace,
+                name=name,
+                location=reader.location,
+                mode="follower",
+                properties=properties,
+                at_ms=now_ms,
+            )
+            _audit_attach(conn, table, head, history, now_ms, actor, origin)
+    except BaseException:
+        _give_back(store, table_uuid)
+        raise
     return AttachResult(table, head)
+
+
+def _reserve(conn: Connection, location: str, name: TableName, table_uuid: str) -> None:
+    """Refuse a name or a location that is taken before anything is copied."""
+    taken = registry.resolve_table(conn, name.namespace, name.name)
+    if taken is not None:
+        raise TableExistsError(f"the table {taken.full_name} exists already; drop or rename it, or choose another name")
+    claimant = locations.Claimant(table_uuid, str(name), "user")
+    locations.reserve(conn, location, claimant, now_ms=conn.now_ms())
+
+
+def _give_back(store: Store, table_uuid: str) -> None:
+    """The attach failed: its location is free again. A database that is gone lets the reservation expire."""
+    with suppress(StoreError), store.write() as conn:
+        locations.give_back(conn, table_uuid)
+
+
+def _audit_attach(
+    conn: Connection, table: TableRow, head: Head, history: History, now_ms: int, actor: str | None, origin: str | None
+) -> None:
+    details = {
+        "location": table.location,
+        "history": history,
+        "base_version": head.base_version,
+        "version": head.current_version,
+    }
+    write_audit(conn, action="attach", at_ms=now_ms, actor=actor, origin=origin, table=table, details=details)
 
 
 def load_history(importer: Importer, reader: FileTxnLogReader, history: History) -> None:
@@ -126,9 +159,9 @@ def _attach_again(conn: Connection, existing: AttachResult, *, actor: str | None
     """A detached table becomes a follower: `follow` takes in what others have committed since."""
     if existing.table.mode != "detached":
         return existing
-    now_ms = conn.now_ms()
-    follower = replace(existing.table, mode="follower")
-    registry.change_table(conn, follower, at_ms=now_ms)
+    registry.lock_head(conn, existing.table.table_id)
+    now_ms = registry.next_change_ms(conn)
+    follower = registry.change_table(conn, existing.table.table_id, at_ms=now_ms, mode="follower")
     details = {"location": follower.location, "version": existing.head.current_version, "from": "detached"}
     write_audit(conn, action="attach", at_ms=now_ms, actor=actor, origin=origin, table=follower, details=details)
     return replace(existing, table=follower, was_detached=True)

@@ -39,6 +39,7 @@ def own_commit_info(
         participants=(Participant(table.table_id, table.table_uuid, version),),
         actor=actor,
         message=message,
+        files_owner=table.files_owner,
     )
     return render_commit_info(
         mark,

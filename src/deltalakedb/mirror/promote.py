@@ -132,7 +132,7 @@ def _put_fence(
     """The fence is in the files when this returns: put there now, or by a promote of ours that died."""
     writer = FileTxnLogWriter(table.location, storage_options, table=table.full_name)
     with store.read() as conn:
-        catalog_id, at_ms = registry.catalog_id(conn), _next_transaction_ms(conn)
+        catalog_id, at_ms = registry.catalog_id(conn), registry.next_change_ms(conn)
     for _ in range(attempts):
         if tip.is_fenced:
             _check_own(table, reader, catalog_id)
@@ -149,12 +149,6 @@ def _put_fence(
         f"{table.full_name}: another writer was faster {attempts} times, now at version {tip.version}; "
         "nothing was changed. Promote it again when less is written to it"
     )
-
-
-def _next_transaction_ms(conn: Connection) -> int:
-    """The transaction's T as the writer would give it: the clock, and never a step back."""
-    newest = conn.one("select_newest_transaction")
-    return max(conn.now_ms(), (newest["committed_at_ms"] or 0) + 1 if newest else 0)
 
 
 def _check_own(table: TableRow, reader: FileTxnLogReader, catalog_id: str) -> None:
@@ -197,9 +191,8 @@ def _take_over(
         head = loader.finish()
         _check_fenced(conn, table, head.current_version)
         conn.run("mark_mirrored", table_id=table.table_id, version=head.current_version)
-        now_ms = conn.now_ms()
-        managed = replace(registry.table_by_id(conn, table.table_id) or table, mode="managed")
-        registry.change_table(conn, managed, at_ms=now_ms)
+        now_ms = registry.next_change_ms(conn)
+        managed = registry.change_table(conn, table.table_id, at_ms=now_ms, mode="managed")
         details = {"location": table.location, "version": head.current_version, "from": table.mode}
         write_audit(conn, action="promote", at_ms=now_ms, actor=actor, origin=origin, table=managed, details=details)
     reached("promote.imported")

@@ -1,12 +1,12 @@
-"""Purge: deletes the files of tables that were dropped with their files, after the drop is committed, crash or not.
+"""Purge: deletes the files of tables that were dropped, at once or when nobody can undrop them any more.
 
-The drop leaves a note (a lease that never ends) in its own SQL transaction. Whoever finds one deletes what it names,
-once he has made sure that nobody else has put a table there since, and takes the note away.
+A drop leaves the location in a state (`store/locations.py`) in its own SQL transaction. Whoever finds one that is to be
+cleared marks it, so that nobody brings the table back, deletes the files and frees the location; after a crash the
+next one goes on. A lease keeps two from deleting at once.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from deltalakedb.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError, redact
 from deltalakedb.files.delete import delete_table
 from deltalakedb.files.reader import FileTxnLogReader
-from deltalakedb.mirror.bookkeeping import last_table_row
+from deltalakedb.mirror.bookkeeping import last_table_row, new_holder, release_lease, renewed, take_lease
 from deltalakedb.steps import reached
-from deltalakedb.store import registry
+from deltalakedb.store import locations, registry
+from deltalakedb.store.action_values import to_metadata
 from deltalakedb.store.audit import write_audit
-from deltalakedb.store.connection import Connection, Store
+from deltalakedb.store.connection import LIVE, Connection, Store
+from deltalakedb.store.locations import LocationRow
 from deltalakedb.store.registry import TableRow
 
 logger = logging.getLogger(__name__)
@@ -27,82 +29,102 @@ OptionsOf = Callable[[TableRow], Mapping[str, str] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class PurgeNote:
-    """What is left to be deleted of a dropped table."""
+class _Cleared:
+    """A location whose files are to be deleted, and the table they were of; None: it was never created."""
 
-    table: TableRow
-    location: str
-    metadata_id: str
-    lease: str
-    holder: str
+    place: LocationRow
+    table: TableRow | None
+    metadata_id: str | None
+
+    @property
+    def lease(self) -> str:
+        return f"purge:{self.place.table_uuid}"
 
 
 def finish_purges(store: Store, options_of: OptionsOf, *, table_id: int | None = None) -> list[str]:
     """Delete what dropped tables left to be deleted, or one of them; the names of those that are done.
 
-    What cannot be deleted now is said, and tried again by the next who calls.
+    What cannot be deleted now is logged, and tried again by the next call.
     """
     with store.read() as conn:
-        notes = [note for note in _notes(conn) if table_id in (None, note.table.table_id)]
+        rows = conn.all("select_locations_to_clear", now_ms=conn.now_ms())
     done = []
-    for note in notes:
-        try:
-            _finish(store, note, options_of(note.table))
-        except DeltaError as error:
-            name = note.table.full_name
-            logger.warning("table %s is dropped, but not all of its files are deleted: %s", name, redact(str(error)))
+    for place in map(locations.to_location, rows):
+        if table_id not in (None, place.table_id):
             continue
-        done.append(note.table.full_name)
+        try:
+            if _clear(store, place, options_of):
+                done.append(place.table_name)
+        except DeltaError as error:
+            name = place.table_name
+            logger.warning("table %s is dropped, but not all of its files are deleted: %s", name, redact(str(error)))
     return done
 
 
-def _notes(conn: Connection) -> list[PurgeNote]:
-    notes = []
-    for row in conn.all("select_purges"):
-        told = json.loads(row["holder"])
-        found = last_table_row(conn, int(row["lease"].partition(":")[2]))
-        if found is not None:
-            notes.append(PurgeNote(found[0], told["location"], told["metadata_id"], row["lease"], row["holder"]))
-    return notes
-
-
-def _finish(store: Store, note: PurgeNote, options: Mapping[str, str] | None) -> None:
-    reason = _why_not(store, note, options)
-    if reason is None:
-        with store.write() as conn:
-            # Nothing is left to be mirrored: it would come back, file by file, into a folder that is gone.
-            head = registry.read_head(conn, note.table.table_id)
-            if head is not None:
-                conn.run("mark_mirrored", table_id=note.table.table_id, version=head.current_version)
-        delete_table(note.location, options)
-    else:
-        logger.warning("table %s was dropped, and its files are not deleted: %s", note.table.full_name, reason)
-    reached("drop.purged")
+def _clear(store: Store, place: LocationRow, options_of: OptionsOf) -> bool:
+    """Delete one location's files and free it; False when somebody else does, or the table is back."""
+    holder = new_holder()
     with store.write() as conn:
-        if not conn.run("release_lease", lease=note.lease, holder=note.holder):
-            return  # somebody else was faster
-        details = {"location": note.location} | ({"left_alone": reason} if reason else {})
-        write_audit(conn, action="purge", at_ms=conn.now_ms(), table=note.table, details=details)
+        cleared = _begin(conn, place)
+        if cleared is None or not take_lease(conn, cleared.lease, holder):
+            return False
+    reached("purge.begun")
+    try:
+        with renewed(store, cleared.lease, holder):
+            options = None if cleared.table is None else options_of(cleared.table)
+            reason = _why_not(store, cleared, options)
+            if reason is None:
+                delete_table(place.location, options)
+            else:
+                logger.warning("table %s was dropped, and its files are not deleted: %s", place.table_name, reason)
+        reached("drop.purged")
+        with store.write() as conn:
+            locations.release(conn, place.table_uuid)
+            details = {"location": place.location} | ({"left_alone": reason} if reason else {})
+            write_audit(conn, action="purge", at_ms=conn.now_ms(), table=cleared.table, details=details)
+    finally:
+        with store.write() as conn:
+            release_lease(conn, cleared.lease, holder)
+    return True
 
 
-def _why_not(store: Store, note: PurgeNote, options: Mapping[str, str] | None) -> str | None:
-    """Why the files are no longer ours to delete; None when they are."""
+def _begin(conn: Connection, place: LocationRow) -> _Cleared | None:
+    """From here on nobody undrops the table, mirrors it, or opens one of its versions; None when it is back."""
+    head = None if place.table_id is None else registry.lock_head(conn, place.table_id)
+    if not conn.run("clear_location", table_uuid=place.table_uuid, now_ms=conn.now_ms()):
+        return None
+    if place.table_id is None:
+        return _Cleared(place, None, None)
+    found = last_table_row(conn, place.table_id)
+    if head is not None:
+        # Nothing is left to be mirrored: it would come back, file by file, into a folder that is gone.
+        conn.run("mark_mirrored", table_id=place.table_id, version=head.current_version)
+        conn.run("mark_vacuumed", table_id=place.table_id, version=LIVE)
+    row = conn.one("select_metadata", table_id=place.table_id, version=LIVE)
+    return _Cleared(place, found[0] if found else None, to_metadata(row).id if row else None)
+
+
+def _why_not(store: Store, cleared: _Cleared, options: Mapping[str, str] | None) -> str | None:
+    """Why the files are not ours to delete; None when they are."""
+    place = cleared.place
     with store.read() as conn:
         owners = [
             row.full_name
             for row in registry.list_tables(conn)
-            if f"{row.location}/".startswith(f"{note.location.rstrip('/')}/")
+            if f"{row.location}/".startswith(f"{place.location.rstrip('/')}/")
         ]
     if owners:
         return f"{', '.join(owners)} lies there now"
-    reader = FileTxnLogReader(note.location, options, table=note.table.full_name)
+    reader = FileTxnLogReader(place.location, options, table=place.table_name)
     try:
         found = reader.snapshot().metadata.id
     except TableNotFoundError:
         return None  # the log goes last: at most an empty folder is left
     except DeltaProtocolError:
-        return None if _only_log_left(reader) else "its log cannot be read, so whose files they are is not known"
-    return None if found == note.metadata_id else f"another table is there now (metaData.id {found})"
+        if cleared.table is None or _only_log_left(reader):
+            return None
+        return "its log cannot be read, so whose files they are is not known"
+    return None if found == cleared.metadata_id else f"another table is there now (metaData.id {found})"
 
 
 def _only_log_left(reader: FileTxnLogReader) -> bool:

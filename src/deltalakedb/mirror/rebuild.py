@@ -20,7 +20,7 @@ from deltalakedb.mirror.external import Importer, newest_mark
 from deltalakedb.mirror.importer import load_history
 from deltalakedb.names import name_key
 from deltalakedb.steps import reached
-from deltalakedb.store import registry
+from deltalakedb.store import locations, registry
 from deltalakedb.store.audit import write_audit
 from deltalakedb.store.connection import LIVE, Connection, Store
 from deltalakedb.store.loader import Loader, Progress
@@ -73,6 +73,7 @@ def rebuild(
     progress: Progress | None = None,
     actor: str | None = None,
     origin: str | None = None,
+    drop_retention_ms: int = 0,
 ) -> Rebuilt:
     """Take in every table below `prefix` that one catalog managed, and be that catalog, in one SQL transaction."""
     with store.read() as conn:
@@ -86,7 +87,8 @@ def rebuild(
     ]
     _check_no_copies(chosen)
     with store.write() as conn:
-        rebuilt = _Rebuild(conn, chosen, dict(properties or {}), progress, actor, origin).run()
+        job = _Rebuild(conn, chosen, dict(properties or {}), progress, actor, origin, drop_retention_ms)
+        rebuilt = job.run()
         reached("rebuild.written")
     return replace(rebuilt, left_out=tuple(left_out))
 
@@ -201,6 +203,7 @@ class _Rebuild:
     progress: Progress | None
     actor: str | None
     origin: str | None
+    drop_retention_ms: int
     _taken: set[tuple[str, str]] = field(default_factory=set)
 
     def run(self) -> Rebuilt:
@@ -211,7 +214,9 @@ class _Rebuild:
         self.conn.run("take_over_catalog", catalog_id=catalog_id, next_table_id=next_id)
         # Who was named last keeps the name: the other one was renamed, and nothing was committed to it since.
         newest_first = sorted(self.chosen, key=lambda one: one.mark.committed_at_ms, reverse=True)
-        names = {one.location: self._free_name(one.mark) for one in newest_first}
+        names = {
+            one.location: one.mark.table if one.mark.dropped else self._free_name(one.mark) for one in newest_first
+        }
         used: set[int] = set()
         tables = []
         for one in self.chosen:
@@ -243,15 +248,35 @@ class _Rebuild:
         if named[-1][1] != name:
             named.append((max(self.conn.now_ms(), named[-1][0] + 1), name))
         row = None
+        ends = one.mark.committed_at_ms if one.mark.dropped else LIVE
         for place, (from_ms, full_name) in enumerate(named):
-            until_ms = named[place + 1][0] if place + 1 < len(named) else LIVE
+            until_ms = named[place + 1][0] if place + 1 < len(named) else max(ends, from_ms + 1)
             row = self._insert(one, table_id, full_name, from_ms, until_ms)
         assert row is not None, "a table has a name"
+        self._claim(one, row)
         return row
+
+    def _claim(self, one: MirroredTable, row: TableRow) -> None:
+        """The location is the table's; one that was dropped can be undropped for as long as this catalog keeps it."""
+        now_ms = self.conn.now_ms()
+        claimant = locations.Claimant(row.table_uuid, row.full_name, row.files_owner, row.table_id)
+        locations.claim(self.conn, row.location, claimant, now_ms=now_ms)
+        if one.mark.dropped:
+            locations.change_location(self.conn, row.table_id, locations.DROPPED, now_ms + self.drop_retention_ms)
 
     def _insert(self, one: MirroredTable, table_id: int, full_name: str, from_ms: int, until_ms: int) -> TableRow:
         namespace, _, name = full_name.rpartition(".")
-        row = TableRow(table_id, one.mark.table_uuid, namespace, name, one.location, "managed", "live", self.properties)
+        row = TableRow(
+            table_id,
+            one.mark.table_uuid,
+            namespace,
+            name,
+            one.location,
+            "managed",
+            "live",
+            self.properties,
+            one.mark.files_owner,
+        )
         registry.record_table(self.conn, row, from_ms=from_ms, until_ms=until_ms)
         return row
 

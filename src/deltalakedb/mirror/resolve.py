@@ -115,9 +115,8 @@ def _nothing(
     if table.state == "frozen" and not dry_run:
         with store.write() as conn:
             registry.lock_head(conn, table.table_id)
-            table = replace(table, state=_thawed(conn, table))
-            now_ms = conn.now_ms()
-            registry.change_table(conn, table, at_ms=now_ms)
+            now_ms = registry.next_change_ms(conn)
+            table = registry.change_table(conn, table.table_id, at_ms=now_ms, state=_thawed(conn, table))
             conn.run("rewind_mirror_status", table_id=table.table_id, version=-1)
             write_audit(
                 conn,
@@ -357,14 +356,14 @@ class _Job:
         return tuple(done)
 
     def _thaw(self, conn: Connection, resolution: Resolution) -> Resolution:
-        table, now_ms = resolution.table, conn.now_ms()
+        table, now_ms = resolution.table, registry.next_change_ms(conn)
         conn.run("mark_mirrored", table_id=table.table_id, version=self.latest)
         conn.run("rewind_mirror_status", table_id=table.table_id, version=-1)
         properties = dict(table.properties)
         if self.own:
             properties[RESOLUTIONS] = int(properties.get(RESOLUTIONS, 0)) + 1
-        thawed = replace(table, state=_thawed(conn, table), properties=properties)
-        registry.change_table(conn, thawed, at_ms=now_ms)
+        changes = {"state": _thawed(conn, table), "properties": properties}
+        thawed = registry.change_table(conn, table.table_id, at_ms=now_ms, **changes)
         details = {
             "decision": self.decision,
             "first_version": self.first,

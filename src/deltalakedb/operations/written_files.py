@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from deltalakedb.exceptions import DeltaError, redact
@@ -17,44 +17,64 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """One file, the storage it lies in, and the table it was written for."""
+
+    table_uuid: str
+    storage: DataStorage
+    path: str
+
+
 @dataclass(slots=True)
 class WrittenFiles:
-    """Files by the storage they lie in."""
+    """Files by the table they were written for. A file is removed only by the transaction that wrote it."""
 
-    _files: list[tuple[DataStorage, str]] = field(default_factory=list)
+    table_uuid: str = ""
+    """The table that files are written for from now on."""
+    _files: list[_Written] = field(default_factory=list)
     _folders: list[tuple[str, Callable[[], None]]] = field(default_factory=list)
-    """Of whole folders: the table's location, and how to remove it."""
+    """Of whole folders: the table, and how to remove it."""
+
+    def for_table(self, table_uuid: str) -> WrittenFiles:
+        """The same files; those remembered through it are this table's."""
+        return replace(self, table_uuid=table_uuid)
 
     def remember(self, storage: DataStorage, adds: Iterable[AddFile]) -> None:
-        self._files += [(storage, decode_path(add.path)) for add in adds]
+        self._files += [_Written(self.table_uuid, storage, decode_path(add.path)) for add in adds]
 
     def remember_path(self, storage: DataStorage, path: str) -> None:
         """A file that is no data file, by its path below the table's root, spelled as the store spells it."""
-        self._files.append((storage, path))
+        self._files.append(_Written(self.table_uuid, storage, path))
 
-    def remember_folder(self, location: str, remove: Callable[[], None]) -> None:
+    def remember_folder(self, remove: Callable[[], None]) -> None:
         """A folder that holds nothing but files of this transaction; `remove` never fails."""
-        self._folders.append((location, remove))
+        self._folders.append((self.table_uuid, remove))
 
     def forget(self) -> None:
         """They are part of a version now, or may be."""
         self._files.clear()
         self._folders.clear()
 
-    def remove(self, locations: Collection[str] | None = None) -> None:
-        """Delete those of some tables, or all, as far as that can be done. What is left only takes room."""
+    def remove(self, tables: Collection[str] | None = None, *, kept: Collection[tuple[str, str]] = ()) -> None:
+        """Delete those of some tables, or all, as far as that can be done; what a version names is `kept`.
+
+        `kept` are locations and paths below them. What is left only takes room.
+        """
         left = 0
-        unwanted = [one for one in self._files if locations is None or one[0].location in locations]
-        for storage, path in unwanted:
+        files = [one for one in self._files if tables is None or one.table_uuid in tables]
+        folders = [one for one in self._folders if tables is None or one[0] in tables]
+        self._files[:] = [] if tables is None else [one for one in self._files if one.table_uuid not in tables]
+        self._folders[:] = [] if tables is None else [one for one in self._folders if one[0] not in tables]
+        for file in files:
+            if (file.storage.location, file.path) in kept:
+                continue
             try:
-                storage.delete(path)
+                file.storage.delete(file.path)
             except (DeltaError, OSError) as error:
                 left += 1
                 logger.warning("a file of a transaction that did not commit is left behind: %s", redact(str(error)))
-        for location, remove in self._folders:
-            if locations is None or location in locations:
-                remove()
+        for _, remove in folders:
+            remove()
         if left:
             logger.warning("%d files are left behind; vacuum removes them", left)
-        self._files = [] if locations is None else [one for one in self._files if one[0].location not in locations]
-        self._folders = [] if locations is None else [one for one in self._folders if one[0] not in locations]

@@ -282,7 +282,7 @@ class _Write:
         job = WriteJob(location, self.draft.options, storage)
         stats = FooterStats(schema, partitions, metadata.configuration)
         adds = job.run(rows.select(*stored_columns(columns, schema)), physical, stats)
-        self.tx._written.remember_folder(location, job.clean)
+        self.tx._written.for_table(self.draft.row.table_uuid).remember_folder(job.clean)
         return adds
 
     def _kept(self, schema: StructType, metadata: Metadata, where: Where, replaced: Replaced) -> DataFrame:

@@ -135,7 +135,7 @@ class Appends:
 def _is_append(proposal: Proposal, left: LockedTable) -> bool:
     """Whether it only adds files, few of them, to one table that is as this process left it."""
     (table, *others) = proposal.tables
-    if others or len(table.commits) != 1 or table.becomes is not None or table.drop:
+    if others or len(table.commits) != 1 or table.changes_registry or proposal.absent or proposal.listed is not None:
         return False
     if table.exactly or table.commits[0].commit_info is not None:
         return False

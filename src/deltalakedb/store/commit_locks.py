@@ -1,4 +1,4 @@
-"""The locks of a commit: heads in the order of their table ids, the client token, and what is read under them."""
+"""The locks of a commit: namespaces, heads in the order of their ids, the client token; and what is read under them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,6 +10,7 @@ from deltalakedb.log.actions import AddFile, AppTransaction, DomainMetadata, Rem
 from deltalakedb.log.features import writer_features
 from deltalakedb.log.row_tracking import DOMAIN
 from deltalakedb.log.text import key_hash, to_sql_text
+from deltalakedb.store import registry_check
 from deltalakedb.store.action_values import to_domain_metadata
 from deltalakedb.store.connection import LIVE, Ask, Connection, Row
 from deltalakedb.store.drafts import Known
@@ -47,18 +48,25 @@ class Locks:
 def lock_tables(conn: Connection, proposal: Proposal, catalog_id: str | None) -> Locks:
     """Lock and read in one round trip; each statement after the locks sees everything committed before them."""
     existing = sorted((table for table in proposal.tables if not table.is_new), key=lambda one: one.table.table_id)
-    asks: list[Ask] = [("lock_head", {"table_id": table.table.table_id}) for table in existing]
+    asks = registry_check.lock_asks(proposal)
+    num_locks = len(asks)
+    asks += [("lock_head", {"table_id": table.table.table_id}) for table in existing]
     token = {"txn_id": proposal.txn_id, "client_token": proposal.client_token}
     asks.append(("take_token", token | {"actor": proposal.actor, "message": proposal.message}))
     if catalog_id is None:
         asks.append(("select_catalog", {}))
+    name_asks = registry_check.name_asks(proposal)
+    asks += name_asks
     for table in existing:
         asks += _asks(table)
-    answers = iter(conn.gather(asks))
+    answers = iter(conn.gather(asks)[num_locks:])
     heads = [_head(table, next(answers)) for table in existing]
     taken = next(answers)
     known_id = str(next(answers)[0]["catalog_id"]) if catalog_id is None else catalog_id
     committed_at_ms = int(taken[0]["committed_at_ms"]) if taken else None
+    names = [next(answers) for _ in name_asks]
+    if committed_at_ms is not None:
+        registry_check.check_names(proposal, names)
     tables = {}
     for table, head in zip(existing, heads, strict=True):
         own = [next(answers) for _ in _asks(table)]
@@ -72,6 +80,8 @@ def _asks(proposal: TableProposal) -> list[Ask]:
     ids = {"table_id": proposal.table.table_id}
     asks: list[Ask] = [("select_commit_state", ids | {"lease": f"intent:{proposal.table.table_id}"})]
     asks.append(("select_bounds_columns", ids))
+    if proposal.undrop:
+        asks += registry_check.undrop_asks(proposal.table.table_id)
     keys = _file_keys(proposal)
     if keys:
         asks.append((_live_keys_query(len(keys)), ids | {f"key_{n}": hashed for n, hashed in enumerate(keys)}))
@@ -115,14 +125,17 @@ def _head(proposal: TableProposal, rows: list[Row]) -> Head:
 
 def _locked(proposal: TableProposal, head: Head, answers: list[list[Row]]) -> LockedTable:
     (state,), columns, *rest = answers
-    _check_writable(proposal, state)
+    if proposal.undrop:
+        row = registry_check.check_undrop(rest.pop(0), rest.pop(0), proposal)
+    else:
+        row = _check_registered(proposal, state)
     live_keys = frozenset(bytes(row["key_hash"]) for row in rest.pop(0)) if _file_keys(proposal) else None
     domains: Mapping[str, DomainMetadata] = {}
     if _needs_domains(proposal):
         domains = {one.domain: one for one in map(to_domain_metadata, rest.pop(0)) if one.domain == DOMAIN}
     apps = {app_id: rows[0]["app_version"] for app_id, rows in zip(app_ids(proposal), rest, strict=True) if rows}
     return LockedTable(
-        row=to_table_row(state),
+        row=row,
         head=head,
         known=Known(state["total_added"], state["total_closed"], columns, live_keys),
         fenced=bool(state["fenced"]),
@@ -133,12 +146,19 @@ def _locked(proposal: TableProposal, head: Head, answers: list[list[Row]]) -> Lo
     )
 
 
+def _check_registered(proposal: TableProposal, state: Row) -> TableRow:
+    """The table's registry row, if it is what the transaction saw and lets it do what it wants."""
+    row = None if state["table_uuid"] is None else to_table_row(state)
+    _check_writable(proposal, state)
+    registry_check.check_row(proposal, row)
+    assert row is not None, "a table that was dropped is refused"
+    return row
+
+
 def _check_writable(proposal: TableProposal, state: Row) -> None:
     """A table that is only read may be in any mode and state; one that is written is ours, and live."""
     name = proposal.table.full_name
-    if state["table_uuid"] is None:
-        raise NotWritableError(f"table {name} was dropped since this transaction opened it; nothing was committed")
-    if not (proposal.commits or proposal.becomes or proposal.drop):
+    if state["table_uuid"] is None or not (proposal.commits or proposal.changes_registry):
         return
     if proposal.commits and state["mode"] == "follower":
         raise NotWritableError(

@@ -116,6 +116,10 @@ class Connection(Protocol):
         """Keep every other process from migrating until this transaction ends."""
         ...
 
+    def hold_clock(self) -> None:
+        """Before a time is read at which this transaction commits: `settle` waits until it has ended."""
+        ...
+
     def now_ms(self) -> int:
         """The database's clock."""
         ...

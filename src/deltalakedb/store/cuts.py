@@ -50,10 +50,7 @@ def pin_all(store: Store) -> list[Row]:
 
 def pin_some(store: Store, names: Iterable[tuple[str, str]]) -> list[Row]:
     """The tables of these (namespace, name) that exist, in one snapshot."""
-    keys = [
-        {"namespace_key": name_key(namespace), "name_key": name_key(name)}
-        for namespace, name in names
-    ]
+    keys = [{"namespace_key": name_key(namespace), "name_key": name_key(name)} for namespace, name in names]
     with store.read(single=len(keys) == 1) as conn:
         return [row for key in keys for row in conn.all("open_table", **key)]
 

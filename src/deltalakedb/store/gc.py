@@ -17,6 +17,7 @@ from deltalakedb.log.retention import cleans_up, deleted_file_retention_ms, log_
 from deltalakedb.store import registry
 from deltalakedb.store.audit import write_audit
 from deltalakedb.store.connection import LIVE, Connection, Row, Store
+from deltalakedb.store.locations import DROPPED, PURGING
 from deltalakedb.store.registry import TableRow, to_table_row
 
 BATCH_ROWS = 10_000
@@ -48,6 +49,7 @@ _DROPPED_ROWS = (
     "delete_dropped_mirror_status",
     "delete_dropped_checkpoint",
     "delete_dropped_names",
+    "delete_dropped_location",
 )
 
 Progress = Callable[[int], None]
@@ -202,6 +204,8 @@ def _base(conn: Connection, row: Row, cutoff_ms: int) -> tuple[int | None, str |
 
 def _plan_dropped(table: TableRow, row: Row, retention: Retention, now_ms: int) -> _Plan:
     plan = _Plan(table, row["first_version"], LIVE, LIVE, dropped=True)
+    if row["location_state"] in (DROPPED, PURGING):
+        return replace(plan, base=None, kept_because="dropped, and its files are not deleted yet")
     if row["until_ms"] > now_ms - retention.log_ms:
         return replace(plan, base=None, kept_because="dropped within the retention")
     if table.mode == "managed" and row["current_version"] is not None and _is_behind(row):

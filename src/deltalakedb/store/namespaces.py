@@ -45,7 +45,9 @@ def ensure_namespace(
     return _insert(conn, namespace, properties or {}, created_at_ms=at_ms, from_ms=at_ms) > 0
 
 
-def set_namespace_properties(conn: Connection, current: Namespace, properties: Mapping[str, Any], *, at_ms: int) -> None:
+def set_namespace_properties(
+    conn: Connection, current: Namespace, properties: Mapping[str, Any], *, at_ms: int
+) -> None:
     """Replace a namespace's properties from an instant on. The caller has locked its row."""
     from_ms = max(at_ms, current.updated_at_ms + 1)
     conn.run("end_namespace", namespace_key=name_key(current.namespace), until_ms=from_ms)
@@ -83,4 +85,3 @@ def _insert(
 
 def _to_namespace(row: Row) -> Namespace:
     return Namespace(row["namespace"], json.loads(row["properties"]), row["created_at_ms"], row["from_ms"])
-

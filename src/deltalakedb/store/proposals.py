@@ -1,11 +1,15 @@
 """What goes into the writer and what comes out: proposals over any number of tables, and ratified commits."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from deltalakedb.log.actions import Metadata, Protocol
 from deltalakedb.log.proposal import NOTHING_READ, ProposedCommit, ReadSet
 from deltalakedb.store.registry import TableRow
+
+NameKey = tuple[str, str]
+"""How a table's name is compared: the key of its namespace, and its own."""
 
 NEW_TABLE = -1
 """`table_id` of a table that the transaction creates."""
@@ -23,11 +27,19 @@ class TableProposal:
     protocol: Protocol | None = None
     metadata: Metadata | None = None
     """Protocol and metadata at `read_version`; None only for a new table."""
-    becomes: TableRow | None = None
-    """The registry row from then on: another name, state, mode or other properties."""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """Columns of the registry row that change; each must still be what it is in `table`."""
+    is_reserved: bool = False
+    """Whether the location of a new table was reserved for it, and must still be."""
+    is_named: bool = False
+    """Whether the transaction found the table by its name: then the name must still be this table's."""
     drop: bool = False
     purge: bool = False
-    """With `drop`: a note is left that the files are to be deleted."""
+    """With `drop`: the files are deleted after the commit."""
+    kept_ms: int = 0
+    """With `drop`: how long a table whose files are the catalog's can be undropped."""
+    undrop: bool = False
+    """The table was dropped and is registered again, under the name in `changes` or its last one."""
     allowed_states: frozenset[str] = frozenset({"live"})
     exactly: bool = False
     """The commits become the versions right after `read_version` or none: their maker has decided against that one."""
@@ -39,7 +51,19 @@ class TableProposal:
     @property
     def is_append_only(self) -> bool:
         """Whether nobody who rewrites the table could be disturbed."""
-        return not self.drop and self.becomes is None and all(commit.is_blind_append for commit in self.commits)
+        return not self.changes_registry and all(commit.is_blind_append for commit in self.commits)
+
+    @property
+    def changes_registry(self) -> bool:
+        """Whether the table's own row changes, begins or ends."""
+        return bool(self.is_new or self.changes or self.drop or self.undrop)
+
+    @property
+    def registered_as(self) -> TableRow | None:
+        """The registry row that the commit begins, as far as the proposal can tell; None when it begins none."""
+        if self.drop or not self.changes_registry:
+            return None
+        return replace(self.table, **self.changes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +76,10 @@ class Proposal:
     actor: str | None = None
     origin: str | None = None
     message: str | None = None
+    absent: frozenset[NameKey] = frozenset()
+    """Names that the transaction saw to be free, and does not take itself."""
+    listed: frozenset[NameKey] | None = None
+    """All names of the catalog, where the transaction listed them."""
 
 
 @dataclass(frozen=True, slots=True)

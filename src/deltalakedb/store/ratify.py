@@ -139,6 +139,8 @@ class Ratifier:
             participants=self._participants,
             actor=self._proposal.actor,
             message=self._proposal.message,
+            files_owner=row.files_owner,
+            dropped=table.drop and commit is table.commits[-1],
         )
         if commit.commit_info is not None:
             return mark_commit_info(commit.commit_info, mark, timestamp_ms=at_ms)

@@ -3,7 +3,7 @@
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import attrgetter, itemgetter
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from deltalakedb.exceptions import StoreError, TableExistsError, TableNotFoundError, redact
 from deltalakedb.log.actions import Metadata, Protocol
 from deltalakedb.names import name_key
+from deltalakedb.store import locations
 from deltalakedb.store.action_values import to_metadata, to_protocol
 from deltalakedb.store.connection import UNKNOWN_COUNT, Connection, DuplicateRowError, Row
 from deltalakedb.store.namespaces import ensure_namespace
@@ -134,7 +135,7 @@ def table_by_id(conn: Connection, table_id: int) -> TableRow | None:
 
 
 def table_by_location(conn: Connection, location: str) -> TableRow | None:
-    """The one owner of a location."""
+    """The registered table at a location."""
     row = conn.one("select_table_by_location", location=location)
     return to_table_row(row) if row else None
 
@@ -158,8 +159,12 @@ def register_table(
     table_id: int | None = None,
     table_uuid: str | None = None,
     files_owner: str = "user",
+    is_reserved: bool = False,
 ) -> TableRow:
-    """A new table; its namespace comes into being with it. The name and the location must be free."""
+    """A new table; its namespace comes into being with it. The name and the location must be free.
+
+    `is_reserved`: the location was reserved for this table, and must still be.
+    """
     ensure_namespace(conn, namespace, at_ms=at_ms)
     table = TableRow(
         table_id=next_table_id(conn) if table_id is None else table_id,
@@ -172,28 +177,31 @@ def register_table(
         properties=dict(properties or {}),
         files_owner=files_owner,
     )
-    _insert_table(conn, table, at_ms)
+    insert_row(conn, table, at_ms)
+    claimant = locations.Claimant(table.table_uuid, table.full_name, files_owner, table.table_id)
+    locations.claim(conn, location, claimant, now_ms=at_ms, is_reserved=is_reserved)
     return table
 
 
-def change_table(conn: Connection, changed: TableRow, *, at_ms: int) -> None:
-    """A new name, mode, state or set of properties of a table, from now on; what was stays on record."""
-    began = conn.one("lock_table_row", table_id=changed.table_id)
-    if began is None:
-        raise TableNotFoundError(f"the table {changed.full_name} is not registered any more")
-    ensure_namespace(conn, changed.namespace, at_ms=at_ms)
-    from_ms = max(at_ms, began["from_ms"] + 1)
-    conn.run("end_table_row", table_id=changed.table_id, until_ms=from_ms)
-    _insert_table(conn, changed, from_ms)
+def change_table(conn: Connection, table_id: int, *, at_ms: int, **changes: Any) -> TableRow:
+    """Change some columns of a table's row from an instant on; all others stay as they are, what was stays on record.
+
+    The caller has locked the table's head, so nobody else changes the row meanwhile.
+    """
+    row, from_ms = end_row(conn, table_id, at_ms=at_ms)
+    changed = replace(row, **changes)
+    insert_row(conn, changed, from_ms)
+    return changed
 
 
-def unregister_table(conn: Connection, table_id: int, *, at_ms: int) -> bool:
-    """The name is free again; the rows of the log stay. False when it was not registered."""
-    began = conn.one("lock_table_row", table_id=table_id)
-    if began is None:
-        return False
-    conn.run("end_table_row", table_id=table_id, until_ms=max(at_ms, began["from_ms"] + 1))
-    return True
+def end_row(conn: Connection, table_id: int, *, at_ms: int) -> tuple[TableRow, int]:
+    """The current row of a table becomes history; the row, and the instant from which another one may hold."""
+    row = conn.one("lock_table_row", table_id=table_id)
+    if row is None:
+        raise TableNotFoundError(f"the table with id {table_id} is not registered any more")
+    until_ms = max(at_ms, row["from_ms"] + 1)
+    conn.run("end_table_row", table_id=table_id, until_ms=until_ms)
+    return to_table_row(row), until_ms
 
 
 def record_table(conn: Connection, table: TableRow, *, from_ms: int, until_ms: int) -> None:
@@ -203,8 +211,11 @@ def record_table(conn: Connection, table: TableRow, *, from_ms: int, until_ms: i
     conn.run("record_table", **values, namespace_key=name_key(table.namespace), name_key=name_key(table.name))
 
 
-def _insert_table(conn: Connection, table: TableRow, from_ms: int) -> None:
-    _check_free(conn, table)
+def insert_row(conn: Connection, table: TableRow, from_ms: int) -> None:
+    """The current row of a table, from an instant on. Its name must be free."""
+    owner = resolve_table(conn, table.namespace, table.name)
+    if owner is not None:
+        raise TableExistsError(f"the table {owner.full_name} exists already; drop or rename it, or choose another name")
     values = row_values(table) | {"from_ms": from_ms}
     try:
         conn.run("insert_table", **values, namespace_key=name_key(table.namespace), name_key=name_key(table.name))
@@ -213,15 +224,11 @@ def _insert_table(conn: Connection, table: TableRow, from_ms: int) -> None:
         raise TableExistsError(f"the {what} was taken by another table at the same time") from error
 
 
-def _check_free(conn: Connection, table: TableRow) -> None:
-    owner = resolve_table(conn, table.namespace, table.name)
-    if owner is not None:
-        raise TableExistsError(f"the table {owner.full_name} exists already; drop or rename it, or choose another name")
-    owner = table_by_location(conn, table.location)
-    if owner is not None:
-        raise TableExistsError(
-            f"{redact(table.location)} is registered as {owner.full_name} already; a location has one owner"
-        )
+def next_change_ms(conn: Connection) -> int:
+    """The time of a change of the registry, as a transaction's T: the database's clock, and never a step back."""
+    conn.hold_clock()
+    newest = conn.one("select_newest_transaction")
+    return max(conn.now_ms(), (newest["committed_at_ms"] or 0) + 1 if newest else 0)
 
 
 def next_table_id(conn: Connection) -> int:

@@ -5,12 +5,10 @@ Heads are locked in the order of their table ids. Whatever moved since the propo
 the commit under its client token, which tells the true outcome.
 """
 
-import json
 import logging
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from deltalakedb.exceptions import (
     CommitFailedError,
@@ -26,15 +24,15 @@ from deltalakedb.log.checks import check_commit
 from deltalakedb.log.table_checks import check_rewritten
 from deltalakedb.log.types import parse_schema
 from deltalakedb.steps import reached
-from deltalakedb.store import registry
+from deltalakedb.store import registry, registry_write
 from deltalakedb.store.action_values import to_metadata, to_protocol
 from deltalakedb.store.appends import Appends
-from deltalakedb.store.audit import write_audit
 from deltalakedb.store.commit_locks import LockedTable, Locks, lock_tables
-from deltalakedb.store.connection import LIVE, Connection, ConnectionLostError, LostRaceError, Store
+from deltalakedb.store.connection import Connection, ConnectionLostError, LostRaceError, Store
 from deltalakedb.store.proposals import Outcome, Proposal, RatifiedCommit, TableProposal
 from deltalakedb.store.ratify import Ratifier
 from deltalakedb.store.registry import TableRow
+from deltalakedb.store.registry_check import check_can_drop
 from deltalakedb.store.rewind import RESOLUTIONS
 from deltalakedb.store.winners import read_winners
 
@@ -103,6 +101,8 @@ class SqlTxnLogWriter:
             for table in proposal.tables:
                 if not table.is_new:
                     _check_kept_files(locks.tables[table.table.table_id], table)
+                if table.drop:
+                    check_can_drop(table.table.full_name, in_force[table.table.table_id][1])
             reached("commit.checked")
             outcome, left = _write(conn, locks, proposal, in_force)
             reached("commit.written")
@@ -227,18 +227,7 @@ def _write(
 ) -> tuple[Outcome, Mapping[int, LockedTable]]:
     """What was committed, and what it left behind."""
     assert locks.committed_at_ms is not None
-    # Names that become free are free for the tables to be created.
-    changed = {
-        table.table.table_id: _change(
-            conn, proposal, table, locks.tables[table.table.table_id].row, locks.committed_at_ms
-        )
-        for table in proposal.tables
-        if not table.is_new
-    }
-    rows = [
-        _create(conn, proposal, table.table, locks.committed_at_ms) if table.is_new else changed[table.table.table_id]
-        for table in proposal.tables
-    ]
+    rows = registry_write.write_registry(conn, proposal, locks)
     ratifier = Ratifier(conn, proposal, rows, locks)
     conn.defer()
     commits: list[RatifiedCommit] = []
@@ -246,60 +235,6 @@ def _write(
         commits += ratifier.ratify(number, in_force.get(table.table.table_id))
     named = {table.table.full_name: row for table, row in zip(proposal.tables, rows, strict=True)}
     return Outcome(proposal.txn_id, locks.committed_at_ms, tuple(commits), named), ratifier.left
-
-
-def _create(conn: Connection, proposal: Proposal, wanted: TableRow, at_ms: int) -> TableRow:
-    """The registry row of a new table, with an id nobody else has; whoever created the name first is named."""
-    row = registry.register_table(
-        conn,
-        namespace=wanted.namespace,
-        name=wanted.name,
-        location=wanted.location,
-        mode=wanted.mode,
-        state=wanted.state,
-        properties=wanted.properties,
-        at_ms=at_ms,
-        table_uuid=wanted.table_uuid,
-    )
-    _audit(conn, proposal, "create", row, at_ms, {"location": row.location})
-    return row
-
-
-def _change(conn: Connection, proposal: Proposal, table: TableProposal, row: TableRow, at_ms: int) -> TableRow:
-    if table.becomes is not None:
-        changed = replace(table.becomes, table_id=row.table_id, table_uuid=row.table_uuid)
-        registry.change_table(conn, changed, at_ms=at_ms)
-        if changed.full_name != row.full_name:
-            _audit(conn, proposal, "rename", changed, at_ms, {"from": row.full_name, "to": changed.full_name})
-        row = changed
-    if table.drop:
-        registry.unregister_table(conn, row.table_id, at_ms=at_ms)
-        if table.purge:
-            _note_purge(conn, table, row)
-        details = {"location": row.location, "mode": row.mode, "purge": table.purge}
-        _audit(conn, proposal, "drop", row, at_ms, details)
-    return row
-
-
-def _note_purge(conn: Connection, table: TableProposal, row: TableRow) -> None:
-    """Files are deleted after the commit; whoever comes after a crash finds this, and whose files they were."""
-    told = {"location": row.location, "metadata_id": table.metadata.id if table.metadata else ""}
-    lease, holder = f"purge:{row.table_id}", json.dumps(told, sort_keys=True)
-    conn.run("take_lease", lease=lease, holder=holder, until_ms=LIVE, now_ms=0)
-
-
-def _audit(
-    conn: Connection, proposal: Proposal, action: str, row: TableRow, at_ms: int, details: Mapping[str, object]
-) -> None:
-    write_audit(
-        conn,
-        action=action,
-        at_ms=at_ms,
-        actor=proposal.actor,
-        origin=proposal.origin,
-        table=row,
-        details={**details, "txn_id": proposal.txn_id},
-    )
 
 
 def _repeated(conn: Connection, proposal: Proposal) -> Outcome:

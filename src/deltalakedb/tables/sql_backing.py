@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb import telemetry
-from deltalakedb.exceptions import TableNotFoundError
+from deltalakedb.exceptions import NameChangedError, TableNotFoundError
 from deltalakedb.log.commit import Commit
 from deltalakedb.names import TableName
 from deltalakedb.operations.target import Verb
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from deltalakedb.log.atoms import Predicate
     from deltalakedb.store.planning import PlannedFiles
     from deltalakedb.tables.backing import TableSnapshot
+
+_RENAMES = 5
+"""How often a statement looks for a table that others keep renaming."""
 
 
 class SqlBacking:
@@ -98,10 +101,17 @@ class SqlBacking:
         properties: CommitProperties,
         hooks: PostCommitHookProperties,  # noqa: ARG002  the mirror sees to both
     ) -> dict[str, Any]:
-        """A transaction of its own: the newest version of the table, one statement, one commit."""
-        with self.catalog.begin(tables=[self.name]) as tx:
-            tx.use_options(self.name, self.given_options)
-            return tx.run(self.name, verb, properties)
+        """A transaction of its own: the newest version of the table, one statement, one commit.
+
+        The table is the one that was opened, whatever it is called by now.
+        """
+        for _ in range(_RENAMES):
+            with self.catalog.begin(tables=[self.name]) as tx:
+                if tx.is_about(self.name, self.row.table_id):
+                    tx.use_options(self.name, self.given_options)
+                    return tx.run(self.name, verb, properties)
+            self.newest()  # renamed or dropped: look what became of it
+        raise NameChangedError(f"table {self.name} was renamed again and again; nothing was committed")
 
     def close(self) -> None:
         self.catalog.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import uuid
 import weakref
@@ -9,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from deltalakedb.exceptions import DeltaError, OutcomeUnknownError, StoreError
+from deltalakedb.exceptions import DeltaError, OutcomeUnknownError, StoreError, redact
 from deltalakedb.names import TableName, parse_table_name
 from deltalakedb.operations.written_files import WrittenFiles
 from deltalakedb.registered import require_table
@@ -17,9 +18,12 @@ from deltalakedb.transactions.commit import commit_drafts
 from deltalakedb.transactions.drafts import Drafts
 from deltalakedb.transactions.intent_locks import IntentLocks
 from deltalakedb.transactions.life import TransactionLife
+from deltalakedb.transactions.places import release_places
 
 if TYPE_CHECKING:
     from deltalakedb.catalog import Catalog
+
+logger = logging.getLogger(__name__)
 
 
 class TransactionBlock(TransactionLife):
@@ -48,7 +52,10 @@ class TransactionBlock(TransactionLife):
         try:
             self._drafts = Drafts(catalog, only)
         except BaseException:
-            self._release()
+            if self._locks is not None:
+                self._locks.release()
+            if owns_catalog:
+                catalog.close()
             raise
 
     @property
@@ -76,6 +83,15 @@ class TransactionBlock(TransactionLife):
         finally:
             self._busy.release()
 
+    def is_about(self, table: str, table_id: int) -> bool:
+        """Whether a name is that of the table with this id; from now on the table is meant, whatever it is called."""
+        with self._statement():
+            draft = self._drafts.find(parse_table_name(table))
+            if draft is None or draft.pinned.table_id != table_id:
+                return False
+            draft.by_id = True
+            return True
+
     def use_options(self, table: str, storage_options: Mapping[str, str] | None) -> None:
         """Storage options for a table's files, for the rest of the transaction."""
         with self._statement():
@@ -95,12 +111,17 @@ class TransactionBlock(TransactionLife):
             # Until the database has answered, nobody can say what has become of it.
             self._state = "unknown"
             outcome = commit_drafts(
-                self._catalog, self._drafts.used, txn_id=self.txn_id, token=self._token, message=self.message
+                self._catalog,
+                self._drafts.used,
+                txn_id=self.txn_id,
+                token=self._token,
+                message=self.message,
+                absent=self._drafts.absent,
+                listed=self._drafts.listed,
             )
             self.result = {} if outcome is None else outcome.versions
             self._state = "committed"
-            # What was created and dropped again is no part of any version.
-            self._written.remove({draft.row.location for draft in self._drafts.used if draft.is_new and draft.dropped})
+            self._remove_files_of_dropped()
             self._written.forget()
         except (StoreError, OutcomeUnknownError):
             raise
@@ -118,10 +139,18 @@ class TransactionBlock(TransactionLife):
         """Give it up: nothing of it becomes true. Data files it has written are removed, as far as that can be done."""
         self._check_can_end()
         if self._state == "unknown":
-            self._written.forget()  # they may be part of a version
+            self._written.forget()  # they may be part of a version, and reserved locations of tables that exist
+            self._drafts.reserved.clear()
         self._state = "rolled back"
         self._written.remove()
         self._release()
+
+    def _remove_files_of_dropped(self) -> None:
+        """What was created and dropped again is no part of any version, unless another table of ours names it."""
+        gone = {draft.row.table_uuid for draft in self._drafts.used if draft.is_new and draft.dropped}
+        if gone:
+            live = [draft for draft in self._drafts.used if draft.row.table_uuid not in gone]
+            self._written.remove(gone, kept={named for draft in live for named in draft.named_files()})
 
     def _give_up(self, error: BaseException) -> None:
         del error
@@ -141,8 +170,22 @@ class TransactionBlock(TransactionLife):
     def _release(self) -> None:
         if self._locks is not None:
             self._locks.release()
+        self._release_places()
         if self._owns_catalog:
             self._catalog.close()
+
+    def _release_places(self) -> None:
+        """New tables that did not come to be do not keep their locations. A database that is gone lets them expire."""
+        created = (
+            {d.row.table_uuid for d in self._drafts.used if not d.dropped} if self._state == "committed" else set()
+        )
+        unused = [] if self._state == "unknown" else [one for one in self._drafts.reserved if one not in created]
+        try:
+            release_places(self._catalog, unused)
+        except DeltaError as error:
+            logger.warning(
+                "reserved locations of transaction %s are left to expire: %s", self.txn_id, redact(str(error))
+            )
 
     def _two_threads(self) -> DeltaError:
         return DeltaError(

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from deltalakedb import telemetry
 from deltalakedb.exceptions import CommitFailedError, GoneError
-from deltalakedb.log.proposal import NOTHING_READ
 from deltalakedb.steps import reached
-from deltalakedb.store.proposals import Outcome, Proposal
+from deltalakedb.store.proposals import NameKey, Outcome, Proposal
 from deltalakedb.transactions.draft import TableDraft
 
 if TYPE_CHECKING:
@@ -20,17 +19,31 @@ logger = logging.getLogger(__name__)
 
 
 def commit_drafts(
-    catalog: Catalog, drafts: Iterable[TableDraft], *, txn_id: str, token: str, message: str | None
+    catalog: Catalog,
+    drafts: Iterable[TableDraft],
+    *,
+    txn_id: str,
+    token: str,
+    message: str | None,
+    absent: frozenset[NameKey] = frozenset(),
+    listed: frozenset[NameKey] | None = None,
 ) -> Outcome | None:
     """All changes in one SQL transaction, then mirrored; None when there is nothing to commit.
 
+    `absent` and `listed` are what the transaction saw of names (`store/proposals.py`).
     A transaction that has only read needs no check: all it saw is one cut, true at the moment it began.
     """
     used = list(drafts)
     changed = [draft for draft in used if draft.is_changed]
     if not changed:
         return None
-    read_only = [draft for draft in used if not draft.is_changed and draft.read != NOTHING_READ]
+    read_only = [
+        draft
+        for draft in used
+        if not draft.is_changed
+        and not draft.is_new
+        and (draft.read != NOTHING_READ or (draft.is_named and not draft.by_id))
+    ]
     ordered = sorted(changed, key=_order)
     _probe(catalog, ordered)
     proposal = Proposal(
@@ -40,6 +53,8 @@ def commit_drafts(
         actor=catalog.actor,
         origin=catalog.origin,
         message=message,
+        absent=absent,
+        listed=listed,
     )
     outcome = _ratify(catalog, proposal)
     if outcome.repeated and outcome.txn_id != txn_id and txn_id == token:

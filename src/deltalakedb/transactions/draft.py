@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from deltalakedb.exceptions import NotWritableError
-from deltalakedb.log.actions import AppTransaction
+from deltalakedb.log.actions import AddCDCFile, AddFile, AppTransaction
 from deltalakedb.log.atoms import Predicate
 from deltalakedb.log.codec import to_json
+from deltalakedb.log.paths import decode_path, is_absolute
 from deltalakedb.log.proposal import NOTHING_READ, ProposedCommit, ReadSet
 from deltalakedb.log.txnlog import FILES_SCHEMA
 from deltalakedb.operations.target import Target
@@ -40,8 +41,18 @@ class TableDraft:
     """What was pinned of the head; None for a table that the transaction creates."""
     commits: list[ProposedCommit] = field(default_factory=list)
     read: ReadSet = NOTHING_READ
+    is_named: bool = False
+    """Whether the transaction found the table by its name, and not by its location."""
+    by_id: bool = False
+    """Whether the transaction means this very table, whatever it is called: then its name may change."""
+    is_reserved: bool = False
+    """Whether the location of a new table is reserved for it."""
     dropped: bool = False
     purge: bool = False
+    kept_ms: int = 0
+    """How long the table can be undropped, if it is dropped."""
+    undropped: bool = False
+    """Whether the table was dropped before, and this transaction brings it back."""
     options: dict[str, str] | None = None
     exactly: bool = False
     """Whether the commits may only become the versions right after the pinned one."""
@@ -56,7 +67,18 @@ class TableDraft:
     def is_changed(self) -> bool:
         """Whether the commit has anything to write for this table."""
         gone_again = self.is_new and self.dropped
-        return not gone_again and bool(self.proposed() or self.dropped or self.row != self.pinned)
+        return not gone_again and bool(self.proposed() or self.dropped or self.undropped or self.row != self.pinned)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the commit has anything to check for this table beside what it writes: rows, or the name."""
+        return not self.is_new and (self.read != NOTHING_READ or (self.is_named and not self.by_id))
+
+    @property
+    def takes_name(self) -> bool:
+        """Whether the transaction gives the table the name it has."""
+        is_renamed = (self.row.namespace, self.row.name) != (self.pinned.namespace, self.pinned.name)
+        return not self.dropped and (self.is_new or self.undropped or is_renamed)
 
     def snapshot(self) -> Snapshot:
         """The table with the transaction's own changes; it does not move when more of them come."""
@@ -73,7 +95,7 @@ class TableDraft:
             options=self.options,
             snapshot=snapshot,
             plan=lambda predicate: self._plan(snapshot, predicate),
-            written=written,
+            written=written.for_table(self.row.table_uuid),
         )
 
     def _plan(self, snapshot: Snapshot, predicate: Predicate) -> pa.Table:
@@ -105,6 +127,13 @@ class TableDraft:
         kept = (a for a in last.actions if not (isinstance(a, AppTransaction) and a.app_id in self.app_transactions))
         return (*self.commits[:-1], replace(last, actions=(*kept, *noted)))
 
+    def named_files(self) -> Iterator[tuple[str, str]]:
+        """The location and path of every file that the proposed commits add."""
+        for commit in self.commits:
+            for action in commit.actions:
+                if isinstance(action, AddFile | AddCDCFile) and not is_absolute(action.path):
+                    yield self.row.location, decode_path(action.path)
+
     def check_writable(self) -> None:
         """Say at the statement what the commit would say: only a managed, live table is ours to write."""
         name, row = self.row.full_name, self.pinned
@@ -132,10 +161,20 @@ class TableDraft:
             also_read=self.read,
             protocol=None if self.base is None else self.base.protocol,
             metadata=None if self.base is None else self.base.metadata,
-            becomes=self.row if not self.is_new and self.row != self.pinned else None,
+            changes={} if self.is_new or self.dropped else self._changes(),
+            is_named=self.is_named and not self.by_id,
+            is_reserved=self.is_reserved,
             drop=self.dropped,
             purge=self.purge,
+            kept_ms=self.kept_ms,
+            undrop=self.undropped,
             # To end a table nothing needs to be committed to it: a frozen one can go too.
             allowed_states=_ANY_STATE if self.dropped and not self.proposed() else _LIVE,
             exactly=self.exactly,
         )
+
+    def _changes(self) -> dict[str, str]:
+        """The columns of the registry row that the transaction changes."""
+        if not self.takes_name:
+            return {}
+        return {"namespace": self.row.namespace, "name": self.row.name} if self.row != self.pinned else {}

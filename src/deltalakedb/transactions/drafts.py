@@ -6,23 +6,24 @@ import os
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from deltalakedb.definitions.folder import default_location, refuse_existing_log
 from deltalakedb.definitions.table import PropertyValue, new_table
-from deltalakedb.exceptions import DeltaError, TableExistsError, redact
-from deltalakedb.files.location import canonical_location
+from deltalakedb.exceptions import DeltaError
 from deltalakedb.log.actions import Metadata, Protocol
 from deltalakedb.log.types import StructType
 from deltalakedb.names import TableName, parse_table_name
-from deltalakedb.registered import not_among
+from deltalakedb.registered import not_among, not_dropped
 from deltalakedb.storage_options import as_properties
 from deltalakedb.store import registry
 from deltalakedb.store.connection import Row
 from deltalakedb.store.cuts import pin_all, pin_some, to_pin
 from deltalakedb.store.proposals import NEW_TABLE
-from deltalakedb.store.registry import TableRow
+from deltalakedb.store.registry import TableRow, to_table_row
+from deltalakedb.store.snapshot import SqlSnapshot
 from deltalakedb.transactions.draft import TableDraft
+from deltalakedb.transactions.places import reserve_place
 
 if TYPE_CHECKING:
     from deltalakedb.catalog import Catalog
@@ -37,30 +38,62 @@ class Drafts:
         self._catalog = catalog
         self._only = only
         store = catalog.store
-        found = pin_all(store) if only is None else pin_some(store, [(name.namespace, name.name) for name in only])
-        self._pins: dict[Key, Row] = {TableName(row["namespace"], row["name"]).key: row for row in found}
+        rows = pin_all(store) if only is None else pin_some(store, [(name.namespace, name.name) for name in only])
+        self._pins: dict[Key, Row] = {TableName(row["namespace"], row["name"]).key: row for row in rows}
+        self._pinned_keys = frozenset(self._pins)
         self._pinned_at: dict[str, Key] | None = None
         self._named: dict[Key, TableDraft] = {}
+        self._absent: set[Key] = set()
+        self._is_listed = False
+        self.reserved: list[str] = []
+        """New tables (uuids) whose locations this transaction has reserved."""
         self.used: list[TableDraft] = []
         """Every table the transaction has touched, in the order of first use."""
 
+    # -- what the transaction has seen of the registry
+
     def names(self) -> list[str]:
-        pinned = {key: f"{row['namespace']}.{row['name']}" for key, row in self._pins.items()}
+        """All names as the transaction sees them; counts as read."""
+        if self._only is None:
+            self._is_listed = True
+        else:
+            self._absent.update(name.key for name in self._only if name.key not in self._pinned_keys)
+        pinned = {key: str(TableName(row["namespace"], row["name"])) for key, row in self._pins.items()}
         own = {key: draft.row.full_name for key, draft in self._named.items()}
         return [name for _, name in sorted({**pinned, **own}.items())]
 
+    @property
+    def absent(self) -> frozenset[Key]:
+        """Names that were free when the transaction began and looked for them, and that it does not take itself."""
+        return frozenset(self._absent - {_key_of(draft.row) for draft in self.used if draft.takes_name})
+
+    @property
+    def listed(self) -> frozenset[Key] | None:
+        """The names when the transaction began, if it has listed them."""
+        return self._pinned_keys if self._is_listed else None
+
+    # -- tables
+
     def find(self, name: TableName) -> TableDraft | None:
-        """The table of this name, as the transaction sees it."""
+        """The table of this name, as the transaction sees it; that there is one, or none, counts as read."""
         if self._only is not None and all(name.key != one.key for one in self._only):
             listed = ", ".join(map(str, self._only))
             raise DeltaError(f"the transaction was begun for {listed} only; begin it without tables= to use {name} too")
-        found = self._pins.pop(name.key, None)
-        if found is not None:
-            pin = to_pin(found)
-            store, row = self._catalog.store, pin.table
-            options = self._catalog.storage_options_of(row)
-            self.add(TableDraft(store, row, pin.snapshot(store), row, pin.head, options=options))
-        return self._named.get(name.key)
+        draft = self._find(name.key)
+        if draft is not None:
+            draft.is_named = True
+        elif name.key not in self._pinned_keys:
+            self._absent.add(name.key)
+        return draft
+
+    def _find(self, key: Key) -> TableDraft | None:
+        row = self._pins.pop(key, None)
+        if row is not None:
+            pin = to_pin(row)
+            store, table = self._catalog.store, pin.table
+            options = self._catalog.storage_options_of(table)
+            self.add(TableDraft(store, table, pin.snapshot(store), table, pin.head, options=options))
+        return self._named.get(key)
 
     def find_at(self, location: str) -> TableDraft | None:
         """The table whose files lie there, as the transaction sees it."""
@@ -70,8 +103,7 @@ class Drafts:
         if self._pinned_at is None:
             self._pinned_at = {row["location"]: key for key, row in self._pins.items()}
         key = self._pinned_at.get(location)
-        row = self._pins.get(key) if key is not None else None
-        return None if row is None else self.find(TableName(row["namespace"], row["name"]))
+        return self._find(key) if key is not None and key in self._pins else None
 
     def get(self, name: str) -> TableDraft:
         target = parse_table_name(name)
@@ -128,62 +160,50 @@ class Drafts:
     def new_at(
         self, name: TableName, location: str | os.PathLike[str] | None, options: Mapping[str, str] | None = None
     ) -> TableDraft:
-        """A table that does not exist yet, without its first commit."""
+        """A table that does not exist yet, without its first commit; its location is reserved."""
         table_uuid = str(uuid.uuid4())
-        at = self._location(name, location, options, table_uuid)
-        refuse_existing_log(at, options, table=str(name))
-        row = TableRow(NEW_TABLE, table_uuid, name.namespace, name.name, at, "managed", "live", as_properties(options))
-        return TableDraft(self._catalog.store, row, None, row, options=dict(options) if options else None)
+        again = [draft.row.table_uuid for draft in self.used if draft.is_new and draft.dropped]
+        at = reserve_place(self._catalog, name, table_uuid, location, options, instead_of=again)
+        self.reserved.append(table_uuid)
+        return self.adopt(name, at, table_uuid, "catalog" if location is None else "user", options)
 
-    def location_of_new(self, name: TableName) -> str:
-        """Where the files of a table of this name would go."""
-        return self._location(name, None, None, str(uuid.uuid4()))
-
-    def refuse_tables_inside(self, draft: TableDraft) -> None:
-        """Deleting a folder must not take another table with it."""
-        with self._catalog.store.read(single=True) as conn:
-            rows = registry.list_tables(conn)
-        inside = [row.full_name for row in rows if row.location.startswith(draft.row.location.rstrip("/") + "/")]
-        if inside:
-            raise DeltaError(
-                f"{draft.row.full_name} cannot be purged: {', '.join(inside)} lies in its folder "
-                f"{redact(draft.row.location)}; drop it without purge"
-            )
-
-    def _location(
+    def adopt(
         self,
         name: TableName,
-        given: str | os.PathLike[str] | None,
-        options: Mapping[str, str] | None,
+        location: str,
         table_uuid: str,
-    ) -> str:
-        if given is not None:
-            at = canonical_location(given, options)
-            self._refuse_taken(name, at)
-            return at
-        at = default_location(self._catalog.config.warehouse, name)
-        # A table that was renamed keeps its folder, so the name's own folder may be another table's.
-        return (
-            at
-            if self._owner(at) is None
-            else default_location(self._catalog.config.warehouse, name, suffix=table_uuid[:8])
+        files_owner: str,
+        options: Mapping[str, str] | None = None,
+    ) -> TableDraft:
+        """A table that does not exist yet, at a location that is reserved for it."""
+        stored = as_properties(options)
+        row = TableRow(
+            NEW_TABLE, table_uuid, name.namespace, name.name, location, "managed", "live", stored, files_owner
+        )
+        return TableDraft(
+            self._catalog.store, row, None, row, options=dict(options) if options else None, is_reserved=True
         )
 
-    def _refuse_taken(self, name: TableName, at: str) -> None:
-        owner = self._owner(at)
-        if owner is not None:
-            raise TableExistsError(
-                f"{name} cannot be created at {redact(at)}: {owner} is there; a location has one owner"
-            )
-
-    def _owner(self, location: str) -> str | None:
-        for draft in self.used:
-            if draft.row.location == location and not draft.dropped:
-                return draft.row.full_name
-        with self._catalog.store.read(single=True) as conn:
-            row = registry.table_by_location(conn, location)
-        gone = row is not None and any(d.pinned.table_id == row.table_id and d.dropped for d in self.used)
-        return None if row is None or gone else row.full_name
+    def undrop(self, name: TableName, new: TableName) -> TableDraft:
+        """A table that was dropped and can still be brought back, the one dropped last under this name."""
+        for draft in reversed(self.used):
+            if draft.dropped and not draft.is_new and _key_of(draft.row) == name.key:
+                raise DeltaError(f"{name} is dropped by this transaction itself; leave the drop out instead")
+        with self._catalog.store.read() as conn:
+            rows = conn.all("select_dropped_tables")
+            same = [row for row in rows if _key_of(to_table_row(row)) == name.key]
+            if not same:
+                raise not_dropped((to_table_row(row).full_name for row in rows), name)
+            table = to_table_row(same[0])
+            head = registry.read_head(conn, table.table_id)
+        assert head is not None, "a dropped table keeps its head until it is purged"
+        store = self._catalog.store
+        snapshot = SqlSnapshot(store, table, head.current_version, head.last_commit_ms)
+        options = self._catalog.storage_options_of(table)
+        back = replace(table, namespace=new.namespace, name=new.name)
+        draft = TableDraft(store, table, snapshot, back, head, options=options, undropped=True)
+        self.add(draft)
+        return draft
 
 
 def _key_of(row: TableRow) -> Key:

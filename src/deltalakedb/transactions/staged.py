@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from deltalakedb.exceptions import TableExistsError, TableNotFoundError, VersionTakenError, redact
 from deltalakedb.log.actions import AddFile, AppTransaction
@@ -11,6 +11,7 @@ from deltalakedb.log.proposal import ProposedCommit
 from deltalakedb.names import TableName, parse_table_name
 from deltalakedb.transactions.block import TransactionBlock
 from deltalakedb.transactions.draft import TableDraft
+from deltalakedb.transactions.drafts import Drafts
 
 
 class StagedCommits(TransactionBlock):
@@ -55,12 +56,13 @@ class StagedCommits(TransactionBlock):
         location: str,
         version: int,
         name: TableName | None = None,
+        new: Callable[[Drafts], TableDraft] | None = None,
         written: Sequence[AddFile] = (),
     ) -> None:
         """Take in a finished commit that stands at `version` of the table at `location`, as the transaction sees it.
 
-        `name` is what the table is called if this commit creates it. `written` are the files that were made for it:
-        they go if the transaction does not commit.
+        If this commit creates the table, `name` is what it is called, and `new` makes its draft. `written` are the
+        files that were made for it: they go if the transaction does not commit.
         """
         from deltalakedb.storage import open_data_storage
 
@@ -68,7 +70,7 @@ class StagedCommits(TransactionBlock):
             draft = self._drafts.find_at(location)
             is_new = draft is None
             if draft is None:
-                draft = self._new_draft(name, location)
+                draft = self._new_draft(name, location, new)
             draft.check_writable()
             expected = (-1 if draft.base is None else draft.base.version) + len(draft.commits) + 1
             if version != expected:
@@ -82,9 +84,12 @@ class StagedCommits(TransactionBlock):
                 self._drafts.add(draft)
             draft.propose(commit)
             if written:
-                self._written.remember(open_data_storage(location, draft.options), written)
+                files = self._written.for_table(draft.row.table_uuid)
+                files.remember(open_data_storage(location, draft.options), written)
 
-    def _new_draft(self, name: TableName | None, location: str) -> TableDraft:
+    def _new_draft(
+        self, name: TableName | None, location: str, new: Callable[[Drafts], TableDraft] | None
+    ) -> TableDraft:
         if name is None:
             raise TableNotFoundError(f"there is no table at {redact(location)}, and no name for a new one")
         taken = self._drafts.find(name)
@@ -93,4 +98,6 @@ class StagedCommits(TransactionBlock):
                 f"the table {taken.row.full_name} exists already, at {redact(taken.row.location)}; drop or rename it, "
                 "or choose another name"
             )
-        return self._drafts.new_at(name, location)
+        draft = self._drafts.new_at(name, location) if new is None else new(self._drafts)
+        self._drafts.reserved.append(draft.row.table_uuid)
+        return draft

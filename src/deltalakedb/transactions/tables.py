@@ -14,7 +14,11 @@ from deltalakedb.log.codec import to_json
 from deltalakedb.log.proposal import ProposedCommit
 from deltalakedb.mirror.detach import fence_off
 from deltalakedb.names import parse_table_name
+from deltalakedb.store.registry_check import check_can_drop
+from deltalakedb.transactions.draft import TableDraft
 from deltalakedb.transactions.staged import StagedCommits
+
+_DAY_MS = 86_400_000
 
 
 class TableStatements(StagedCommits):
@@ -64,25 +68,44 @@ class TableStatements(StagedCommits):
             draft.propose(ProposedCommit(first, "CREATE TABLE", parameters, fenced=True))
 
     def drop_table(self, name: str, purge: bool = False) -> None:
-        """Take a table out of the catalog; its last commit takes our fence off, so that any writer can have its files.
+        """Take a table out of the catalog. `undrop_table` brings one back whose folder the catalog chose.
 
-        With `purge` the files are deleted too, once the transaction is committed.
+        Its files are kept for `catalog.drop_retention`, or deleted with the commit (`purge`). Of a table whose location
+        was given the last commit takes our fence off, and the files stay with their user.
         """
         with self._statement():
             draft = self._drafts.get(name)
-            if purge and draft.row.mode != "managed":
+            row = draft.row
+            if draft.undropped:
+                raise DeltaError(f"{row.full_name} is undropped by this transaction; leave that out instead")
+            check_can_drop(row.full_name, draft.snapshot().metadata)
+            if purge and row.mode != "managed":
                 raise DeltaError(
-                    f"{draft.row.full_name} is a {draft.row.mode} table: its files belong to others and are not "
-                    "deleted; drop it without purge"
+                    f"{row.full_name} is a {row.mode} table: its files belong to others and are not deleted; drop it "
+                    "without purge"
                 )
-            if purge:
-                self._drafts.refuse_tables_inside(draft)
-            elif draft.row.mode == "managed" and not draft.is_new:
-                draft.check_writable()
-                last = fence_off(draft.snapshot().protocol)
-                draft.propose(replace(last, operation="DROP TABLE", operation_parameters={"name": draft.row.full_name}))
+            if row.files_owner == "catalog" and row.mode == "managed" and row.state != "detaching":
+                draft.kept_ms = round(self._catalog.config.catalog_drop_retention * _DAY_MS)
+                purge = purge or not draft.kept_ms
+            if not purge and not draft.is_new and row.mode == "managed":
+                _propose_drop(draft)
             draft.dropped, draft.purge = True, purge
             self._drafts.hide(draft)
+
+    def undrop_table(self, name: str, as_: str | None = None) -> None:
+        """Bring a dropped table back, under its old name or a new one, with its files and its history."""
+        with self._statement():
+            old = parse_table_name(name)
+            new = old if as_ is None else parse_table_name(as_)
+            taken = self._drafts.find(new)
+            if taken is not None:
+                raise TableExistsError(
+                    f"the table {taken.row.full_name} exists; bring {old} back under another name (as_=, --as)"
+                )
+            draft = self._drafts.undrop(old, new)
+            if draft.row.state == "live":
+                parameters = {"name": draft.row.full_name, "was": draft.pinned.full_name}
+                draft.propose(ProposedCommit((), "UNDROP TABLE", parameters))
 
     def rename_table(self, name: str, new_name: str) -> None:
         """Give a table another name; its location, versions and history stay."""
@@ -124,3 +147,15 @@ class TableStatements(StagedCommits):
             actions = with_columns(snapshot.protocol, snapshot.metadata, columns, table=draft.row.full_name)
             added = next(action.schema_string for action in actions if isinstance(action, Metadata))
             draft.propose(ProposedCommit(tuple(actions), "ADD COLUMNS", {"schema": added}))
+
+
+def _propose_drop(draft: TableDraft) -> None:
+    """The table's last commit: a catalog's table only says that it is dropped, a user's loses our fence."""
+    parameters = {"name": draft.row.full_name}
+    if draft.kept_ms:
+        if draft.row.state == "live":  # a frozen one takes no commit, and can go all the same
+            draft.propose(ProposedCommit((), "DROP TABLE", parameters))
+    elif draft.row.state != "detaching":
+        draft.check_writable()
+        last = fence_off(draft.snapshot().protocol)
+        draft.propose(replace(last, operation="DROP TABLE", operation_parameters=parameters))

@@ -28,7 +28,7 @@ def begin_table(draft: TableDraft, first: tuple[Protocol, Metadata], verb: Verb,
         options=draft.options,
         snapshot=snapshot,
         plan=lambda predicate: snapshot.plan(predicate).files,
-        written=written,
+        written=written.for_table(draft.row.table_uuid),
     )
     done = verb(target)
     assert done.commit is not None, "a table's first statement makes its first version"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from weakref import WeakKeyDictionary
 
 from deltalakedb.catalog import Catalog
@@ -24,14 +26,15 @@ from deltalakedb.serve.bridge.commits import (
 from deltalakedb.serve.bridge.overlay import Overlay
 from deltalakedb.serve.bridge.places import SCHEME, Place, location_of, name_in_warehouse, parents, path_of
 from deltalakedb.serve.bridge.rendered import Rendered, RenderedCommits
-from deltalakedb.serve.bridge.reservations import Reservations
 from deltalakedb.steps import reached
-from deltalakedb.store import registry
+from deltalakedb.store import locations, registry
 from deltalakedb.store.connection import Row
 from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.registry import Head, TableRow
 from deltalakedb.transactions.commit import commit_drafts
+from deltalakedb.transactions.draft import TableDraft
 from deltalakedb.transactions.drafts import Drafts
+from deltalakedb.transactions.places import reserve_place
 from deltalakedb.transactions.transaction import CatalogTransaction
 
 
@@ -70,7 +73,6 @@ class BridgedLog:
         self._overlay = Overlay(catalog)
         self._rendered = RenderedCommits()
         self._staged: WeakKeyDictionary[CatalogTransaction, _Staged] = WeakKeyDictionary()
-        self._reservations = Reservations(catalog.store)
 
     # -- places
 
@@ -85,9 +87,10 @@ class BridgedLog:
                 table = registry.table_by_location(conn, location)
         if table is not None:
             return Place(location, table) if table.mode != "detached" else None
-        reserved = self._reservations.get(location)
-        if reserved is not None:
-            return Place(location, name=reserved)
+        with self._catalog.store.read() as conn:
+            held, now_ms = locations.find_location(conn, location), conn.now_ms()
+        if held is not None and held.state == locations.RESERVED and held.expires_ms > now_ms:
+            return Place(location, None, parse_table_name(held.table_name), held.table_uuid, held.files_owner)
         inside, name = name_in_warehouse(location, self._catalog.config.warehouse)
         return Place(location, name=name) if inside else None
 
@@ -107,19 +110,13 @@ class BridgedLog:
         target = parse_table_name(name)
         if self.find(name, tx) is not None:
             raise TableExistsError(f"the table {target} exists already; drop or rename it, or choose another name")
-        if location is None:
-            at = Drafts(self._catalog, [target]).location_of_new(target)
-        else:
-            at = location_of(location.removeprefix(f"{SCHEME}://")) if location.startswith(SCHEME) else location
-            at = location_of(path_of(at))
-        owner = self.resolve(path_of(at), tx)
-        if owner is not None and owner.table is not None:
-            raise TableExistsError(
-                f"{target} cannot be created at {redact(at)}: {owner.shown} is there; a location has one owner"
-            )
-        if owner is None or owner.name != target:  # else its place in the warehouse says the same
-            self._reservations.put(at, target)
-        return Place(at, name=target)
+        given = None
+        if location is not None:
+            given = location_of(location.removeprefix(f"{SCHEME}://")) if location.startswith(SCHEME) else location
+            given = location_of(path_of(given))
+        table_uuid = str(uuid.uuid4())
+        at = reserve_place(self._catalog, target, table_uuid, given, None)
+        return Place(at, None, target, table_uuid, "catalog" if given is None else "user")
 
     # -- reading
 
@@ -195,7 +192,7 @@ class BridgedLog:
             self._refuse_unless_first(place, version, token)
             if drafts.find(name) is not None:
                 raise TableExistsError(f"the table {name} exists already, at another place; choose another name")
-            draft = drafts.new_at(name, place.location)
+            draft = _new_draft(drafts, name, place)
         else:
             draft.check_writable()
             assert draft.base is not None
@@ -216,8 +213,6 @@ class BridgedLog:
             (made,) = outcome.commits
             if made.data is not None:
                 self._rendered.put(made.table, version, Rendered(made.data, made.timestamp_ms))
-        if draft.is_new:
-            self._reservations.drop(place.location, name)
 
     def _refuse_unless_first(self, place: Place, version: int, token: str) -> None:
         if version != 0:
@@ -253,7 +248,8 @@ class BridgedLog:
         commit = replace(commit, actions=without_row_ids(commit.actions, draft))
         commit = replace(commit, read=read_by(info, commit))
         written = written_for(commit)
-        tx.stage(commit, location=place.location, version=version, name=place.name, written=written)
+        new = None if place.name is None else partial(_new_draft, name=place.name, place=place)
+        tx.stage(commit, location=place.location, version=version, new=new, name=place.name, written=written)
         text = render_commit([info, *actions] if info else actions, fenced=False)
         staged = self._staged.setdefault(tx, _Staged()).commits.setdefault(place.location, [])
         earlier = staged[-1][1].modified_ms if staged else 0
@@ -315,6 +311,13 @@ class BridgedLog:
                 self._rendered.put(table, commit.version, text)
                 known[commit.version] = len(text.data)
         return {version: size for version, size in known.items() if size is not None}
+
+
+def _new_draft(drafts: Drafts, name: TableName, place: Place) -> TableDraft:
+    """A table that a first commit creates, where its name was reserved or Spark chose to write."""
+    if place.reserved_for is None:
+        return drafts.new_at(name, place.location)
+    return drafts.adopt(name, place.location, place.reserved_for, place.files_owner)
 
 
 def _runs(versions: list[int]) -> Iterator[tuple[int, int]]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from deltalakedb.catalog import Catalog
-from deltalakedb.exceptions import DeltaError, TableNotFoundError
-from deltalakedb.names import DEFAULT_NAMESPACE, name_key, parse_namespace, parse_table_name
+from deltalakedb.names import name_key, parse_namespace, parse_table_name
 from deltalakedb.registered import no_such_table
 from deltalakedb.serve.bridge.log import BridgedLog
 from deltalakedb.serve.bridge.places import bridge_uri, path_of
-from deltalakedb.store import namespaces, registry
+from deltalakedb.store import registry
 from deltalakedb.transactions.transaction import CatalogTransaction
 
 Answer = dict[str, Any]
@@ -59,24 +58,13 @@ class Names:
 
     def create_namespace(self, namespace: str) -> Answer:
         """Make a namespace; one that is there already is fine."""
-        parse_namespace(namespace)
-        with self._catalog.store.write() as conn:
-            created = namespaces.ensure_namespace(conn, namespace, at_ms=conn.now_ms())
-        return {"namespace": namespace, "created": created}
+        before = {name_key(one) for one in self._catalog.namespaces()}
+        made = self._catalog.create_namespace(namespace, exist_ok=True)
+        return {"namespace": made.namespace, "created": name_key(made.namespace) not in before}
 
     def drop_namespace(self, namespace: str) -> Answer:
         """Remove a namespace that has no tables, and no namespaces inside it."""
-        key = name_key(parse_namespace(namespace))
-        if key == DEFAULT_NAMESPACE:
-            raise DeltaError(f"the namespace {DEFAULT_NAMESPACE} stays: names without a namespace are in it")
-        with self._catalog.store.write() as conn:
-            current = namespaces.find_namespace(conn, namespace)
-            if current is None:
-                raise TableNotFoundError(f"there is no namespace {namespace}")
-            held = namespaces.contents_of(conn, namespace)
-            if held is not None:
-                raise DeltaError(f"the namespace {namespace} is not empty: it holds {held}; drop them first")
-            namespaces.drop_namespace(conn, current, at_ms=conn.now_ms())
+        self._catalog.drop_namespace(namespace)
         return {"namespace": namespace}
 
 

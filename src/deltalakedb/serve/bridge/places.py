@@ -24,6 +24,9 @@ class Place:
     table: TableRow | None = None
     name: TableName | None = None
     """What a first commit there calls the table; None: nothing can be created there."""
+    reserved_for: str | None = None
+    """The table (uuid) that the location is reserved for."""
+    files_owner: str = "user"
 
     @property
     def shown(self) -> str:

@@ -107,6 +107,9 @@ class DuckdbSession(Session):
     def lock_schema(self) -> None:
         """The exclusive lock file has locked the whole database already."""
 
+    def hold_clock(self) -> None:
+        """The exclusive lock file does."""
+
     def now_ms(self) -> int:
         # An embedded database has no clock but its process's.
         return time.time_ns() // 1_000_000

@@ -21,6 +21,7 @@ from deltalakedb.store.connection import (
 )
 from deltalakedb.store.dialects.pool import Pool
 from deltalakedb.store.dialects.postgres_session import (
+    COMMIT_LOCK,
     DIALECT,
     SCHEMA,
     PgConnection,
@@ -31,7 +32,6 @@ from deltalakedb.store.dialects.postgres_session import (
 )
 from deltalakedb.store.queries import spell
 
-COMMIT_LOCK = 0x636F6D6D6974  # shared by everyone between reading the clock and the end of the commit: "commit"
 _NO_FUNCTION_STATES = frozenset({"42883", "42501"})  # the schema is older than this code, or keeps it to itself
 _APPEND = f"select {SCHEMA}.dl_append({', '.join(f'${n}' for n in range(1, 11))})".encode()
 

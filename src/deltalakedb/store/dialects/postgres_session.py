@@ -45,6 +45,7 @@ CHUNK_ROWS = 20_000
 FEW_ROWS = 2
 """So many rows go as one list of values; more of them as arrays, whose statement has the same text for any number."""
 
+COMMIT_LOCK = 0x636F6D6D6974  # shared by everyone between reading the clock and the end of the commit: "commit"
 MIGRATION_LOCK = 0x64656C7461  # one key for all catalogs of a database: "delta"
 
 _BUSY_STATES = frozenset({"55P03", "57014"})
@@ -240,6 +241,9 @@ class PostgresSession(Session):
         _, rows = self.fetch("select 1 from pg_namespace where nspname = %(name)s", {"name": SCHEMA})
         if not rows:  # `create schema if not exists` needs the right to create even where the schema exists
             self.execute(f"create schema {SCHEMA}", {})
+
+    def hold_clock(self) -> None:
+        self.execute("select pg_advisory_xact_lock_shared(%(key)s)", {"key": COMMIT_LOCK})
 
     def now_ms(self) -> int:
         _, rows = self.fetch("select floor(extract(epoch from clock_timestamp()) * 1000)::bigint", {})

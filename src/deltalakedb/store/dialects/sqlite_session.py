@@ -189,6 +189,9 @@ class SqliteSession(Session):
     def lock_schema(self) -> None:
         """`begin immediate` has locked the whole database already."""
 
+    def hold_clock(self) -> None:
+        """The write lock does."""
+
     def now_ms(self) -> int:
         # An embedded database has no clock but its process's.
         return time.time_ns() // 1_000_000

@@ -3,7 +3,8 @@
 -- name: select_gc_tables
 -- Every table that is registered, or was: where its history starts and ends, how far its files have come, how long it wants to keep.
 select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties, t.files_owner, t.until_ms, h.current_version,
-       h.mirrored_version, m.configuration, v.version as first_version, v.is_base
+       h.mirrored_version, m.configuration, v.version as first_version, v.is_base,
+       (select max(l.location_state) from dl_locations l where l.table_id = t.table_id) as location_state
 from dl_tables t
 left join dl_table_heads h on h.table_id = t.table_id
 left join dl_metadata_updates m on m.table_id = t.table_id and m.version = h.metadata_version
@@ -124,6 +125,10 @@ delete from dl_table_heads where table_id = :table_id;
 -- name: delete_dropped_metadata
 -- What is left of a dropped table, kind by kind: all small.
 delete from dl_metadata_updates where table_id = :table_id;
+
+-- name: delete_dropped_location
+-- See delete_dropped_metadata.
+delete from dl_locations where table_id = :table_id;
 
 -- name: delete_dropped_protocols
 -- See delete_dropped_metadata.

@@ -24,9 +24,9 @@ select max(committed_at_ms) as committed_at_ms from dl_transactions;
 insert into dl_transactions (txn_id, client_token, committed_at_ms, actor, message)
 values (:txn_id, :client_token, :committed_at_ms, :actor, :message) on conflict (txn_id) do nothing;
 
--- name: select_purges
--- Dropped tables whose files are still to be deleted.
-select lease, holder from dl_leases where lease like 'purge:%' order by lease;
+-- name: mark_vacuumed
+-- Versions below this one may have lost files; of a purged table all have.
+update dl_table_heads set vacuumed_version = :version where table_id = :table_id and vacuumed_version < :version;
 
 -- name: select_live_adds_since
 -- The files at the head that came after a version: what a commit that goes back to it takes out.

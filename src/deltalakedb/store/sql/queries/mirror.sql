@@ -21,7 +21,7 @@ set attempts = excluded.attempts, error = excluded.error, next_try_ms = excluded
 
 -- name: select_unmirrored_tables
 -- Tables whose files are behind, with the name they have or had last: a dropped table is mirrored to the end too. A frozen one waits
--- for somebody to decide; a follower's and a detached table's files belong to others.
+-- for somebody to decide; a follower's and a detached table's files belong to others, and so do those of a location given up.
 select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties, t.files_owner, h.current_version,
        h.mirrored_version,
        (select min(v.committed_at_ms) from dl_table_versions v
@@ -32,6 +32,7 @@ from dl_table_heads h
 join dl_tables t on t.table_id = h.table_id
      and t.from_ms = (select max(l.from_ms) from dl_tables l where l.table_id = h.table_id)
 where h.mirrored_version < h.current_version and t.mode = 'managed' and t.state <> 'frozen'
+  and exists (select 1 from dl_locations l where l.table_id = h.table_id and l.location_state <> 'purging')
 order by h.table_id;
 
 -- name: select_last_table_row
@@ -49,6 +50,7 @@ join dl_tables t on t.table_id = h.table_id
 join dl_metadata_updates m on m.table_id = h.table_id and m.version = h.metadata_version
 left join dl_checkpoints c on c.table_id = h.table_id
 where t.mode = 'managed' and t.state <> 'frozen' and h.mirrored_version > coalesce(c.version, 0)
+  and exists (select 1 from dl_locations l where l.table_id = h.table_id and l.location_state <> 'purging')
 order by h.table_id;
 
 -- name: select_checkpoint_state

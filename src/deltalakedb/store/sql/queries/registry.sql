@@ -43,6 +43,10 @@ where from_ms <= :at_ms and until_ms > :at_ms order by namespace_key;
 select namespace, properties, created_at_ms, from_ms from dl_namespaces
 where namespace_key = :namespace_key and until_ms = 9223372036854775807;
 
+-- name: lock_namespace
+-- One namespace that is about to be changed.
+select namespace_key from dl_namespaces where until_ms = 9223372036854775807 and namespace_key = :namespace_key {for update};
+
 -- name: lock_namespaces
 -- Namespaces in the order of their keys, as everyone locks them. A commit puts :key_0, :key_1, ... in the place of :namespace_key.
 select namespace_key from dl_namespaces where until_ms = 9223372036854775807 and namespace_key in (:namespace_key)
@@ -107,8 +111,8 @@ values (:table_id, :table_uuid, :namespace, :namespace_key, :name, :name_key, :l
         9223372036854775807, :files_owner);
 
 -- name: lock_table_row
--- When the current registry row began; locked, so that two changes of one table follow each other.
-select from_ms from dl_tables where table_id = :table_id and until_ms = 9223372036854775807 {for update};
+-- The current registry row and when it began; locked, so that two changes of one table follow each other.
+select table_id, table_uuid, namespace, name, location, mode, state, properties, files_owner, from_ms from dl_tables where table_id = :table_id and until_ms = 9223372036854775807 {for update};
 
 -- name: end_table_row
 -- The current registry row becomes history.
@@ -168,3 +172,60 @@ where (cast(:since_ms as bigint) is null or at_ms >= cast(:since_ms as bigint))
   and (cast(:actor as text) is null or actor = cast(:actor as text))
   and (cast(:table_id as bigint) is null or table_id = cast(:table_id as bigint))
 order by at_ms desc, audit_id desc limit :max_rows;
+
+-- ---------------------------------------------------------------------------------------------------------------- locations
+
+-- name: select_location
+-- Who has exactly this location.
+select location, table_uuid, table_id, table_name, files_owner, location_state, expires_ms from dl_locations where location = :location;
+
+-- name: select_location_of_table
+-- The location that a table has.
+select location, table_uuid, table_id, table_name, files_owner, location_state, expires_ms from dl_locations where table_id = :table_id;
+
+-- name: select_overlapping_locations
+-- Who has a location, a folder around it or a folder inside it; and of a dropped table, whether its mirror is complete or will never be.
+-- The location and those around it come in the place of :location.
+select l.location, l.table_uuid, l.table_id, l.table_name, l.files_owner, l.location_state, l.expires_ms,
+       not exists (select 1 from dl_table_heads h where h.table_id = l.table_id and h.mirrored_version < h.current_version) as is_mirrored,
+       exists (select 1 from dl_mirror_status s where s.table_id = l.table_id and s.next_try_ms = 9223372036854775807) as is_stopped
+from dl_locations l
+where l.location in (:location)
+   or (l.location >= cast(:first_inside as text) and l.location < cast(:after_inside as text))
+order by l.location;
+
+-- name: select_dropped_tables
+-- Tables that were dropped and can be undropped, newest first, with the name each had last.
+select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties, t.files_owner, t.until_ms, l.expires_ms
+from dl_locations l
+join dl_tables t on t.table_id = l.table_id and t.from_ms = (select max(n.from_ms) from dl_tables n where n.table_id = l.table_id)
+where l.location_state = 'dropped' order by t.until_ms desc, t.table_id desc;
+
+-- name: select_locations_to_clear
+-- Locations whose files are to be deleted: purged, dropped longer ago than they are kept, or reserved by the catalog and never used.
+select location, table_uuid, table_id, table_name, files_owner, location_state, expires_ms from dl_locations
+where location_state = 'purging' or (location_state = 'dropped' and expires_ms <= :now_ms)
+   or (location_state = 'reserved' and files_owner = 'catalog' and expires_ms <= :now_ms)
+order by location;
+
+-- name: insert_location
+-- A location gets an owner.
+insert into dl_locations (location, table_uuid, table_id, table_name, files_owner, location_state, expires_ms)
+values (:location, :table_uuid, cast(:table_id as bigint), :table_name, :files_owner, :location_state, :expires_ms);
+
+-- name: update_location
+-- A table's location is in another state.
+update dl_locations set location_state = :location_state, expires_ms = :expires_ms where table_id = :table_id;
+
+-- name: clear_location
+-- Its files are about to be deleted; nobody brings the table back from here on.
+update dl_locations set location_state = 'purging', expires_ms = 9223372036854775807
+where table_uuid = :table_uuid and (location_state = 'purging' or (location_state <> 'live' and expires_ms <= :now_ms));
+
+-- name: delete_reservation
+-- A table was not created after all: its location is free. One that was created keeps it.
+delete from dl_locations where table_uuid = :table_uuid and location_state = 'reserved';
+
+-- name: delete_location
+-- A location has no owner any more.
+delete from dl_locations where table_uuid = :table_uuid;

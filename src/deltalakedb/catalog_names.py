@@ -1,0 +1,128 @@
+"""The half of Catalog that deals with names: namespaces, and tables that were dropped and can come back."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from .exceptions import DeltaError, NamespaceNotEmptyError, NamespaceNotFoundError, TableExistsError
+from .names import DEFAULT_NAMESPACE, name_key, parse_namespace
+from .registered import DroppedTable, within
+from .store import Connection, Store, namespaces, registry
+from .store.audit import write_audit
+from .store.namespaces import Namespace
+from .store.registry import to_table_row
+
+if TYPE_CHECKING:
+    from .transactions.transaction import CatalogTransaction
+
+
+class CatalogNames(ABC):
+    """What a catalog does with namespaces and dropped tables; `Catalog` is the whole."""
+
+    store: Store
+    origin: str
+
+    @property
+    @abstractmethod
+    def actor(self) -> str: ...
+
+    @abstractmethod
+    def begin(self, message: str | None = None) -> CatalogTransaction: ...
+
+    # -- namespaces
+
+    def namespaces(self, parent: str | None = None) -> list[str]:
+        """The names of all namespaces, or of those inside one, however deep."""
+        with self.store.read(single=True) as conn:
+            return [row.namespace for row in _inside(namespaces.list_namespaces(conn), parent)]
+
+    def namespace(self, name: str) -> Namespace:
+        """A namespace with its properties, and when it was made and last changed."""
+        with self.store.read(single=True) as conn:
+            return _require(namespaces.find_namespace(conn, parse_namespace(name)), name)
+
+    def create_namespace(
+        self, name: str, properties: Mapping[str, Any] | None = None, *, exist_ok: bool = False
+    ) -> Namespace:
+        """Make a namespace. Those around it need not exist; a table's own is made with the table."""
+        wanted = parse_namespace(name)
+        given = _as_texts(properties or {})
+        with self.store.write() as conn:
+            now_ms = registry.next_change_ms(conn)
+            created = namespaces.ensure_namespace(conn, wanted, at_ms=now_ms, properties=given)
+            if not created and not exist_ok:
+                raise TableExistsError(f"the namespace {wanted} exists already")
+            if created:
+                self._audit(conn, "create namespace", now_ms, {"namespace": wanted, "properties": given})
+            return _require(namespaces.find_namespace(conn, wanted), name)
+
+    def drop_namespace(self, name: str) -> None:
+        """Remove a namespace that holds no tables and no namespaces. What was dropped in it can still be undropped."""
+        key = parse_namespace(name)
+        if name_key(key) == DEFAULT_NAMESPACE:
+            raise DeltaError(f"the namespace {DEFAULT_NAMESPACE} stays: names without a namespace are in it")
+        with self.store.write() as conn:
+            current = self._locked(conn, name)
+            held = namespaces.contents_of(conn, key)
+            if held is not None:
+                raise NamespaceNotEmptyError(
+                    f"the namespace {current.namespace} is not empty: it holds {held}; drop or rename that first"
+                )
+            now_ms = registry.next_change_ms(conn)
+            namespaces.drop_namespace(conn, current, at_ms=now_ms)
+            self._audit(conn, "drop namespace", now_ms, {"namespace": current.namespace})
+
+    def set_namespace_properties(self, name: str, properties: Mapping[str, Any]) -> Namespace:
+        """Set properties of a namespace, others stay; None removes one."""
+        given = _as_texts(properties)
+        with self.store.write() as conn:
+            current = self._locked(conn, name)
+            merged = {**current.properties, **given}
+            kept = {key: value for key, value in merged.items() if value is not None}
+            now_ms = registry.next_change_ms(conn)
+            namespaces.set_namespace_properties(conn, current, kept, at_ms=now_ms)
+            self._audit(conn, "set namespace properties", now_ms, {"namespace": current.namespace, "properties": given})
+            return _require(namespaces.find_namespace(conn, current.namespace), name)
+
+    def _locked(self, conn: Connection, name: str) -> Namespace:
+        """A namespace in which nobody creates or drops anything until the transaction ends."""
+        wanted = parse_namespace(name)
+        conn.one("lock_namespace", namespace_key=name_key(wanted))
+        return _require(namespaces.find_namespace(conn, wanted), name)
+
+    def _audit(self, conn: Connection, action: str, at_ms: int, details: Mapping[str, object]) -> None:
+        write_audit(conn, action=action, at_ms=at_ms, actor=self.actor, origin=self.origin, details=details)
+
+    # -- dropped tables
+
+    def dropped_tables(self, namespace: str | None = None) -> list[DroppedTable]:
+        """The tables that were dropped and can be undropped, the last one first."""
+        with self.store.read() as conn:
+            rows = conn.all("select_dropped_tables")
+            heads = {row["table_id"]: registry.read_head(conn, row["table_id"]) for row in rows}
+        inside = {table.table_id for table in within([to_table_row(row) for row in rows], namespace)}
+        return [DroppedTable.of(row, heads[row["table_id"]]) for row in rows if row["table_id"] in inside]
+
+    def undrop_table(self, name: str, as_: str | None = None) -> None:
+        """Bring a dropped table back with its files and history, under its old name or a new one."""
+        with self.begin() as tx:
+            tx.undrop_table(name, as_)
+
+
+def _inside(rows: list[Namespace], parent: str | None) -> list[Namespace]:
+    if parent is None:
+        return rows
+    key = f"{name_key(parse_namespace(parent))}."
+    return [row for row in rows if name_key(row.namespace).startswith(key)]
+
+
+def _require(found: Namespace | None, name: str) -> Namespace:
+    if found is None:
+        raise NamespaceNotFoundError(f"there is no namespace {name}; `dl namespace list` lists those that exist")
+    return found
+
+
+def _as_texts(properties: Mapping[str, Any]) -> dict[str, str | None]:
+    return {str(key): None if value is None else str(value) for key, value in properties.items()}

@@ -1,0 +1,135 @@
+"""The registry in the conflict check: names, listings and registry rows, held against what the transaction saw."""
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+from deltalakedb.exceptions import DropProtectedError, NameChangedError, NotWritableError, TableNotFoundError
+from deltalakedb.log.actions import Metadata
+from deltalakedb.names import name_key
+from deltalakedb.store.connection import Ask, Row
+from deltalakedb.store.proposals import NameKey, Proposal, TableProposal
+from deltalakedb.store.queries import named_queries
+from deltalakedb.store.registry import TableRow, to_table_row
+
+DROP_PROTECTION = "drop_protection"
+"""The table property that keeps a table from being dropped."""
+
+
+def key_of(table: TableRow) -> NameKey:
+    return name_key(table.namespace), name_key(table.name)
+
+
+# -- locks, before those of the heads
+
+
+def lock_asks(proposal: Proposal) -> list[Ask]:
+    """Lock the catalog's row where something is registered, then the namespaces whose names matter, by key."""
+    asks: list[Ask] = []
+    if proposal.listed is not None or any(table.registered_as for table in proposal.tables):
+        asks.append(("select_next_table_id", {}))
+    if proposal.listed is not None:
+        asks.append(("lock_all_namespaces", {}))
+    elif keys := _namespace_keys(proposal):
+        asks.append((_lock_query(len(keys)), {f"key_{number}": key for number, key in enumerate(keys)}))
+    return asks
+
+
+def _namespace_keys(proposal: Proposal) -> list[str]:
+    """The namespaces in which names come, go or were seen to be free."""
+    keys = {namespace for namespace, _ in proposal.absent}
+    for table in proposal.tables:
+        if table.registered_as is not None:
+            keys.add(name_key(table.registered_as.namespace))
+        if table.drop or table.changes:
+            keys.add(name_key(table.table.namespace))
+    return sorted(keys)
+
+
+@lru_cache(maxsize=64)
+def _lock_query(count: int) -> str:
+    keys = ", ".join(f":key_{number}" for number in range(count))
+    return named_queries()["lock_namespaces"].replace(":namespace_key", keys)
+
+
+# -- names that were seen
+
+
+def name_asks(proposal: Proposal) -> list[Ask]:
+    """What is read under the locks: `check_names` takes the answers in this order."""
+    asks: list[Ask] = [
+        ("select_table", {"namespace_key": namespace, "name_key": name}) for namespace, name in sorted(proposal.absent)
+    ]
+    return [*asks, ("select_tables", {})] if proposal.listed is not None else asks
+
+
+def check_names(proposal: Proposal, answers: Iterable[list[Row]]) -> None:
+    """Raise if a name that was free is taken, or the list of names is another one."""
+    rows = iter(answers)
+    for _ in sorted(proposal.absent):
+        for row in next(rows):
+            raise NameChangedError(
+                f"the table {to_table_row(row).full_name} was created, renamed or undropped since this transaction "
+                "looked for that name and found none; nothing was committed: run it again"
+            )
+    if proposal.listed is not None:
+        now = {key_of(table): table.full_name for table in map(to_table_row, next(rows))}
+        if now.keys() != proposal.listed:
+            changed = sorted(now.get(key) or ".".join(key) for key in now.keys() ^ proposal.listed)
+            raise NameChangedError(
+                "this transaction listed the tables, and others were created, renamed or dropped since: "
+                f"{', '.join(changed[:5])}; nothing was committed: run it again"
+            )
+
+
+def check_row(proposal: TableProposal, row: TableRow | None) -> None:
+    """Raise if the table's registry row differs from what the transaction saw, where that matters to it."""
+    pinned = proposal.table
+    if row is None:
+        raise NameChangedError(
+            f"table {pinned.full_name} was dropped since this transaction opened it; nothing was committed",
+            table=pinned.full_name,
+        )
+    names_matter = proposal.is_named or proposal.drop or not proposal.changes.keys().isdisjoint({"namespace", "name"})
+    if names_matter and key_of(row) != key_of(pinned):
+        raise NameChangedError(
+            f"table {pinned.full_name} was renamed to {row.full_name} since this transaction opened it; nothing was "
+            "committed: run it again, with the name it has now",
+            table=pinned.full_name,
+        )
+    expected = [*proposal.changes, *(("mode", "files_owner") if proposal.drop else ())]
+    for column in expected:
+        if column not in ("namespace", "name") and getattr(row, column) != getattr(pinned, column):
+            raise NotWritableError(
+                f"table {row.full_name}: its {column} is {getattr(row, column)!r} now, and was "
+                f"{getattr(pinned, column)!r} when this transaction opened it; nothing was committed: run it again"
+            )
+
+
+def check_can_drop(name: str, metadata: Metadata) -> None:
+    """DropProtectedError when the table's own properties say that it is not to be dropped."""
+    if (metadata.configuration.get(DROP_PROTECTION) or "").strip().lower() == "true":
+        raise DropProtectedError(
+            f"table {name} is protected from being dropped: its property {DROP_PROTECTION} is true. Set it to false "
+            "first, if the table may go"
+        )
+
+
+# -- what was dropped
+
+
+def undrop_asks(table_id: int) -> list[Ask]:
+    return [
+        ("select_last_table_row", {"table_id": table_id}),
+        ("select_location_of_table", {"table_id": table_id}),
+    ]
+
+
+def check_undrop(conn_rows: list[Row], location_rows: list[Row], proposal: TableProposal) -> TableRow:
+    """The row of a dropped table as it was last; TableNotFoundError when it cannot come back any more."""
+    name = proposal.table.full_name
+    state: Mapping[str, object] = location_rows[0] if location_rows else {}
+    if state.get("location_state") == "live":
+        raise NameChangedError(f"table {name} was undropped by another transaction; nothing was committed")
+    if state.get("location_state") != "dropped" or not conn_rows:
+        raise TableNotFoundError(f"table {name} cannot be undropped any more: its files are deleted, or about to be")
+    return to_table_row(conn_rows[0])

@@ -1,0 +1,82 @@
+"""Places of new tables: the location each one gets, reserved in SQL before anything is written there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from deltalakedb.definitions.folder import default_location, is_unused, refuse_existing_log
+from deltalakedb.exceptions import LocationOwnedError
+from deltalakedb.files.location import canonical_location
+from deltalakedb.names import TableName, name_key
+from deltalakedb.store import Connection, locations
+from deltalakedb.store.locations import Claimant
+
+if TYPE_CHECKING:
+    from deltalakedb.catalog import Catalog
+
+SUFFIX_LENGTH = 8
+
+
+def reserve_place(
+    catalog: Catalog,
+    name: TableName,
+    table_uuid: str,
+    given: str | os.PathLike[str] | None,
+    options: Mapping[str, str] | None,
+    *,
+    instead_of: Collection[str] = (),
+) -> str:
+    """Reserve the given location, or one in the warehouse: `<namespace>/<name>`, with a suffix if that is not free.
+
+    A given location that another table has is refused with a LocationOwnedError. `instead_of` are new tables (uuids)
+    that the same transaction has dropped again.
+    """
+    if given is not None:
+        at = canonical_location(given, options)
+        refuse_existing_log(at, options, table=str(name))
+        _reserve(catalog, at, Claimant(table_uuid, str(name), "user"), instead_of)
+        return at
+    claimant = Claimant(table_uuid, str(name), "catalog")
+    at = default_location(catalog.config.warehouse, name)
+    if is_unused(at, options):
+        try:
+            _reserve(catalog, at, claimant, instead_of)
+        except LocationOwnedError:
+            pass  # dropped and not purged yet, or renamed, or being created elsewhere
+        else:
+            return at
+    else:
+        refuse_existing_log(at, options, table=str(name), unless=lambda: _has_owner(catalog, at))
+    at = default_location(catalog.config.warehouse, name, suffix=table_uuid[:SUFFIX_LENGTH])
+    _reserve(catalog, at, claimant, instead_of)
+    return at
+
+
+def release_places(catalog: Catalog, tables: Collection[str]) -> None:
+    """Give back the locations of new tables (uuids) that were not created."""
+    if tables:
+        with catalog.store.write() as conn:
+            for table_uuid in tables:
+                locations.give_back(conn, table_uuid)
+
+
+def _reserve(catalog: Catalog, at: str, claimant: Claimant, instead_of: Collection[str]) -> None:
+    with catalog.store.write() as conn:
+        given_up = {*instead_of, *_abandoned(conn, at, claimant)}
+        locations.reserve(conn, at, claimant, now_ms=conn.now_ms(), instead_of=given_up)
+
+
+def _abandoned(conn: Connection, at: str, claimant: Claimant) -> list[str]:
+    """The latest CREATE of a name at a location given by its user holds: one that failed must not keep the place."""
+    holder = locations.find_location(conn, at)
+    if holder is None or (holder.state, holder.files_owner) != (locations.RESERVED, "user"):
+        return []
+    same = name_key(holder.table_name) == name_key(claimant.table_name)
+    return [holder.table_uuid] if same else []
+
+
+def _has_owner(catalog: Catalog, at: str) -> bool:
+    with catalog.store.read() as conn:
+        return not locations.is_free(conn, at, now_ms=conn.now_ms())
