@@ -16,6 +16,8 @@ from deltalakedb.exceptions import (
     ConfigError,
     DeltaError,
     InvalidCommitError,
+    LocationOwnedError,
+    NameChangedError,
     NotWritableError,
     SchemaMismatchError,
     TableExistsError,
@@ -270,22 +272,24 @@ def test_columns_are_added_at_the_end_and_must_be_nullable(catalog: Catalog) -> 
 # -- drop
 
 
-def test_a_dropped_table_leaves_its_files_to_any_writer(catalog: Catalog) -> None:
+def test_a_dropped_table_whose_location_was_given_leaves_its_files_to_any_writer(
+    catalog: Catalog, tmp_path: Path
+) -> None:
     with catalog.begin() as tx:
-        tx.write("t", numbers(1), mode="append")
+        tx.write("t", numbers(1), mode="append", location=tmp_path / "mine")
     place = catalog.table("t").table_uri
     catalog.drop_table("t")
     assert catalog.tables() == []
     deltalake.write_deltalake(place, numbers(2), mode="append")
     assert sorted(deltalake.DeltaTable(place).to_pyarrow_table().column("id").to_pylist()) == [1, 2]
-    with pytest.raises(TableExistsError, match="dl import"):
-        catalog.create_table("t", "id long")
+    with pytest.raises(TableExistsError, match="dl import"), catalog.begin() as tx:
+        tx.create_table("t", "id long", location=place)
     assert catalog.import_table(place, "t").version() == 3
 
 
-def test_a_drop_in_a_transaction_takes_the_fence_off_too(catalog: Catalog) -> None:
+def test_a_drop_in_a_transaction_takes_the_fence_off_too(catalog: Catalog, tmp_path: Path) -> None:
     with catalog.begin() as tx:
-        tx.write("t", numbers(1), mode="append")
+        tx.write("t", numbers(1), mode="append", location=tmp_path / "mine")
         tx.create_table("kept", "id long")
     place = catalog.table("t").table_uri
     with catalog.begin() as tx:
@@ -311,12 +315,13 @@ def test_a_purge_deletes_the_files_after_the_commit(catalog: Catalog, tmp_path: 
     assert catalog.create_table("s.t", "id long").version() == 0
 
 
-def test_a_purge_does_not_take_another_table_with_it(catalog: Catalog, tmp_path: Path) -> None:
-    catalog.create_table("outer", "id long", location=tmp_path / "o")
-    catalog.create_table("inner", "id long", location=tmp_path / "o/i")
-    with pytest.raises(DeltaError, match=r"default\.inner lies in its folder"):
-        catalog.drop_table("outer", purge=True)
-    assert catalog.tables() == ["default.inner", "default.outer"]
+def test_locations_do_not_contain_each_other(catalog: Catalog, tmp_path: Path) -> None:
+    catalog.create_table("middle", "id long", location=tmp_path / "o/m")
+    for inside_or_around in ("o", "o/m/i"):
+        with pytest.raises(LocationOwnedError, match=r"default\.middle.*must not contain each other"):
+            catalog.create_table("other", "id long", location=tmp_path / inside_or_around)
+    catalog.create_table("beside", "id long", location=tmp_path / "o/m2")
+    assert catalog.tables() == ["default.beside", "default.middle"]
 
 
 def test_what_is_created_and_dropped_in_one_transaction_was_never_there(catalog: Catalog, tmp_path: Path) -> None:
@@ -378,7 +383,7 @@ def test_a_table_dropped_meanwhile_is_not_written(catalog: Catalog) -> None:
     tx = catalog.begin()
     tx.write("t", numbers(1), mode="append")
     catalog.drop_table("t")
-    with pytest.raises((NotWritableError, TableNotFoundError), match=r"default\.t"):
+    with pytest.raises(NameChangedError, match=r"default\.t was dropped"):
         tx.commit()
 
 

@@ -13,6 +13,7 @@ from deltalakedb.exceptions import (
     DeltaProtocolError,
     InvalidCommitError,
     MetadataChangedError,
+    NameChangedError,
     NotWritableError,
     TableExistsError,
     TableLockedError,
@@ -237,7 +238,7 @@ def test_a_dropped_table_takes_no_commit(store: Store) -> None:
     table = create(store)
     made = proposal(change(store, table, add("a")))
     commit(store, proposal(replace(change(store, table), commits=(), drop=True)))
-    with pytest.raises(NotWritableError, match="dropped"):
+    with pytest.raises(NameChangedError, match="dropped"):
         commit(store, made)
     with pytest.raises(TableNotFoundError):
         commit(store, proposal(replace(made.tables[0], table=replace(table, table_id=999))))

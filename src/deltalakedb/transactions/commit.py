@@ -37,13 +37,7 @@ def commit_drafts(
     changed = [draft for draft in used if draft.is_changed]
     if not changed:
         return None
-    read_only = [
-        draft
-        for draft in used
-        if not draft.is_changed
-        and not draft.is_new
-        and (draft.read != NOTHING_READ or (draft.is_named and not draft.by_id))
-    ]
+    read_only = [draft for draft in used if not draft.is_changed and draft.is_read]
     ordered = sorted(changed, key=_order)
     _probe(catalog, ordered)
     proposal = Proposal(

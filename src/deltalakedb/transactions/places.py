@@ -35,8 +35,12 @@ def reserve_place(
     """
     if given is not None:
         at = canonical_location(given, options)
-        refuse_existing_log(at, options, table=str(name))
         _reserve(catalog, at, Claimant(table_uuid, str(name), "user"), instead_of)
+        try:
+            refuse_existing_log(at, options, table=str(name))
+        except BaseException:
+            release_places(catalog, [table_uuid])
+            raise
         return at
     claimant = Claimant(table_uuid, str(name), "catalog")
     at = default_location(catalog.config.warehouse, name)
