@@ -188,7 +188,7 @@ class Catalog(CatalogFiles, CatalogNames):
     def create_table(
         self,
         name: str,
-        schema: SchemaLike,
+        schema: SchemaLike | None = None,
         partition_by: Sequence[str] | str = (),
         *,
         location: str | os.PathLike[str] | None = None,
@@ -197,7 +197,17 @@ class Catalog(CatalogFiles, CatalogNames):
         storage_options: Mapping[str, str] | None = None,
         mode: Literal["error", "ignore"] = "error",
     ) -> DeltaTable:
-        """A new, empty, managed table; without a location its files go below the warehouse."""
+        """A new, empty, managed table; without a location its files go below the warehouse.
+
+        Where a Delta table is at the location already, it is attached under this name, and its first write through the
+        catalog makes it managed (`catalog.promote_on_write`). Give `schema=None` to take it as it is.
+        """
+        if location is not None and self.attach_existing(
+            name, location, schema, partition_by, storage_options=storage_options
+        ):
+            return self.table(name, storage_options=storage_options)
+        if schema is None:
+            raise ConfigError(f"the table {name} needs a schema, unless a Delta table is at its location already")
         with self.begin(tables=[name]) as tx:
             tx.create_table(
                 name,
@@ -210,6 +220,31 @@ class Catalog(CatalogFiles, CatalogNames):
                 mode=mode,
             )
         return self.table(name, storage_options=storage_options)
+
+    def attach_existing(
+        self,
+        name: str,
+        location: str | os.PathLike[str],
+        schema: SchemaLike | None = None,
+        partition_by: Sequence[str] | str = (),
+        *,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> bool:
+        """Attach a Delta table that is at a location under this name, as CREATE at that location does; False: none is.
+
+        Its first write through the catalog makes it managed. One that `attach_table` attached stays a follower.
+        """
+        from .definitions.table import to_schema
+        from .files.location import canonical_location
+        from .paths import attach_existing
+
+        target, at = parse_table_name(name), canonical_location(location, storage_options)
+        with self.store.read() as conn:
+            if registry.resolve_table(conn, target.namespace, target.name) or registry.table_by_location(conn, at):
+                return False  # said by the transaction that would create it
+        columns = [partition_by] if isinstance(partition_by, str) else partition_by
+        wanted = None if schema is None else to_schema(schema)
+        return attach_existing(self, target, at, wanted, columns, storage_options)
 
     def rename_table(self, name: str, new_name: str) -> None:
         """Give a table another name; its location, versions and history stay."""

@@ -58,7 +58,7 @@ class CatalogNames(ABC):
                 self._audit(conn, "create namespace", now_ms, {"namespace": wanted, "properties": given})
             return _require(namespaces.find_namespace(conn, wanted), name)
 
-    def drop_namespace(self, name: str) -> None:
+    def drop_namespace(self, name: str, *, dry_run: bool = False) -> None:
         """Remove a namespace that holds no tables and no namespaces. What was dropped in it can still be undropped."""
         key = parse_namespace(name)
         if name_key(key) == DEFAULT_NAMESPACE:
@@ -70,6 +70,8 @@ class CatalogNames(ABC):
                 raise NamespaceNotEmptyError(
                     f"the namespace {current.namespace} is not empty: it holds {held}; drop or rename that first"
                 )
+            if dry_run:
+                return
             now_ms = registry.next_change_ms(conn)
             namespaces.drop_namespace(conn, current, at_ms=now_ms)
             self._audit(conn, "drop namespace", now_ms, {"namespace": current.namespace})

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import unquote
 
 from .catalog import Catalog
-from .exceptions import TableExistsError, TableNotFoundError
+from .exceptions import SchemaMismatchError, TableExistsError, TableNotFoundError, redact
+from .log.types import StructType, parse_schema
 from .names import DEFAULT_NAMESPACE, MAX_PART_LENGTH, TableName, is_name_character
+from .registered import ATTACHED_BY
 from .storage_options import as_properties
 from .store import registry
 from .store.registry import TableRow
 
-ATTACHED_BY = "attached_by"
-BY_PATH = "path"
-"""The property of a table that was attached because its path was opened; a first write may make it managed."""
+BY_PATH, BY_CREATE = "path", "create"
+"""Why a table was attached (`registered.ATTACHED_BY`)."""
 
 _MOST_NAMES = 100
 
@@ -29,23 +30,20 @@ def find_by_path(
 ) -> TableName | None:
     """The name of the table at a location; None when its files alone decide, or there is none to be read.
 
-    With `register_paths` a table that the catalog does not have is attached to be read, and imported to be written;
-    where there is no table yet, the name it is to get is the answer to who writes. For who writes `only_new` tables,
-    one that is there is neither written nor registered.
+    With `register_paths` a table that the catalog does not have is attached; the first write makes it managed. Where
+    there is no table yet, the name it is to get is the answer to who writes. For who writes `only_new` tables, one that
+    is there is neither written nor registered.
     """
     row = _registered(catalog, location)
     if row is not None:
-        return _brought_up(catalog, row, storage_options, writes=writes and not only_new)
+        return _brought_up(catalog, row, storage_options)
     if not catalog.config.register_paths:
         return None
     if not _is_table(location, storage_options):
         return _free_name(catalog, location) if writes else None
     if only_new:
         return None
-    name = _attach(catalog, location, storage_options)
-    if writes:
-        catalog.promote_table(str(name), storage_options)
-    return name
+    return _attach(catalog, location, storage_options)
 
 
 def find_registered(catalog: Catalog, location: str) -> TableName | None:
@@ -61,18 +59,53 @@ def _registered(catalog: Catalog, location: str) -> TableRow | None:
     return None if row is None or row.mode == "detached" else row
 
 
-def _brought_up(
-    catalog: Catalog, row: TableRow, storage_options: Mapping[str, str] | None, *, writes: bool
-) -> TableName:
+def _brought_up(catalog: Catalog, row: TableRow, storage_options: Mapping[str, str] | None) -> TableName:
     """Who opens a path expects the newest version: a follower takes in what its files have by now."""
     name = TableName(row.namespace, row.name)
     if row.mode == "follower":
-        mine = row.properties.get(ATTACHED_BY) == BY_PATH
-        if writes and mine and catalog.config.register_paths:
-            catalog.promote_table(str(name), storage_options)
-        else:
-            catalog.follow(str(name), storage_options)
+        catalog.follow(str(name), storage_options)
     return name
+
+
+def attach_existing(
+    catalog: Catalog,
+    name: TableName,
+    location: str,
+    schema: StructType | None,
+    partition_by: Sequence[str],
+    storage_options: Mapping[str, str] | None,
+) -> bool:
+    """Attach the table that is at a location under the name that was to be created there; False when none is there.
+
+    SchemaMismatchError when the columns that were asked for are not those of the table.
+    """
+    if not _is_table(location, storage_options):
+        return False
+    _refuse_other_columns(str(name), location, schema, partition_by, storage_options)
+    _attach_as(catalog, name, location, storage_options, BY_CREATE)
+    return True
+
+
+def _refuse_other_columns(
+    name: str,
+    location: str,
+    schema: StructType | None,
+    partition_by: Sequence[str],
+    storage_options: Mapping[str, str] | None,
+) -> None:
+    from .files.reader import FileTxnLogReader
+
+    metadata = FileTxnLogReader(location, storage_options, table=name).snapshot().metadata
+    there = [(one.name.lower(), str(one.type)) for one in parse_schema(metadata.schema_string).fields]
+    wanted = there if schema is None else [(one.name.lower(), str(one.type)) for one in schema.fields]
+    parts = [*metadata.partition_columns] if schema is None and not partition_by else [*partition_by]
+    if wanted != there or [part.lower() for part in parts] != [part.lower() for part in metadata.partition_columns]:
+        raise SchemaMismatchError(
+            f"{name} cannot be created at {redact(location)}: the Delta table that is there has other columns or "
+            f"partitions ({', '.join(f'{column} {kind}' for column, kind in there)}; partitioned by "
+            f"{', '.join(metadata.partition_columns) or 'nothing'}). Leave the columns out to take it as it is, or "
+            "choose another location"
+        )
 
 
 def _is_table(location: str, storage_options: Mapping[str, str] | None) -> bool:
@@ -87,21 +120,10 @@ def _is_table(location: str, storage_options: Mapping[str, str] | None) -> bool:
 
 def _attach(catalog: Catalog, location: str, storage_options: Mapping[str, str] | None) -> TableName:
     """Attach under the first free name; another process may take it, or attach the same path, meanwhile."""
-    from .mirror.importer import attach
-
     while True:
         name = _free_name(catalog, location)
         try:
-            attach(
-                catalog.store,
-                location,
-                namespace=name.namespace,
-                name=name.name,
-                storage_options=storage_options,
-                properties={**as_properties(storage_options), ATTACHED_BY: BY_PATH},
-                actor=catalog.actor,
-                origin=catalog.origin,
-            )
+            _attach_as(catalog, name, location, storage_options, BY_PATH)
         except TableExistsError:
             with catalog.store.read() as conn:
                 row = registry.table_by_location(conn, location)
@@ -111,6 +133,23 @@ def _attach(catalog: Catalog, location: str, storage_options: Mapping[str, str] 
                 raise
         else:
             return name
+
+
+def _attach_as(
+    catalog: Catalog, name: TableName, location: str, storage_options: Mapping[str, str] | None, attached_by: str
+) -> None:
+    from .mirror.importer import attach
+
+    attach(
+        catalog.store,
+        location,
+        namespace=name.namespace,
+        name=name.name,
+        storage_options=storage_options,
+        properties={**as_properties(storage_options), ATTACHED_BY: attached_by},
+        actor=catalog.actor,
+        origin=catalog.origin,
+    )
 
 
 def _free_name(catalog: Catalog, location: str) -> TableName:

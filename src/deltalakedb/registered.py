@@ -14,6 +14,14 @@ from .store.registry import TableRow
 
 _MOST_NAMES = 10
 
+ATTACHED_BY = "attached_by"
+"""The property of a table that was attached because a path was opened (`path`) or a table created at one (`create`)."""
+
+
+def is_promoted_by_writes(table: TableRow) -> bool:
+    """Whether the first write through the catalog makes it managed: nobody attached it on purpose, to be followed."""
+    return table.mode == "follower" and ATTACHED_BY in table.properties
+
 
 @dataclass(frozen=True, slots=True)
 class TableInfo:

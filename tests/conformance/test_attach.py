@@ -129,10 +129,10 @@ def test_one_name_has_one_location_and_one_location_one_name(store: Store, table
     shutil.copytree(table_path, tmp_path / "copy")
     with pytest.raises(TableExistsError, match="default.orders exists already"):
         attach(store, str(tmp_path / "copy"), namespace="default", name="orders")
-    with pytest.raises(TableExistsError, match="as default.orders"):
+    with pytest.raises(TableExistsError, match="belongs to the table default.orders"):
         attach(store, str(table_path), namespace="default", name="other")
     (tmp_path / "link").symlink_to(table_path)
-    with pytest.raises(TableExistsError, match="as default.orders"):
+    with pytest.raises(TableExistsError, match="belongs to the table default.orders"):
         attach(store, str(tmp_path / "link"), namespace="default", name="other")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import deltalakedb as dl
 from deltalakedb.catalog import Catalog
-from deltalakedb.exceptions import DeltaError
+from deltalakedb.exceptions import DeltaError, LocationOwnedError
 from deltalakedb.mirror.reconciler import Reconciler
 from tests.conformance.lives import kill_at, write_rows
 from tests.fixtures.s3 import S3
@@ -38,7 +38,14 @@ def reconcile(cat: Catalog) -> None:
 
 
 def notes(cat: Catalog) -> int:
-    return len(cat.sql("select * from dl_leases where lease like 'purge:%'"))
+    """Locations whose files are still to be deleted."""
+    return len(cat.sql("select * from dl_locations where location_state = 'purging'"))
+
+
+def expire_leases(cat: Catalog) -> None:
+    """Who was killed while it deleted keeps others away for a few seconds."""
+    with cat.store.write() as conn:
+        conn.sql("update dl_leases set until_ms = 0 returning lease")
 
 
 def test_a_purged_table_leaves_nothing_and_its_name_is_free(cat: Catalog) -> None:
@@ -58,6 +65,7 @@ def test_a_purge_killed_at_any_step_is_finished_by_the_reconciler(target: str, l
     with dl.connect(target, warehouse=str(lake)) as cat:
         assert (cat.tables(), notes(cat)) == ([], 1), "the drop is committed, and says what is left to do"
         assert folder.exists() == (step != "drop.purged")
+        expire_leases(cat)
         reconcile(cat)
         assert (folder.exists(), notes(cat)) == (False, 0)
 
@@ -74,15 +82,18 @@ def test_a_table_that_came_to_the_place_meanwhile_is_left_alone(target: str, lak
         assert "another table is there now" in str(cat.audit()[0]["details"])
 
 
-def test_a_table_registered_at_the_place_meanwhile_is_left_alone(target: str, lake: Path) -> None:
+def test_nobody_gets_the_place_of_a_table_that_is_being_purged(target: str, lake: Path) -> None:
     with dl.connect(target, warehouse=str(lake)) as cat:
         folder = create(cat)
     kill_at("drop.committed", target, "cat.drop_table('t', purge=True)")
     with dl.connect(target, warehouse=str(lake)) as cat:
-        cat.import_table(folder, "kept")
+        with pytest.raises(LocationOwnedError, match=r"default\.t, whose files are being deleted"):
+            cat.import_table(folder, "kept")
+        again = create(cat)
+        assert again != folder, "the same name gets another folder"
         reconcile(cat)
-        assert (folder.exists(), notes(cat)) == (True, 0)
-        assert cat.table("kept").to_pyarrow_table().num_rows == 3
+        assert (folder.exists(), notes(cat)) == (False, 0)
+        assert cat.table("t").to_pyarrow_table().num_rows == 3
 
 
 def test_the_files_of_others_are_never_purged(cat: Catalog, tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_a_taken_name_is_refused_and_the_owner_named(store: Store) -> None:
         register(conn, "Orders")
     with pytest.raises(TableExistsError, match=r"sales\.Orders exists"), store.write() as conn:
         register(conn, "ORDERS", location="/elsewhere")
-    with pytest.raises(TableExistsError, match=r"as sales\.Orders"), store.write() as conn:
+    with pytest.raises(TableExistsError, match=r"belongs to the table sales\.Orders"), store.write() as conn:
         register(conn, "other", location="/lake/Orders")
 
 

@@ -16,6 +16,7 @@ from deltalakedb.cli import (
     log,
     maintenance,
     mirror,
+    namespaces,
     output,
     planning,
     read,
@@ -118,7 +119,9 @@ def options(
     """Delta Lake tables whose transaction log is kept in SQL."""
 
 
-for group in (schema, registry, log, planning, read, sync, life, mirror, maintenance, upkeep, cdc, serve, doctor):
+for group in (
+    schema, registry, namespaces, log, planning, read, sync, life, mirror, maintenance, upkeep, cdc, serve, doctor,
+):  # fmt: skip
     group.add_to(app)
 
 

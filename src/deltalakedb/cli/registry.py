@@ -1,4 +1,4 @@
-"""`dl create`, `dl tables`, `dl show`, `dl rename`, `dl drop`: the registry."""
+"""`dl create`, `dl tables`, `dl show`, `dl rename`, `dl drop`, `dl undrop`: the registry."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from deltalakedb.names import parse_table_name
 if TYPE_CHECKING:
     from deltalakedb.catalog import Catalog
     from deltalakedb.log.types import StructType
+    from deltalakedb.registered import DroppedTable
     from deltalakedb.table import DeltaTable
 
 
@@ -35,18 +36,19 @@ def add_to(app: typer.Typer) -> None:
     command(app, "show", show)
     command(app, "rename", rename, reads=False)
     command(app, "drop", drop, reads=False)
+    command(app, "undrop", undrop, reads=False)
 
 
 def create(
     table: TableArgument,
     schema: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--schema",
             metavar="SCHEMA",
             help="The columns: text such as 'id long not null, day date', or a JSON file with a Delta schema.",
         ),
-    ],
+    ] = None,
     partition_by: Annotated[
         list[str] | None,
         typer.Option("--partition-by", metavar="COLUMN", help="A partition column, repeatable, or several by commas."),
@@ -73,12 +75,24 @@ def create(
     dry_run: DryRunOption = False,
     catalog: CatalogOption = None,
 ) -> None:
-    """Create an empty table that this catalog manages: SQL decides, `_delta_log` mirrors it."""
-    wanted = _schema_of(schema)
+    """Create an empty table that this catalog manages: SQL decides, `_delta_log` mirrors it.
+
+    A Delta table that is at the location already is attached instead; its first write through the catalog makes it
+    managed. It needs no --schema.
+    """
     columns = [part.strip() for one in partition_by or () for part in one.split(",") if part.strip()]
     options = storage_options(storage_option)
     with open_catalog(catalog, creates=True, warehouse=warehouse) as cat:
         existed = if_missing and _exists(cat, table)
+        if location is not None and not existed and not dry_run:
+            given = None if schema is None else _schema_of(schema)
+            if cat.attach_existing(table, location, given, columns, storage_options=options):
+                found = cat.table(table)
+                output.say(f"attached {found.name}, version {found.version()}, which is at {found.table_uri} already")
+                return
+        if schema is None:
+            raise typer.BadParameter("is needed to create a table", param_hint="--schema")
+        wanted = _schema_of(schema)
         with cat.begin(tables=[table]) as tx:
             tx.create_table(
                 table,
@@ -120,10 +134,16 @@ def _schema_of(text: str) -> StructType:
 
 def tables(
     namespace: Annotated[str | None, typer.Argument(metavar="NAMESPACE", help="Only tables in this namespace.")] = None,
+    dropped: Annotated[
+        bool, typer.Option("--dropped", help="Tables that were dropped and can be undropped instead.")
+    ] = False,
     catalog: CatalogOption = None,
 ) -> None:
     """List the tables of the catalog."""
     with open_catalog(catalog) as cat:
+        if dropped:
+            _list_dropped(cat.dropped_tables(namespace))
+            return
         found = cat.table_infos(namespace)
     columns = ("table", "mode", "state", "version", "committed", "files", "size", "location")
     rows = [
@@ -140,6 +160,24 @@ def tables(
         for info in found
     ]
     value = [{"table": info.full_name, **asdict(info)} for info in found]
+    output.emit(value, lambda: output.table(columns, rows, right=("version", "files", "size")))
+
+
+def _list_dropped(found: list[DroppedTable]) -> None:
+    columns = ("table", "dropped", "undrop until", "version", "files", "size", "location")
+    rows = [
+        (
+            one.full_name,
+            output.iso_ms(one.dropped_at_ms),
+            output.iso_ms(one.undrop_until_ms),
+            one.version,
+            one.num_files,
+            output.size(one.size_bytes),
+            one.location,
+        )
+        for one in found
+    ]
+    value = [{"table": one.full_name, **asdict(one)} for one in found]
     output.emit(value, lambda: output.table(columns, rows, right=("version", "files", "size")))
 
 
@@ -176,9 +214,13 @@ def drop(
     dry_run: DryRunOption = False,
     catalog: CatalogOption = None,
 ) -> None:
-    """Take a table out of the catalog. A managed one is detached first, so that any writer can have its files."""
+    """Take a table out of the catalog. `dl undrop` brings it back for some days, if the catalog chose its folder.
+
+    A table whose location was given is detached first, so that any writer can have its files.
+    """
     with open_catalog(catalog) as cat:
         found = cat.table(table)
+        keeps = found.is_kept_when_dropped and cat.config.catalog_drop_retention > 0 and not purge
         if dry_run:
             with cat.begin(tables=[table]) as tx:
                 tx.drop_table(table, purge)
@@ -187,8 +229,30 @@ def drop(
             cat.drop_table(table, purge)
     what = "drop" if found.mode == "managed" else "unregister"
     done = f"would {what}" if dry_run else "dropped" if what == "drop" else "unregistered"
-    files = ("would be deleted" if dry_run else "are deleted") if purge else "stay"
-    output.say(f"{done} {found.name} ({found.mode}, version {found.version()}); the files at {found.table_uri} {files}")
+    goes = purge or (found.is_kept_when_dropped and not keeps)
+    files = ("would be deleted" if dry_run else "are deleted") if goes else "stay"
+    hint = f" for {cat.config.catalog_drop_retention:g} days; `dl undrop {found.name}` brings it back" if keeps else ""
+    output.say(
+        f"{done} {found.name} ({found.mode}, version {found.version()}); the files at {found.table_uri} {files}{hint}"
+    )
+
+
+def undrop(
+    table: TableArgument,
+    as_: Annotated[
+        str | None, typer.Option("--as", metavar="NAME", help="Bring it back under this name, as namespace.name.")
+    ] = None,
+    dry_run: DryRunOption = False,
+    catalog: CatalogOption = None,
+) -> None:
+    """Bring a dropped table back, with its files and its history. `dl tables --dropped` lists those that can be."""
+    with open_catalog(catalog) as cat, cat.begin() as tx:
+        tx.undrop_table(table, as_)
+        back = tx.table(as_ or table)
+        name, version = back.name, back.version()
+        if dry_run:
+            tx.rollback()
+    output.say(f"{'would bring back' if dry_run else 'brought back'} {name}, version {version}")
 
 
 def _description(table: DeltaTable) -> dict[str, Any]:

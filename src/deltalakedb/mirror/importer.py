@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from deltalakedb.exceptions import StoreError, TableExistsError
+from deltalakedb.exceptions import StoreError
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.log.actions import CommitInfo
 from deltalakedb.log.txnlog import LogSnapshot
@@ -59,7 +59,9 @@ def attach(
             return _attach_again(conn, existing, actor=actor, origin=origin)
         # On its own: a long copy must not keep others from getting their ids and locations.
         table_uuid, table_id = str(uuid.uuid4()), registry.next_table_id(conn)
-        _reserve(conn, reader.location, TableName(namespace, name), table_uuid)
+        wanted = TableRow(table_id, table_uuid, namespace, name, reader.location, "follower", "live", {})
+        registry.refuse_taken_name(conn, wanted)
+        _reserve(conn, wanted)
     try:
         with store.write() as conn:
             loader = Loader(conn, table_id, table=label, progress=progress, with_bounds=with_bounds)
@@ -85,13 +87,10 @@ def attach(
     return AttachResult(table, head)
 
 
-def _reserve(conn: Connection, location: str, name: TableName, table_uuid: str) -> None:
-    """Refuse a name or a location that is taken before anything is copied."""
-    taken = registry.resolve_table(conn, name.namespace, name.name)
-    if taken is not None:
-        raise TableExistsError(f"the table {taken.full_name} exists already; drop or rename it, or choose another name")
-    claimant = locations.Claimant(table_uuid, str(name), "user")
-    locations.reserve(conn, location, claimant, now_ms=conn.now_ms())
+def _reserve(conn: Connection, table: TableRow) -> None:
+    """Refuse a location that is taken before anything is copied, and keep others from taking it meanwhile."""
+    claimant = locations.Claimant(table.table_uuid, table.full_name, "user")
+    locations.reserve(conn, table.location, claimant, now_ms=conn.now_ms())
 
 
 def _give_back(store: Store, table_uuid: str) -> None:

@@ -158,7 +158,7 @@ def propose_frame(tx: CatalogTransaction, name: str, df: DataFrame, options: Wri
                 raise TableExistsError(
                     f"the table {draft.row.full_name} exists already; mode append or overwrite writes to it"
                 )
-            draft.check_writable()
+            tx._drafts.make_writable(draft)
             draft.use_options(options.storage_options)
             if _is_applied(tx, name, options.app_transactions):
                 return False

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from deltalakedb.exceptions import LocationOwnedError, redact
+from deltalakedb.names import name_key
 from deltalakedb.store.connection import LIVE, Connection, Row
 from deltalakedb.store.queries import named_queries
 
@@ -55,7 +56,8 @@ def reserve(
 ) -> None:
     """Keep a location for a table that is being created. `instead_of`: tables (uuids) that give up theirs for it."""
     lock_locations(conn)
-    refuse_owned(conn, location, claimant, now_ms=now_ms, instead_of=instead_of)
+    given_up = {*instead_of, *_abandoned(conn, location, claimant)}
+    refuse_owned(conn, location, claimant, now_ms=now_ms, instead_of=given_up)
     _put(conn, location, claimant, RESERVED, now_ms + RESERVED_MS[claimant.files_owner])
 
 
@@ -136,6 +138,14 @@ def around(location: str) -> Iterator[str]:
         end = location.rfind("/", root, end)
 
 
+def _abandoned(conn: Connection, location: str, claimant: Claimant) -> list[str]:
+    """Of a location that its user has named, the latest CREATE of a name holds: one that died must not keep it."""
+    holder = find_location(conn, location)
+    if holder is None or (holder.state, holder.files_owner) != (RESERVED, "user"):
+        return []
+    return [holder.table_uuid] if name_key(holder.table_name) == name_key(claimant.table_name) else []
+
+
 def _overlapping(conn: Connection, location: str) -> list[Row]:
     spellings = list(around(location))
     keys = {f"location_{number}": one for number, one in enumerate(spellings)}
@@ -182,10 +192,11 @@ _REASONS = {
 
 
 def _refusal(location: str, claimant: Claimant, holder: LocationRow) -> str:
+    until = f" (until {holder.expires_ms} ms at the latest)" if holder.state == RESERVED else ""
     where = "it" if holder.location == location else redact(holder.location)
     reason = f", {_REASONS[holder.state]}" if holder.state in _REASONS else ""
     nested = "" if holder.location == location else ", and locations must not contain each other"
     return (
         f"{claimant.table_name} cannot be created at {redact(location)}: {where} belongs to the table "
-        f"{holder.table_name}{reason}{nested}. A location has one owner: choose another one"
+        f"{holder.table_name}{reason}{until}{nested}. A location has one owner: choose another one"
     )

@@ -177,9 +177,10 @@ def register_table(
         properties=dict(properties or {}),
         files_owner=files_owner,
     )
-    insert_row(conn, table, at_ms)
+    refuse_taken_name(conn, table)
     claimant = locations.Claimant(table.table_uuid, table.full_name, files_owner, table.table_id)
     locations.claim(conn, location, claimant, now_ms=at_ms, is_reserved=is_reserved)
+    insert_row(conn, table, at_ms)
     return table
 
 
@@ -213,15 +214,20 @@ def record_table(conn: Connection, table: TableRow, *, from_ms: int, until_ms: i
 
 def insert_row(conn: Connection, table: TableRow, from_ms: int) -> None:
     """The current row of a table, from an instant on. Its name must be free."""
-    owner = resolve_table(conn, table.namespace, table.name)
-    if owner is not None:
-        raise TableExistsError(f"the table {owner.full_name} exists already; drop or rename it, or choose another name")
+    refuse_taken_name(conn, table)
     values = row_values(table) | {"from_ms": from_ms}
     try:
         conn.run("insert_table", **values, namespace_key=name_key(table.namespace), name_key=name_key(table.name))
     except DuplicateRowError as error:  # somebody was faster by a moment
         what = f"location {redact(table.location)}" if "location" in error.constraint else f"name {table.full_name}"
         raise TableExistsError(f"the {what} was taken by another table at the same time") from error
+
+
+def refuse_taken_name(conn: Connection, table: TableRow) -> None:
+    """TableExistsError when another table has the name."""
+    owner = resolve_table(conn, table.namespace, table.name)
+    if owner is not None:
+        raise TableExistsError(f"the table {owner.full_name} exists already; drop or rename it, or choose another name")
 
 
 def next_change_ms(conn: Connection) -> int:

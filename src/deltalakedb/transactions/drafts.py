@@ -14,7 +14,7 @@ from deltalakedb.exceptions import DeltaError
 from deltalakedb.log.actions import Metadata, Protocol
 from deltalakedb.log.types import StructType
 from deltalakedb.names import TableName, parse_table_name
-from deltalakedb.registered import not_among, not_dropped
+from deltalakedb.registered import is_promoted_by_writes, not_among, not_dropped
 from deltalakedb.storage_options import as_properties
 from deltalakedb.store import registry
 from deltalakedb.store.connection import Row
@@ -24,6 +24,7 @@ from deltalakedb.store.registry import TableRow, to_table_row
 from deltalakedb.store.snapshot import SqlSnapshot
 from deltalakedb.transactions.draft import TableDraft
 from deltalakedb.transactions.places import reserve_place
+from deltalakedb.transactions.promotion import promote_draft
 
 if TYPE_CHECKING:
     from deltalakedb.catalog import Catalog
@@ -114,8 +115,17 @@ class Drafts:
 
     def get_writable(self, name: str) -> TableDraft:
         draft = self.get(name)
-        draft.check_writable()
+        self.make_writable(draft)
         return draft
+
+    def make_writable(self, draft: TableDraft) -> None:
+        """Raise unless the table is ours to write; one that was attached by the way becomes ours with its first write.
+
+        It is promoted at once and stays so, whatever becomes of the transaction: its files must be fenced first.
+        """
+        if is_promoted_by_writes(draft.pinned) and self._catalog.config.catalog_promote_on_write:
+            promote_draft(self._catalog, draft)
+        draft.check_writable()
 
     def add(self, draft: TableDraft) -> None:
         self.used.append(draft)

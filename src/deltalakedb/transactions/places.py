@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from deltalakedb.definitions.folder import default_location, is_unused, refuse_existing_log
 from deltalakedb.exceptions import LocationOwnedError
 from deltalakedb.files.location import canonical_location
-from deltalakedb.names import TableName, name_key
-from deltalakedb.store import Connection, locations
+from deltalakedb.names import TableName
+from deltalakedb.store import locations
 from deltalakedb.store.locations import Claimant
 
 if TYPE_CHECKING:
@@ -68,17 +68,7 @@ def release_places(catalog: Catalog, tables: Collection[str]) -> None:
 
 def _reserve(catalog: Catalog, at: str, claimant: Claimant, instead_of: Collection[str]) -> None:
     with catalog.store.write() as conn:
-        given_up = {*instead_of, *_abandoned(conn, at, claimant)}
-        locations.reserve(conn, at, claimant, now_ms=conn.now_ms(), instead_of=given_up)
-
-
-def _abandoned(conn: Connection, at: str, claimant: Claimant) -> list[str]:
-    """The latest CREATE of a name at a location given by its user holds: one that failed must not keep the place."""
-    holder = locations.find_location(conn, at)
-    if holder is None or (holder.state, holder.files_owner) != (locations.RESERVED, "user"):
-        return []
-    same = name_key(holder.table_name) == name_key(claimant.table_name)
-    return [holder.table_uuid] if same else []
+        locations.reserve(conn, at, claimant, now_ms=conn.now_ms(), instead_of=instead_of)
 
 
 def _has_owner(catalog: Catalog, at: str) -> bool:

@@ -71,7 +71,7 @@ class StagedCommits(TransactionBlock):
             is_new = draft is None
             if draft is None:
                 draft = self._new_draft(name, location, new)
-            draft.check_writable()
+            self._drafts.make_writable(draft)
             expected = (-1 if draft.base is None else draft.base.version) + len(draft.commits) + 1
             if version != expected:
                 raise VersionTakenError(

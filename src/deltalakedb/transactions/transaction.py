@@ -109,7 +109,7 @@ class CatalogTransaction(UpkeepStatements):
                 raise TableExistsError(
                     f"the table {draft.row.full_name} exists already; mode append or overwrite writes to it"
                 )
-            draft.check_writable()
+            self._drafts.make_writable(draft)
             draft.use_options(storage_options)
             done = write(draft.to_target(self._written), data, request)
             self._propose(draft, done, noted)

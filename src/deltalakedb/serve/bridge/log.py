@@ -194,7 +194,7 @@ class BridgedLog:
                 raise TableExistsError(f"the table {name} exists already, at another place; choose another name")
             draft = _new_draft(drafts, name, place)
         else:
-            draft.check_writable()
+            drafts.make_writable(draft)
             assert draft.base is not None
             if version != draft.base.version + 1:
                 self._refuse_unless_repeated(place, version, draft.base.version, token)

@@ -49,6 +49,7 @@ select (select count(*) from dl_table_versions where table_id = :table_id) as ve
        (select count(*) from dl_mirror_status where table_id = :table_id) as failures,
        (select count(*) from dl_checkpoints where table_id = :table_id) as checkpoints,
        (select count(*) from dl_table_heads where table_id = :table_id) as heads,
+       (select count(*) from dl_locations where table_id = :table_id) as locations,
        (select count(*) from dl_tables where table_id = :table_id) as names;
 
 -- name: advance_base
