@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import deltalake
@@ -107,11 +108,39 @@ def test_the_first_write_imports_a_path(place: Path, registers: str) -> None:
 
 def test_a_path_that_a_read_attached_is_made_managed_by_its_first_write(place: Path, registers: str) -> None:
     dl.DeltaTable(place).close()
-    assert modes(registers) == {"sales.orders": "follower"}
     address = resolve(place, writes=True)
     assert isinstance(address, SqlAddress)
     address.catalog.close()
+    assert modes(registers) == {"sales.orders": "follower"}, "to be about to write is not to write"
+    dl.write_deltalake(place, rows(2), mode="append")
     assert modes(registers) == {"sales.orders": "managed"}
+
+
+@pytest.mark.parametrize("verb", ["delete", "update", "merge"])
+def test_a_table_that_was_opened_to_be_read_is_made_managed_by_the_first_change(
+    place: Path, registers: str, verb: str
+) -> None:
+    with closing(dl.DeltaTable(place)) as table:
+        assert (table.mode, our_ids(place)) == ("follower", [1])
+        if verb == "delete":
+            table.delete("id = 1")
+        elif verb == "update":
+            table.update(updates={"id": "id + 1"})
+        else:
+            merger = table.merge(rows(1), "s.id = t.id", source_alias="s", target_alias="t")
+            merger.when_matched_delete().execute()
+    assert modes(registers) == {"sales.orders": "managed"}
+    assert our_ids(place) == ([2] if verb == "update" else [])
+    assert deltalake.DeltaTable(place).to_pyarrow_table().num_rows == (1 if verb == "update" else 0)
+
+
+def test_without_leave_a_path_that_was_read_stays_a_follower(
+    place: Path, registers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DL_CATALOG_PROMOTE_ON_WRITE", "0")
+    with pytest.raises(NotWritableError, match=r"dl promote sales\.orders"):
+        dl.write_deltalake(place, rows(2), mode="append")
+    assert modes(registers) == {"sales.orders": "follower"}
 
 
 def test_a_follower_that_somebody_attached_on_purpose_stays_one(place: Path, registers: str) -> None:

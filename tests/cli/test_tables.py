@@ -83,8 +83,11 @@ def test_without_a_warehouse_it_says_what_to_give(dl: Dl, monkeypatch: pytest.Mo
 
 
 def test_a_table_of_others_is_not_created_over(dl: Dl, lake: Path) -> None:
-    result = dl("create", "t", "--schema", "id long", "--location", str(lake))
-    assert (result.exit_code, "dl import" in result.stderr) == (1, True)
+    result = dl("create", "t", "--schema", "other string", "--location", str(lake))
+    assert (result.exit_code, "has other columns" in result.stderr) == (1, True)
+    result = dl("create", "t", "--location", str(lake))
+    assert (result.exit_code, result.stderr.startswith("attached default.t")) == (0, True), result.stderr
+    assert shown(dl, "t")["mode"] == "follower"
 
 
 def test_rename_and_drop_of_a_managed_table(dl: Dl, tmp_path: Path) -> None:
@@ -94,10 +97,53 @@ def test_rename_and_drop_of_a_managed_table(dl: Dl, tmp_path: Path) -> None:
     trial = dl("drop", "sales.o", "--dry-run")
     assert (trial.exit_code, trial.stderr.startswith("would drop sales.o (managed, version 1)")) == (0, True)
     result = dl("drop", "sales.o")
-    assert (result.exit_code, result.stderr.startswith("dropped sales.o")) == (0, True), result.stderr
-    left = deltalake.DeltaTable(tmp_path / "lake/sales/orders")
-    assert left.protocol().writer_features is None
-    assert [entry["action"] for entry in json.loads(dl("audit", "--json").stdout)][:2] == ["drop", "detach"]
+    assert (result.exit_code, "dl undrop sales.o" in result.stderr) == (0, True), result.stderr
+    assert json.loads(dl("tables", "--json").stdout) == []
+    (dropped,) = json.loads(dl("tables", "--dropped", "--json").stdout)
+    assert (dropped["table"], dropped["state"], dropped["version"]) == ("sales.o", "dropped", 2)
+    assert dl("undrop", "sales.o", "--as", "sales.back", "--dry-run").exit_code == 0
+    assert dl("undrop", "sales.o", "--as", "sales.back").stderr.startswith("brought back sales.back")
+    assert shown(dl, "sales.back")["version"] == 3
+    assert deltalake.DeltaTable(tmp_path / "lake/sales/orders").version() == 3
+    missing = dl("undrop", "sales.o")
+    assert (missing.exit_code, "nothing can be undropped" in missing.stderr) == (1, True)
+    actions = [entry["action"] for entry in json.loads(dl("audit", "--json").stdout)]
+    assert actions == ["undrop", "drop", "rename", "create"]
+
+
+def test_a_table_whose_location_was_given_is_detached_when_it_is_dropped(dl: Dl, tmp_path: Path) -> None:
+    dl("create", "sales.orders", "--schema", "id long", "--location", str(tmp_path / "mine"))
+    assert dl("drop", "sales.orders").stderr.endswith("stay\n")
+    assert deltalake.DeltaTable(tmp_path / "mine").protocol().writer_features is None
+    assert json.loads(dl("tables", "--dropped", "--json").stdout) == []
+
+
+def test_a_protected_table_is_not_dropped(dl: Dl) -> None:
+    dl("create", "sales.orders", "--schema", "id long", "--property", "drop_protection=true")
+    for options in ((), ("--purge",), ("--dry-run",)):
+        result = dl("drop", "sales.orders", *options)
+        assert (result.exit_code, "drop_protection is true" in result.stderr) == (1, True), result.stderr
+    assert len(json.loads(dl("tables", "--json").stdout)) == 1
+
+
+def test_namespaces_are_created_listed_changed_and_dropped(dl: Dl) -> None:
+    assert dl("namespace", "create", "eu.sales", "--property", "team=shop").exit_code == 0
+    again = dl("namespace", "create", "EU.Sales")
+    assert (again.exit_code, "exists already" in again.stderr) == (1, True)
+    assert dl("namespace", "create", "EU.Sales", "--if-missing").exit_code == 0
+    assert dl("namespace", "set", "eu.sales", "--property", "tier=1", "--remove", "team").exit_code == 0
+    found = {one["namespace"]: one["properties"] for one in json.loads(dl("namespace", "list", "--json").stdout)}
+    assert found == {"default": {}, "eu.sales": {"tier": "1"}}
+    assert [one["namespace"] for one in json.loads(dl("namespace", "list", "eu", "--json").stdout)] == ["eu.sales"]
+    dl("create", "eu.sales.orders", "--schema", "id long")
+    held = dl("namespace", "drop", "eu.sales")
+    assert (held.exit_code, "holds the table orders" in held.stderr) == (1, True)
+    dl("drop", "eu.sales.orders")
+    assert dl("namespace", "drop", "eu.sales", "--dry-run").exit_code == 0
+    assert dl("namespace", "drop", "eu.sales").exit_code == 0
+    gone = dl("namespace", "drop", "eu.sales")
+    assert (gone.exit_code, "no namespace eu.sales" in gone.stderr) == (1, True)
+    assert dl("undrop", "eu.sales.orders").exit_code == 0, "its namespace comes back with it"
 
 
 def test_a_purge_deletes_the_files_and_its_dry_run_does_not(dl: Dl, tmp_path: Path) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from deltalakedb.cli import output
 from deltalakedb.cli.group import CommandGroup
 from deltalakedb.cli.options import CatalogOption, DryRunOption, command, key_values, open_catalog
-from deltalakedb.store.namespaces import Namespace
+
+if TYPE_CHECKING:
+    from deltalakedb.store.namespaces import Namespace
 
 NamespaceArgument = Annotated[str, typer.Argument(metavar="NAMESPACE", help="The namespace, nested ones with dots.")]
 PropertyOption = Annotated[
