@@ -8,6 +8,7 @@ from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.log.actions import CommitInfo
 from deltalakedb.log.txnlog import LogSnapshot
 from deltalakedb.mirror.external import Importer
+from deltalakedb.names import TableName
 from deltalakedb.store import registry
 from deltalakedb.store.audit import write_audit
 from deltalakedb.store.connection import Connection, Store
@@ -46,7 +47,7 @@ def attach(
     `full` keeps every version the files still have, `latest` starts at the newest checkpoint. Attaching the same
     location under the same name again changes nothing; a table that was detached is followed again from there.
     """
-    label = f"{namespace}.{name}"
+    label = str(TableName(namespace, name))
     reader = FileTxnLogReader(location, storage_options, table=label)
     reader.latest_version()  # no table there: said before the database is touched
     with store.write() as conn:

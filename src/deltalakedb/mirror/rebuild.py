@@ -18,7 +18,7 @@ from deltalakedb.log.commit_info import Mark, parse_mark
 from deltalakedb.log.fence import unfence
 from deltalakedb.mirror.external import Importer, newest_mark
 from deltalakedb.mirror.importer import load_history
-from deltalakedb.names import name_key
+from deltalakedb.names import MAX_PART_LENGTH, TableName, parse_table_name
 from deltalakedb.steps import reached
 from deltalakedb.store import registry
 from deltalakedb.store.audit import write_audit
@@ -102,6 +102,7 @@ def find_mirrored(
             reader = FileTxnLogReader(location, options)
             _, fenced = unfence(reader.snapshot().protocol)
             mark = newest_mark(reader) if fenced else None
+            mark = None if mark is None else _quote_name(mark)
         except DeltaError as error:
             left_out.append(LeftOut(location, str(error)))
             continue
@@ -111,6 +112,11 @@ def find_mirrored(
             reason = "fenced, but no commit tells by whom" if fenced else "not managed by a catalog"
             left_out.append(LeftOut(location, reason))
     return found, left_out
+
+
+def _quote_name(mark: Mark) -> Mark:
+    """The mark with its name in backticks where it needs them: names in older commits have none."""
+    return replace(mark, table=str(parse_table_name(mark.table)))
 
 
 def _check_empty(conn: Connection) -> None:
@@ -168,7 +174,7 @@ class _Names:
         for commit in commits:
             mark = parse_mark(commit.commit_info)
             if mark is not None and mark.catalog_id == catalog_id:
-                self.see(mark)
+                self.see(_quote_name(mark))
             yield commit
 
     def begin(self, at_ms: int, name: str) -> None:
@@ -250,18 +256,19 @@ class _Rebuild:
         return row
 
     def _insert(self, one: MirroredTable, table_id: int, full_name: str, from_ms: int, until_ms: int) -> TableRow:
-        namespace, _, name = full_name.rpartition(".")
-        row = TableRow(table_id, one.mark.table_uuid, namespace, name, one.location, "managed", "live", self.properties)
+        name = parse_table_name(full_name)
+        row = TableRow(
+            table_id, one.mark.table_uuid, name.namespace, name.name, one.location, "managed", "live", self.properties
+        )
         registry.record_table(self.conn, row, from_ms=from_ms, until_ms=until_ms)
         return row
 
     def _free_name(self, mark: Mark) -> str:
-        full_name = mark.table
+        wanted = name = parse_table_name(mark.table)
         for number in range(len(self.chosen) + 1):
-            namespace, _, name = full_name.rpartition(".")
-            key = (name_key(namespace), name_key(name))
-            if key not in self._taken:
+            if name.key not in self._taken:
                 break
-            full_name = f"{mark.table}_{mark.table_id + number}"
-        self._taken.add(key)
-        return full_name
+            ending = f"_{mark.table_id + number}"
+            name = TableName(wanted.namespace, wanted.name[: MAX_PART_LENGTH - len(ending)] + ending)
+        self._taken.add(name.key)
+        return str(name)

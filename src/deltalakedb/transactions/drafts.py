@@ -45,7 +45,7 @@ class Drafts:
         """Every table the transaction has touched, in the order of first use."""
 
     def names(self) -> list[str]:
-        pinned = {key: f"{row['namespace']}.{row['name']}" for key, row in self._pins.items()}
+        pinned = {key: str(TableName(row["namespace"], row["name"])) for key, row in self._pins.items()}
         own = {key: draft.row.full_name for key, draft in self._named.items()}
         return [name for _, name in sorted({**pinned, **own}.items())]
 

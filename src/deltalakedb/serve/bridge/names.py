@@ -59,15 +59,15 @@ class Names:
 
     def create_namespace(self, namespace: str) -> Answer:
         """Make a namespace; one that is there already is fine."""
-        parse_namespace(namespace)
+        namespace = parse_namespace(namespace)
         with self._catalog.store.write() as conn:
             created = namespaces.ensure_namespace(conn, namespace, at_ms=conn.now_ms())
         return {"namespace": namespace, "created": created}
 
     def drop_namespace(self, namespace: str) -> Answer:
         """Remove a namespace that has no tables, and no namespaces inside it."""
-        key = name_key(parse_namespace(namespace))
-        if key == DEFAULT_NAMESPACE:
+        namespace = parse_namespace(namespace)
+        if name_key(namespace) == DEFAULT_NAMESPACE:
             raise DeltaError(f"the namespace {DEFAULT_NAMESPACE} stays: names without a namespace are in it")
         with self._catalog.store.write() as conn:
             current = namespaces.find_namespace(conn, namespace)
