@@ -23,17 +23,15 @@ _FORBIDDEN_CATEGORIES = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
 _PLAIN = re.compile(r"[a-z0-9_]+")
 _QUOTED = re.compile(r"`((?:[^`]|``)*)`(?!`)")
-_WORD = re.compile(r"[^.`]+")
-_SIGMA = "\N{GREEK CAPITAL LETTER SIGMA}"
 
 
 def name_key(text: str) -> str:
     """The form in which a part, or a namespace as text, is compared: Unicode lower case, as Spark SQL does.
 
-    The key of a namespace is made of the keys of its parts. Only the capital sigma has a lower case that depends on
-    its neighbours, dots and backticks among them; so that they do not count, words are lowered one by one.
+    The key of a namespace is made of the keys of its parts. That needs a lower case without regard to neighbours, which
+    the capital sigma alone does not have: both of its lower cases count as one.
     """
-    return text.lower() if _SIGMA not in text else _WORD.sub(lambda word: word[0].lower(), text)
+    return text.lower().replace("ς", "σ")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import unicodedata
+import re
 from collections.abc import Mapping
 from dataclasses import replace
-from urllib.parse import unquote
 
 from deltalakedb.exceptions import ConfigError, TableExistsError, TableNameError, redact
 from deltalakedb.files.listing import LOG_FOLDER, is_log_name
 from deltalakedb.files.location import parse_location
 from deltalakedb.names import TableName, check_part, join_namespace, namespace_parts
 
-MAX_FOLDER_BYTES = 255
-"""The longest name of a folder that common file systems take, in UTF-8."""
+MAX_FOLDER_LENGTH = 255
+"""The longest name of a folder that common file systems take."""
 
-_CUT_MARK = "~"
-"""Stands before the hash of a folder's name that was cut; in any other one it is encoded."""
+ESCAPE = "~"
+"""Stands before the two hexadecimal digits of a byte. Not a percent sign: readers decode those once too often, and look
+for the table in another folder (`deltalake`, Polars), while this one is left alone in paths and in URLs."""
 
 
 def default_location(warehouse: str | None, name: TableName, *, suffix: str = "") -> str:
@@ -35,52 +35,54 @@ def default_location(warehouse: str | None, name: TableName, *, suffix: str = ""
 
 
 def folders_of(name: TableName, *, suffix: str = "") -> tuple[str, str]:
-    """The folder of a namespace, and of the table in it. No two names have the same, on any file system."""
+    """The folder of a namespace, and of the table in it; no two names have the same, even where case does not count."""
     outer: list[str] = []
     for part in namespace_parts(name.namespace):
-        outer += [".", *_encode(part, also=".")]
-    return _join(outer[1:]), _join(_encode(name.name), f"-{suffix}" if suffix else "")
+        outer += [".", *_escape(part, also=".")]
+    return _join(outer[1:]), _join(_escape(name.name), f"-{suffix}" if suffix else "")
 
 
 def name_of_folders(namespace: str, table: str) -> TableName | None:
     """The name whose folders these are; None if there is none, or if it was cut. The inverse of `folders_of`."""
     try:
-        parts = [unquote(part, errors="strict") for part in (*namespace.split("."), table)]
+        parts = [_unescape(part) for part in (*namespace.split("."), table)]
         *outer, last = [check_part(part, whole=f"{namespace}/{table}") for part in parts]
-    except (TableNameError, UnicodeDecodeError):
+    except (TableNameError, UnicodeError):
         return None
     name = TableName(join_namespace(outer), last)
     return name if folders_of(name) == (namespace, table) else None
 
 
-def _encode(part: str, *, also: str = "") -> list[str]:
-    """The characters of a part as a folder's name has them: what a file system, a URL, Hadoop or a search for tables
-    would refuse or misread is percent-encoded."""
-    # File systems that ignore case may also take ß for ss, and a letter and its accent for one character.
-    is_stable = unicodedata.normalize("NFC", part.casefold()) == part.lower()
-    last, encoded = len(part) - 1, []
+def _escape(part: str, *, also: str = "") -> list[str]:
+    """The characters of a part, with all but ASCII letters, digits, `_`, `-` and dots escaped.
+
+    Hidden folders are not searched for tables, and some file systems drop a dot at the end: neither begins a folder's
+    name, nor does a dot end it.
+    """
+    escaped = []
     for place, char in enumerate(part):
-        if char in "._":
-            kept = place > 0  # hidden folders are not searched for tables
-        elif char.isascii():
-            kept = char.isalnum() or char in "- "
-        else:
-            kept = is_stable and char.isprintable()
-        if char in also or (char in ". " and place in (0, last)):
+        kept = char.isascii() and (char.isalnum() or char in "_-.") and char not in also
+        if (char in "_." and place == 0) or (char == "." and place == len(part) - 1):
             kept = False
-        encoded.append(char if kept else "".join(f"%{byte:02X}" for byte in char.encode()))
-    return encoded
+        escaped.append(char if kept else "".join(f"{ESCAPE}{byte:02X}" for byte in char.encode()))
+    return escaped
+
+
+def _unescape(part: str) -> str:
+    return re.sub(
+        rb"~([0-9A-F]{2})", lambda byte: bytes.fromhex(byte[1].decode()), part.encode(errors="surrogateescape")
+    ).decode()
 
 
 def _join(characters: list[str], ending: str = "") -> str:
     """A folder's name; one that is too long is cut, and ends with a hash of the whole."""
     whole = "".join(characters)
-    if len((whole + ending).encode()) <= MAX_FOLDER_BYTES:
+    if len(whole + ending) <= MAX_FOLDER_LENGTH:
         return whole + ending
-    tail = _CUT_MARK + hashlib.sha256(whole.encode()).hexdigest()[:16] + ending
+    tail = ESCAPE * 2 + hashlib.sha256(whole.encode()).hexdigest()[:16] + ending
     kept = ""
     for char in characters:
-        if len((kept + char + tail).encode()) > MAX_FOLDER_BYTES:
+        if len(kept + char + tail) > MAX_FOLDER_LENGTH:
             break
         kept += char
     return kept + tail
