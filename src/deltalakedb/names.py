@@ -55,8 +55,8 @@ def quote_part(part: str) -> str:
     return part if _PLAIN.fullmatch(name_key(part)) else f"`{part.replace('`', '``')}`"
 
 
-def split_name(text: str) -> list[str]:
-    """The parts of a name, unquoted and checked; TableNameError says what is wrong with it."""
+def split_name(text: str, *, checks: bool = True) -> list[str]:
+    """The parts of a name, unquoted; TableNameError if they cannot be told, or (`checks`) one is against the rules."""
     parts, start = [], 0
     while True:
         quoted = _QUOTED.match(text, start)
@@ -66,7 +66,7 @@ def split_name(text: str) -> list[str]:
             end = text.find(".", start) if "." in text[start:] else len(text)
             part = text[start:end]
             _check_unquoted(part, text)
-        parts.append(check_part(part, whole=text))
+        parts.append(check_part(part, whole=text) if checks else part)
         if end == len(text):
             return parts
         if text[end] != ".":

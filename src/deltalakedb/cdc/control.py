@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.cdc.lsn import format_lsn
 from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.tables import CapturedTable
+from deltalakedb.cdc.tables import CapturedTable, source_parts
 from deltalakedb.exceptions import CaptureError, TableNotFoundError
 from deltalakedb.log.actions import AppTransaction
 from deltalakedb.log.codec import to_json
-from deltalakedb.names import split_name
 
 if TYPE_CHECKING:
     from deltalakedb.catalog import Catalog
@@ -170,7 +169,7 @@ def _parse(control: str, configuration: Mapping[str, str], version_of: Any) -> C
 
 def _property_of(source: str) -> str:
     """Where what is known of a table is kept: without backticks, as older captures have it, unless it needs them."""
-    parts = split_name(source)
+    parts = source_parts(source)
     return _TABLE + (source if any("." in part or "`" in part for part in parts) else ".".join(parts))
 
 

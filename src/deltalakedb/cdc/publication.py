@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.cdc.server import Connection, read_sql, translate_errors
 from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.tables import CapturedTable, SourceColumn, parse_source
+from deltalakedb.cdc.tables import CapturedTable, SourceColumn, parse_source, source_parts
 from deltalakedb.cdc.types import source_columns
 from deltalakedb.exceptions import CaptureSetupError, TableNameError
 from deltalakedb.names import TableName, join_namespace, parse_table_name, quote_part, split_name
@@ -131,7 +131,7 @@ def published_tables(conn: Connection, settings: CaptureSettings) -> tuple[Captu
 
 def lake_names(source: str, settings: CaptureSettings) -> tuple[str, str]:
     """What a source table's two tables are called: of current rows, and of changes."""
-    schema, name = split_name(source)
+    schema, name = source_parts(source)
     namespace = settings.namespace or quote_part(schema)
     return str(TableName(namespace, name)), str(TableName(namespace, name + CHANGES_SUFFIX))
 
@@ -159,7 +159,7 @@ def _choose(
 
 def _why_missing(conn: Connection, source: str, publication: str) -> str:
     """Why a table that is asked for is not in the publication."""
-    schema, name = split_name(source)
+    schema, name = source_parts(source)
     row = conn.execute(_OBJECT, {"schema": schema, "name": name, "publication": publication}).fetchone()
     if row is None:
         return f"there is no table {source} in the database {conn.info.dbname}; names are as Postgres keeps them"
@@ -184,7 +184,7 @@ def _why_missing(conn: Connection, source: str, publication: str) -> str:
 
 
 def text_columns(settings: CaptureSettings, source: str) -> set[str]:
-    table, found = split_name(source), set()
+    table, found = source_parts(source), set()
     for column in map(split_name, settings.text_columns):
         schema, name, *rest = column if len(column) > 2 else ["public", *column]
         if [schema, name] == table:

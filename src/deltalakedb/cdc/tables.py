@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from deltalakedb.exceptions import TableNameError
 from deltalakedb.log.types import DataType, type_from_value, type_to_value
-from deltalakedb.names import TableName, join_namespace, parse_table_name, split_name
+from deltalakedb.names import join_namespace, split_name
 
 Stage = Literal["pending", "streaming", "stopped"]
 """Waiting for its first (or next) copy; following the stream; left alone until somebody asks for a new copy."""
@@ -19,16 +19,21 @@ def parse_source(text: str) -> str:
     parts = split_name(text)
     if len(parts) > 2:
         raise TableNameError(
-            f"{text!r} is not schema.name: a name in Postgres that has a dot in it is written in backticks, for example "
+            f"{text!r} is not schema.name: a name that has a dot in it is written in backticks, for example "
             "public.`a.b`"
         )
     return join_namespace(parts if len(parts) == 2 else ["public", *parts])
 
 
+def source_parts(source: str) -> list[str]:
+    """Schema and name of a `CapturedTable.source`, even of one that the lake cannot have."""
+    return split_name(source, checks=False)
+
+
 def requote_source(source: str) -> str:
     """A source table as an older capture may have noted it, without backticks, in the form it has now."""
     try:
-        parts = split_name(source)
+        parts = source_parts(source)
     except TableNameError:  # quotes and slashes had no backticks around them
         parts = []
     return join_namespace(parts if len(parts) == 2 else source.partition(".")[::2])
@@ -37,10 +42,11 @@ def requote_source(source: str) -> str:
 def _requote_name(name: str) -> str:
     """A table of the lake as an older capture may have noted it, even one that could not be captured."""
     try:
-        return str(parse_table_name(name))
+        parts = split_name(name, checks=False)
     except TableNameError:
         namespace, _, last = name.rpartition(".")
-        return str(TableName(join_namespace(namespace.split(".")), last))
+        parts = [*namespace.split("."), last]
+    return join_namespace(parts)
 
 
 @dataclass(frozen=True, slots=True)
