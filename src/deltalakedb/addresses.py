@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from .catalog import Catalog, connect
 from .config import load_config
 from .exceptions import CatalogUriError, ConfigError, TableNotFoundError
-from .names import TableName, parse_table_name
+from .names import TableName, outside_backticks, parse_table_name
 from .store import registry
 from .uri import is_catalog_uri, parse_catalog_uri
 
@@ -98,7 +98,7 @@ def _place(text: str, storage_options: Mapping[str, str] | None) -> PathAddress:
 
 
 def _looks_like_path(text: str) -> bool:
-    return "/" in text or os.path.isdir(os.path.join(text, "_delta_log"))
+    return "/" in outside_backticks(text) or os.path.isdir(os.path.join(text, "_delta_log"))
 
 
 def locate(text: str) -> tuple[Catalog, TableName]:

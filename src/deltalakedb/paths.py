@@ -8,7 +8,7 @@ from urllib.parse import unquote
 from .catalog import Catalog
 from .exceptions import SchemaMismatchError, TableExistsError, TableNotFoundError, redact
 from .log.types import StructType, parse_schema
-from .names import DEFAULT_NAMESPACE, MAX_PART_LENGTH, TableName, is_name_character
+from .names import DEFAULT_NAMESPACE, MAX_PART_LENGTH, TableName, is_name_character, join_namespace
 from .registered import ATTACHED_BY
 from .storage_options import as_properties
 from .store import registry
@@ -157,25 +157,26 @@ def _free_name(catalog: Catalog, location: str) -> TableName:
     wanted = name_of_path(location)
     with catalog.store.read() as conn:
         for number in range(1, _MOST_NAMES + 1):
-            name = wanted if number == 1 else TableName(wanted.namespace, f"{wanted.name}_{number}")
+            ending = "" if number == 1 else f"_{number}"
+            name = TableName(wanted.namespace, wanted.name[: MAX_PART_LENGTH - len(ending)] + ending)
             row = registry.resolve_table(conn, name.namespace, name.name)
             if row is None or row.location == location:
                 return name
     raise TableExistsError(
-        f"{_MOST_NAMES} tables are called {wanted} or {wanted}_N already; register {location} under a name of your own "
-        f"with `dl attach {location} --as namespace.name`"
+        f"{_MOST_NAMES} tables are called {wanted} already, with or without a number; register {location} under a name "
+        f"of your own with `dl attach {location} --as namespace.name`"
     )
 
 
 def name_of_path(location: str) -> TableName:
-    """The last folder is the table, the one above it the namespace; what no name may hold becomes `_`."""
+    """The last folder is the table, the one above it the namespace; dots, slashes and quotes become `_`."""
     path = unquote(location).partition("://")[2]
     if not location.startswith("file:"):
         path = path.partition("/")[2]  # the bucket is no folder
     parts = [part for part in path.split("/") if part]
     name = _as_part(parts[-1]) if parts else "table"
     above = [_as_part(part) for part in parts[-2].split(".") if part] if len(parts) > 1 else []
-    return TableName(".".join(above) or DEFAULT_NAMESPACE, name)
+    return TableName(join_namespace(above or [DEFAULT_NAMESPACE]), name)
 
 
 def _as_part(text: str) -> str:

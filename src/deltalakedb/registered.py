@@ -40,7 +40,7 @@ class TableInfo:
 
     @property
     def full_name(self) -> str:
-        return f"{self.namespace}.{self.name}"
+        return str(TableName(self.namespace, self.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +92,8 @@ def not_among(names: Iterable[str], name: TableName, *, at_ms: int | None = None
     """The error for a name that is none of these; it names the nearest one."""
     import difflib
 
-    known = {one.casefold(): one for one in names}
-    near = difflib.get_close_matches(str(name).casefold(), known, n=1)
+    known = {name_key(one): one for one in names}
+    near = difflib.get_close_matches(name_key(str(name)), known, n=1)
     hint = f"did you mean {known[near[0]]}?" if near else "`dl tables` lists those that exist"
     when = "" if at_ms is None else f" at {to_iso(at_ms)}"
     return TableNotFoundError(

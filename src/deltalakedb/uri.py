@@ -6,10 +6,10 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from .exceptions import CatalogUriError, redact
-from .names import TableName, parse_table_name
+from .names import TableName, check_part, parse_namespace, parse_table_name, quote_part, split_name
 
 ENGINES = {"sqlite": "sqlite", "duckdb": "duckdb", "postgres": "postgres", "pg": "postgres"}
 DUCKDB_SUFFIXES = (".duckdb", ".ddb")
@@ -47,13 +47,12 @@ class CatalogUri:
     def __str__(self) -> str:
         """The catalog's address without any secret in it."""
         if self.engine != "postgres":
-            return f"deltasql://{self.engine}/{self.target}{f'?table={self.table}' if self.table else ''}"
+            return f"deltasql://{self.engine}/{self.target}{f'?table={_escape(str(self.table))}' if self.table else ''}"
         if isinstance(self.target, str):  # a DSN of libpq
             return redact(self.target)
         shown = {key: value for key, value in self.target.items() if key in ("host", "port", "user", "service")}
         query = "&".join(f"{key}={value}" for key, value in shown.items())
-        names = [self.table.namespace, self.table.name] if self.table else []
-        path = "/".join([self.target.get("dbname", ""), *names])
+        path = "/".join([self.target.get("dbname", ""), *(_segments_of(self.table) if self.table else ())])
         return redact(f"deltasql://postgres/{path}{'?' + query if query else ''}")
 
     def __repr__(self) -> str:
@@ -111,7 +110,8 @@ def _parse_deltasql(text: str) -> CatalogUri:
     database, *names = _parts_of(path, text)
     if names and table is not None:
         raise CatalogUriError(f"{redact(text)} names its table twice, in the path and as ?table=")
-    return CatalogUri(engine, _keywords_of(database, options, text), _named(".".join(names) or table), warehouse)
+    target = _name_of_segments(*names) if names else _named(table)
+    return CatalogUri(engine, _keywords_of(database, options, text), target, warehouse)
 
 
 def _file_of(engine: str, path: str, options: Mapping[str, str], text: str) -> str:
@@ -153,6 +153,28 @@ def _parse_postgres_dsn(text: str) -> CatalogUri:
 
 def _named(table: str | None) -> TableName | None:
     return None if table is None else parse_table_name(table)
+
+
+def _name_of_segments(namespace: str, table: str) -> TableName:
+    """A namespace as text, and a table that needs no backticks: the slash before it ends the namespace."""
+    whole = f"{namespace}/{table}"
+    parts = split_name(table) if table.startswith("`") else [check_part(table, whole=whole)]
+    if len(parts) != 1:
+        raise CatalogUriError(
+            f"{whole!r} should be <namespace>/<table>; the dots of a namespace stand before the slash"
+        )
+    return TableName(parse_namespace(namespace), parts[0])
+
+
+def _segments_of(table: TableName) -> tuple[str, str]:
+    """The inverse of `_name_of_segments`, encoded."""
+    name = quote_part(table.name) if table.name.startswith("`") else table.name
+    return _escape(table.namespace), _escape(name)
+
+
+def _escape(text: str) -> str:
+    """Encode what would end a path segment or an option of a URI."""
+    return re.sub("[%&#?/]", lambda char: quote(char[0], safe=""), text)
 
 
 def _query_options(query: str, text: str) -> dict[str, str]:

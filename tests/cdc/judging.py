@@ -15,7 +15,7 @@ import deltalakedb as dl
 from deltalakedb.cdc import layers
 from deltalakedb.cdc.control import Capture, load_capture
 from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.tables import CapturedTable
+from deltalakedb.cdc.tables import CapturedTable, source_parts
 from deltalakedb.log.types import PrimitiveType
 from deltalakedb.mirror.reconciler import Reconciler
 from tests.cdc.conftest import Source
@@ -86,7 +86,7 @@ def source_rows(connection: psycopg.Connection[TupleRow], table: CapturedTable) 
         for column in table.columns
     ]
     query = sql.SQL("select {} from {}").format(
-        sql.SQL(", ").join(columns), sql.Identifier(*table.source.split(".", 1))
+        sql.SQL(", ").join(columns), sql.Identifier(*source_parts(table.source))
     )
     return Counter(tuple(map(plain, row)) for row in connection.execute(query))
 

@@ -41,6 +41,18 @@ def test_all_tables_are_copied_at_one_lsn_and_then_follow_the_stream_from_there(
     assert told.rows == told.ended == {"public.orders": 500, "public.items": 70}
 
 
+def test_tables_of_any_name_are_copied(copying: Copying) -> None:
+    copying.source.run(
+        'create table "a.b/c" (id int primary key)',
+        'insert into "a.b/c" select generate_series(1, 20)',
+    )
+    capture = copying.copy()
+    check_current(copying.lake.catalog, copying.source, capture)
+    check_mirror(copying.lake.catalog, capture)
+    assert capture == copying.saved()
+    assert capture.tables["public.`a.b/c`"].stage == "streaming"
+
+
 def test_a_copy_with_nothing_to_do_takes_no_snapshot(copying: Copying) -> None:
     first = copying.copy()
     assert copying.copy() == first

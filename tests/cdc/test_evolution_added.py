@@ -2,7 +2,10 @@
 
 from decimal import Decimal
 
+from deltalakedb.cdc.resnapshot import request_resnapshot
+from deltalakedb.cdc.status import capture_status
 from deltalakedb.log.types import StructType
+from deltalakedb.names import quote_part
 from tests.cdc.conftest import Lake, Source
 from tests.cdc.evolving import evolving
 from tests.cdc.judging import check_mirror
@@ -131,6 +134,25 @@ def test_a_column_that_was_dropped_again_before_anybody_read_of_it(lake: Lake, s
         rows = capture.rows("lake.orders")
         assert sorted((row["id"], row["brief"]) for row in rows) == [(1, None), (2, 6), (3, None)]
         assert any("dropped again" in note for note in capture.table().notes)
+
+
+def test_tables_with_names_that_are_hard(lake: Lake, source: Source) -> None:
+    names = ["a.b", "x/y", "my-table", "it's", "`", "ß", "Name With Spaces"]
+    tables = [f'create table "{name}" (id int primary key, note text)' for name in names]
+    with evolving(lake, source, *tables) as capture:
+        for name in names:
+            source.run(f"""insert into "{name}" values (1, 'a')""", f'alter table "{name}" add more int')
+            source.run(f"""insert into "{name}" values (2, 'b', 3)""", f'delete from "{name}" where id = 1')
+        capture.settle()
+        for name in names:
+            capture.check_equal(source, f"public.{quote_part(name)}")
+            assert capture.table(f"public.{quote_part(name)}").current == f"lake.{quote_part(name)}"
+        status = capture_status(lake.catalog, capture.settings)
+        assert status.problems == ()
+        assert {table.rows for table in status.tables} == {1}
+        again = request_resnapshot(lake.catalog, capture.settings, ["`a.b`", "public.my-table"])
+        pending = {source for source, table in again.tables.items() if table.stage == "pending"}
+        assert pending == {"public.`a.b`", "public.`my-table`"}
 
 
 def test_names_that_are_hard(lake: Lake, source: Source) -> None:

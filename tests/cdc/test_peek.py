@@ -240,7 +240,7 @@ def test_texts_of_a_database_in_another_encoding_arrive_whole(source: Source) ->
             connection.execute('create table public."Größen" (id int primary key, "Maß" text)')
             peeked = Peeked.begin(latin)
             connection.execute("""insert into public."Größen" values (1, 'äöü')""")
-        assert [row["after"] for row in peeked.rows("public.Größen")] == [{"id": 1, "Maß": "äöü"}]
+        assert [row["after"] for row in peeked.rows("public.`Größen`")] == [{"id": 1, "Maß": "äöü"}]
     finally:
         latin.drop_slots()
         source.run(f"drop database {name} with (force)")
@@ -328,8 +328,8 @@ def test_lists_of_columns_generated_columns_and_names_of_any_case_are_followed(s
     peeked = Peeked.begin(source, "everything")
     source.run("insert into \"Orders Of Ü\" values (1, 'secret', 5)")
     mine = replace(peeked, settings=replace(peeked.settings, publication="My Pub"))
-    assert [row["after"] for row in mine.rows("public.Orders Of Ü")] == [{"Id": 1, "Größe": 5}]
-    assert [row["after"] for row in peeked.rows("public.Orders Of Ü")] == [{"Id": 1, "hidden": "secret", "Größe": 5}]
+    assert [row["after"] for row in mine.rows("public.`Orders Of Ü`")] == [{"Id": 1, "Größe": 5}]
+    assert [row["after"] for row in peeked.rows("public.`Orders Of Ü`")] == [{"Id": 1, "hidden": "secret", "Größe": 5}]
 
 
 def test_partitions_are_read_as_their_table_when_the_publication_says_so(source: Source) -> None:

@@ -367,4 +367,4 @@ def test_a_relation_survives_its_message_and_its_value() -> None:
     )
     assert parse_relation(pg.relation(described)) == described
     assert Relation.from_value(described.to_value()) == described
-    assert described.source == 'Größe.a"b'
+    assert described.source == '`Größe`.`a"b`'

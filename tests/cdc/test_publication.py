@@ -6,7 +6,7 @@ from deltalakedb.cdc.publication import published_tables
 from deltalakedb.cdc.server import connect
 from deltalakedb.cdc.settings import CaptureSettings
 from deltalakedb.cdc.tables import CapturedTable
-from deltalakedb.exceptions import CaptureSetupError
+from deltalakedb.exceptions import CaptureSetupError, TableNameError
 from tests.cdc.conftest import Source
 
 ALL = "create publication shop for all tables"
@@ -121,12 +121,48 @@ def test_names_that_would_be_one_in_the_lake_are_refused(source: Source) -> None
     assert "a.cdc_dl_shop: it and the capture's control table would both be shop.cdc_dl_shop" in message
 
 
+def test_names_that_need_it_are_in_backticks_in_the_lake(source: Source) -> None:
+    source.run(
+        'create schema "my.schema"',
+        'create table "my.schema"."a/b" (id int primary key, "x.y" int)',
+        'create table "a.b" (id int primary key)',
+        """create table "it's" (id int primary key)""",
+        'create table "`" (id int primary key)',
+        ALL,
+    )
+    found = {table.source: (table.current, table.changes) for table in tables_of(source).values()}
+    assert found == {
+        "`my.schema`.`a/b`": ("`my.schema`.`a/b`", "`my.schema`.`a/b_changes`"),
+        "public.`a.b`": ("public.`a.b`", "public.`a.b_changes`"),
+        "public.`it's`": ("public.`it's`", "public.`it's_changes`"),
+        "public.````": ("public.````", "public.```_changes`"),
+    }
+    (one,) = tables_of(source, namespace="my-lake", tables=("`my.schema`.`a/b`",)).values()
+    assert one.current == "`my-lake`.`a/b`"
+    (text,) = tables_of(source, tables=("`my.schema`.`a/b`",), text_columns=("`my.schema`.`a/b`.`x.y`",)).values()
+    assert [column.type for column in text.columns] != [column.type for column in one.columns]
+    with pytest.raises(TableNameError, match=r"written in backticks, for example public\.`a\.b`"):
+        tables_of(source, tables=("public.a.b",))
+
+
 def test_names_that_the_lake_cannot_have_are_refused(source: Source) -> None:
-    source.run('create table "a/b" (id int primary key)', 'create table "a.b" (id int primary key)', ALL)
-    with pytest.raises(CaptureSetupError) as caught:
+    source.run('create table "a\nb" (id int primary key)', ALL)
+    with pytest.raises(CaptureSetupError, match=r"control character U\+000A"):
         tables_of(source)
-    assert "public.a/b: " in str(caught.value)
-    assert "public.a.b: a name with a dot" in str(caught.value)
+
+
+def test_what_older_captures_noted_of_a_table_gets_its_backticks(source: Source) -> None:
+    source.run("create table t (id int primary key)", ALL)
+    value = tables_of(source)["public.t"].to_value()
+    for old, new, lake in [
+        ("public.t", "public.t", "shop.t"),
+        ("public.my-table", "public.`my-table`", "shop.my-table"),
+        ("public.it's", "public.`it's`", "shop.it's"),
+        ("public.a.b", "public.`a.b`", "shop.a.b"),
+    ]:
+        kept = CapturedTable.from_value({**value, "source": old, "current": lake, "changes": f"{lake}_changes"})
+        assert kept.source == new
+        assert CapturedTable.from_value(kept.to_value()) == kept
 
 
 def test_columns_that_differ_by_case_only_and_tables_without_columns_are_refused(source: Source) -> None:

@@ -112,7 +112,7 @@ def test_a_name_against_the_rules_is_refused_and_nothing_is_stored(catalog: Cata
 def test_a_name_full_of_odd_but_legal_characters_works(catalog: Catalog, orders: Path) -> None:
     name = "ns -- ;%s.日本 (x) = $1 :a ?"
     catalog.attach_table(orders, name)
-    assert catalog.tables() == [name]
+    assert catalog.tables() == ["`ns -- ;%s`.`日本 (x) = $1 :a ?`"]
     assert catalog.table(name).version() == 2
     catalog.drop_table(name)
     assert catalog.tables() == []

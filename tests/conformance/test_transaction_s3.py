@@ -27,7 +27,7 @@ def test_tables_on_s3_are_written_together_and_read_by_others(catalog: Catalog, 
         tx.create_table("sales.b", "id long", storage_options=options)
         tx.write("sales.b", numbers(7), mode="append")
         assert ids_of(tx.table("sales.b")) == [7]
-    assert tx.result == {"sales.a%b c": 0, "sales.b": 1}
+    assert tx.result == {"sales.`a%b c`": 0, "sales.b": 1}
     assert ids_of(catalog.table("sales.a%b c")) == [1, 2], "options given once hold while the catalog is open"
     seen = deltalake.DeltaTable(s3.uri("lake/sales/b"), storage_options=options)
     assert (seen.version(), seen.to_pyarrow_table().column("id").to_pylist()) == (1, [7])

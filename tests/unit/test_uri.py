@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -189,3 +190,42 @@ def test_a_warehouse_given_to_connect_goes_before_that_of_the_address() -> None:
     address = "deltasql://sqlite//data/catalog.db?warehouse=/theirs"
     assert locate_catalog(address)[1].warehouse == "/theirs"
     assert locate_catalog(address, warehouse="/mine")[1].warehouse == "/mine"
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        TableName("s", "x/y"),
+        TableName("`a.b`", "c.d"),
+        TableName("eu.sales", "my-table"),
+        TableName("`x/y`.z", "100%&#?"),
+        TableName("s", "`"),
+        TableName("s", "`a.b`"),
+        TableName("s", "größe 😀"),
+    ],
+)
+@pytest.mark.parametrize("engine", ["sqlite//data/catalog.db", "postgres/lake"])
+def test_a_uri_names_any_table_and_tells_it_back(engine: str, table: TableName) -> None:
+    uri = parse_catalog_uri(f"deltasql://{engine}?table={quote(str(table))}")
+    assert uri.table == table
+    assert parse_catalog_uri(str(uri)) == uri
+
+
+@pytest.mark.parametrize(
+    ("path", "table"),
+    [
+        ("sales/my-table", TableName("sales", "my-table")),
+        ("sales/a.b", TableName("sales", "a.b")),
+        ("sales/x%2Fy", TableName("sales", "x/y")),
+        ("sales/%60a.b%60", TableName("sales", "a.b")),
+        ("eu.%60a.b%60/t", TableName("eu.`a.b`", "t")),
+    ],
+)
+def test_a_part_of_a_postgres_path_is_a_name_without_backticks(path: str, table: TableName) -> None:
+    assert parse_catalog_uri(f"deltasql://postgres/lake/{path}").table == table
+
+
+@pytest.mark.parametrize("path", ["a%2Fb/t", "s/%60a", "s/a%0Ab"])
+def test_a_bad_name_in_a_postgres_path_is_refused(path: str) -> None:
+    with pytest.raises(TableNameError):
+        parse_catalog_uri(f"deltasql://postgres/lake/{path}")

@@ -10,6 +10,7 @@ from deltalakedb.cdc.control import load_capture
 from deltalakedb.cdc.settings import CaptureSettings, parse_duration, parse_size
 from deltalakedb.config import load_config
 from deltalakedb.exceptions import CaptureError, ConfigError
+from deltalakedb.names import parse_namespace, parse_table_name
 
 if TYPE_CHECKING:
     from deltalakedb.catalog import Catalog
@@ -19,6 +20,7 @@ _WRITTEN: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "batch_size": ("batch_bytes", parse_size),
     "batch_window": ("batch_seconds", parse_duration),
     "heartbeat": ("heartbeat_seconds", parse_duration),
+    "namespace": ("namespace", parse_namespace),
 }
 KEYS: Final = tuple(
     {field: key for key, (field, _) in _WRITTEN.items()}.get(one.name, one.name) for one in fields(CaptureSettings)
@@ -74,12 +76,12 @@ def _known(catalog: Catalog) -> list[dict[str, Any]]:
     """Publication, slot and namespace of each capture that the catalog has."""
     found = []
     for name in catalog.tables():
-        space, _, table = name.rpartition(".")
-        if not table.startswith("cdc_"):
+        table = parse_table_name(name)
+        if not table.name.startswith("cdc_"):
             continue
-        namespace = None if space == "cdc" else space
+        namespace = None if table.namespace == "cdc" else table.namespace
         try:
-            capture = load_capture(catalog, CaptureSettings("", "-", slot=table[4:], namespace=namespace))
+            capture = load_capture(catalog, CaptureSettings("", "-", slot=table.name[4:], namespace=namespace))
         except (CaptureError, ConfigError):  # a table of somebody's own that is called like one
             continue
         if capture is not None:

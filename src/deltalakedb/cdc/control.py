@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.cdc.lsn import format_lsn
 from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.tables import CapturedTable
+from deltalakedb.cdc.tables import CapturedTable, source_parts
 from deltalakedb.exceptions import CaptureError, TableNotFoundError
 from deltalakedb.log.actions import AppTransaction
 from deltalakedb.log.codec import to_json
@@ -139,7 +139,7 @@ def save_tables(tx: CatalogTransaction, capture: Capture, tables: Iterable[Captu
                 "resnapshot: another try begins with that"
             )
     tx.set_properties(
-        capture.control, {_TABLE + source: to_json(table.to_value()) for source, table in changed.items()}
+        capture.control, {_property_of(source): to_json(table.to_value()) for source, table in changed.items()}
     )
     return replace(capture, tables={**capture.tables, **changed})
 
@@ -165,6 +165,12 @@ def _parse(control: str, configuration: Mapping[str, str], version_of: Any) -> C
         raise CaptureError(f"the control table {control} has no progress; it was not made by a capture")
     tables = {table.source: table for table in _parse_tables(configuration)}
     return Capture(control, server, header["publication"], header["slot"], lsn, tables)
+
+
+def _property_of(source: str) -> str:
+    """Where what is known of a table is kept: without backticks, as older captures have it, unless it needs them."""
+    parts = source_parts(source)
+    return _TABLE + (source if any("." in part or "`" in part for part in parts) else ".".join(parts))
 
 
 def _parse_tables(configuration: Mapping[str, str | None]) -> Iterator[CapturedTable]:

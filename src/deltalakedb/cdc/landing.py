@@ -14,13 +14,13 @@ from deltalakedb.cdc.control import Capture, note_progress, progress_of, save_ta
 from deltalakedb.cdc.layers import changes_schema, current_schema
 from deltalakedb.cdc.lsn import format_lsn
 from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.tables import CapturedTable
+from deltalakedb.cdc.tables import CapturedTable, requote_source
 from deltalakedb.definitions.table import PropertyValue, new_table, with_schema
 from deltalakedb.exceptions import CaptureError, CaptureSetupError, TableNotFoundError
 from deltalakedb.log.actions import Action, AddFile, Metadata, Protocol
 from deltalakedb.log.proposal import ProposedCommit
 from deltalakedb.log.types import StructField, StructType, parse_schema
-from deltalakedb.names import parse_table_name
+from deltalakedb.names import TableName, parse_table_name
 from deltalakedb.operations.write import metrics_in_sparks_words
 from deltalakedb.spark.jobs import WriteJob
 from deltalakedb.spark.replacing import everything
@@ -110,7 +110,8 @@ def _find_own(catalog: Catalog, name: str, table: CapturedTable, settings: Captu
     except TableNotFoundError:
         return None
     configuration = found.metadata().configuration
-    if (configuration.get(SLOT_PROPERTY), configuration.get(SOURCE_PROPERTY)) != (settings.slot, table.source):
+    source = requote_source(configuration.get(SOURCE_PROPERTY) or "")
+    if (configuration.get(SLOT_PROPERTY), source) != (settings.slot, table.source):
         raise CaptureSetupError(
             f"{table.source} would become {name} in the lake, where a table of that name is already that is no copy of "
             f"it: rename that one (dl rename {name} ...), or give the capture a namespace of its own (--namespace)"
@@ -213,7 +214,8 @@ def _propose_changes(tx: CatalogTransaction, capture: Capture, table: CapturedTa
     One whose columns have other types now keeps what it has, under another name, and a new one takes its place.
     """
     schema = changes_schema(table)
-    draft = tx._drafts.find(parse_table_name(table.changes))
+    name = parse_table_name(table.changes)
+    draft = tx._drafts.find(name)
     if draft is not None:
         snapshot = draft.snapshot()
         old = parse_schema(snapshot.metadata.schema_string)
@@ -225,7 +227,7 @@ def _propose_changes(tx: CatalogTransaction, capture: Capture, table: CapturedTa
                     draft.check_writable()
                     draft.propose(ProposedCommit(tuple(actions), "ADD COLUMNS", {}))
             return
-        tx.rename_table(table.changes, f"{table.changes}_until_{capture.lsn:x}")
+        tx.rename_table(table.changes, str(TableName(name.namespace, f"{name.name}_until_{capture.lsn:x}")))
     tx.create_table(
         table.changes,
         schema,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from deltalakedb.cdc.tables import CapturedTable, SourceColumn
+from deltalakedb.names import join_namespace
 
 BEGIN: Final = ord("B")
 COMMIT: Final = ord("C")
@@ -64,7 +65,7 @@ class Relation:
 
     @property
     def source(self) -> str:
-        return f"{self.namespace}.{self.name}"
+        return join_namespace([self.namespace, self.name])
 
     def matches(self, table: CapturedTable) -> bool:
         """Whether its rows are those of `table` as it is known: the same columns, and an identity that has its key."""

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.cdc.server import Connection, read_sql, translate_errors
 from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.tables import CapturedTable, SourceColumn
+from deltalakedb.cdc.tables import CapturedTable, SourceColumn, parse_source, source_parts
 from deltalakedb.cdc.types import source_columns
 from deltalakedb.exceptions import CaptureSetupError, TableNameError
-from deltalakedb.names import check_part, parse_table_name
+from deltalakedb.names import TableName, join_namespace, parse_table_name, quote_part, split_name
 
 if TYPE_CHECKING:
     from deltalakedb.cdc.control import Capture
@@ -54,7 +54,7 @@ class _Published:
 
     @property
     def source(self) -> str:
-        return f"{self.schema}.{self.name}"
+        return join_namespace([self.schema, self.name])
 
     @property
     def row_key(self) -> tuple[str, ...] | None:
@@ -131,9 +131,9 @@ def published_tables(conn: Connection, settings: CaptureSettings) -> tuple[Captu
 
 def lake_names(source: str, settings: CaptureSettings) -> tuple[str, str]:
     """What a source table's two tables are called: of current rows, and of changes."""
-    schema, _, name = source.partition(".")
-    current = f"{settings.namespace or schema}.{name}"
-    return current, current + CHANGES_SUFFIX
+    schema, name = source_parts(source)
+    namespace = settings.namespace or quote_part(schema)
+    return str(TableName(namespace, name)), str(TableName(namespace, name + CHANGES_SUFFIX))
 
 
 def _read(conn: Connection, publication: str) -> Iterable[_Published]:
@@ -149,7 +149,7 @@ def _choose(
         return list(found.values())
     chosen: dict[str, _Published] = {}
     for wanted in settings.tables:
-        source = wanted if "." in wanted else f"public.{wanted}"
+        source = parse_source(wanted)
         if source in found:
             chosen[source] = found[source]
         elif source not in captured:
@@ -159,7 +159,7 @@ def _choose(
 
 def _why_missing(conn: Connection, source: str, publication: str) -> str:
     """Why a table that is asked for is not in the publication."""
-    schema, _, name = source.partition(".")
+    schema, name = source_parts(source)
     row = conn.execute(_OBJECT, {"schema": schema, "name": name, "publication": publication}).fetchone()
     if row is None:
         return f"there is no table {source} in the database {conn.info.dbname}; names are as Postgres keeps them"
@@ -184,15 +184,16 @@ def _why_missing(conn: Connection, source: str, publication: str) -> str:
 
 
 def text_columns(settings: CaptureSettings, source: str) -> set[str]:
-    prefix = f"{source}."
-    whole = (column if column.count(".") > 1 else f"public.{column}" for column in settings.text_columns)
-    return {column.removeprefix(prefix) for column in whole if column.startswith(prefix)}
+    table, found = source_parts(source), set()
+    for column in map(split_name, settings.text_columns):
+        schema, name, *rest = column if len(column) > 2 else ["public", *column]
+        if [schema, name] == table:
+            found.add(".".join(rest))  # a column's name may have dots without backticks around it
+    return found
 
 
 def _problem_of(table: _Published, columns: Sequence[SourceColumn]) -> str | None:
     """Why a table cannot be captured."""
-    if "." in table.schema or "." in table.name:
-        return "a name with a dot in it cannot be told from a schema and a name"
     if not columns:
         return "it has no columns"
     key = table.row_key
@@ -235,9 +236,7 @@ def _collisions(tables: Sequence[CapturedTable], settings: CaptureSettings) -> d
     taken: dict[Any, str] = {parse_table_name(settings.control_table).key: "the capture's control table"}
     for table in tables:
         for name in (table.current, table.changes):
-            part = name.rpartition(".")[2]
             try:
-                check_part(part, whole=name)
                 key = parse_table_name(name).key
             except TableNameError as error:
                 problems[table.source] = str(error)

@@ -11,6 +11,7 @@ from deltalakedb.cdc.control import Capture, Server, change_server, load_capture
 from deltalakedb.cdc.presence import RunnerPresence
 from deltalakedb.cdc.server import Connection, connect, identify
 from deltalakedb.cdc.slots import create_slot, drop_slot, find_slot
+from deltalakedb.cdc.tables import parse_source
 from deltalakedb.exceptions import (
     CaptureError,
     CaptureRunningError,
@@ -102,7 +103,7 @@ def _request(
 
 def choose_tables(capture: Capture, tables: Iterable[str]) -> set[str]:
     """The captured tables that are named, or all; a name without a schema is one in `public`."""
-    wanted = {name if "." in name else f"public.{name}" for name in tables} or set(capture.tables)
+    wanted = {parse_source(name) for name in tables} or set(capture.tables)
     unknown = wanted - set(capture.tables)
     if unknown:
         raise CaptureError(

@@ -74,7 +74,7 @@ class CaptureSettings:
         if _SLOT.fullmatch(self.slot) is None:
             raise ConfigError(f"{self.slot!r} cannot name a slot: 1 to 63 lower-case letters, digits and underscores")
         if self.namespace is not None:
-            parse_namespace(self.namespace)
+            object.__setattr__(self, "namespace", parse_namespace(self.namespace))
         if self.batch_bytes < _MIN_BATCH_BYTES:
             raise ConfigError(f"a batch has at least 64KB, not {self.batch_bytes} bytes")
         if self.batch_seconds < 0 or self.heartbeat_seconds <= 0:

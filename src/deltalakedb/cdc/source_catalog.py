@@ -11,6 +11,7 @@ from deltalakedb.cdc.server import Connection, read_sql, translate_errors
 from deltalakedb.cdc.tables import SourceColumn
 from deltalakedb.cdc.types import delta_type
 from deltalakedb.log.types import DataType
+from deltalakedb.names import join_namespace
 
 _ATTRIBUTES: Final = read_sql("select_attributes")
 _RELATIONS: Final = read_sql("select_relations")
@@ -52,7 +53,7 @@ class SourceRelation:
 
     @property
     def source(self) -> str:
-        return f"{self.namespace}.{self.name}"
+        return join_namespace([self.namespace, self.name])
 
     def to_message(self, columns: Iterable[SourceColumn]) -> Relation:
         """The message that the next change of the table would bring along."""

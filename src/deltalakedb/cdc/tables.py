@@ -6,10 +6,47 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from deltalakedb.exceptions import TableNameError
 from deltalakedb.log.types import DataType, type_from_value, type_to_value
+from deltalakedb.names import join_namespace, split_name
 
 Stage = Literal["pending", "streaming", "stopped"]
 """Waiting for its first (or next) copy; following the stream; left alone until somebody asks for a new copy."""
+
+
+def parse_source(text: str) -> str:
+    """A source table that a user names, by `schema.name` or a name in `public`, as `CapturedTable` has it."""
+    parts = split_name(text)
+    if len(parts) > 2:
+        raise TableNameError(
+            f"{text!r} is not schema.name: a name that has a dot in it is written in backticks, for example "
+            "public.`a.b`"
+        )
+    return join_namespace(parts if len(parts) == 2 else ["public", *parts])
+
+
+def source_parts(source: str) -> list[str]:
+    """Schema and name of a `CapturedTable.source`, even of one that the lake cannot have."""
+    return split_name(source, checks=False)
+
+
+def requote_source(source: str) -> str:
+    """A source table as an older capture may have noted it, without backticks, in the form it has now."""
+    try:
+        parts = source_parts(source)
+    except TableNameError:  # quotes and slashes had no backticks around them
+        parts = []
+    return join_namespace(parts if len(parts) == 2 else source.partition(".")[::2])
+
+
+def _requote_name(name: str) -> str:
+    """A table of the lake as an older capture may have noted it, even one that could not be captured."""
+    try:
+        parts = split_name(name, checks=False)
+    except TableNameError:
+        namespace, _, last = name.rpartition(".")
+        parts = [*namespace.split("."), last]
+    return join_namespace(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +93,7 @@ class CapturedTable:
     """A source table and its two tables in the lake."""
 
     source: str
-    """`schema.name` in Postgres."""
+    """`schema.name` in Postgres, each part in backticks where it needs them."""
     oid: int
     columns: tuple[SourceColumn, ...]
     key: tuple[str, ...]
@@ -118,12 +155,12 @@ class CapturedTable:
     @classmethod
     def from_value(cls, value: Mapping[str, Any]) -> CapturedTable:
         return cls(
-            source=value["source"],
+            source=requote_source(value["source"]),
             oid=value["oid"],
             columns=tuple(map(SourceColumn.from_value, value["columns"])),
             key=tuple(value["key"]),
-            current=value["current"],
-            changes=value["changes"],
+            current=_requote_name(value["current"]),
+            changes=_requote_name(value["changes"]),
             stage=value["stage"],
             start_lsn=value["startLsn"],
             identity=value.get("identity", "d"),

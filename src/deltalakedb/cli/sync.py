@@ -147,13 +147,15 @@ def name_below(root: str, location: str, into: str | None) -> str:
     """A table's name from its folders below `root`: the last one is the name, those before it the namespace."""
     from urllib.parse import unquote
 
+    from deltalakedb.names import join_namespace, namespace_parts
+
     below = location.removeprefix(root).strip("/") or location.rstrip("/").rpartition("/")[2]
     parts = [_as_name_part(unquote(part)) for part in below.split("/")]
-    return ".".join([into, *parts] if into else parts)
+    return join_namespace([*(namespace_parts(into) if into else ()), *parts])
 
 
 def _as_name_part(folder: str) -> str:
-    """A folder's name with what a table's name may not contain replaced by underscores."""
+    """A folder's name with what a name has in backticks only, if at all, replaced by underscores."""
     from deltalakedb.names import MAX_PART_LENGTH, is_name_character
 
     return "".join(char if is_name_character(char) else "_" for char in folder)[:MAX_PART_LENGTH]

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from deltalakedb.exceptions import ConfigError, TableExistsError, redact
+from deltalakedb.exceptions import ConfigError, TableExistsError, TableNameError, redact
 from deltalakedb.files.listing import LOG_FOLDER, is_log_name
 from deltalakedb.files.location import parse_location
-from deltalakedb.names import TableName
+from deltalakedb.names import TableName, check_part, join_namespace, namespace_parts
+
+MAX_FOLDER_LENGTH = 255
+"""The longest name of a folder that common file systems take."""
+
+ESCAPE = "~"
+"""Stands before the two hexadecimal digits of a byte. Not a percent sign: readers decode those once too often, and look
+for the table in another folder (`deltalake`, Polars), while this one is left alone in paths and in URLs."""
 
 
 def default_location(warehouse: str | None, name: TableName, *, suffix: str = "") -> str:
@@ -19,10 +28,64 @@ def default_location(warehouse: str | None, name: TableName, *, suffix: str = ""
             "(connect(..., warehouse=...), dl --warehouse, ?warehouse=... in its address, DL_WAREHOUSE)"
         )
     place = parse_location(warehouse)
-    folder = f"{name.namespace}/{name.name}-{suffix}" if suffix else f"{name.namespace}/{name.name}"
+    folder = "/".join(folders_of(name, suffix=suffix))
     # On local disk the path begins with a slash, in a bucket it does not.
     inside = f"{place.path.rstrip('/')}/{folder}" if place.path else folder
     return replace(place, path=inside).uri
+
+
+def folders_of(name: TableName, *, suffix: str = "") -> tuple[str, str]:
+    """The folder of a namespace, and of the table in it; no two names have the same, even where case does not count."""
+    outer: list[str] = []
+    for part in namespace_parts(name.namespace):
+        outer += [".", *_escape(part, also=".")]
+    return _join(outer[1:]), _join(_escape(name.name), f"-{suffix}" if suffix else "")
+
+
+def name_of_folders(namespace: str, table: str) -> TableName | None:
+    """The name whose folders these are; None if there is none, or if it was cut. The inverse of `folders_of`."""
+    try:
+        parts = [_unescape(part) for part in (*namespace.split("."), table)]
+        *outer, last = [check_part(part, whole=f"{namespace}/{table}") for part in parts]
+    except (TableNameError, UnicodeError):
+        return None
+    name = TableName(join_namespace(outer), last)
+    return name if folders_of(name) == (namespace, table) else None
+
+
+def _escape(part: str, *, also: str = "") -> list[str]:
+    """The characters of a part, with all but ASCII letters, digits, `_`, `-` and dots escaped.
+
+    Hidden folders are not searched for tables, and some file systems drop a dot at the end: neither begins a folder's
+    name, nor does a dot end it.
+    """
+    escaped = []
+    for place, char in enumerate(part):
+        kept = char.isascii() and (char.isalnum() or char in "_-.") and char not in also
+        if (char in "_." and place == 0) or (char == "." and place == len(part) - 1):
+            kept = False
+        escaped.append(char if kept else "".join(f"{ESCAPE}{byte:02X}" for byte in char.encode()))
+    return escaped
+
+
+def _unescape(part: str) -> str:
+    return re.sub(
+        rb"~([0-9A-F]{2})", lambda byte: bytes.fromhex(byte[1].decode()), part.encode(errors="surrogateescape")
+    ).decode()
+
+
+def _join(characters: list[str], ending: str = "") -> str:
+    """A folder's name; one that is too long is cut, and ends with a hash of the whole."""
+    whole = "".join(characters)
+    if len(whole + ending) <= MAX_FOLDER_LENGTH:
+        return whole + ending
+    tail = ESCAPE * 2 + hashlib.sha256(whole.encode()).hexdigest()[:16] + ending
+    kept = ""
+    for char in characters:
+        if len(kept + char + tail) > MAX_FOLDER_LENGTH:
+            break
+        kept += char
+    return kept + tail
 
 
 def is_unused(location: str, options: Mapping[str, str] | None) -> bool:

@@ -18,7 +18,7 @@ from deltalakedb.log.commit_info import Mark, parse_mark
 from deltalakedb.log.fence import unfence
 from deltalakedb.mirror.external import Importer, newest_mark
 from deltalakedb.mirror.importer import load_history
-from deltalakedb.names import name_key
+from deltalakedb.names import MAX_PART_LENGTH, TableName, parse_table_name
 from deltalakedb.steps import reached
 from deltalakedb.store import locations, registry
 from deltalakedb.store.audit import write_audit
@@ -104,6 +104,7 @@ def find_mirrored(
             reader = FileTxnLogReader(location, options)
             _, fenced = unfence(reader.snapshot().protocol)
             mark = newest_mark(reader) if fenced else None
+            mark = None if mark is None else _quote_name(mark)
         except DeltaError as error:
             left_out.append(LeftOut(location, str(error)))
             continue
@@ -113,6 +114,11 @@ def find_mirrored(
             reason = "fenced, but no commit tells by whom" if fenced else "not managed by a catalog"
             left_out.append(LeftOut(location, reason))
     return found, left_out
+
+
+def _quote_name(mark: Mark) -> Mark:
+    """The mark with its name in backticks where it needs them: names in older commits have none."""
+    return replace(mark, table=str(parse_table_name(mark.table)))
 
 
 def _check_empty(conn: Connection) -> None:
@@ -170,7 +176,7 @@ class _Names:
         for commit in commits:
             mark = parse_mark(commit.commit_info)
             if mark is not None and mark.catalog_id == catalog_id:
-                self.see(mark)
+                self.see(_quote_name(mark))
             yield commit
 
     def begin(self, at_ms: int, name: str) -> None:
@@ -265,12 +271,12 @@ class _Rebuild:
             locations.change_location(self.conn, row.table_id, locations.DROPPED, now_ms + self.drop_retention_ms)
 
     def _insert(self, one: MirroredTable, table_id: int, full_name: str, from_ms: int, until_ms: int) -> TableRow:
-        namespace, _, name = full_name.rpartition(".")
+        name = parse_table_name(full_name)
         row = TableRow(
             table_id,
             one.mark.table_uuid,
-            namespace,
-            name,
+            name.namespace,
+            name.name,
             one.location,
             "managed",
             "live",
@@ -281,12 +287,11 @@ class _Rebuild:
         return row
 
     def _free_name(self, mark: Mark) -> str:
-        full_name = mark.table
+        wanted = name = parse_table_name(mark.table)
         for number in range(len(self.chosen) + 1):
-            namespace, _, name = full_name.rpartition(".")
-            key = (name_key(namespace), name_key(name))
-            if key not in self._taken:
+            if name.key not in self._taken:
                 break
-            full_name = f"{mark.table}_{mark.table_id + number}"
-        self._taken.add(key)
-        return full_name
+            ending = f"_{mark.table_id + number}"
+            name = TableName(wanted.namespace, wanted.name[: MAX_PART_LENGTH - len(ending)] + ending)
+        self._taken.add(name.key)
+        return str(name)

@@ -17,7 +17,7 @@ _TOKEN = re.compile(
               | --[^\n]*
               | /\*.*?\*/ )
     | (?P<doubled> \{\{ | \}\} )
-    | \{(?P<name>[^{}]*)\}
+    | \{(?P<name>(?:`(?:[^`]|``)*`|[^{}`])*)\}
     | (?P<stray> [{}] )
     """,
     re.VERBOSE | re.DOTALL,

@@ -8,7 +8,6 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from deltalakedb.exceptions import (
     DeltaError,
@@ -255,5 +254,4 @@ def _to_path(named: Named) -> str:
             f"name, outside of the transaction, or `dl promote {named.name}` to make this catalog its writer",
             table=named.name,
         )
-    # What Spark takes for a path is not decoded: a space is a space, and a percent sign one too.
-    return unquote(named.path)
+    return named.path

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from deltalakedb.exceptions import SchemaVersionError
+from deltalakedb.store import name_forms
 from deltalakedb.store.connection import Connection, SchemaMode, Store, UndefinedTableError
 from deltalakedb.store.queries import SQL_FOLDER, statements
 
@@ -104,12 +105,16 @@ def _up(conn: Connection, migration: Migration) -> int:
         checksum=migration.checksum,
         applied_at_ms=now_ms,
     )
+    if migration.number == name_forms.FIRST_QUOTED:
+        name_forms.quote_names(conn)
     if migration.number == 1:
         conn.run("insert_catalog", catalog_id=str(uuid.uuid4()), created_at_ms=now_ms)
     return migration.number
 
 
 def _down(conn: Connection, migration: Migration) -> int:
+    if migration.number == name_forms.FIRST_QUOTED:
+        name_forms.unquote_names(conn)
     conn.run("delete_migration", migration=migration.number)
     conn.script(list(statements(migration.down, conn.dialect)))
     return migration.number

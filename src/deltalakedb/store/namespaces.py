@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from deltalakedb.names import name_key
+from deltalakedb.names import name_key, quote_part
 from deltalakedb.store.connection import LIVE, Connection, Row
 
 NOW = LIVE - 1
@@ -67,7 +67,9 @@ def contents_of(conn: Connection, namespace: str) -> str | None:
     row = conn.one("select_namespace_contents", namespace_key=key, first_inside=f"{key}.", after_inside=f"{key}/")
     if row is None or (row["table_name"] is None and row["namespace"] is None):
         return None
-    return f"the table {row['table_name']}" if row["table_name"] is not None else f"the namespace {row['namespace']}"
+    if row["table_name"] is not None:
+        return f"the table {quote_part(row['table_name'])}"
+    return f"the namespace {row['namespace']}"
 
 
 def _insert(

@@ -10,7 +10,7 @@ from typing import Any
 
 from deltalakedb.exceptions import StoreError, TableExistsError, TableNotFoundError, redact
 from deltalakedb.log.actions import Metadata, Protocol
-from deltalakedb.names import name_key
+from deltalakedb.names import TableName, name_key
 from deltalakedb.store import locations
 from deltalakedb.store.action_values import to_metadata, to_protocol
 from deltalakedb.store.connection import UNKNOWN_COUNT, Connection, DuplicateRowError, Row
@@ -34,7 +34,7 @@ class TableRow:
 
     @property
     def full_name(self) -> str:
-        return f"{self.namespace}.{self.name}"
+        return str(TableName(self.namespace, self.name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from deltalakedb.exceptions import ConfigError, TableNameError, redact
+from deltalakedb.definitions.folder import name_of_folders
+from deltalakedb.exceptions import ConfigError, redact
 from deltalakedb.files.location import Location, parse_location
-from deltalakedb.names import TableName, parse_table_name
+from deltalakedb.names import TableName
 from deltalakedb.store.registry import TableRow
 
 SCHEME = "dldb"
@@ -71,19 +72,14 @@ def parents(location: str) -> Iterator[str]:
 
 
 def name_in_warehouse(location: str, warehouse: str | None) -> tuple[bool, TableName | None]:
-    """Whether a location lies in the warehouse; and the table's name, if it is `<warehouse>/<namespace>/<name>`."""
+    """Whether a location lies in the warehouse; and the name of the table that would be created there."""
     if warehouse is None:
         return False, None
-    root = parse_location(warehouse).uri.rstrip("/") + "/"
-    if not location.startswith(root):
+    root = parse_location(warehouse)
+    if not location.startswith(root.uri.rstrip("/") + "/"):
         return False, None
-    inside = parse_location(location).path[len(parse_location(warehouse).path.rstrip("/")) + 1 :].split("/")
-    if len(inside) != 2:
-        return True, None
-    try:
-        return True, parse_table_name(".".join(inside)) if "." not in inside[1] else None
-    except TableNameError:
-        return True, None
+    inside = parse_location(location).path.removeprefix(root.path).strip("/").split("/")
+    return True, name_of_folders(*inside) if len(inside) == 2 else None
 
 
 def _authority(place: Location) -> str:

@@ -14,6 +14,28 @@ insert into dl_schema_migrations (migration, name, checksum, applied_at_ms) valu
 -- Forget a migration before it is taken back.
 delete from dl_schema_migrations where migration = :migration;
 
+-- name: select_stored_names
+-- Every name that a table has or had, for a migration that changes their form.
+select table_id, table_uuid, namespace, namespace_key, name, name_key, from_ms, until_ms from dl_tables;
+
+-- name: update_stored_name
+-- A name in another form.
+update dl_tables set namespace = :namespace, namespace_key = :namespace_key, name_key = :name_key
+where table_id = :table_id and from_ms = :from_ms;
+
+-- name: select_stored_namespaces
+-- Every namespace that is or was, for a migration that changes the form of names.
+select namespace_key, namespace, from_ms, until_ms from dl_namespaces;
+
+-- name: update_stored_namespace
+-- A namespace in another form.
+update dl_namespaces set namespace = :namespace, namespace_key = :namespace_key
+where namespace_key = cast(:key_before as text) and from_ms = :from_ms;
+
+-- name: update_location_name
+-- Whose a location is, when the form of names has changed.
+update dl_locations set table_name = :table_name where table_uuid = :table_uuid;
+
 -- name: insert_catalog
 -- A new database gets its identity once.
 insert into dl_catalog (catalog_id, created_at_ms, next_table_id)
