@@ -156,12 +156,46 @@ def test_a_table_of_others_is_not_created_over(catalog: Catalog, tmp_path: Path)
     place = tmp_path / "elsewhere"
     deltalake.write_deltalake(place, numbers(1))
     before = row_counts(catalog)
-    with pytest.raises(TableExistsError, match=r"a Delta table is there already.*dl import"):
-        catalog.create_table("t", "id long", location=place)
-    with pytest.raises(TableExistsError, match="dl import"), catalog.begin() as tx:
-        tx.write("t", numbers(2), mode="append", location=place)
+    for _ in range(2):
+        with (
+            pytest.raises(TableExistsError, match=r"a Delta table is there already.*dl import"),
+            catalog.begin() as tx,
+        ):
+            tx.write("t", numbers(2), mode="append", location=place)
+    with pytest.raises(SchemaMismatchError, match="has other columns or partitions"):
+        catalog.create_table("t", "id string", location=place)
     assert row_counts(catalog) == before
     assert deltalake.DeltaTable(place).version() == 0
+
+
+def test_a_table_created_where_one_is_already_is_attached_and_its_first_write_promotes_it(
+    catalog: Catalog, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = tmp_path / "elsewhere"
+    deltalake.write_deltalake(place, numbers(1))
+    assert catalog.create_table("t", "id long", location=place).mode == "follower"
+    deltalake.write_deltalake(place, numbers(2), mode="append")
+    with catalog.begin() as tx:
+        tx.write("t", numbers(3), mode="append")
+        assert sorted(tx.table("t").to_pyarrow_table().column("id").to_pylist()) == [1, 2, 3]
+        tx.write("t", numbers(4), mode="append")
+    assert [record.message for record in caplog.records if "from now on" in record.message] != []
+    assert sorted(catalog.table("t").to_pyarrow_table().column("id").to_pylist()) == [1, 2, 3, 4]
+    assert deltalake.DeltaTable(place).version() == catalog.table("t").version() == 4
+    assert [entry["action"] for entry in catalog.audit(table="t")] == ["promote", "attach"]
+    with pytest.raises(deltalake.exceptions.DeltaError):
+        deltalake.write_deltalake(place, numbers(5), mode="append")
+
+
+def test_a_promotion_by_a_write_stays_when_the_transaction_does_not_commit(catalog: Catalog, tmp_path: Path) -> None:
+    place = tmp_path / "elsewhere"
+    deltalake.write_deltalake(place, numbers(1))
+    catalog.create_table("t", location=place)
+    tx = catalog.begin()
+    tx.write("t", numbers(2), mode="append")
+    tx.rollback()
+    assert catalog.table("t").mode == "managed"
+    assert catalog.table("t").to_pyarrow_table().column("id").to_pylist() == [1]
 
 
 def test_a_location_has_one_owner(catalog: Catalog, tmp_path: Path) -> None:

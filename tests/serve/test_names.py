@@ -127,7 +127,7 @@ def test_a_namespace_is_made_and_only_an_empty_one_removed(client: EndpointClien
     client.create_namespace("eu.sales")
     assert "eu.sales" in client.namespaces()
     make_table(client, "eu.sales.orders")
-    with pytest.raises(DeltaError, match="it holds tables"):
+    with pytest.raises(DeltaError, match="it holds the table orders"):
         client.drop_namespace("eu.sales")
     client.drop("eu.sales.orders", purge=True)
     client.drop_namespace("eu.sales")

@@ -52,11 +52,21 @@ def location_of_table(conn: Connection, table_id: int) -> LocationRow | None:
 
 
 def reserve(
-    conn: Connection, location: str, claimant: Claimant, *, now_ms: int, instead_of: Collection[str] = ()
+    conn: Connection,
+    location: str,
+    claimant: Claimant,
+    *,
+    now_ms: int,
+    instead_of: Collection[str] = (),
+    latest_holds: bool = False,
 ) -> None:
-    """Keep a location for a table that is being created. `instead_of`: tables (uuids) that give up theirs for it."""
+    """Keep a location for a table that is being created. `instead_of`: tables (uuids) that give up theirs for it.
+
+    Of a location that its user has named, the latest CREATE of a name holds, and with `latest_holds` of any name: one
+    that died must not keep it.
+    """
     lock_locations(conn)
-    given_up = {*instead_of, *_abandoned(conn, location, claimant)}
+    given_up = {*instead_of, *_abandoned(conn, location, claimant, latest_holds)}
     refuse_owned(conn, location, claimant, now_ms=now_ms, instead_of=given_up)
     _put(conn, location, claimant, RESERVED, now_ms + RESERVED_MS[claimant.files_owner])
 
@@ -138,12 +148,12 @@ def around(location: str) -> Iterator[str]:
         end = location.rfind("/", root, end)
 
 
-def _abandoned(conn: Connection, location: str, claimant: Claimant) -> list[str]:
-    """Of a location that its user has named, the latest CREATE of a name holds: one that died must not keep it."""
+def _abandoned(conn: Connection, location: str, claimant: Claimant, latest_holds: bool) -> list[str]:
     holder = find_location(conn, location)
     if holder is None or (holder.state, holder.files_owner) != (RESERVED, "user"):
         return []
-    return [holder.table_uuid] if name_key(holder.table_name) == name_key(claimant.table_name) else []
+    is_same = name_key(holder.table_name) == name_key(claimant.table_name)
+    return [holder.table_uuid] if latest_holds or is_same else []
 
 
 def _overlapping(conn: Connection, location: str) -> list[Row]:
@@ -198,5 +208,5 @@ def _refusal(location: str, claimant: Claimant, holder: LocationRow) -> str:
     nested = "" if holder.location == location else ", and locations must not contain each other"
     return (
         f"{claimant.table_name} cannot be created at {redact(location)}: {where} belongs to the table "
-        f"{holder.table_name}{reason}{until}{nested}. A location has one owner: choose another one"
+        f"{holder.table_name}{reason}{until}{nested}; a location has one owner, choose another one"
     )

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from deltalakedb.definitions.folder import refuse_existing_log
 from deltalakedb.definitions.table import PropertyValue, new_table
 from deltalakedb.exceptions import DeltaError
 from deltalakedb.log.actions import Metadata, Protocol
@@ -16,9 +17,10 @@ from deltalakedb.log.types import StructType
 from deltalakedb.names import TableName, parse_table_name
 from deltalakedb.registered import is_promoted_by_writes, not_among, not_dropped
 from deltalakedb.storage_options import as_properties
-from deltalakedb.store import registry
+from deltalakedb.store import locations, registry
 from deltalakedb.store.connection import Row
 from deltalakedb.store.cuts import pin_all, pin_some, to_pin
+from deltalakedb.store.locations import Claimant
 from deltalakedb.store.proposals import NEW_TABLE
 from deltalakedb.store.registry import TableRow, to_table_row
 from deltalakedb.store.snapshot import SqlSnapshot
@@ -176,6 +178,14 @@ class Drafts:
         at = reserve_place(self._catalog, name, table_uuid, location, options, instead_of=again)
         self.reserved.append(table_uuid)
         return self.adopt(name, at, table_uuid, "catalog" if location is None else "user", options)
+
+    def join(self, name: TableName, location: str) -> TableDraft:
+        """A table that does not exist yet, which others may be about to create there under the same name."""
+        refuse_existing_log(location, None, table=str(name))
+        claimant = Claimant(str(uuid.uuid4()), str(name), "user")
+        with self._catalog.store.write() as conn:
+            table_uuid = locations.join(conn, location, claimant, now_ms=conn.now_ms())
+        return self.adopt(name, location, table_uuid, "user")
 
     def adopt(
         self,

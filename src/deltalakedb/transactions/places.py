@@ -27,15 +27,16 @@ def reserve_place(
     options: Mapping[str, str] | None,
     *,
     instead_of: Collection[str] = (),
+    latest_holds: bool = False,
 ) -> str:
     """Reserve the given location, or one in the warehouse: `<namespace>/<name>`, with a suffix if that is not free.
 
     A given location that another table has is refused with a LocationOwnedError. `instead_of` are new tables (uuids)
-    that the same transaction has dropped again.
+    that the same transaction has dropped again. `latest_holds`: see `store/locations.py: reserve`.
     """
     if given is not None:
         at = canonical_location(given, options)
-        _reserve(catalog, at, Claimant(table_uuid, str(name), "user"), instead_of)
+        _reserve(catalog, at, Claimant(table_uuid, str(name), "user"), instead_of, latest_holds)
         try:
             refuse_existing_log(at, options, table=str(name))
         except BaseException:
@@ -66,9 +67,12 @@ def release_places(catalog: Catalog, tables: Collection[str]) -> None:
                 locations.give_back(conn, table_uuid)
 
 
-def _reserve(catalog: Catalog, at: str, claimant: Claimant, instead_of: Collection[str]) -> None:
+def _reserve(
+    catalog: Catalog, at: str, claimant: Claimant, instead_of: Collection[str], latest_holds: bool = False
+) -> None:
     with catalog.store.write() as conn:
-        locations.reserve(conn, at, claimant, now_ms=conn.now_ms(), instead_of=instead_of)
+        now_ms = conn.now_ms()
+        locations.reserve(conn, at, claimant, now_ms=now_ms, instead_of=instead_of, latest_holds=latest_holds)
 
 
 def _has_owner(catalog: Catalog, at: str) -> bool:

@@ -115,7 +115,8 @@ class BridgedLog:
             given = location_of(location.removeprefix(f"{SCHEME}://")) if location.startswith(SCHEME) else location
             given = location_of(path_of(given))
         table_uuid = str(uuid.uuid4())
-        at = reserve_place(self._catalog, target, table_uuid, given, None)
+        # A CREATE of Spark's that failed cannot give its place back.
+        at = reserve_place(self._catalog, target, table_uuid, given, None, latest_holds=True)
         return Place(at, None, target, table_uuid, "catalog" if given is None else "user")
 
     # -- reading
@@ -316,7 +317,7 @@ class BridgedLog:
 def _new_draft(drafts: Drafts, name: TableName, place: Place) -> TableDraft:
     """A table that a first commit creates, where its name was reserved or Spark chose to write."""
     if place.reserved_for is None:
-        return drafts.new_at(name, place.location)
+        return drafts.join(name, place.location)
     return drafts.adopt(name, place.location, place.reserved_for, place.files_owner)
 
 
