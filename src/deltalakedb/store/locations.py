@@ -71,6 +71,20 @@ def reserve(
     _put(conn, location, claimant, RESERVED, now_ms + RESERVED_MS[claimant.files_owner])
 
 
+def join(conn: Connection, location: str, claimant: Claimant, *, now_ms: int) -> str:
+    """Reserve a location, or take part in a reservation of the same name there; the uuid of the table to create.
+
+    For first commits that nobody announced: of two that race, the one that commits first creates the table.
+    """
+    lock_locations(conn)
+    holder = find_location(conn, location)
+    is_same = holder is not None and name_key(holder.table_name) == name_key(claimant.table_name)
+    if holder is not None and is_same and holder.state == RESERVED:
+        return holder.table_uuid
+    reserve(conn, location, claimant, now_ms=now_ms)
+    return claimant.table_uuid
+
+
 def claim(conn: Connection, location: str, claimant: Claimant, *, now_ms: int, is_reserved: bool = False) -> None:
     """The location belongs to a registered table from now on. `is_reserved`: its reservation must still be there."""
     lock_locations(conn)
