@@ -8,11 +8,13 @@ from collections.abc import Mapping
 
 from .addresses import PathAddress, resolve
 from .catalog import Catalog
-from .exceptions import TableNotFoundError
+from .exceptions import FilesPurgedError, TableNotFoundError
+from .instants import to_iso
 from .lazy import lazy_names
 from .names import parse_table_name
 from .registered import require_table
 from .store import cuts, registry
+from .store.connection import LIVE
 from .tables.creation import CreationOfTable
 from .tables.file_backing import FileBacking
 from .tables.sql_backing import SqlBacking
@@ -104,6 +106,12 @@ class DeltaTable(CreationOfTable):
         with catalog.store.read() as conn:
             row = require_table(conn, parse_table_name(name), at_ms=at_ms)
             version = cuts.version_at(conn, row.table_id, at_ms)
+            head = registry.read_head(conn, row.table_id)
+        if head is not None and head.vacuumed_version == LIVE:
+            raise FilesPurgedError(
+                f"there was a table {row.full_name} at {to_iso(at_ms)}, and it was dropped since: its files are "
+                "deleted. Its history can still be read with `dl sql`"
+            )
         table._backing = SqlBacking(catalog, row)
         # Nothing that early is kept, or a gap lies there: the reader says what there is.
         known = None if row.mode == "follower" else version

@@ -204,7 +204,7 @@ class Drafts:
             self._catalog.store, row, None, row, options=dict(options) if options else None, is_reserved=True
         )
 
-    def undrop(self, name: TableName, new: TableName) -> TableDraft:
+    def undrop(self, name: TableName, new: TableName | None) -> TableDraft:
         """A table that was dropped and can still be brought back, the one dropped last under this name."""
         for draft in reversed(self.used):
             if draft.dropped and not draft.is_new and _key_of(draft.row) == name.key:
@@ -220,7 +220,7 @@ class Drafts:
         store = self._catalog.store
         snapshot = SqlSnapshot(store, table, head.current_version, head.last_commit_ms)
         options = self._catalog.storage_options_of(table)
-        back = replace(table, namespace=new.namespace, name=new.name)
+        back = table if new is None else replace(table, namespace=new.namespace, name=new.name)
         draft = TableDraft(store, table, snapshot, back, head, options=options, undropped=True)
         self.add(draft)
         return draft

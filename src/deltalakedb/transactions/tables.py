@@ -96,8 +96,8 @@ class TableStatements(StagedCommits):
         """Bring a dropped table back, under its old name or a new one, with its files and its history."""
         with self._statement():
             old = parse_table_name(name)
-            new = old if as_ is None else parse_table_name(as_)
-            taken = self._drafts.find(new)
+            new = None if as_ is None else parse_table_name(as_)
+            taken = self._drafts.find(new or old)
             if taken is not None:
                 raise TableExistsError(
                     f"the table {taken.row.full_name} exists; bring {old} back under another name (as_=, --as)"

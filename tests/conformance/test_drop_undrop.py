@@ -1,0 +1,292 @@
+"""Dropping and undropping: names go at once, files of the catalog stay for a while, files of a user stay with him."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import deltalake
+import pytest
+
+import deltalakedb as dl
+from deltalakedb import Catalog
+from deltalakedb.exceptions import (
+    DropProtectedError,
+    FilesPurgedError,
+    LocationOwnedError,
+    NameChangedError,
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
+    TableExistsError,
+    TableNotFoundError,
+)
+from deltalakedb.mirror.reconciler import Reconciler
+from tests.conformance.lives import kill_at
+from tests.conformance.transacting import data_files, ids_in, ids_of, numbers, open_catalog, operations
+
+
+@pytest.fixture
+def catalog(target: str, tmp_path: Path) -> Iterator[Catalog]:
+    with open_catalog(target, tmp_path) as opened:
+        yield opened
+
+
+def place_of(catalog: Catalog, name: str) -> Path:
+    return Path(catalog.table(name).table_uri.removeprefix("file://"))
+
+
+def reconcile(catalog: Catalog) -> None:
+    with Reconciler(catalog.store, config=catalog.config, options_of=catalog.storage_options_of) as reconciler:
+        reconciler.once()
+
+
+def expire(catalog: Catalog) -> None:
+    """As if the retention were over."""
+    with catalog.store.write() as conn:
+        conn.sql("update dl_locations set expires_ms = 1 where location_state = 'dropped' returning location")
+
+
+def now_ms(catalog: Catalog) -> int:
+    """An instant that has surely begun and ended before whatever comes next."""
+    time.sleep(0.005)
+    with catalog.store.read() as conn:
+        at_ms = conn.now_ms()
+    time.sleep(0.005)
+    return at_ms
+
+
+def test_a_dropped_table_comes_back_with_its_rows_and_its_history(catalog: Catalog) -> None:
+    with catalog.begin() as tx:
+        tx.write("s.t", numbers(1), mode="append")
+    catalog.begin().rollback()
+    place = place_of(catalog, "s.t")
+    catalog.drop_table("s.t")
+    assert (catalog.tables(), catalog.tables(dropped=True)) == ([], ["s.t"])
+    (dropped,) = catalog.dropped_tables("s")
+    assert (dropped.version, dropped.num_files) == (1, 1)
+    assert dropped.undrop_until_ms - dropped.dropped_at_ms == 7 * 86_400_000
+    assert deltalake.DeltaTable(place).to_pyarrow_table().num_rows == 1, "a reader of the path still sees the table"
+    with pytest.raises(deltalake.exceptions.DeltaError):
+        deltalake.write_deltalake(place, numbers(9), mode="append")
+    catalog.undrop_table("S.T")
+    assert (catalog.tables(), catalog.tables(dropped=True)) == (["s.t"], [])
+    with catalog.begin() as tx:
+        tx.write("s.t", numbers(2), mode="append")
+    assert ids_in(catalog, "s.t") == [1, 2]
+    assert operations(catalog, "s.t") == ["WRITE", "DROP TABLE", "UNDROP TABLE", "WRITE"]
+    assert sorted(deltalake.DeltaTable(place).to_pyarrow_table().column("id").to_pylist()) == [1, 2]
+    assert catalog.validate("s.t").drifts == ()
+
+
+def test_a_table_comes_back_under_another_name_beside_the_new_one_of_its_name(catalog: Catalog) -> None:
+    for number in (1, 2):
+        with catalog.begin() as tx:
+            tx.write("t", numbers(number), mode="append")
+        if number == 1:
+            first = place_of(catalog, "t")
+            catalog.drop_table("t")
+    assert place_of(catalog, "t") != first, "the folder is the dropped table's until it is purged"
+    with pytest.raises(TableExistsError, match="bring default.t back under another name"):
+        catalog.undrop_table("t")
+    catalog.undrop_table("t", as_="new.old")
+    assert (ids_in(catalog, "t"), ids_in(catalog, "new.old")) == ([2], [1])
+    assert catalog.namespaces() == ["default", "new"]
+    with pytest.raises(TableNotFoundError, match=r"no dropped table default\.t.*nothing can be undropped"):
+        catalog.undrop_table("t", as_="x")
+
+
+def test_of_several_dropped_tables_of_one_name_the_last_one_comes_back_first(catalog: Catalog) -> None:
+    for number in (1, 2, 3):
+        with catalog.begin() as tx:
+            tx.write("t", numbers(number), mode="append")
+        catalog.drop_table("t")
+    for number in (3, 2, 1):
+        catalog.undrop_table("t", as_=f"t{number}")
+        assert ids_in(catalog, f"t{number}") == [number]
+
+
+def test_in_one_transaction_a_table_is_replaced_and_the_old_one_can_come_back(catalog: Catalog) -> None:
+    with catalog.begin() as tx:
+        tx.write("t", numbers(1), mode="append")
+    with catalog.begin() as tx:
+        tx.drop_table("t")
+        tx.write("t", numbers(2), mode="append")
+    assert ids_in(catalog, "t") == [2]
+    with catalog.begin() as tx:
+        tx.rename_table("t", "newer")
+        tx.undrop_table("t")
+        tx.write("t", numbers(3), mode="append")
+        assert ids_of(tx.table("t")) == [1, 3]
+    assert (ids_in(catalog, "t"), ids_in(catalog, "newer")) == ([1, 3], [2])
+
+
+def test_after_the_retention_upkeep_deletes_the_files_and_the_place_is_free(catalog: Catalog) -> None:
+    with catalog.begin() as tx:
+        tx.write("t", numbers(1), mode="append")
+    place, then = place_of(catalog, "t"), now_ms(catalog)
+    catalog.drop_table("t")
+    reconcile(catalog)
+    assert place.exists(), "not yet"
+    expire(catalog)
+    reconcile(catalog)
+    assert not place.exists()
+    with pytest.raises(TableNotFoundError, match="nothing can be undropped"):
+        catalog.undrop_table("t")
+    assert catalog.at(then).tables() == ["default.t"]
+    with pytest.raises(FilesPurgedError, match=r"default\.t.*its files are deleted"):
+        catalog.at(then).table("t")
+    catalog.create_table("t", "id long")
+    assert place_of(catalog, "t") == place
+    assert [entry["action"] for entry in catalog.audit()][:3] == ["create", "purge", "drop"]
+
+
+def test_without_retention_a_drop_purges_at_once(target: str, tmp_path: Path) -> None:
+    with open_catalog(target, tmp_path, catalog_drop_retention=0) as catalog:
+        catalog.create_table("t", "id long")
+        place = place_of(catalog, "t")
+        catalog.drop_table("t")
+        assert (place.exists(), catalog.tables(dropped=True)) == (False, [])
+
+
+def test_an_undrop_and_a_purge_exclude_each_other(catalog: Catalog) -> None:
+    with catalog.begin() as tx:
+        tx.write("t", numbers(1), mode="append")
+    catalog.drop_table("t")
+    late = catalog.begin()
+    late.undrop_table("t")
+    expire(catalog)
+    reconcile(catalog)
+    with pytest.raises(TableNotFoundError, match="cannot be undropped any more"):
+        late.commit()
+    assert catalog.tables() == []
+
+
+def test_two_undrops_of_one_table_do_not_both_commit(catalog: Catalog) -> None:
+    catalog.create_table("t", "id long")
+    catalog.drop_table("t")
+    first, second = catalog.begin(), catalog.begin()
+    first.undrop_table("t")
+    second.undrop_table("t", as_="other")
+    second.commit()
+    with pytest.raises(NameChangedError, match="undropped by another transaction"):
+        first.commit()
+    assert catalog.tables() == ["default.other"]
+
+
+def test_a_purge_that_died_while_it_deleted_is_finished_and_nobody_undrops_the_rest(
+    target: str, tmp_path: Path
+) -> None:
+    with open_catalog(target, tmp_path) as catalog:
+        with catalog.begin() as tx:
+            tx.write("t", numbers(1), mode="append")
+        place = place_of(catalog, "t")
+        catalog.drop_table("t")
+        expire(catalog)
+    script = "from deltalakedb.mirror.purge import finish_purges; finish_purges(cat.store, cat.storage_options_of)"
+    kill_at("drop.data_deleted", target, script)
+    with open_catalog(target, tmp_path) as catalog:
+        assert (data_files(place), place.exists()) == ([], True)
+        with pytest.raises(TableNotFoundError):
+            catalog.undrop_table("t")
+        with catalog.store.write() as conn:
+            conn.sql("update dl_leases set until_ms = 0 returning lease")
+        reconcile(catalog)
+        assert not place.exists()
+
+
+def test_a_table_whose_location_was_given_is_not_undropped_but_attached(catalog: Catalog, tmp_path: Path) -> None:
+    with catalog.begin() as tx:
+        tx.write("t", numbers(1), mode="append", location=tmp_path / "mine")
+    catalog.drop_table("t")
+    assert catalog.tables(dropped=True) == []
+    with pytest.raises(TableNotFoundError, match="dl attach"):
+        catalog.undrop_table("t")
+    deltalake.write_deltalake(tmp_path / "mine", numbers(2), mode="append")
+    assert ids_of(catalog.attach_table(tmp_path / "mine", "t")) == [1, 2]
+
+
+def test_the_place_of_a_dropped_table_is_its_own_until_it_is_mirrored_to_the_end(target: str, tmp_path: Path) -> None:
+    """Whatever the mirror writes late, it lands in nobody else's log."""
+    with open_catalog(target, tmp_path, mirror_mode="off") as catalog:
+        with catalog.begin() as tx:
+            tx.write("t", numbers(1), mode="append", location=tmp_path / "mine")
+        with catalog.begin() as tx:
+            tx.drop_table("t")
+        with pytest.raises(LocationOwnedError, match=r"default\.t, which was dropped and is not yet mirrored"):
+            catalog.create_table("u", "id long", location=tmp_path / "mine")
+        reconcile(catalog)
+        assert deltalake.DeltaTable(tmp_path / "mine").to_pyarrow_table().num_rows == 1
+        assert catalog.create_table("u", location=tmp_path / "mine").mode == "follower"
+
+
+def test_a_protected_table_is_dropped_by_nobody(catalog: Catalog, tmp_path: Path) -> None:
+    catalog.create_table("t", "id long", properties={"drop_protection": "true"})
+    catalog.create_table("u", "id long", properties={"drop_protection": "TRUE"}, location=tmp_path / "mine")
+    for name in ("t", "u"):
+        for purge in (False, True):
+            with pytest.raises(DropProtectedError, match="drop_protection"):
+                catalog.drop_table(name, purge=purge)
+    catalog.create_table("v", "id long")
+    late = catalog.begin()
+    late.drop_table("v")
+    catalog.set_properties("v", {"drop_protection": "true"})
+    with pytest.raises(dl.exceptions.CommitFailedError):
+        late.commit()
+    catalog.set_properties("v", {"drop_protection": "false"})
+    catalog.drop_table("v")
+    assert catalog.tables() == ["default.t", "default.u"]
+
+
+def test_an_instant_shows_names_namespaces_drops_and_undrops_as_of_then(catalog: Catalog) -> None:
+    instants = [now_ms(catalog)]
+    catalog.create_namespace("eu", {"team": "a"})
+    catalog.create_table("eu.t", "id long")
+    instants.append(now_ms(catalog))
+    catalog.rename_table("eu.t", "eu.u")
+    instants.append(now_ms(catalog))
+    catalog.drop_table("eu.u")
+    catalog.drop_namespace("eu")
+    instants.append(now_ms(catalog))
+    catalog.undrop_table("eu.u", as_="us.u")
+    instants.append(now_ms(catalog))
+    seen = [(catalog.at(at).tables(), catalog.at(at).namespaces()) for at in instants]
+    assert seen == [
+        ([], ["default"]),
+        (["eu.t"], ["default", "eu"]),
+        (["eu.u"], ["default", "eu"]),
+        ([], ["default"]),
+        (["us.u"], ["default", "us"]),
+    ]
+    assert catalog.at(instants[1]).table("eu.t").version() == 0
+    assert catalog.at(instants[4]).table("us.u").version() == 3
+
+
+def test_namespaces_have_properties_and_times_and_go_only_when_empty(catalog: Catalog) -> None:
+    made = catalog.create_namespace("a.`b.c`", {"owner": "ann", "tier": 1})
+    assert (made.namespace, made.properties) == ("a.`b.c`", {"owner": "ann", "tier": "1"})
+    with pytest.raises(TableExistsError, match="exists already"):
+        catalog.create_namespace("A.`B.C`")
+    changed = catalog.set_namespace_properties("a.`b.c`", {"tier": None, "region": "eu"})
+    assert changed.properties == {"owner": "ann", "region": "eu"}
+    assert changed.created_at_ms == made.created_at_ms < changed.updated_at_ms
+    assert catalog.namespaces("a") == ["a.`b.c`"]
+    catalog.create_table("a.`b.c`.t", "id long")
+    with pytest.raises(NamespaceNotEmptyError, match="the table t"):
+        catalog.drop_namespace("a.`b.c`")
+    catalog.drop_table("a.`b.c`.t")
+    catalog.drop_namespace("a.`b.c`")
+    with pytest.raises(NamespaceNotFoundError):
+        catalog.namespace("a.`b.c`")
+    with pytest.raises(dl.exceptions.DeltaError, match="stays"):
+        catalog.drop_namespace("default")
+    catalog.undrop_table("a.`b.c`.t")
+    assert catalog.namespace("a.`b.c`").properties == {}, "a new one of the same name"
+
+
+def test_a_namespace_is_not_dropped_under_a_table_that_is_being_created(catalog: Catalog) -> None:
+    catalog.create_namespace("eu")
+    with catalog.begin() as tx:
+        tx.create_table("eu.t", "id long")
+        catalog.drop_namespace("eu")
+    assert (catalog.tables(), catalog.namespaces()) == (["eu.t"], ["default", "eu"])
