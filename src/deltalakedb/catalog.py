@@ -9,7 +9,7 @@ from functools import cache, cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
-from .catalog_files import CatalogFiles
+from .catalog_descriptions import CatalogDescriptions
 from .catalog_view import CatalogView, settle_instant
 from .config import Config, load_config
 from .exceptions import ConfigError
@@ -84,7 +84,7 @@ def open_catalog_store(address: CatalogUri, settings: Config, *, schema: SchemaM
     )
 
 
-class Catalog(CatalogFiles):
+class Catalog(CatalogDescriptions):
     """A database of Delta logs. Close it, or use it in a `with` block."""
 
     def __init__(self, store: Store, uri: CatalogUri, config: Config, *, origin: str = "python") -> None:

@@ -1,8 +1,7 @@
-"""A credential cannot be set as a property or a comment, on any way in; what others have committed is taken as it is."""
+"""A credential cannot be set as a property or a comment, on any way in; what others have set is taken as it is."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,10 +29,10 @@ def catalog(target: str, tmp_path: Path) -> Iterator[Catalog]:
         yield opened
 
 
-def _metadata_action(tx: CatalogTransaction) -> None:
-    schema = json.dumps({"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]})
-    known = tx.table("s.t").metadata()
-    tx.commit_actions("s.t", [Metadata(str(known.id), Format(), schema, (), dict(PROPERTIES), known.name)])
+def _set_by_action(tx: CatalogTransaction, **properties: str) -> None:
+    table = tx.table("s.t")
+    known, schema = table.metadata(), table.schema().to_json()
+    tx.commit_actions("s.t", [Metadata(str(known.id), Format(), schema, (), properties, known.name)])
 
 
 WAYS: dict[str, Callable[[Catalog], Any]] = {
@@ -66,7 +65,7 @@ def test_a_credential_is_refused_and_written_nowhere(catalog: Catalog, way: str)
 def test_finished_actions_are_judged_at_the_commit(catalog: Catalog) -> None:
     before = row_counts(catalog)
     tx = catalog.begin()
-    _metadata_action(tx)
+    _set_by_action(tx, **PROPERTIES)
     with pytest.raises(ConfigError, match=r"loader\.password") as raised:
         tx.commit()
     assert SECRET not in str(raised.value)
@@ -123,7 +122,7 @@ def test_drop_protection_takes_no_other_value(catalog: Catalog) -> None:
         catalog.set_properties("s.t", {"drop_protection": "maybe"})
     with pytest.raises(ConfigError, match="drop_protection"):
         catalog.create_table("s.new", "id long", properties={"drop_protection": 1})
-    with pytest.raises(DeltaError, match="either true or false"), catalog.begin() as tx:
-        known = tx.table("s.t").metadata()
-        schema = catalog.table("s.t").schema().to_json()
-        tx.commit_actions("s.t", [Metadata(str(known.id), Format(), schema, (), {"drop_protection": ""}, known.name)])
+    tx = catalog.begin()
+    _set_by_action(tx, drop_protection="")
+    with pytest.raises(DeltaError, match="either true or false"):
+        tx.commit()

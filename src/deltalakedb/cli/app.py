@@ -11,6 +11,7 @@ import typer
 
 from deltalakedb.cli import (
     cdc,
+    describing,
     doctor,
     life,
     log,
@@ -118,7 +119,22 @@ def options(
     """Delta Lake tables whose transaction log is kept in SQL."""
 
 
-for group in (schema, registry, log, planning, read, sync, life, mirror, maintenance, upkeep, cdc, serve, doctor):
+for group in (
+    schema,
+    registry,
+    describing,
+    log,
+    planning,
+    read,
+    sync,
+    life,
+    mirror,
+    maintenance,
+    upkeep,
+    cdc,
+    serve,
+    doctor,
+):
     group.add_to(app)
 
 

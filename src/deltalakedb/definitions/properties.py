@@ -6,11 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from deltalakedb.exceptions import ConfigError, DeltaError, redact
+from deltalakedb.log.descriptions import TAG_PREFIX
 from deltalakedb.log.feature_use import BY_PROPERTY, CONSTRAINT_PREFIX
 from deltalakedb.log.table_checks import DROP_PROTECTION
-
-TAG_PREFIX: Final = "tag."
-"""Tags are properties of a table, and entries of a column's metadata, whose names begin so."""
 
 _PREFIXES: Final = (
     CONSTRAINT_PREFIX,

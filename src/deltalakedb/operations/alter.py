@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 from deltalakedb.definitions.features import with_features
-from deltalakedb.definitions.properties import TAG_PREFIX
 from deltalakedb.definitions.table import with_properties, with_schema
 from deltalakedb.exceptions import DeltaError, SchemaMismatchError
 from deltalakedb.log.actions import Action, Metadata
 from deltalakedb.log.codec import to_json
+from deltalakedb.log.descriptions import TAG_PREFIX
 from deltalakedb.log.feature_use import BY_PROPERTY, COLUMN_MAPPING_MODE, CONSTRAINT_PREFIX, features_in_use
 from deltalakedb.log.features import READER_FEATURES
 from deltalakedb.log.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit, ReadSet
