@@ -39,6 +39,10 @@ def connect(uri: str | os.PathLike[str] | None = None, warehouse: str | None = N
     """Open a catalog, creating or migrating its schema as `sql.schema` says; without a URI, the one of `DL_CATALOG`."""
     origin = str(config.pop("origin", "python"))
     address, settings = locate_catalog(uri, warehouse=warehouse, **config)
+    if ":/" in (settings.warehouse or ""):
+        from .mirror.put_lock import check_warehouse
+
+        check_warehouse(settings)
     return Catalog(open_catalog_store(address, settings), address, settings, origin=origin)
 
 
