@@ -72,7 +72,10 @@ class PutSupport:
         )
 
 
-ALLOW_LOCK: Final = "use another store, or let a row in SQL keep the writers of this catalog apart: mirror.conditional_put = auto or lock"
+ALLOW_LOCK: Final = (
+    "use another store, or let a row in SQL keep the writers of this catalog apart: set mirror.conditional_put to auto "
+    "or lock"
+)
 _Key = tuple[str, ...]
 _proven: dict[_Key, PutSupport] = {}
 _proving: dict[_Key, threading.Lock] = {}
@@ -98,11 +101,16 @@ def find_put_support(
     if not chosen and _is_known_to_refuse(location, settings, endpoint):
         return PutSupport(True, shown, "it is known to")
     key = (location.scheme, location.bucket, location.host, endpoint, chosen)
-    with _proving.setdefault(key, threading.Lock()):
+    proving = _proving.setdefault(key, threading.Lock())
+    if not proving.acquire(timeout=max(timeout_seconds, 0.0)):
+        return PutSupport(None, shown, "another thread waits for its answer")
+    try:
         known = _proven.get(key)
         if known is None or (known.supported is None and asks_again):
             known = _proven[key] = _prove(location, options, folder, shown, timeout_seconds)
-    return known
+        return known
+    finally:
+        proving.release()
 
 
 def warn_of_lock(support: PutSupport) -> None:

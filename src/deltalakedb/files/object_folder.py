@@ -63,6 +63,7 @@ class ObjectFolder:
         self._credentials = Credentials.of(options)
         self._place, self._options, self._folder = location, options, folder
         self._puts = puts
+        self._support: PutSupport | None = None
         # obstore's own retries would hide whether an earlier attempt may have succeeded.
         self._single: Any = self._open_single(_REQUEST_SECONDS)
         self._store: Any = open_object_store(location, options, self._credentials)
@@ -102,19 +103,23 @@ class ObjectFolder:
         """Whether the store itself decides between two writers."""
         if self._puts.mode == "lock" and self._puts.lock is not None:
             return False
-        support = self._support(timeout_seconds)
+        support = self._find_support(timeout_seconds)
         if support.supported is None:
             unknown = f"whether {support.endpoint} refuses to overwrite objects cannot be found out: {support.reason}"
             raise self._failures.error("write", name, unknown)
         return support.supported
 
-    def _support(self, timeout_seconds: float) -> PutSupport:
-        return find_put_support(self._place, self._options, folder=self._folder, timeout_seconds=timeout_seconds)
+    def _find_support(self, timeout_seconds: float) -> PutSupport:
+        if self._support is None or self._support.supported is None:
+            self._support = find_put_support(
+                self._place, self._options, folder=self._folder, timeout_seconds=timeout_seconds
+            )
+        return self._support
 
     def _lock(self, name: str) -> PutLock:
         if self._puts.mode == "lock" and self._puts.lock is not None:
             return self._puts.lock
-        support = self._support(PUT_TIMEOUT_SECONDS)
+        support = self._find_support(PUT_TIMEOUT_SECONDS)
         if self._puts.lock is None:
             raise self._failures.error("write", name, support.problem, _NEEDS_CATALOG)
         if self._puts.mode == "required":
