@@ -9,7 +9,7 @@ from functools import cache, cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
-from .catalog_files import CatalogFiles
+from .catalog_descriptions import CatalogDescriptions
 from .catalog_names import CatalogNames
 from .catalog_view import CatalogView, settle_instant
 from .config import Config, load_config
@@ -40,6 +40,10 @@ def connect(uri: str | os.PathLike[str] | None = None, warehouse: str | None = N
     """Open a catalog, creating or migrating its schema as `sql.schema` says; without a URI, the one of `DL_CATALOG`."""
     origin = str(config.pop("origin", "python"))
     address, settings = locate_catalog(uri, warehouse=warehouse, **config)
+    if ":/" in (settings.warehouse or ""):
+        from .mirror.put_lock import check_warehouse
+
+        check_warehouse(settings)
     return Catalog(open_catalog_store(address, settings), address, settings, origin=origin)
 
 
@@ -85,7 +89,7 @@ def open_catalog_store(address: CatalogUri, settings: Config, *, schema: SchemaM
     )
 
 
-class Catalog(CatalogFiles, CatalogNames):
+class Catalog(CatalogDescriptions, CatalogNames):
     """A database of Delta logs. Close it, or use it in a `with` block."""
 
     def __init__(self, store: Store, uri: CatalogUri, config: Config, *, origin: str = "python") -> None:

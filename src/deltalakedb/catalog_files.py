@@ -105,7 +105,15 @@ class CatalogFiles(ABC):
 
         row = self._row(name, storage_options)
         options = options_of(row, storage_options)
-        promote(self.store, row, storage_options=options, progress=progress, actor=self.actor, origin=self.origin)
+        promote(
+            self.store,
+            row,
+            storage_options=options,
+            progress=progress,
+            actor=self.actor,
+            origin=self.origin,
+            conditional_put=self.config.mirror_conditional_put,
+        )
         return self.table(name, storage_options=storage_options)
 
     def detach_table(self, name: str, storage_options: Mapping[str, str] | None = None) -> DeltaTable:
@@ -243,6 +251,7 @@ class CatalogFiles(ABC):
             storage_options=options_of(row, storage_options),
             actor=self.actor,
             origin=self.origin,
+            conditional_put=self.config.mirror_conditional_put,
         )
 
     def gc(

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .exceptions import DeltaError, NamespaceNotEmptyError, NamespaceNotFoundError, TableExistsError
+from .log.secret_checks import refuse_secrets
 from .names import DEFAULT_NAMESPACE, name_key, parse_namespace
 from .registered import DroppedTable, within
 from .store import Connection, Store, namespaces, registry
@@ -48,7 +49,7 @@ class CatalogNames(ABC):
     ) -> Namespace:
         """Make a namespace. Those around it need not exist; a table's own is made with the table."""
         wanted = parse_namespace(name)
-        given = _as_texts(properties or {})
+        given = _as_texts(properties or {}, wanted)
         with self.store.write() as conn:
             now_ms = registry.next_change_ms(conn)
             created = namespaces.ensure_namespace(conn, wanted, at_ms=now_ms, properties=given)
@@ -78,7 +79,7 @@ class CatalogNames(ABC):
 
     def set_namespace_properties(self, name: str, properties: Mapping[str, Any]) -> Namespace:
         """Set properties of a namespace, others stay; None removes one."""
-        given = _as_texts(properties)
+        given = _as_texts(properties, name)
         with self.store.write() as conn:
             current = self._locked(conn, name)
             merged = {**current.properties, **given}
@@ -126,5 +127,6 @@ def _require(found: Namespace | None, name: str) -> Namespace:
     return found
 
 
-def _as_texts(properties: Mapping[str, Any]) -> dict[str, str | None]:
+def _as_texts(properties: Mapping[str, Any], namespace: str) -> dict[str, str | None]:
+    refuse_secrets(properties, what=f"namespace {namespace}")
     return {str(key): None if value is None else str(value) for key, value in properties.items()}

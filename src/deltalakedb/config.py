@@ -11,6 +11,7 @@ from typing import Any, Literal
 from .exceptions import ConfigError, redact
 
 MirrorMode = Literal["inline", "background", "off"]
+ConditionalPut = Literal["auto", "required", "lock"]
 SqlSchema = Literal["create_if_missing", "error"]
 
 
@@ -103,6 +104,7 @@ class Config:
     mirror_inline_timeout: float = 5.0
     mirror_alert_after: float = 60.0
     mirror_alert_command: str | None = None
+    mirror_conditional_put: ConditionalPut = "auto"
     sql_schema: SqlSchema = "create_if_missing"
     sql_max_connections: int = 4
     sql_busy_timeout: float = 30.0
@@ -152,6 +154,7 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
     "mirror.inline_timeout": _seconds,
     "mirror.alert_after": _seconds,
     "mirror.alert_command": _text,
+    "mirror.conditional_put": _choice("auto", "required", "lock"),
     "sql.schema": _choice("create_if_missing", "error"),
     "sql.max_connections": _integer(1),
     "sql.busy_timeout": _seconds,

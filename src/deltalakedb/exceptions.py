@@ -98,10 +98,15 @@ __all__ = [
 ]
 
 _MASK = "***"
-_SECRET_KEY = (
-    r"[\w.\-]*(?:password|passwd|pwd|passphrase|secret|token|credentials?|access[_\-]?key|account[_\-]?key"
-    r"|api[_\-]?key|private[_\-]?key|signature|(?<![a-z])sig|(?<![a-z])sas)(?:[_\-]?(?:id|key))?"
+CREDENTIAL_WORDS = (
+    r"(?:password|passwd|pwd|passphrase|secret|token|credentials?|access[_\-.]?key|account[_\-.]?key"
+    r"|api[_\-.]?key|private[_\-.]?key|(?<![a-z])sas)"
 )
+"""What a key that holds a credential is called, at its end; `log/secret_checks.py` refuses such keys in properties."""
+
+CREDENTIAL_TAIL = r"(?:[_\-.]?(?:id|key))?"
+AWS_KEY_ID = r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"
+_SECRET_KEY = rf"[\w.\-]*(?:{CREDENTIAL_WORDS}|signature|(?<![a-z])sig){CREDENTIAL_TAIL}"
 # Over-masking is harmless, leaking is not: an unquoted value ends at white space, a URL's password at its last "@".
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"([A-Za-z][\w+.\-]*://[^\s/@:?#]*):\S*@"), rf"\1:{_MASK}@"),
@@ -113,7 +118,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
         ),
         rf"\1{_MASK}",
     ),
-    (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), _MASK),
+    (re.compile(AWS_KEY_ID), _MASK),
 )
 
 

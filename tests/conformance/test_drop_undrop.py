@@ -270,6 +270,9 @@ def test_namespaces_have_properties_and_times_and_go_only_when_empty(catalog: Ca
     changed = catalog.set_namespace_properties("a.`b.c`", {"tier": None, "region": "eu"})
     assert changed.properties == {"owner": "ann", "region": "eu"}
     assert changed.created_at_ms == made.created_at_ms < changed.updated_at_ms
+    with pytest.raises(dl.exceptions.DeltaError, match="storage_options") as refused:
+        catalog.set_namespace_properties("a.`b.c`", {"db_password": "hunter2"})
+    assert "hunter2" not in str(refused.value)
     assert catalog.namespaces("a") == ["a.`b.c`"]
     catalog.create_table("a.`b.c`.t", "id long")
     with pytest.raises(NamespaceNotEmptyError, match="the table t"):

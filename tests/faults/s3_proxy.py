@@ -11,7 +11,14 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 Fault = Literal["500", "503", "lost answer", "slow", "cut before", "cut answer"]
+Conditions = Literal["honoured", "ignored", "501", "400"]
+"""What the store does with a put that must not overwrite (`If-None-Match: *`)."""
+
 LOST_SECONDS = 1.5
+_NOT_IMPLEMENTED = (
+    b"<Error><Code>NotImplemented</Code>"
+    b"<Message>A header you provided implies functionality that is not implemented</Message></Error>"
+)
 _HOP_HEADERS = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length"})
 
 
@@ -31,6 +38,9 @@ class FaultyS3:
 
     target: str
     choose: Callable[[str, str], Fault | None]
+    conditions: Conditions = "honoured"
+    read_only: bool = False
+    """Whether the credentials may only read."""
     puts: list[Put] = field(default_factory=list)
     faults: list[tuple[str, str, Fault]] = field(default_factory=list)
     endpoint_url: str = ""
@@ -60,6 +70,12 @@ def _handler(proxy: FaultyS3) -> type[BaseHTTPRequestHandler]:
             fault = proxy.decide(self.command, key)
             if fault in ("500", "503"):
                 self._answer(int(fault), {}, b"<Error><Code>InternalError</Code></Error>")
+                return
+            if proxy.read_only and self.command not in ("GET", "HEAD"):
+                self._answer(403, {}, b"<Error><Code>AccessDenied</Code></Error>")
+                return
+            if self.command == "PUT" and self.headers.get("If-None-Match") and proxy.conditions in ("501", "400"):
+                self._answer(int(proxy.conditions), {}, _NOT_IMPLEMENTED)
                 return
             if fault == "cut before":
                 self.close_connection = True
@@ -94,7 +110,8 @@ def _handler(proxy: FaultyS3) -> type[BaseHTTPRequestHandler]:
 
         def _forward(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
             connection = HTTPConnection(target.hostname or "", target.port or 80, timeout=30)
-            headers = {name: value for name, value in self.headers.items() if name.lower() not in _HOP_HEADERS}
+            left_out = _HOP_HEADERS | ({"if-none-match"} if proxy.conditions == "ignored" else set())
+            headers = {name: value for name, value in self.headers.items() if name.lower() not in left_out}
             connection.request(self.command, self.path, body, {**headers, "Content-Length": str(len(body))})
             response = connection.getresponse()
             content = response.read()
@@ -122,8 +139,12 @@ def _handler(proxy: FaultyS3) -> type[BaseHTTPRequestHandler]:
 
 
 @contextmanager
-def faulty_s3(target: str, choose: Callable[[str, str], Fault | None]) -> Iterator[FaultyS3]:
-    proxy = FaultyS3(target, choose)
+def faulty_s3(
+    target: str,
+    choose: Callable[[str, str], Fault | None] = lambda _method, _key: None,
+    conditions: Conditions = "honoured",
+) -> Iterator[FaultyS3]:
+    proxy = FaultyS3(target, choose, conditions)
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(proxy))
     server.daemon_threads = True
     proxy.endpoint_url = f"http://127.0.0.1:{server.server_address[1]}"

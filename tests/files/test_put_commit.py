@@ -10,6 +10,7 @@ import sys
 import textwrap
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from obstore.exceptions import AlreadyExistsError, GenericError, PermissionDenie
 
 from deltalakedb import steps
 from deltalakedb.exceptions import MirrorError
-from deltalakedb.files import FileTxnLogReader, FileTxnLogWriter, object_folder
+from deltalakedb.files import FileTxnLogReader, FileTxnLogWriter, object_folder, renaming
 from deltalakedb.files.object_folder import ObjectFolder
 from tests.fixtures.handmade import HandmadeTable
 from tests.fixtures.s3 import ACCESS_KEY_ID, S3, SECRET_ACCESS_KEY
@@ -157,12 +158,47 @@ def test_a_full_disk_is_a_clear_error_and_leaves_nothing(
     assert writer.put_commit(1, b"x", modified_ms=1) == "written"
 
 
-def test_a_file_system_without_hard_links_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def without_hard_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on FAT and on some network file systems."""
+
     def refuse(*_paths: str) -> None:
         raise OSError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", refuse)
-    with pytest.raises(MirrorError, match="no hard links"):
+
+
+def test_without_hard_links_a_commit_is_renamed_and_never_over_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_hard_links(monkeypatch)
+    writer = FileTxnLogWriter(tmp_path, table="t")
+    assert writer.put_commit(0, b"x", modified_ms=1) == "written"
+    exists = os.path.lexists
+    with monkeypatch.context() as patch:  # the other writer comes between the look and the rename
+        patch.setattr(os.path, "lexists", lambda path: not str(path).endswith(".json") and exists(path))
+        assert writer.put_commit(0, b"y", modified_ms=1) == "exists"
+    assert writer.read_commit(0) == b"x"
+    assert os.listdir(tmp_path / "_delta_log") == [f"{0:020}.json"]
+
+
+def test_of_racing_threads_without_hard_links_exactly_one_wins_each_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_hard_links(monkeypatch)
+    writer = FileTxnLogWriter(tmp_path, table="t")
+    with ThreadPoolExecutor(4) as pool:
+        for version in range(20):
+            answers = list(pool.map(lambda n, v=version: writer.put_commit(v, b"%d" % n, modified_ms=1), range(4)))
+            assert sorted(answers) == ["exists", "exists", "exists", "written"]
+            assert writer.read_commit(version) == b"%d" % answers.index("written")
+
+
+def test_a_file_system_that_can_neither_link_nor_rename_safely_is_refused_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_hard_links(monkeypatch)
+    monkeypatch.setattr(renaming, "_system_call", lambda: None)
+    with pytest.raises(MirrorError, match=r"no hard links, and cannot rename .*; keep the table elsewhere"):
         FileTxnLogWriter(tmp_path, table="t").put_commit(0, b"x", modified_ms=1)
     assert os.listdir(tmp_path / "_delta_log") == []
 

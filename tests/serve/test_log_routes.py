@@ -58,6 +58,24 @@ def test_a_commit_is_served_with_its_time_and_without_the_fence(
     assert FENCE in mirrored
 
 
+def test_table_properties_that_look_like_credentials_are_refused_staged_or_not(client: EndpointClient) -> None:
+    """`TBLPROPERTIES` of Spark arrive as a metaData action."""
+    path = make_table(client)
+    properties = '"configuration":{"loader.password":"hunter2-hunter2"}'
+    lines = [line.replace('"configuration":{}', properties) for line in first_commit()]
+    new = client.reserve("sales.new").path.removeprefix("dldb://")
+    with pytest.raises(ConfigError, match="storage_options") as raised:
+        client.write_commit(new, 0, lines)
+    assert "hunter2" not in str(raised.value)
+    tx = client.begin().txn
+    client.write_commit(path, 1, append("a.parquet"), txn=tx)
+    new = client.reserve("sales.new", txn=tx).path.removeprefix(f"dldb://{tx}")
+    client.write_commit(new, 0, lines, txn=tx)
+    with pytest.raises(ConfigError, match=r"loader\.password"):
+        client.commit(tx)
+    assert versions(client, path) == [0]
+
+
 def test_a_listing_begins_where_it_is_asked_to(client: EndpointClient) -> None:
     path = make_table(client, "sales.orders", "a.parquet")
     assert versions(client, path, start=1) == [1]

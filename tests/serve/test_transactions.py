@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import uuid
@@ -39,6 +40,25 @@ def test_a_transaction_sees_its_own_commits_and_nobody_else_does(client: Endpoin
     done = client.commit(tx)
     assert done.versions == {"sales.orders": 2, "sales.lines": 2}
     assert versions(client, orders) == versions(client, lines) == [0, 1, 2]
+
+
+def test_the_event_of_staged_commits_counts_their_files_and_bytes(
+    client: EndpointClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="deltalakedb.events")
+    path = make_table(client, "sales.orders", "a.parquet", "b.parquet")
+    tx = client.begin().txn
+    client.write_commit(path, 2, delete("a.parquet"), txn=tx)
+    client.write_commit(path, 3, append("c.parquet"), txn=tx)
+    client.commit(tx)
+    events = [record.__dict__["event"] for record in caplog.records if "event" in record.__dict__]
+    _, appended, transaction = [event for event in events if event["event"] == "commit"]
+    assert (appended["num_added_files"], appended["added_bytes"]) == (2, 200)
+    assert (transaction["num_added_files"], transaction["added_bytes"]) == (1, 100)
+    # Spark does not have to say how large a file was that it removes.
+    removed = [transaction[name] for name in ("num_removed_files", "removed_bytes", "num_removed_without_size")]
+    assert removed == [1, 0, 1]
+    assert [one["num_removed_files"] for one in transaction["versions"]] == [1, 0]
 
 
 def test_staged_commits_are_listed_in_the_length_in_which_they_are_served(client: EndpointClient) -> None:

@@ -34,6 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "addresses",
         "answers",
         "catalog",
+        "catalog_descriptions",
         "catalog_files",
         "catalog_names",
         "catalog_view",

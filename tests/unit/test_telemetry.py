@@ -15,6 +15,7 @@ import pytest
 
 from deltalakedb import telemetry
 from deltalakedb.exceptions import MissingExtraError
+from deltalakedb.log.actions import AddFile, RemoveFile
 from deltalakedb.telemetry import CommittedVersion
 
 
@@ -28,6 +29,14 @@ def from_nothing() -> Iterator[None]:
 def samples() -> dict[str, float]:
     lines = [line for line in telemetry.exposition().decode().splitlines() if not line.startswith("#")]
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
+def added(size: int) -> AddFile:
+    return AddFile(f"{size}.parquet", {}, size, 0, True)
+
+
+def removed(size: int | None) -> RemoveFile:
+    return RemoveFile(f"{size}.parquet", True, size=size)
 
 
 def report_everything() -> None:
@@ -122,7 +131,10 @@ def test_one_commit_is_one_structured_log_event(caplog: pytest.LogCaptureFixture
             txn_id="t1",
             milliseconds=1.23456,
             committed_at_ms=99,
-            versions=[CommittedVersion("s.a", 3, "WRITE", 4, 10)],
+            versions=[
+                CommittedVersion("s.a", 3, "WRITE", 4, 10, 7, [added(100), added(20), removed(50)]),
+                CommittedVersion("s.b", 1, "CREATE TABLE", 2),
+            ],
             actor="ann",
         )
     (record,) = caplog.records
@@ -134,9 +146,47 @@ def test_one_commit_is_one_structured_log_event(caplog: pytest.LogCaptureFixture
         "milliseconds": 1.235,
         "attempts": 1,
         "actor": "ann",
-        "versions": [{"table": "s.a", "version": 3, "operation": "WRITE", "num_actions": 4}],
+        "num_added_files": 2,
+        "added_bytes": 120,
+        "num_removed_files": 1,
+        "removed_bytes": 50,
+        "versions": [
+            {
+                "table": "s.a",
+                "table_id": 7,
+                "version": 3,
+                "operation": "WRITE",
+                "num_actions": 4,
+                "num_added_files": 2,
+                "added_bytes": 120,
+                "num_removed_files": 1,
+                "removed_bytes": 50,
+            },
+            {
+                "table": "s.b",
+                "version": 1,
+                "operation": "CREATE TABLE",
+                "num_actions": 2,
+                "num_added_files": 0,
+                "added_bytes": 0,
+                "num_removed_files": 0,
+                "removed_bytes": 0,
+            },
+        ],
     }
     assert record.getMessage().startswith('commit {"event": "commit", "txn_id": "t1"')
+
+
+def test_a_commit_event_counts_removed_files_of_unknown_size_apart(caplog: pytest.LogCaptureFixture) -> None:
+    actions = [removed(30), removed(None), removed(None)]
+    with caplog.at_level(logging.INFO, logger="deltalakedb.events"):
+        telemetry.observe_commit(
+            txn_id="t1", milliseconds=1, versions=[CommittedVersion("s.a", 3, actions=actions)], repeated=True
+        )
+    event = caplog.records[0].__dict__["event"]
+    for fields in (event, event["versions"][0]):
+        assert (fields["num_removed_files"], fields["removed_bytes"], fields["num_removed_without_size"]) == (3, 30, 2)
+    assert event["repeated"] is True
 
 
 def test_secrets_never_reach_a_log_event(caplog: pytest.LogCaptureFixture) -> None:

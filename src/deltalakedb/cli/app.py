@@ -11,6 +11,7 @@ import typer
 
 from deltalakedb.cli import (
     cdc,
+    describing,
     doctor,
     life,
     log,
@@ -120,8 +121,22 @@ def options(
 
 
 for group in (
-    schema, registry, namespaces, log, planning, read, sync, life, mirror, maintenance, upkeep, cdc, serve, doctor,
-):  # fmt: skip
+    schema,
+    registry,
+    namespaces,
+    describing,
+    log,
+    planning,
+    read,
+    sync,
+    life,
+    mirror,
+    maintenance,
+    upkeep,
+    cdc,
+    serve,
+    doctor,
+):
     group.add_to(app)
 
 

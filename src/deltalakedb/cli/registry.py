@@ -21,6 +21,8 @@ from deltalakedb.cli.options import (
     storage_options,
 )
 from deltalakedb.exceptions import DeltaError
+from deltalakedb.log.descriptions import TAG_PREFIX, comment_of, tags_of
+from deltalakedb.log.feature_use import every_field
 from deltalakedb.names import parse_table_name
 
 if TYPE_CHECKING:
@@ -271,6 +273,7 @@ def _description(table: DeltaTable) -> dict[str, Any]:
         "num_records": None if totals.files_without_records else totals.num_records,
         "partition_columns": metadata.partition_columns,
         "properties": metadata.configuration,
+        "tags": tags_of(metadata.configuration),
         "protocol": protocol._asdict(),
         "domain_metadata": table.domain_metadata(),
         "schema": json.loads(table.schema().to_json()),
@@ -280,6 +283,7 @@ def _description(table: DeltaTable) -> dict[str, Any]:
 def _print_description(value: dict[str, Any], schema: StructType) -> None:
     protocol = value["protocol"]
     features = sorted({*(protocol["reader_features"] or ()), *(protocol["writer_features"] or ())})
+    properties = sorted(value["properties"].items())
     output.fields(
         {
             "table": value["table"],
@@ -295,10 +299,28 @@ def _print_description(value: dict[str, Any], schema: StructType) -> None:
             "partitioned by": ", ".join(value["partition_columns"]),
             "protocol": f"reader {protocol['min_reader_version']}, writer {protocol['min_writer_version']}",
             "features": ", ".join(features),
-            **{f"property {key}": text for key, text in sorted(value["properties"].items())},
+            **{f"property {key}": text for key, text in properties if not key.startswith(TAG_PREFIX)},
+            **{f"tag {key}": text for key, text in sorted(value["tags"].items())},
             **{f"domain {key}": text for key, text in sorted(value["domain_metadata"].items())},
         }
     )
     print()
-    rows = [(column.name, column.type, "" if column.nullable else "not null") for column in schema.fields]
-    output.table(("column", "type", "null"), rows)
+    _print_columns(schema)
+
+
+def _print_columns(schema: StructType) -> None:
+    """The columns, and those inside of them that somebody has described."""
+    outermost = {id(column) for column in schema.fields}
+    shown = [
+        (path, column, comment_of(column) or "", tags_of(column.metadata))
+        for path, column in every_field(schema)
+        if id(column) in outermost or comment_of(column) or tags_of(column.metadata)
+    ]
+    is_described = any(comment or tags for _, _, comment, tags in shown)
+    names = ("column", "type", "null", *(("comment", "tags") if is_described else ()))
+    rows = []
+    for path, column, comment, tags in shown:
+        described = (comment, ", ".join(f"{key}={text}" for key, text in sorted(tags.items())))
+        null = "" if column.nullable else "not null"
+        rows.append((path, column.type, null, *(described if is_described else ())))
+    output.table(names, rows)

@@ -1,15 +1,25 @@
-"""The properties that Delta knows by name, and what `configuration` may hold of them."""
+"""The properties that Delta or this package knows by name, and what `configuration` may hold of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from deltalakedb.exceptions import DeltaError
+from deltalakedb.exceptions import ConfigError, DeltaError, redact
+from deltalakedb.log.descriptions import TAG_PREFIX
 from deltalakedb.log.feature_use import BY_PROPERTY, CONSTRAINT_PREFIX
+from deltalakedb.log.table_checks import DROP_PROTECTION
 
-_PREFIXES: Final = (CONSTRAINT_PREFIX, "delta.feature.", "delta.universalFormat.", "delta.rowTracking.", "deltalakedb.")
+_PREFIXES: Final = (
+    CONSTRAINT_PREFIX,
+    "delta.feature.",
+    "delta.universalFormat.",
+    "delta.rowTracking.",
+    "deltalakedb.",
+    TAG_PREFIX,
+)
 _KNOWN: Final = frozenset(BY_PROPERTY) | {
+    DROP_PROTECTION,
     "delta.autoOptimize.autoCompact",
     "delta.autoOptimize.optimizeWrite",
     "delta.checkpoint.writeStatsAsJson",
@@ -44,7 +54,7 @@ _KNOWN: Final = frozenset(BY_PROPERTY) | {
 
 
 def unknown_properties(names: Iterable[str]) -> list[str]:
-    """The names that mean nothing to Delta, in order."""
+    """The names that mean nothing to Delta or to this package, in order."""
     return sorted(name for name in names if name not in _KNOWN and not name.startswith(_PREFIXES))
 
 
@@ -60,3 +70,10 @@ def to_properties(
             "DeltaTable.create(..., raise_if_key_not_exists=False)"
         )
     return given
+
+
+def check_own_properties(properties: Mapping[str, str], *, table: str) -> None:
+    """ConfigError for a property of this package with a value it cannot have."""
+    value = properties.get(DROP_PROTECTION)
+    if value is not None and value.strip().lower() not in ("true", "false"):
+        raise ConfigError(f"table {table}: {DROP_PROTECTION} is true or false, not {redact(value)!r}")

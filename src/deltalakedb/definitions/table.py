@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 from deltalakedb.definitions.column_mapping import map_columns, mapping_mode
 from deltalakedb.definitions.ddl import parse_ddl
 from deltalakedb.definitions.features import needed_features, split_feature_properties, with_features
+from deltalakedb.definitions.properties import check_own_properties
 from deltalakedb.exceptions import ConfigError, InvalidCommitError, SchemaMismatchError
 from deltalakedb.log.actions import Action, Format, Metadata, Protocol
 from deltalakedb.log.features import is_enabled
+from deltalakedb.log.secret_checks import refuse_new_secrets
 from deltalakedb.log.types import DecimalType, PrimitiveType, StructField, StructType, parse_schema
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ def new_table(
     _refuse_twins(schema, table)
     partition_columns = _partition_columns(schema, partition_by, table)
     given, demanded = split_feature_properties(to_texts(properties))
+    check_own_properties(given, table=table)
     configuration: dict[str, str | None] = {**given, **_names_of_row_ids(given)}
     if mapping_mode(configuration) != "none":
         schema, configuration = map_columns(schema, configuration, fresh=True)
@@ -72,6 +75,7 @@ def new_table(
         description=description,
         created_time=created_ms,
     )
+    refuse_new_secrets(metadata, None, what=f"table {table}")
     return with_features(_PLAINEST, needed_features(schema, configuration) | demanded), metadata
 
 
@@ -82,6 +86,7 @@ def with_properties(
     if not properties:
         raise ConfigError(f"table {table}: no property is given to be set")
     given, demanded = split_feature_properties(to_texts(properties))
+    check_own_properties(given, table=table)
     configuration = {**metadata.configuration, **given}
     configuration |= _names_of_row_ids(configuration)
     schema = parse_schema(metadata.schema_string)
@@ -101,6 +106,7 @@ def with_properties(
     changed = replace(metadata, schema_string=schema.to_json(), configuration=configuration)
     if not given:
         changed = metadata
+    refuse_new_secrets(changed, metadata, what=f"table {table}")
     return _changes(protocol, metadata, changed, needed_features(schema, configuration) | demanded)
 
 
@@ -134,6 +140,7 @@ def with_schema(
     if mapping_mode(configuration) != "none":
         schema, configuration = map_columns(schema, configuration, fresh=True)
     changed = replace(metadata, schema_string=schema.to_json(), partition_columns=columns, configuration=configuration)
+    refuse_new_secrets(changed, metadata, what=f"table {table}")
     return _changes(protocol, metadata, changed, needed_features(schema, configuration))
 
 

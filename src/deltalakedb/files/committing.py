@@ -169,6 +169,7 @@ class FileCommitter:
             location=self._reader.location,
             live_files=_count(snapshot) if snapshot and changes_table else None,
             replaces="REPLACE TABLE" in proposed.operation,
+            restores=proposed.operation == "RESTORE",
         )
 
     def _live_keys(self, wanted: Collection[FileKey]) -> Set[FileKey]:

@@ -14,10 +14,12 @@ from deltalakedb.exceptions import MirrorError
 from deltalakedb.files.listing import LOG_FOLDER
 from deltalakedb.files.location import Location
 from deltalakedb.files.put import PUT_TIMEOUT_SECONDS, Failures, LogFile, PutResult
+from deltalakedb.files.renaming import rename_without_replacing
 from deltalakedb.steps import reached
 
 TEMPORARY_SUFFIX = ".deltalakedb.tmp"
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+_NO_SUCH_RENAME = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM}
 _ADVICE = {
     errno.ENOSPC: "make room on the disk",
     errno.EDQUOT: "make room on the disk",
@@ -47,6 +49,7 @@ class LocalFolder:
         timeout_seconds: float = PUT_TIMEOUT_SECONDS,  # noqa: ARG002 a disk has no time-outs
         step: str = "",
         lasting: bool = True,
+        decides: bool = True,  # noqa: ARG002 a disk decides for every file
     ) -> PutResult:
         linked = False
         try:
@@ -57,17 +60,11 @@ class LocalFolder:
                 if step:
                     reached(f"{step}_temp")
                 self._drop_hadoop_checksum(name)
-                # Unlike rename(2), link(2) fails when the name is taken: this is what decides between two writers.
-                os.link(temporary, self._at(name))
+                self._link(temporary, name)
                 if step:
                     reached(f"{step}_linked")
             except FileExistsError:
                 return self._exists()
-            except OSError as error:
-                if error.errno in _NO_HARD_LINKS:
-                    reason = "this file system has no hard links, so nothing can be put there safely"
-                    raise self._failures.error("write", name, reason, "keep the table elsewhere") from error
-                raise
             finally:
                 with suppress(FileNotFoundError):
                     os.unlink(temporary)
@@ -79,6 +76,25 @@ class LocalFolder:
             failure.uncertain = linked  # it is there, and may be gone after a loss of power
             raise failure from error
         return "written"
+
+    def _link(self, temporary: str, name: str) -> None:
+        """Give a file its name, unless another has it: this is what decides between two writers."""
+        try:
+            # Unlike rename(2), link(2) fails when the name is taken.
+            os.link(temporary, self._at(name))
+        except OSError as error:
+            if error.errno not in _NO_HARD_LINKS:
+                raise
+            try:
+                rename_without_replacing(temporary, self._at(name))
+            except OSError as other:
+                if other.errno not in _NO_SUCH_RENAME:
+                    raise
+                reason = (
+                    "this file system has no hard links, and cannot rename a file without replacing another "
+                    "(renameat2), so two writers could overwrite each other's commits"
+                )
+                raise self._failures.error("write", name, reason, "keep the table elsewhere") from error
 
     def sync(self) -> None:
         try:

@@ -21,14 +21,17 @@ from obstore.exceptions import (
 )
 
 from deltalakedb.exceptions import MirrorError
+from deltalakedb.files.conditional_put import ALLOW_LOCK, PutSupport, find_put_support, warn_of_lock
 from deltalakedb.files.listing import LOG_FOLDER
 from deltalakedb.files.location import Location
 from deltalakedb.files.options import Credentials, open_object_store
-from deltalakedb.files.put import PUT_TIMEOUT_SECONDS, Failures, LogFile, PutResult
+from deltalakedb.files.put import PUT_TIMEOUT_SECONDS, Failures, LogFile, PutLock, PutResult, Puts
 from deltalakedb.files.storage import epoch_ms
 from deltalakedb.steps import reached
 
 _T = TypeVar("_T")
+_NO_LOCK = Puts()
+_NEEDS_CATALOG = "keep the table in a catalog, where a row in SQL keeps its writers apart, or in another store"
 _ATTEMPTS = 8
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 4.0
@@ -46,11 +49,21 @@ _DELETE_BATCH = 500
 class ObjectFolder:
     """The log of a table in an object store."""
 
-    def __init__(self, location: Location, options: Mapping[str, str], *, table: str, folder: str = LOG_FOLDER) -> None:
+    def __init__(
+        self,
+        location: Location,
+        options: Mapping[str, str],
+        *,
+        table: str,
+        folder: str = LOG_FOLDER,
+        puts: Puts = _NO_LOCK,
+    ) -> None:
         self.location = f"{location.uri}/{folder}"
         self._prefix = f"{location.path}/{folder}".strip("/")
         self._credentials = Credentials.of(options)
-        self._place, self._options = location, options
+        self._place, self._options, self._folder = location, options, folder
+        self._puts = puts
+        self._support: PutSupport | None = None
         # obstore's own retries would hide whether an earlier attempt may have succeeded.
         self._single: Any = self._open_single(_REQUEST_SECONDS)
         self._store: Any = open_object_store(location, options, self._credentials)
@@ -73,14 +86,58 @@ class ObjectFolder:
         timeout_seconds: float = PUT_TIMEOUT_SECONDS,
         step: str = "",
         lasting: bool = True,  # noqa: ARG002 an object that was put is durable
+        decides: bool = True,
     ) -> PutResult:
+        if self._refuses_to_overwrite(name, timeout_seconds):
+            result = self._put(name, data, timeout_seconds, mode="create")
+        elif not decides:
+            result = self._put(name, data, timeout_seconds)
+        else:
+            with self._lock(name).hold(timeout_seconds):
+                result = self._put(name, data, timeout_seconds)
+        if step:
+            reached(f"{step}_put")
+        return result
+
+    def _refuses_to_overwrite(self, name: str, timeout_seconds: float) -> bool:
+        """Whether the store itself decides between two writers."""
+        if self._puts.mode == "lock" and self._puts.lock is not None:
+            return False
+        support = self._find_support(timeout_seconds)
+        if support.supported is None:
+            unknown = f"whether {support.endpoint} refuses to overwrite objects cannot be found out: {support.reason}"
+            raise self._failures.error("write", name, unknown)
+        return support.supported
+
+    def _find_support(self, timeout_seconds: float) -> PutSupport:
+        if self._support is None or self._support.supported is None:
+            self._support = find_put_support(
+                self._place, self._options, folder=self._folder, timeout_seconds=timeout_seconds
+            )
+        return self._support
+
+    def _lock(self, name: str) -> PutLock:
+        if self._puts.mode == "lock" and self._puts.lock is not None:
+            return self._puts.lock
+        support = self._find_support(PUT_TIMEOUT_SECONDS)
+        if self._puts.lock is None:
+            raise self._failures.error("write", name, support.problem, _NEEDS_CATALOG)
+        if self._puts.mode == "required":
+            raise self._failures.error("write", name, support.problem, ALLOW_LOCK)
+        warn_of_lock(support)
+        return self._puts.lock
+
+    def _put(self, name: str, data: bytes, timeout_seconds: float, **condition: str) -> PutResult:
+        """Put an object unless it is there: by the store's own condition, else by looking first."""
         store = self._single if len(data) <= _SMALL_BYTES else self._open_single(_LARGE_REQUEST_SECONDS)
         uncertain = False  # whether an attempt that failed may have written the object after all
 
         def attempt() -> PutResult | None:
             nonlocal uncertain
+            if not condition and (there := self._get(name)) is not None:
+                return "written" if uncertain and there == data else "exists"
             try:
-                store.put(self._key(name), data, mode="create", use_multipart=False)
+                store.put(self._key(name), data, use_multipart=False, **condition)
             except (AlreadyExistsError, PreconditionError):
                 # 412 and 409 arrive as the same error. S3's 409 says only that another put was under way.
                 there = self._get(name)
@@ -95,13 +152,10 @@ class ObjectFolder:
             return "written"
 
         try:
-            result: PutResult = self._retry("write", name, attempt, timeout_seconds)
+            return self._retry("write", name, attempt, timeout_seconds)
         except MirrorError as error:
             error.uncertain = uncertain
             raise
-        if step:
-            reached(f"{step}_put")
-        return result
 
     def sync(self) -> None:
         """Nothing is left to do: objects are durable when they are put."""

@@ -13,8 +13,29 @@ from deltalakedb.files.listing import LOG_FOLDER
 from deltalakedb.files.location import parse_location
 
 PutResult: TypeAlias = Literal["written", "exists"]
+ConditionalPut: TypeAlias = Literal["auto", "required", "lock"]
 
 PUT_TIMEOUT_SECONDS = 60.0
+
+
+class PutLock(Protocol):
+    """Keeps the writers of one table apart where the store itself cannot."""
+
+    def hold(self, timeout_seconds: float) -> AbstractContextManager[None]:
+        """Let one writer at a time into the block; MirrorError when its turn does not come in time."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Puts:
+    """How commits are put where the store may not refuse to overwrite; a local disk always does.
+
+    `auto`: by the lock if the store does not refuse; `required`: then not at all; `lock`: always by the lock. Without a
+    lock nothing is put into such a store.
+    """
+
+    mode: ConditionalPut = "auto"
+    lock: PutLock | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +64,11 @@ class LogFolder(Protocol):
         timeout_seconds: float = PUT_TIMEOUT_SECONDS,
         step: str = "",
         lasting: bool = True,
+        decides: bool = True,
     ) -> PutResult:
         """Write a file unless one of that name is there, whatever it holds. It is durable when this returns; without
-        `lasting` what it holds is, and its name after `sync`.
+        `lasting` what it holds is, and its name after `sync`. Without `decides` all writers would write the same, so
+        that nothing is lost where two do.
 
         `step` begins the names of the steps that are said to be reached (see `deltalakedb.steps`).
         """
@@ -103,6 +126,7 @@ def open_log_folder(
     *,
     table: str,
     folder: str = LOG_FOLDER,
+    puts: Puts | None = None,
 ) -> LogFolder:
     """The log of the table at `location`, which need not exist yet. `options` are those of `deltalake`."""
     parsed = parse_location(location, options)
@@ -112,4 +136,4 @@ def open_log_folder(
         return LocalFolder(parsed, table=table, folder=folder)
     from deltalakedb.files.object_folder import ObjectFolder
 
-    return ObjectFolder(parsed, options or {}, table=table, folder=folder)
+    return ObjectFolder(parsed, options or {}, table=table, folder=folder, puts=puts or Puts())

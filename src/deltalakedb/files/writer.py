@@ -18,7 +18,7 @@ from deltalakedb.files.checksum import Checksum, checksum_name
 from deltalakedb.files.cleanup import DAY_MS, CleanedUp, find_expired
 from deltalakedb.files.last_checkpoint import CheckpointWritten, hinted_version, render_last_checkpoint
 from deltalakedb.files.listing import LAST_CHECKPOINT, LOG_FOLDER, LogListing, checkpoint_name, commit_name
-from deltalakedb.files.put import PUT_TIMEOUT_SECONDS, PutResult, open_log_folder
+from deltalakedb.files.put import PUT_TIMEOUT_SECONDS, PutResult, Puts, open_log_folder
 from deltalakedb.files.storage import open_storage
 from deltalakedb.log.actions import Protocol
 from deltalakedb.log.txnlog import LogSnapshot
@@ -40,10 +40,11 @@ class FileTxnLogWriter:
         *,
         table: str,
         folder: str = LOG_FOLDER,
+        puts: Puts | None = None,
     ) -> None:
         self.table = table
         self._place, self._options = location, options
-        self._folder = open_log_folder(location, options, table=table, folder=folder)
+        self._folder = open_log_folder(location, options, table=table, folder=folder, puts=puts)
 
     def __repr__(self) -> str:
         return f"FileTxnLogWriter({self._folder.location!r})"
@@ -135,14 +136,14 @@ class FileTxnLogWriter:
         name = checksum_name(version)
         with self._put_span(name):
             # A name that is lost with the machine's power is written anew, or missed by nobody.
-            return self._folder.put(name, checksum.render(), lasting=False)
+            return self._folder.put(name, checksum.render(), lasting=False, decides=False)
 
     def put_compacted(self, first: int, last: int, data: bytes) -> PutResult:
         """Write what the commits from `first` through `last` come to, unless it is there (PROTOCOL.md, "Log
         Compaction Files")."""
         name = f"{first:020}.{last:020}.compacted.json"
         with self._put_span(name):
-            return self._folder.put(name, data, lasting=False)
+            return self._folder.put(name, data, lasting=False, decides=False)
 
     def clean_up(self, *, cutoff_ms: int, keep_from_version: int | None = None, protected_before: int = 0) -> CleanedUp:
         """Delete what the newest checkpoint of before the cut-off (taken at midnight UTC) makes unnecessary.

@@ -26,6 +26,7 @@ from deltalakedb.log.commit import CommitChecker
 from deltalakedb.log.features import check_writable, is_enabled, writer_features
 from deltalakedb.log.partition_checks import PartitionField, partition_fields, wrong_partition_value
 from deltalakedb.log.paths import decode_path, is_absolute, resolve
+from deltalakedb.log.secret_checks import refuse_new_secrets
 from deltalakedb.log.stats import parse_stats
 from deltalakedb.log.table_checks import check_metadata, check_protocol, check_rewritten
 
@@ -54,14 +55,17 @@ def check_commit(
     live_files: int | None = None,
     replaces: bool = False,
     drops_feature: bool = False,
+    restores: bool = False,
 ) -> None:
-    """Raise InvalidCommitError, UnsupportedFeatureError or SchemaMismatchError for actions that must not be committed.
+    """Raise InvalidCommitError, UnsupportedFeatureError or SchemaMismatchError for actions that must not be committed,
+    ConfigError for a metaData action that sets something which looks like a credential.
 
     `protocol` and `metadata` are those before the commit, None for a table's first one. `is_live` is asked once, for
     all keys; None leaves that to who has the table locked. `location`: absolute paths inside of it are the table's own.
     `live_files`: how many files the table has, where that is known; a commit that changes how rows lie in files must
     then replace them all. `replaces`: the commit puts another table in the place of this one (REPLACE TABLE).
     `drops_feature`: an engine has purged a feature from the table, and takes it out of the protocol (DROP FEATURE).
+    `restores`: the metadata is that of an older version (RESTORE), so nothing in it is new to the log.
     """
     where = f"table {table}, version {version}"
     checker = CommitChecker(table, version)
@@ -83,6 +87,8 @@ def check_commit(
         if metadata is not None and live_files is not None:
             remaining = live_files - len(found.removes)
             check_rewritten(new_metadata, metadata, new_protocol, protocol, remaining, where)
+    if new_metadata is not metadata and not restores:
+        refuse_new_secrets(new_metadata, metadata, what=where)
     rules = _FileRules(new_protocol, new_metadata, metadata or new_metadata, where, location)
     rules.check(found)
     if is_live is not None:

@@ -42,6 +42,9 @@ _TYPES: Final = frozenset(
         "date", "timestamp", "timestamp_ntz", "void",
     }
 )  # fmt: skip
+DROP_PROTECTION: Final = "drop_protection"
+"""A table property of this package: while it is true, the catalog does not drop the table."""
+
 _MODES: Final = ("none", "name", "id")
 _MAX_COLUMN_ID: Final = "delta.columnMapping.maxColumnId"
 _NEEDS: Final = {
@@ -201,7 +204,7 @@ def _check_partition_columns(schema: StructType, columns: tuple[str, ...], where
 
 
 def _check_properties(configuration: Mapping[str, str | None], before: Mapping[str, str | None], where: str) -> None:
-    for name in sorted(BY_PROPERTY.keys() & configuration.keys()):
+    for name in sorted((BY_PROPERTY.keys() | {DROP_PROTECTION}) & configuration.keys()):
         changed = configuration[name] != before.get(name)
         if changed and (configuration[name] or "").strip().lower() not in ("true", "false"):
             _refuse(where, f"sets {name} to {configuration[name]!r}", "it is either true or false")

@@ -313,7 +313,9 @@ class MirrorEngine:
         with self._lock:
             mirror = self._tables.get(table.table_id)
             if mirror is None or mirror.table.location != table.location:
-                mirror = self._tables[table.table_id] = TableMirror(self._store, table, options, self._stop)
+                mirror = self._tables[table.table_id] = TableMirror(
+                    self._store, table, options, self._stop, self._config.mirror_conditional_put
+                )
             elif not mirror.is_for(table, options):  # renamed, or reached in another way
                 mirror.reopen(table, options)
         return mirror

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from deltalakedb.config import ConditionalPut
 from deltalakedb.exceptions import CommitFailedError, DeltaError, NotWritableError, redact
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.files.writer import FileTxnLogWriter
@@ -17,6 +18,7 @@ from deltalakedb.log.render import render_commit
 from deltalakedb.mirror.external import fenced_by_another, newest_mark
 from deltalakedb.mirror.follow import PromotedError, catch_up, follow, open_loader
 from deltalakedb.mirror.own_commits import own_commit_info
+from deltalakedb.mirror.put_lock import open_log_writer
 from deltalakedb.steps import reached
 from deltalakedb.store import registry
 from deltalakedb.store.action_values import to_metadata, to_protocol
@@ -71,11 +73,13 @@ def promote(
     actor: str | None = None,
     origin: str | None = None,
     attempts: int = ATTEMPTS,
+    conditional_put: ConditionalPut = "auto",
 ) -> PromoteResult:
     """Make a follower, or a table once detached, a managed one.
 
     Until the fence is in the files they decide, so it is put there first, if-absent, and only then taken into SQL.
-    After a crash between the two, the next promote finds its own commit and finishes.
+    After a crash between the two, the next promote finds its own commit and finishes. `conditional_put` is the setting
+    `mirror.conditional_put`: the fence is put as every other commit is.
     """
     table, version = _as_registered(store, table)
     if table.mode == "managed":
@@ -85,7 +89,8 @@ def promote(
         follow(store, table, storage_options=storage_options, progress=progress, actor=actor, origin=origin)
         reached("promote.followed")
         reader = FileTxnLogReader(table.location, storage_options, table=table.full_name)
-        _put_fence(store, table, reader, _tip_of(store, table), storage_options, actor, attempts)
+        writer = open_log_writer(store, table, storage_options, conditional_put)
+        _put_fence(store, table, reader, writer, _tip_of(store, table), actor, attempts)
         reached("promote.fence_put")
         return _take_over(store, table, reader, actor=actor, origin=origin)
     except PromotedError:  # another promote of ours was faster
@@ -124,13 +129,12 @@ def _put_fence(
     store: Store,
     table: TableRow,
     reader: FileTxnLogReader,
+    writer: FileTxnLogWriter,
     tip: _Tip,
-    storage_options: Mapping[str, str] | None,
     actor: str | None,
     attempts: int,
 ) -> None:
     """The fence is in the files when this returns: put there now, or by a promote of ours that died."""
-    writer = FileTxnLogWriter(table.location, storage_options, table=table.full_name)
     with store.read() as conn:
         catalog_id, at_ms = registry.catalog_id(conn), registry.next_change_ms(conn)
     for _ in range(attempts):

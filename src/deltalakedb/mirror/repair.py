@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from deltalakedb.config import ConditionalPut
 from deltalakedb.exceptions import DeltaProtocolError, NotWritableError, TableNotFoundError
 from deltalakedb.files.listing import LogListing
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.files.writer import FileTxnLogWriter
 from deltalakedb.log.retention import deleted_file_retention_ms
 from deltalakedb.mirror.derived import shown_protocol
+from deltalakedb.mirror.put_lock import open_log_writer
 from deltalakedb.store.audit import write_audit
 from deltalakedb.store.connection import Row, Store
 from deltalakedb.store.reader import SqlTxnLogReader
@@ -37,6 +39,7 @@ def repair(
     storage_options: Mapping[str, str] | None = None,
     actor: str | None = None,
     origin: str | None = None,
+    conditional_put: ConditionalPut = "auto",
 ) -> Repaired:
     """Put the commits back that were mirrored and are gone, and a checkpoint where the files cannot be read without.
 
@@ -46,7 +49,7 @@ def repair(
     if table.mode != "managed":
         raise NotWritableError(f"{table.full_name} is {table.mode}: its files belong to others, nothing is put there")
     reader = FileTxnLogReader(table.location, storage_options, table=table.full_name)
-    files = FileTxnLogWriter(table.location, storage_options, table=table.full_name)
+    files = open_log_writer(store, table, storage_options, conditional_put)
     with store.read() as conn:
         state = conn.one("select_checkpoint_state", table_id=table.table_id)
     if state is None:

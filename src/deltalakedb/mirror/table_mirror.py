@@ -11,15 +11,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from deltalakedb import telemetry
+from deltalakedb.config import ConditionalPut
 from deltalakedb.exceptions import LogGapError, MalformedLogError, MirrorError
 from deltalakedb.files.checksum import Checksum
 from deltalakedb.files.reader import FileTxnLogReader
-from deltalakedb.files.writer import FileTxnLogWriter
 from deltalakedb.log.actions import CommitInfo, Metadata, Protocol
 from deltalakedb.log.commit import Commit, iter_actions, parse_action
 from deltalakedb.log.commit_info import Mark, parse_mark
 from deltalakedb.mirror.compare import first_difference
 from deltalakedb.mirror.external import mark_of
+from deltalakedb.mirror.put_lock import open_log_writer
 from deltalakedb.steps import reached
 from deltalakedb.store import registry
 from deltalakedb.store.connection import Store
@@ -73,8 +74,10 @@ class TableMirror:
         table: TableRow,
         options: Mapping[str, str] | None,
         stop: threading.Event | None = None,
+        conditional_put: ConditionalPut = "auto",
     ) -> None:
         self.lock = threading.Lock()
+        self._conditional_put: ConditionalPut = conditional_put
         self.known = UNKNOWN
         """Every version up to this one is in the files."""
         self.probed = False
@@ -104,7 +107,7 @@ class TableMirror:
         self.table = table
         self._options = options
         self._reader: FileTxnLogReader | None = None
-        self.files = FileTxnLogWriter(table.location, options, table=table.full_name)
+        self.files = open_log_writer(self._store, table, options, self._conditional_put)
 
     # -- threads
 

@@ -12,9 +12,12 @@ from deltalakedb.definitions.table import with_properties, with_schema
 from deltalakedb.exceptions import DeltaError, SchemaMismatchError
 from deltalakedb.log.actions import Action, Metadata
 from deltalakedb.log.codec import to_json
+from deltalakedb.log.descriptions import TAG_PREFIX
 from deltalakedb.log.feature_use import BY_PROPERTY, COLUMN_MAPPING_MODE, CONSTRAINT_PREFIX, features_in_use
 from deltalakedb.log.features import READER_FEATURES
 from deltalakedb.log.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit, ReadSet
+from deltalakedb.log.secret_checks import refuse_new_secrets
+from deltalakedb.log.table_checks import DROP_PROTECTION
 from deltalakedb.log.types import ArrayType, DataType, MapType, StructField, StructType, parse_schema
 from deltalakedb.operations.engines import open_engine
 from deltalakedb.operations.expressions import Expression
@@ -27,6 +30,7 @@ _FEATURE_READER, _FEATURE_WRITER = 3, 7
 KNOWN_PROPERTIES: Final = frozenset(
     {
         *BY_PROPERTY,
+        DROP_PROTECTION,
         COLUMN_MAPPING_MODE,
         "delta.autoOptimize.autoCompact",
         "delta.autoOptimize.optimizeWrite",
@@ -55,7 +59,7 @@ KNOWN_PROPERTIES: Final = frozenset(
         "delta.universalFormat.enabledFormats",
     }
 )
-"""What a table property may be called, beside `delta.feature.*`; any other name has to be insisted on."""
+"""What a table property may be called, beside `delta.feature.*` and tags; any other name has to be insisted on."""
 
 
 def add_columns(target: Target, fields: Sequence[StructField]) -> Done:
@@ -142,7 +146,7 @@ def set_properties(target: Target, properties: Mapping[str, str], *, raise_if_no
             raise TypeError(f"a table property is a name and a text, not {key!r} = {value!r}")
         if key.startswith(CONSTRAINT_PREFIX):
             raise DeltaError(f"table {target.name}: {key} is set by add_constraint, which looks at the rows first")
-        if raise_if_not_exists and key not in KNOWN_PROPERTIES and not key.startswith("delta.feature."):
+        if raise_if_not_exists and key not in KNOWN_PROPERTIES and not key.startswith(("delta.feature.", TAG_PREFIX)):
             raise DeltaError(
                 f"table {target.name}: {key} is no property of Delta tables; with raise_if_not_exists=False any name "
                 "can be set"
@@ -184,6 +188,7 @@ def _done(
     made = list(actions)
     for action in list(made):
         if isinstance(action, Metadata):
+            refuse_new_secrets(action, target.metadata, what=f"table {target.name}")
             used = features_in_use(parse_schema(action.schema_string), action.configuration)
             raised = with_features(target.protocol, used)
             if raised != target.protocol and not any(type(one) is type(raised) for one in made):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass
 
+from deltalakedb.log.actions import Action, AddFile, RemoveFile
 from deltalakedb.telemetry import instruments, metrics
 from deltalakedb.telemetry.events import events, log_event
 from deltalakedb.telemetry.guard import never_raises
@@ -39,6 +40,43 @@ class CommittedVersion:
     num_actions: int = 0
     num_files: int | None = None
     """Live files after it."""
+    table_id: int | None = None
+    actions: Sequence[Action] = ()
+    """What it consists of; looked at only when somebody listens to events."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileChanges:
+    """The files that commits add and remove, by their actions, and the bytes in them."""
+
+    num_added_files: int = 0
+    added_bytes: int = 0
+    num_removed_files: int = 0
+    removed_bytes: int = 0
+    num_removed_without_size: int = 0
+    """Of the removed files, those whose action does not say a size (it may not): `removed_bytes` is without them."""
+
+    @classmethod
+    def of(cls, actions: Iterable[Action]) -> FileChanges:
+        added: list[int] = []
+        removed: list[int | None] = []
+        for action in actions:
+            if isinstance(action, AddFile):
+                added.append(action.size)
+            elif isinstance(action, RemoveFile):
+                removed.append(action.size)
+        sizes = [size for size in removed if size is not None]
+        return cls(len(added), sum(added), len(removed), sum(sizes), len(removed) - len(sizes))
+
+    def __add__(self, other: FileChanges) -> FileChanges:
+        return FileChanges(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
+
+    def to_fields(self) -> dict[str, int]:
+        """The fields of an event; files without a size are mentioned only where there are some."""
+        fields = asdict(self)
+        if not self.num_removed_without_size:
+            del fields["num_removed_without_size"]
+        return fields
 
 
 @never_raises
@@ -57,14 +95,19 @@ def observe_commit(
     attempts: int = 1,
     actor: str | None = None,
     message: str | None = None,
+    repeated: bool = False,
 ) -> None:
-    """A transaction was committed in SQL; once per transaction, however many tables it has."""
+    """A transaction was committed in SQL; once per transaction, however many tables it has.
+
+    `repeated`: an earlier attempt had committed it, and only now is that known.
+    """
     _observe(COMMIT_LATENCY, milliseconds)
     for version in versions:
         _add(VERSIONS, version.table)
         if version.num_files is not None:
             _set(FILES, version.table, version.num_files)
     if events.isEnabledFor(logging.INFO):
+        changes = [FileChanges.of(version.actions) for version in versions]
         log_event(
             "commit",
             txn_id=txn_id,
@@ -73,11 +116,21 @@ def observe_commit(
             attempts=attempts,
             actor=actor,
             message=message,
-            versions=[
-                {"table": v.table, "version": v.version, "operation": v.operation, "num_actions": v.num_actions}
-                for v in versions
-            ],
+            repeated=repeated or None,
+            **sum(changes, FileChanges()).to_fields(),
+            versions=[_version_fields(*one) for one in zip(versions, changes, strict=True)],
         )
+
+
+def _version_fields(version: CommittedVersion, changes: FileChanges) -> dict[str, object]:
+    return {
+        "table": version.table,
+        **({} if version.table_id is None else {"table_id": version.table_id}),
+        "version": version.version,
+        "operation": version.operation,
+        "num_actions": version.num_actions,
+        **changes.to_fields(),
+    }
 
 
 @never_raises

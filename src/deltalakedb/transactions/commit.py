@@ -85,6 +85,8 @@ def _ratify(catalog: Catalog, proposal: Proposal) -> Outcome:
     except CommitFailedError as error:
         telemetry.conflict(type(error).__name__)
         raise
+    if outcome.repeated and outcome.txn_id != proposal.txn_id:
+        return outcome  # another transaction has used the token, and reported what it did
     operations = {
         (table.table.table_uuid, number): commit
         for table in proposal.tables
@@ -103,6 +105,8 @@ def _ratify(catalog: Catalog, proposal: Proposal) -> Outcome:
                 operation=proposed.operation if proposed else "",
                 num_actions=len(proposed.actions) if proposed else 0,
                 num_files=commit.num_files,
+                table_id=commit.table.table_id,
+                actions=proposed.actions if proposed else (),
             )
         )
     telemetry.observe_commit(
@@ -112,6 +116,7 @@ def _ratify(catalog: Catalog, proposal: Proposal) -> Outcome:
         committed_at_ms=outcome.committed_at_ms,
         actor=proposal.actor,
         message=proposal.message,
+        repeated=outcome.repeated,
     )
     return outcome
 

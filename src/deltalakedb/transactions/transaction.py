@@ -16,8 +16,8 @@ from deltalakedb.names import TableName, parse_table_name
 from deltalakedb.operations.evolution import SchemaMode
 from deltalakedb.operations.write import WriteMode, WriteRequest, to_rows, write
 from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
+from deltalakedb.transactions.descriptions import DescriptionStatements
 from deltalakedb.transactions.read_sets import ReadLike, to_read_set
-from deltalakedb.transactions.upkeep import UpkeepStatements
 from deltalakedb.transactions.writes import begin_table, is_spark_frame, write_spark_frame
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from deltalakedb.writer.properties import WriterProperties
 
 
-class CatalogTransaction(UpkeepStatements):
+class CatalogTransaction(DescriptionStatements):
     """A unit of work over many tables: `with catalog.begin() as tx: ...`.
 
     It sees all tables as they were when it began, with its own changes on top, and holds no lock and no connection

@@ -1,0 +1,113 @@
+"""A lock row in SQL for stores that do not refuse to overwrite: one writer of a table at a time puts a commit.
+
+The row is a lease: it runs out when its holder dies. It keeps the writers of one catalog apart, and nobody else.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from deltalakedb.config import ConditionalPut, Config
+from deltalakedb.exceptions import ConfigError, MirrorError, StoreError, redact
+from deltalakedb.files.conditional_put import ALLOW_LOCK, PutSupport, find_put_support, warn_of_lock
+from deltalakedb.files.location import parse_location
+from deltalakedb.files.put import Puts
+from deltalakedb.files.writer import FileTxnLogWriter
+from deltalakedb.mirror import bookkeeping
+from deltalakedb.store.connection import Store
+from deltalakedb.store.registry import TableRow
+
+logger = logging.getLogger(__name__)
+
+_FIRST_PAUSE_SECONDS = 0.01
+_LONGEST_PAUSE_SECONDS = 0.5
+
+
+class LeasePutLock:
+    """The lock of one table, as a lease in `dl_leases`."""
+
+    def __init__(self, store: Store, table: TableRow) -> None:
+        self._store = store
+        self._table = table
+        self._lease = f"put:{table.table_id}"
+
+    @contextmanager
+    def hold(self, timeout_seconds: float) -> Iterator[None]:
+        """Let one writer at a time into the block; MirrorError when its turn does not come in time."""
+        holder = bookkeeping.new_holder()
+        self._take(holder, time.monotonic() + timeout_seconds)
+        try:
+            with bookkeeping.renewed(self._store, self._lease, holder):
+                yield
+        finally:
+            self._release(holder)
+
+    def _take(self, holder: str, deadline: float) -> None:
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            with self._store.write() as conn:
+                if bookkeeping.take_lease(conn, self._lease, holder):
+                    return
+            wait = pause * random.uniform(0.5, 1.5)
+            if time.monotonic() + wait > deadline:
+                raise MirrorError(
+                    f"table {self._table.full_name}: another process is putting a commit into its files, under the "
+                    f"lock {self._lease} in dl_leases; it is tried again"
+                )
+            time.sleep(wait)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+    def _release(self, holder: str) -> None:
+        try:
+            with self._store.write() as conn:
+                bookkeeping.release_lease(conn, self._lease, holder)
+        except StoreError as error:  # what was put stays put, and the lease runs out by itself
+            logger.warning("table %s: its lock could not be released: %s", self._table.full_name, redact(str(error)))
+
+
+def open_log_writer(
+    store: Store, table: TableRow, options: Mapping[str, str] | None, conditional_put: ConditionalPut
+) -> FileTxnLogWriter:
+    """The writer of a table's `_delta_log` that uses the table's lock where the store needs one."""
+    puts = Puts(conditional_put, LeasePutLock(store, table))
+    return FileTxnLogWriter(table.location, options, table=table.full_name, puts=puts)
+
+
+def check_warehouse(config: Config) -> None:
+    """Before a catalog is opened: prove that the warehouse's store refuses to overwrite, as the settings ask.
+
+    ConfigError when it does not and must. A store that cannot be asked now (no credentials, only the right to read, no
+    answer in time) stops nobody: it is asked again when the first commit is put.
+    """
+    if config.warehouse is None or config.mirror_mode == "off" or config.mirror_conditional_put == "lock":
+        return
+    support = _ask_in_time(config.warehouse, config.mirror_inline_timeout)
+    if support is None or support.supported is None:
+        reason = "it did not answer in time" if support is None else support.reason
+        logger.info("whether %s refuses to overwrite is not known yet: %s", redact(config.warehouse), reason)
+    elif not support.supported and config.mirror_conditional_put == "required":
+        raise ConfigError(f"the warehouse {redact(config.warehouse)} cannot be used: {support.problem}; {ALLOW_LOCK}")
+    elif not support.supported:
+        warn_of_lock(support)
+
+
+def _ask_in_time(warehouse: str, seconds: float) -> PutSupport | None:
+    """The answer of the store; None when it takes longer. Looking for credentials may take long, and has no limit."""
+    answers: list[PutSupport] = []
+
+    def ask() -> None:
+        try:
+            location = parse_location(warehouse)
+            answers.append(find_put_support(location, {}, timeout_seconds=seconds, asks_again=False))
+        except ConfigError as error:  # whoever creates a table there is told
+            answers.append(PutSupport(None, redact(warehouse), redact(str(error))))
+
+    thread = threading.Thread(target=ask, name="deltalakedb-probe", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return answers[0] if answers else None

@@ -1,0 +1,137 @@
+"""Finds tables by words in their names, columns, comments and tags, from the metadata at their heads.
+
+One query reads all tables that may match: it looks for one word, as plain ASCII, in the texts as they are stored. What
+it finds is judged here, where case is that of Unicode and JSON is taken apart.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from deltalakedb.log.descriptions import TAG_PREFIX, comment_of, tags_of
+from deltalakedb.log.feature_use import every_field
+from deltalakedb.log.text import from_sql_text
+from deltalakedb.log.types import parse_schema
+from deltalakedb.names import TableName, name_key
+from deltalakedb.store.connection import Connection, Row
+
+_PLAIN_RUN = re.compile(r"[A-Za-z0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnHit:
+    """A column in which something was found; `column` is its dotted path."""
+
+    column: str
+    comment: str | None
+    tags: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchHit:
+    """A table that was found: what is noted beside it, and where the words or the tag are."""
+
+    table: str
+    comment: str | None
+    tags: Mapping[str, str]
+    columns: tuple[ColumnHit, ...] = ()
+    """The columns in which something was found, nested ones too."""
+    found_in: tuple[str, ...] = ()
+    """`name`, `comment`, `tag pii`, `column note`, `comment on note`, `tag pii on note`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to look for: every word, and the tag."""
+
+    words: tuple[str, ...] = ()
+    tag: str | None = None
+    tag_value: str | None = None
+
+    @classmethod
+    def of(cls, text: str | None, tag: str | None) -> "Wanted":
+        name, equals, value = (tag or "").partition("=")
+        return cls(
+            tuple(word.lower() for word in (text or "").split()),
+            name.strip().lower() if tag is not None else None,
+            value.strip().lower() if equals else None,
+        )
+
+    def is_tag(self, name: str, value: str) -> bool:
+        return name.lower() == self.tag and self.tag_value in (None, value.lower())
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Somewhere to look: a text, or a tag."""
+
+    label: str
+    text: str
+    column: str | None = None
+    tag: tuple[str, str] | None = None
+
+
+def search_tables(conn: Connection, wanted: Wanted, namespace: str | None = None) -> list[SearchHit]:
+    """The tables with every word, in whatever place, and with the tag; by name. Nothing wanted: all tables."""
+    key = None if namespace is None else name_key(namespace)
+    rows = conn.all(
+        "select_described_tables",
+        word=_pattern("", wanted.words),
+        tag=_pattern(TAG_PREFIX, [wanted.tag] if wanted.tag else []),
+        namespace_key=key,
+        # Names inside begin with the key and a dot; a slash is the next character after a dot.
+        first_inside=None if key is None else f"{key}.",
+        after_inside=None if key is None else f"{key}/",
+    )
+    return [hit for row in rows if (hit := _judge(row, wanted)) is not None]
+
+
+def _pattern(before: str, words: Sequence[str]) -> str | None:
+    """A LIKE pattern for the longest plain piece of the words; None: they have none, so every table is judged."""
+    runs = [run for word in words for run in _PLAIN_RUN.findall(word)]
+    return f"%{before}%{max(runs, key=len).lower()}%" if runs else None
+
+
+def _judge(row: Row, wanted: Wanted) -> SearchHit | None:
+    table = str(TableName(row["namespace"], row["name"]))
+    comment = None if row["description"] is None else from_sql_text(row["description"])
+    tags = tags_of(json.loads(row["configuration"]))
+    columns = [
+        ColumnHit(path, comment_of(item), tags_of(item.metadata))
+        for path, item in every_field(parse_schema(from_sql_text(row["schema_json"])))
+    ]
+    places = list(_places(table, comment, tags, columns))
+    texts = [place.text.lower() for place in places]
+    tagged = [place for place in places if place.tag is not None and wanted.is_tag(*place.tag)]
+    if wanted.tag is not None and not tagged:
+        return None
+    if not all(any(word in text for text in texts) for word in wanted.words):
+        return None
+    found = [
+        place
+        for place, text in zip(places, texts, strict=True)
+        if place in tagged or any(word in text for word in wanted.words)
+    ]
+    within = {place.column for place in found}
+    return SearchHit(
+        table,
+        comment,
+        tags,
+        tuple(column for column in columns if column.column in within),
+        tuple(place.label for place in found),
+    )
+
+
+def _places(table: str, comment: str | None, tags: Mapping[str, str], columns: Sequence[ColumnHit]) -> Iterator[_Place]:
+    yield _Place("name", table)
+    if comment is not None:
+        yield _Place("comment", comment)
+    for name, value in tags.items():
+        yield _Place(f"tag {name}", f"{name}={value}", None, (name, value))
+    for one in columns:
+        yield _Place(f"column {one.column}", one.column, one.column)
+        if one.comment is not None:
+            yield _Place(f"comment on {one.column}", one.comment, one.column)
+        for name, value in one.tags.items():
+            yield _Place(f"tag {name} on {one.column}", f"{name}={value}", one.column, (name, value))

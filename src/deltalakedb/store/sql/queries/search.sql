@@ -1,0 +1,17 @@
+-- Search: the tables whose names, comments, columns or tags may hold what somebody looks for.
+
+-- name: select_described_tables
+-- The metadata of every table at its head, of those in which a word and a tag may be. Patterns are ASCII in lower case; a null one
+-- leaves nothing out. JSON is searched as it is stored: what it finds too much is sorted out by the reader.
+select t.table_id, t.namespace, t.name, m.description, m.schema_json, m.configuration
+from dl_tables t
+join dl_table_heads h on h.table_id = t.table_id
+join dl_metadata_updates m on m.table_id = h.table_id and m.version = h.metadata_version
+where t.until_ms = 9223372036854775807
+  and (cast(:namespace_key as text) is null or t.namespace_key = cast(:namespace_key as text)
+       or (t.namespace_key >= cast(:first_inside as text) and t.namespace_key < cast(:after_inside as text)))
+  and (cast(:word as text) is null
+       or lower(t.namespace || '.' || t.name || ' ' || coalesce(m.description, '') || ' ' || m.schema_json || ' ' || m.configuration)
+          like cast(:word as text))
+  and (cast(:tag as text) is null or lower(m.configuration || ' ' || m.schema_json) like cast(:tag as text))
+order by t.namespace_key, t.name_key;

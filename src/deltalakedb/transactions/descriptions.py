@@ -1,0 +1,22 @@
+"""DescriptionStatements: comments and tags inside a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from deltalakedb.definitions.table import PropertyValue
+from deltalakedb.operations.describe import set_comment, set_tags
+from deltalakedb.transactions.upkeep import UpkeepStatements
+
+
+class DescriptionStatements(UpkeepStatements):
+    """Statements that change what is noted beside a table and its columns, and nothing else of it."""
+
+    def set_comment(self, table: str, text: str | None, column: str | None = None) -> None:
+        """Set the comment on a table, or on one of its columns (nested ones as `a.b`); None removes it."""
+        self.run(table, partial(set_comment, text=text, column=column))
+
+    def set_tags(self, table: str, tags: Mapping[str, PropertyValue | None], column: str | None = None) -> None:
+        """Set tags on a table, or on one of its columns; other tags stay, and None as a value removes one."""
+        self.run(table, partial(set_tags, tags=tags, column=column))
