@@ -53,6 +53,11 @@ class OverlaySnapshot:
         """Files of the base that own commits removed, or added again with other statistics."""
         return frozenset(self._own.files) | frozenset(self._own.tombstones)
 
+    def check_kept(self) -> None:
+        """Raise if `dl gc` has removed the pinned version since."""
+        if self._base is not None:
+            self._base.check_kept()
+
     # -- beside files
 
     @property

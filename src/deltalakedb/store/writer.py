@@ -182,7 +182,7 @@ def _check_conflicts(conn: Connection, locked: LockedTable, proposal: TablePropo
         )
     needs = conflicts.needs(proposal.commits, proposal.also_read)
     moved = head.metadata_version > since or head.protocol_version > since
-    if moved or needs.files or needs.txns or needs.domains:
+    if moved or needs.any:
         if since < head.base_version:
             raise CommitFailedError(
                 f"table {proposal.table.full_name}: this transaction read version {since}, and `dl gc` has removed the "

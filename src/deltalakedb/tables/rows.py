@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import DeltaError, NegativeVersionError
 from deltalakedb.instants import to_epoch_ms
+from deltalakedb.log.proposal import DEFINITION, WHOLE_TABLE
 from deltalakedb.reading import FilterDnf, PredicateLike, RowFilter, is_expression, one_predicate, read_rows
 from deltalakedb.tables.files import FilesOfTable
 
@@ -88,6 +89,7 @@ class RowsOfTable(FilesOfTable):
         columns and filters, and only files that may hold matching rows are opened."""
         from deltalakedb.tables.lazy_dataset import LazyDataset
 
+        self._note(DEFINITION)  # rows are recorded by each scan
         return LazyDataset(
             self._struct.to_arrow(),
             lambda columns, expression: self._read(None, columns, expression),
@@ -229,6 +231,8 @@ class RowsOfTable(FilesOfTable):
         newest = self._newest()
         start = first if since is None or first else self._first_since(since)
         end = newest.version if last is None and until is None else self._last_until(last, until, newest.version)
+        if end >= newest.version or start is None or start > newest.version:  # later commits would be part of it
+            self._note(WHOLE_TABLE | DEFINITION, version=newest.version)
         if start is None or start > newest.version:
             if allow_out_of_range:
                 return 0, -1

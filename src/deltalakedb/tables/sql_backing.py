@@ -79,7 +79,11 @@ class SqlBacking:
     ) -> list[HistoryEntry]:
         latest_ms = snapshot.timestamp_ms  # times grow from version to version
         until_ms = latest_ms if until_ms is None else min(latest_ms, until_ms)
-        return self.reader.history(limit, since_ms=since_ms, until_ms=until_ms)
+        entries = self.reader.history(limit, since_ms=since_ms, until_ms=until_ms)
+        if not entries or entries[0].version != snapshot.version:
+            assert isinstance(snapshot, SqlSnapshot | OverlaySnapshot)
+            snapshot.check_kept()  # an empty or short answer must not be what `dl gc` left of it
+        return entries
 
     def commits(self, start: int, end: int) -> Iterator[Commit]:
         return self.reader.commits(start, end)

@@ -49,15 +49,14 @@ class UpkeepOfTable(ChangesOfTable):
         from deltalakedb.operations.restore import restore
 
         if isinstance(target, int) and target >= 0:
-            version, parameters = int(target), {"version": str(int(target))}
+            parameters = {"version": str(int(target))}
         elif isinstance(target, str | datetime):
-            at_ms = to_epoch_ms(target)
-            version, parameters = self._backing.version_at(at_ms), {"datetime": str(at_ms)}
+            parameters = {"datetime": str(to_epoch_ms(target))}
         else:
             raise DeltaError(f"{self.name}: a version to restore is a number from 0 on or a time, not {target!r}")
         verb = partial(
             restore,
-            older=self._backing.snapshot(version),
+            older=self._snapshot_at(target),
             parameters=parameters,
             ignore_missing_files=ignore_missing_files,
             protocol_downgrade_allowed=protocol_downgrade_allowed,
