@@ -14,7 +14,7 @@ from deltalakedb.exceptions import (
     ConcurrentTransactionError,
     MetadataChangedError,
 )
-from deltalakedb.log.actions import AppTransaction, DomainMetadata, Protocol
+from deltalakedb.log.actions import Action, AppTransaction, DomainMetadata, Protocol
 from tests.conformance.transacting import add, days, numbers, open_catalog, remove
 
 Call = Callable[[DeltaTable], object]
