@@ -3,6 +3,7 @@
 DeltaError
 |__ TableNotFoundError, TableExistsError, VersionNotFoundError, SchemaMismatchError, PredicateError
 |   |__ NegativeVersionError       a VersionNotFoundError, and an OverflowError as in `deltalake`
+|__ MissingFileError               .path: a data file that a version names is not there
 |__ DeltaProtocolError             a log that breaks, or asks for more than, the protocol we know
 |   |__ MalformedLogError          truncated JSON, bad UTF-8, two metaData, corrupt checkpoint, escaping path
 |   |__ UnsupportedFeatureError    .features, .table
@@ -12,6 +13,7 @@ DeltaError
 |__ CommitFailedError
 |   |__ ConcurrentAppendError, ConcurrentDeleteReadError, ConcurrentDeleteDeleteError,
 |   |   MetadataChangedError, ProtocolChangedError, ConcurrentTransactionError, ExternalWriterError
+|   |__ FilesVacuumedError         .path: a file that a commit or a reader needs is one that a vacuum or a purge takes
 |   |__ NotWritableError           a follower, or a frozen, detaching, detached or dropped table
 |   |__ TableLockedError           another transaction holds the table's intent lock
 |   |__ VersionTakenError          .version was committed by somebody else first; read on and try the next one
@@ -54,6 +56,7 @@ __all__ = [
     "EndpointBusyError",
     "EndpointError",
     "ExternalWriterError",
+    "FilesVacuumedError",
     "GoneError",
     "InvalidCommitError",
     "LogGapError",
@@ -61,6 +64,7 @@ __all__ = [
     "MetadataChangedError",
     "MirrorError",
     "MissingExtraError",
+    "MissingFileError",
     "NegativeVersionError",
     "NotADatabaseError",
     "NotWritableError",
@@ -141,6 +145,16 @@ class VersionNotFoundError(DeltaError):
 
 class NegativeVersionError(VersionNotFoundError, OverflowError):
     """A version below 0; `deltalake` raises OverflowError here."""
+
+
+class MissingFileError(DeltaError):
+    """A data file that a version of the table names is not there."""
+
+    def __init__(self, what: str, *, path: str, advice: str) -> None:
+        self.what = what
+        """What happened, without the advice."""
+        self.path = redact(path)
+        super().__init__(f"{what}; {advice}")
 
 
 class SchemaMismatchError(DeltaError):
@@ -230,6 +244,10 @@ class ConcurrentTransactionError(CommitFailedError):
 
 class ExternalWriterError(CommitFailedError):
     """Somebody else wrote the version into `_delta_log`."""
+
+
+class FilesVacuumedError(CommitFailedError):
+    """A vacuum, or a purge, has deleted a file that is needed, or may be deleting it now."""
 
 
 class NotWritableError(CommitFailedError):

@@ -78,7 +78,7 @@ def test_identity_columns_stay_as_far_on_as_they_ever_were(
 
 
 def test_a_column_that_was_renamed_since_is_the_same_column(identity: Catalog) -> None:
-    mapped = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "col-1"}
+    mapped: dict[str, Any] = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "col-1"}
     hand_out(identity, 10, **mapped)
     hand_out(identity, 20, called="number", **mapped)
     assert marks(identity) == {"number": 20, "city": None}

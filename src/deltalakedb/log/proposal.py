@@ -58,6 +58,8 @@ class ProposedCommit:
     """Fields a user wants in commitInfo beside ours."""
     fenced: bool | None = None
     """Whether the mirror adds the fence to this commit's protocol action; None: as the table has it."""
+    restores: int | None = None
+    """The older version whose files this commit names again."""
     commit_info: CommitInfo | None = None
     """What another engine says of its commit; it is kept, and our mark added. `user_info` is not looked at then."""
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from deltalakedb.exceptions import DeltaError
+from deltalakedb.exceptions import DeltaError, MissingFileError
 from deltalakedb.log.actions import Action, AddFile, FileKey, Metadata, Protocol, RemoveFile
 from deltalakedb.log.binding import HIGH_WATERMARK
 from deltalakedb.log.codec import to_json
@@ -45,7 +45,7 @@ def restore(
     gone = [RemoveFile.of(add, at_ms=now_ms) for key, add in now.items() if key not in then]
     metrics = {"numRemovedFile": len(gone), "numRestoredFile": len(back)}
     actions = [*_definition(target, older, protocol_downgrade_allowed), *gone, *back]
-    commit = ProposedCommit(tuple(actions), "RESTORE", dict(parameters), metrics, WHOLE_TABLE)
+    commit = ProposedCommit(tuple(actions), "RESTORE", dict(parameters), metrics, WHOLE_TABLE, restores=older.version)
     return Done(commit, dict(metrics))
 
 
@@ -54,11 +54,13 @@ def _files(snapshot: TableSnapshot) -> dict[FileKey, AddFile]:
 
 
 def _check_present(target: Target, older: TableSnapshot, adds: list[AddFile]) -> None:
-    missing = missing_files(target.storage, adds)
+    missing = missing_files(target.storage, adds, vectors=True)
     if missing:
-        raise DeltaError(
+        raise MissingFileError(
             f"table {target.name}: version {older.version} cannot be restored: {len(missing)} of its files are gone, "
-            f"the first is {missing[0].path}; it was vacuumed or deleted. ignore_missing_files=True restores the rest"
+            f"the first is {missing[0].path}",
+            path=missing[0].path,
+            advice="they were deleted or vacuumed. ignore_missing_files=True restores the rest",
         )
 
 

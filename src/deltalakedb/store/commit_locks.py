@@ -104,7 +104,7 @@ def app_ids(proposal: TableProposal) -> list[str]:
 
 
 def _needs_domains(proposal: TableProposal) -> bool:
-    """Whether row ids are handed out: by the protocol in force, or by one of the commits', which may turn it on again."""
+    """Whether row ids are handed out: by the protocol in force, or by one that a commit brings."""
     proposed = [commit for commit in proposal.commits if Protocol in set(map(type, commit.actions))]
     protocols = [a for commit in proposed for a in commit.actions if isinstance(a, Protocol)]
     in_force = [] if proposal.protocol is None else [proposal.protocol]

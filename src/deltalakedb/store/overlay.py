@@ -20,6 +20,7 @@ from deltalakedb.store.connection import Store
 from deltalakedb.store.planning import PLAN_SCHEMA, PlannedFiles, files_that_may_match, plan
 from deltalakedb.store.registry import OpenTable, TableRow, read_head
 from deltalakedb.store.snapshot import FileTotals, SqlSnapshot
+from deltalakedb.store.vacuums import check_not_purged
 
 _KEY_COLUMNS = ("path", "deletion_vector")
 
@@ -181,6 +182,7 @@ def plan_pinned(
         # The head of this very read: a commit since the version was opened may have taken bounds away.
         head = read_head(conn, table.table_id)
         assert head is not None, "a table with a version has a head"
+        check_not_purged(table, head)
         opened = OpenTable(table, head, snapshot.protocol, snapshot.metadata, fenced=False)
         return plan(conn, opened, predicate, version=snapshot.version, columns=columns, explain=explain)
 

@@ -29,6 +29,8 @@ class TableProposal:
     purge: bool = False
     """With `drop`: a note is left that the files are to be deleted."""
     allowed_states: frozenset[str] = frozenset({"live"})
+    vacuum_count: int | None = None
+    """`vacuum_count` of the head that was pinned before the commits were made; None: not pinned."""
     exactly: bool = False
     """The commits become the versions right after `read_version` or none: their maker has decided against that one."""
 

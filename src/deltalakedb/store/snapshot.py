@@ -15,6 +15,7 @@ from deltalakedb.store.connection import Connection, Row, Store, select_columns
 from deltalakedb.store.kept_versions import check_kept, explain_absence, require_version
 from deltalakedb.store.pages import iter_file_pages, iter_tombstone_pages
 from deltalakedb.store.registry import Head, OpenTable, TableRow, read_head
+from deltalakedb.store.vacuums import check_not_purged
 
 LARGE_RESULT = 20_000
 """From so many rows on, an engine's bulk path is worth its set-up."""
@@ -138,6 +139,7 @@ class SqlSnapshot:
         head = read_head(conn, self._table.table_id)
         if head is None:
             raise StoreError(f"table {self._table.full_name} is no longer in the database")
+        check_not_purged(self._table, head)
         return head
 
     def check_kept(self) -> None:

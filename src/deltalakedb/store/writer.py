@@ -36,6 +36,7 @@ from deltalakedb.store.proposals import Outcome, Proposal, RatifiedCommit, Table
 from deltalakedb.store.ratify import Ratifier
 from deltalakedb.store.registry import TableRow
 from deltalakedb.store.rewind import RESOLUTIONS
+from deltalakedb.store.vacuums import check_vacuumed
 from deltalakedb.store.winners import read_winners
 
 logger = logging.getLogger(__name__)
@@ -103,6 +104,7 @@ class SqlTxnLogWriter:
             for table in proposal.tables:
                 if not table.is_new:
                     _check_kept_files(locks.tables[table.table.table_id], table)
+                    check_vacuumed(conn, locks.tables[table.table.table_id].head, table)
             reached("commit.checked")
             outcome, left = _write(conn, locks, proposal, in_force)
             reached("commit.written")

@@ -74,6 +74,11 @@ class SqlBacking:
     def version_at(self, at_ms: int) -> int:
         return self.reader.version_at(at_ms)
 
+    def vacuumed_version(self) -> int:
+        with self.catalog.store.read(single=True) as conn:
+            head = registry.read_head(conn, self.row.table_id)
+        return 0 if head is None else head.vacuumed_version
+
     def history(
         self, limit: int | None, *, snapshot: TableSnapshot, since_ms: int | None, until_ms: int | None
     ) -> list[HistoryEntry]:

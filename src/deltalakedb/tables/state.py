@@ -9,13 +9,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.answers import DeltaTableConfig, Metadata, ProtocolVersions, history_entry, readable
-from deltalakedb.exceptions import DeltaError, NegativeVersionError
+from deltalakedb.exceptions import DeltaError, FilesVacuumedError, MissingFileError, NegativeVersionError
 from deltalakedb.instants import Instant, to_epoch_ms
 from deltalakedb.log.proposal import DEFINITION, HISTORY, WHOLE_TABLE, ReadSet
 from deltalakedb.log.types import StructType, parse_schema
 from deltalakedb.operations.target import Verb
 from deltalakedb.reading import PredicateLike
 from deltalakedb.schema import Schema, to_public
+from deltalakedb.store.vacuums import PURGED, purged
 from deltalakedb.tables.backing import Backing, TableSnapshot
 from deltalakedb.tables.sql_backing import SqlBacking
 from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
@@ -179,6 +180,22 @@ class TableState:
         told = self._backing.run(verb, properties, hooks or PostCommitHookProperties())
         self.update_incremental()
         return told
+
+    def _explain_missing(self, error: MissingFileError, version: int) -> DeltaError:
+        """What to say of a file that a version needs and that is gone: a vacuum took it, or nobody knows."""
+        watermark = self._backing.vacuumed_version()
+        if version >= watermark:
+            return error
+        if watermark == PURGED:
+            return purged(self.name, version)
+        return FilesVacuumedError(
+            f"{error.what}. Version {version} lies below the vacuum watermark of {self.name}: a vacuum has deleted "
+            f"files that only versions below {watermark} have. Versions from {watermark} on have all of theirs; "
+            "`keep_versions` of vacuum keeps the files of older ones.",
+            table=self.name,
+            version=version,
+            path=error.path,
+        )
 
     # -- how it is answered
 
