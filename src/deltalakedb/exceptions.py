@@ -6,6 +6,7 @@ DeltaError
 |   |__ FilesPurgedError           a TableNotFoundError: the table was there, its files are deleted
 |   |__ NamespaceNotFoundError     a TableNotFoundError; NamespaceNotEmptyError
 |   |__ NegativeVersionError       a VersionNotFoundError, and an OverflowError as in `deltalake`
+|__ MissingFileError               .path: a data file that a version names is not there
 |__ DeltaProtocolError             a log that breaks, or asks for more than, the protocol we know
 |   |__ MalformedLogError          truncated JSON, bad UTF-8, two metaData, corrupt checkpoint, escaping path
 |   |__ UnsupportedFeatureError    .features, .table
@@ -15,6 +16,7 @@ DeltaError
 |__ CommitFailedError
 |   |__ ConcurrentAppendError, ConcurrentDeleteReadError, ConcurrentDeleteDeleteError,
 |   |   MetadataChangedError, ProtocolChangedError, ConcurrentTransactionError, ExternalWriterError
+|   |__ FilesVacuumedError         .path: a file that a commit or a reader needs is one that a vacuum or a purge takes
 |   |__ NotWritableError           a follower, or a frozen, detaching, detached or dropped table
 |   |__ NameChangedError           a name, or the list of names, is not what the transaction saw
 |   |__ DropProtectedError         the table's property drop_protection is true
@@ -61,6 +63,7 @@ __all__ = [
     "EndpointError",
     "ExternalWriterError",
     "FilesPurgedError",
+    "FilesVacuumedError",
     "GoneError",
     "InvalidCommitError",
     "LocationOwnedError",
@@ -69,6 +72,7 @@ __all__ = [
     "MetadataChangedError",
     "MirrorError",
     "MissingExtraError",
+    "MissingFileError",
     "NameChangedError",
     "NamespaceNotEmptyError",
     "NamespaceNotFoundError",
@@ -171,6 +175,16 @@ class NegativeVersionError(VersionNotFoundError, OverflowError):
     """A version below 0; `deltalake` raises OverflowError here."""
 
 
+class MissingFileError(DeltaError):
+    """A data file that a version of the table names is not there."""
+
+    def __init__(self, what: str, *, path: str, advice: str) -> None:
+        self.what = what
+        """What happened, without the advice."""
+        self.path = redact(path)
+        super().__init__(f"{what}; {advice}")
+
+
 class SchemaMismatchError(DeltaError):
     """Data or a request does not fit the table's schema."""
 
@@ -258,6 +272,10 @@ class ConcurrentTransactionError(CommitFailedError):
 
 class ExternalWriterError(CommitFailedError):
     """Somebody else wrote the version into `_delta_log`."""
+
+
+class FilesVacuumedError(CommitFailedError):
+    """A vacuum, or a purge, has deleted a file that is needed, or may be deleting it now."""
 
 
 class NotWritableError(CommitFailedError):

@@ -75,19 +75,20 @@ def as_deltalake(table: DeltaTable) -> Any:
 
     All its members are ours. `deltalake` must be installed; without it Polars has no `scan_delta` either.
     """
-    made = object.__new__(_class_of_both())
+    made = object.__new__(_class_of_both(type(table)))  # type: ignore[arg-type]  # a class is hashable
     made.__dict__.update(table.__dict__)
     return made
 
 
 @cache
-def _class_of_both() -> type[DeltaTable]:
+def _class_of_both(ours: type[DeltaTable]) -> type[DeltaTable]:
+    """`ours` may be a transaction's table: what Polars reads of it is then recorded."""
     try:
         import deltalake
     except ImportError as error:
         raise ImportError("Polars reads Delta tables with the package deltalake: pip install deltalake") from error
 
-    class PolarsTable(DeltaTable, deltalake.DeltaTable):  # type: ignore[misc,override]  # ours comes first
+    class PolarsTable(ours, deltalake.DeltaTable):  # type: ignore[misc,valid-type]  # ours comes first
         """A table of ours that passes for one of `deltalake`'s."""
 
         @property

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from deltalakedb.exceptions import StoreError
+from deltalakedb.exceptions import VersionNotFoundError
 from deltalakedb.log.actions import AddFile, RemoveFile
 from deltalakedb.log.commit import Commit
 from deltalakedb.log.snapshot import SnapshotState, replay
@@ -99,5 +99,5 @@ def test_a_version_that_goes_while_it_is_read_is_an_error(store: Store) -> None:
     reader.read_next_batch()
     with store.write() as conn:
         conn.script([spell("delete from dl_table_versions where version = 1", store.dialect).text])
-    with pytest.raises(StoreError, match=r"sales\.orders: version 1 was removed by `dl gc` while it was being read"):
+    with pytest.raises(VersionNotFoundError, match=r"sales\.orders: version 1 is missing"):
         reader.read_all()

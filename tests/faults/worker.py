@@ -172,6 +172,39 @@ def detach(place: dict[str, Any], table: str) -> None:
         say(detached=table)
 
 
+def vacuum(place: dict[str, Any], table: str, count: int = 1) -> None:
+    """Vacuums that keep the newest version alone."""
+    with connect(place) as catalog:
+        for _ in range(count):
+            try:
+                gone = catalog.table(table).vacuum(0, dry_run=False, enforce_retention_duration=False)
+            except CommitFailedError as error:
+                say(conflict=type(error).__name__)
+                continue
+            say(deleted=len(gone))
+        say(done=True)
+
+
+def restore(place: dict[str, Any], table: str, count: int, seed: int) -> None:
+    """Overwrites, and restores of the last versions; each says which rows it has left."""
+    choices = random.Random(seed)
+    with connect(place) as catalog:
+        for number in range(count):
+            try:
+                with catalog.begin() as tx:
+                    newest = tx.table(table).version()
+                    if newest == 0 or choices.random() < 0.4:
+                        tx.write(table, rows(f"w{seed}", number), mode="overwrite")
+                    else:
+                        tx.restore(table, max(0, newest - choices.randint(1, 4)))
+            except CommitFailedError as error:
+                say(conflict=type(error).__name__)
+                continue
+            say(version=tx.result.get(table))
+        say(done=True)
+
+
 COMMANDS: dict[str, Callable[..., None]] = {
-    function.__name__: function for function in (create, append, mix, transfer, watch, mirror, promote, detach)
+    function.__name__: function
+    for function in (create, append, mix, transfer, watch, mirror, promote, detach, vacuum, restore)
 }

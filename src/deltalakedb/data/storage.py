@@ -17,7 +17,7 @@ from obstore import open_writer
 from obstore.exceptions import BaseError
 
 from deltalakedb.data.syncing import make_folders, sync_all
-from deltalakedb.exceptions import DeltaError, redact
+from deltalakedb.exceptions import DeltaError, MissingFileError, redact
 from deltalakedb.log.paths import check_path, decode_path, is_absolute
 
 Elsewhere: TypeAlias = Callable[[str, int | None], pa.NativeFile]
@@ -92,9 +92,11 @@ def open_logged(storage: DataStorage, path: str, size: int | None = None) -> pa.
         check_path(path, where=storage.location)
         return storage.open(decode_path(path), size)
     except FileNotFoundError:
-        raise DeltaError(
+        raise MissingFileError(
             f"the data file {redact(path)} of {storage.location} is gone, though the log names it: it was deleted or "
-            "vacuumed; a newer version of the table may not need it"
+            "vacuumed",
+            path=path,
+            advice="a newer version of the table may not need it",
         ) from None
     except OSError as error:
         raise DeltaError(f"cannot read {redact(path)} of {storage.location}: {error.strerror or error}") from error

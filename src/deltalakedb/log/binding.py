@@ -89,6 +89,16 @@ def drops_features(old: Protocol | None, new: Protocol) -> bool:
     return not (reader_features(old) <= reader_features(new) and writer_features(old) <= writer_features(new))
 
 
+def means_the_same(old: Protocol | None, new: Protocol) -> bool:
+    """Whether two protocols ask the same of readers and writers; one may spell out what the other's version implies.
+
+    A commit that puts the fence up or takes it off states the protocol again, and so changes nothing here.
+    """
+    if old is None or (old.min_reader_version, old.extra) != (new.min_reader_version, new.extra):
+        return False
+    return reader_features(old) == reader_features(new) and writer_features(old) == writer_features(new)
+
+
 def moves_identity_only(old: Metadata, new: Metadata) -> bool:
     """Whether the high watermarks of identity columns differ, and nothing else."""
     if old.schema_string == new.schema_string:

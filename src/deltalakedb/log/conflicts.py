@@ -29,7 +29,7 @@ from deltalakedb.log.actions import (
     Protocol,
     RemoveFile,
 )
-from deltalakedb.log.binding import binds_rows, drops_features, moves_identity_only
+from deltalakedb.log.binding import binds_rows, drops_features, means_the_same, moves_identity_only
 from deltalakedb.log.matching import FileMatcher
 from deltalakedb.log.proposal import WHOLE_TABLE, ProposedCommit, ReadSet
 from deltalakedb.log.types import StructType
@@ -61,10 +61,12 @@ class Needs:
     """Partition values and statistics of these files: only predicates look at them."""
     txns: bool = False
     domains: bool = False
+    commits: bool = False
+    """That there is a commit at all."""
 
     @property
-    def files(self) -> bool:
-        return self.adds or self.removes
+    def any(self) -> bool:
+        return self.adds or self.removes or self.txns or self.domains or self.commits
 
 
 def needs(mine: Sequence[ProposedCommit], also_read: ReadSet) -> Needs:
@@ -76,7 +78,8 @@ def needs(mine: Sequence[ProposedCommit], also_read: ReadSet) -> Needs:
         removes=bool(reads or stake.removed or stake.restated),
         values=any(read.predicates for read in reads),
         txns=bool(stake.app_ids),
-        domains=bool(stake.domains),
+        domains=bool(stake.domains) or stake.reads_definition,
+        commits=stake.reads_history,
     )
 
 
@@ -122,6 +125,8 @@ class _Stake:
     domains: set[str] = field(default_factory=set)
     metadata: Metadata | None = None
     protocol: Protocol | None = None
+    reads_definition: bool = False
+    reads_history: bool = False
 
     @property
     def changes_table(self) -> bool:
@@ -147,6 +152,8 @@ class _Stake:
                 case _:
                     pass
         self.app_ids |= commit.read.app_ids
+        self.reads_definition |= commit.read.definition
+        self.reads_history |= commit.read.history
         if not blind:
             self._take_reading(commit)
 
@@ -160,7 +167,9 @@ class _Stake:
 
 
 def _stake(mine: Sequence[ProposedCommit], also_read: ReadSet) -> _Stake:
-    stake = _Stake(app_ids=set(also_read.app_ids))
+    stake = _Stake(
+        app_ids=set(also_read.app_ids), reads_definition=also_read.definition, reads_history=also_read.history
+    )
     if not also_read.is_empty:
         stake.readings.append(_Reading("", also_read, sees_adds=True))
     for commit in mine:
@@ -186,6 +195,7 @@ class _Check:
         self._stake = stake
         self._matcher = matcher
         self._metadata = metadata
+        self._protocol = protocol
         self._read_paths = [{path for path, _ in reading.read.files} for reading in stake.readings]
         self._binding = _binding(stake, metadata, protocol)
 
@@ -199,11 +209,14 @@ class _Check:
         self._check_binding(winner, adds)
         self._check_adds(winner, adds)
         self._check_removes(winner, removes)
+        self._check_history(winner)
         self._follow_rearranged(adds, removes)
 
     def _check_protocol(self, winner: Winner) -> None:
-        if _of(Protocol, winner.actions):
-            self._raise(ProtocolChangedError, winner, f"version {winner.version} changed the protocol")
+        """A protocol that is only stated again, as with the fence of a promote, is no change."""
+        for protocol in _of(Protocol, winner.actions):
+            if self._stake.protocol is not None or not means_the_same(self._protocol, protocol):
+                self._raise(ProtocolChangedError, winner, f"version {winner.version} changed the protocol")
 
     def _check_metadata(self, winner: Winner) -> None:
         """Only identity columns moving on are no change to those who generate no values of them."""
@@ -220,6 +233,9 @@ class _Check:
             if domain.domain in self._stake.domains:
                 what = f"version {winner.version} wrote the metadata domain {domain.domain}, as this transaction does"
                 self._raise(ConcurrentTransactionError, winner, what)
+            if self._stake.reads_definition and domain.domain != ROW_TRACKING_DOMAIN:
+                what = f"version {winner.version} wrote the domain {domain.domain}, which this transaction read"
+                self._raise(MetadataChangedError, winner, what)
 
     def _check_txns(self, winner: Winner) -> None:
         for txn in _of(AppTransaction, winner.actions):
@@ -268,6 +284,11 @@ class _Check:
                 what = f"version {winner.version} deleted {_show(remove)}, which this transaction "
                 operation = self._stake.restated[remove.path]
                 self._raise(ConcurrentDeleteReadError, winner, f"{what}({operation}) would bring back", remove)
+
+    def _check_history(self, winner: Winner) -> None:
+        if self._stake.reads_history:
+            what = f"version {winner.version} was committed, and this transaction read the history up to the newest one"
+            self._raise(ConcurrentAppendError, winner, what)
 
     def _follow_rearranged(self, adds: Sequence[AddFile], removes: Sequence[RemoveFile]) -> None:
         """Rows of a file I read live on in the files it was rearranged into; the next winner may delete those."""

@@ -18,6 +18,10 @@ class ReadSet:
     predicates: tuple[Predicate, ...] = ()
     files: frozenset[FileKey] = frozenset()
     app_ids: frozenset[str] = frozenset()
+    definition: bool = False
+    """Schema, properties, protocol or metadata domains were read; rows that change since then do not matter."""
+    history: bool = False
+    """The commits were read up to the newest one, so that any later commit matters."""
 
     def __or__(self, other: ReadSet) -> ReadSet:
         return ReadSet(
@@ -25,16 +29,20 @@ class ReadSet:
             self.predicates + tuple(p for p in other.predicates if p not in self.predicates),
             self.files | other.files,
             self.app_ids | other.app_ids,
+            self.definition or other.definition,
+            self.history or other.history,
         )
 
     @property
     def is_empty(self) -> bool:
-        """Whether no row was read; application ids are not rows."""
+        """Whether no row was read; application ids, the definition and the history are not rows."""
         return not (self.whole_table or self.predicates or self.files)
 
 
 NOTHING_READ = ReadSet()
 WHOLE_TABLE = ReadSet(whole_table=True)
+DEFINITION = ReadSet(definition=True)
+HISTORY = ReadSet(history=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +58,8 @@ class ProposedCommit:
     """Fields a user wants in commitInfo beside ours."""
     fenced: bool | None = None
     """Whether the mirror adds the fence to this commit's protocol action; None: as the table has it."""
+    restores: int | None = None
+    """The older version whose files this commit names again."""
     commit_info: CommitInfo | None = None
     """What another engine says of its commit; it is kept, and our mark added. `user_info` is not looked at then."""
 

@@ -15,7 +15,7 @@ from deltalakedb.log.codec import to_json
 from deltalakedb.log.descriptions import TAG_PREFIX
 from deltalakedb.log.feature_use import BY_PROPERTY, COLUMN_MAPPING_MODE, CONSTRAINT_PREFIX, features_in_use
 from deltalakedb.log.features import READER_FEATURES
-from deltalakedb.log.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit, ReadSet
+from deltalakedb.log.proposal import DEFINITION, NOTHING_READ, WHOLE_TABLE, ProposedCommit, ReadSet
 from deltalakedb.log.secret_checks import refuse_new_secrets
 from deltalakedb.log.table_checks import DROP_PROTECTION
 from deltalakedb.log.types import ArrayType, DataType, MapType, StructField, StructType, parse_schema
@@ -94,7 +94,7 @@ def drop_constraint(target: Target, name: str, *, raise_if_not_exists: bool) -> 
             known = [key for key in target.metadata.configuration if key.startswith(CONSTRAINT_PREFIX)]
             shown = ", ".join(key.removeprefix(CONSTRAINT_PREFIX) for key in known) or "none"
             raise DeltaError(f"table {target.name} has no constraint {name}; it has: {shown}")
-        return Done(None)
+        return Done(None, read=DEFINITION)
     configuration = {other: value for other, value in target.metadata.configuration.items() if other != key}
     metadata = replace(target.metadata, configuration=configuration)
     return _done(target, "DROP CONSTRAINT", {"name": name}, [metadata])

@@ -6,7 +6,7 @@ import time
 
 from deltalakedb.log.actions import RemoveFile
 from deltalakedb.log.codec import to_json
-from deltalakedb.log.proposal import ProposedCommit, ReadSet
+from deltalakedb.log.proposal import WHOLE_TABLE, ProposedCommit, ReadSet
 from deltalakedb.log.rows import add_from_row
 from deltalakedb.operations.presence import missing_files
 from deltalakedb.operations.target import Done, Target
@@ -19,7 +19,7 @@ def repair(target: Target, *, dry_run: bool) -> Done:
     paths = [add.path for add in missing]
     metrics = {"dry_run": dry_run, "files_removed": paths}
     if dry_run or not missing:
-        return Done(None, metrics)
+        return Done(None, metrics, WHOLE_TABLE)
     now_ms = time.time_ns() // 1_000_000
     commit = ProposedCommit(
         tuple(RemoveFile.of(add, at_ms=now_ms) for add in missing),

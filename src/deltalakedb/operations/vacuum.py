@@ -117,13 +117,21 @@ def still_doomed(log: TxnLogReader, doomed: Doomed, location: str) -> Doomed:
 
 
 def delete_files(
-    storage: DataStorage, files: Sequence[ListedFile], progress: Callable[[int], None] | None = None
+    storage: DataStorage,
+    files: Sequence[ListedFile],
+    progress: Callable[[int], None] | None = None,
+    check: Callable[[], None] | None = None,
 ) -> int:
-    """Delete them; how many are gone. What cannot be deleted is an error, after all others were tried."""
+    """Delete them; how many are gone. What cannot be deleted is an error, after all others were tried.
+
+    `check` is called before each deletion; where it raises a DeltaError, the file stays.
+    """
     failures: list[DeltaError] = []
 
     def delete(file: ListedFile) -> int:
         try:
+            if check is not None:
+                check()
             storage.delete(file.path)
         except DeltaError as error:
             failures.append(error)

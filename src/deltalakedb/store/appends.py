@@ -19,6 +19,7 @@ from deltalakedb.store.connection import Connection, Row
 from deltalakedb.store.proposals import Outcome, Proposal
 from deltalakedb.store.ratify import Ratifier
 from deltalakedb.store.registry import head_values, row_values
+from deltalakedb.store.vacuums import is_quiet
 
 MAX_FILES = 16
 MAX_TABLES = 256
@@ -140,6 +141,8 @@ def _is_append(proposal: Proposal, left: LockedTable) -> bool:
     if table.exactly or table.commits[0].commit_info is not None:
         return False
     if table.read_version != left.head.current_version or table.table != left.row:
+        return False
+    if not is_quiet(left.head, table):
         return False
     if left.row.mode != "managed" or left.row.state not in table.allowed_states:
         return False

@@ -6,7 +6,7 @@ from functools import lru_cache
 from itertools import islice
 
 from deltalakedb.exceptions import NotWritableError, TableNotFoundError
-from deltalakedb.log.actions import AddFile, AppTransaction, DomainMetadata, RemoveFile
+from deltalakedb.log.actions import AddFile, AppTransaction, DomainMetadata, Protocol, RemoveFile
 from deltalakedb.log.features import writer_features
 from deltalakedb.log.row_tracking import DOMAIN
 from deltalakedb.log.text import key_hash, to_sql_text
@@ -114,7 +114,11 @@ def app_ids(proposal: TableProposal) -> list[str]:
 
 
 def _needs_domains(proposal: TableProposal) -> bool:
-    return proposal.protocol is not None and "rowTracking" in writer_features(proposal.protocol)
+    """Whether row ids are handed out: by the protocol in force, or by one that a commit brings."""
+    proposed = [commit for commit in proposal.commits if Protocol in set(map(type, commit.actions))]
+    protocols = [a for commit in proposed for a in commit.actions if isinstance(a, Protocol)]
+    in_force = [] if proposal.protocol is None else [proposal.protocol]
+    return any("rowTracking" in writer_features(protocol) for protocol in [*in_force, *protocols])
 
 
 def _head(proposal: TableProposal, rows: list[Row]) -> Head:

@@ -20,6 +20,7 @@ from deltalakedb.store.connection import Store
 from deltalakedb.store.planning import PLAN_SCHEMA, PlannedFiles, files_that_may_match, plan
 from deltalakedb.store.registry import OpenTable, TableRow, read_head
 from deltalakedb.store.snapshot import FileTotals, SqlSnapshot
+from deltalakedb.store.vacuums import check_not_purged
 
 _KEY_COLUMNS = ("path", "deletion_vector")
 
@@ -52,6 +53,11 @@ class OverlaySnapshot:
     def _hidden(self) -> frozenset[FileKey]:
         """Files of the base that own commits removed, or added again with other statistics."""
         return frozenset(self._own.files) | frozenset(self._own.tombstones)
+
+    def check_kept(self) -> None:
+        """Raise if `dl gc` has removed the pinned version since."""
+        if self._base is not None:
+            self._base.check_kept()
 
     # -- beside files
 
@@ -176,6 +182,7 @@ def plan_pinned(
         # The head of this very read: a commit since the version was opened may have taken bounds away.
         head = read_head(conn, table.table_id)
         assert head is not None, "a table with a version has a head"
+        check_not_purged(table, head)
         opened = OpenTable(table, head, snapshot.protocol, snapshot.metadata, fenced=False)
         return plan(conn, opened, predicate, version=snapshot.version, columns=columns, explain=explain)
 

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from deltalakedb.exceptions import StoreError
 from deltalakedb.log.txnlog import TOMBSTONES_SCHEMA
 from deltalakedb.store.connection import Store, select_columns
+from deltalakedb.store.kept_versions import check_kept
 from deltalakedb.store.registry import TableRow, read_head
 
 FIRST_PAGE_ROWS = 8_192
@@ -102,13 +102,3 @@ def _next_rows(page: pa.Table) -> int:
     if not page.num_rows:
         return FIRST_PAGE_ROWS
     return int(min(max(PAGE_BYTES * page.num_rows // max(page.nbytes, 1), 256), MOST_PAGE_ROWS))
-
-
-def check_kept(store: Store, table: TableRow, version: int) -> None:
-    """Raise if the version was taken away; what was read of it before this returns is whole."""
-    with store.read(single=True) as conn:
-        if conn.one("select_version", table_id=table.table_id, version=version) is None:
-            raise StoreError(
-                f"table {table.full_name}: version {version} was removed by `dl gc` while it was being read; "
-                "read a newer version"
-            )

@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from deltalakedb.exceptions import StoreError
 from deltalakedb.log.actions import Metadata
 from deltalakedb.log.atoms import Atom, Column, Predicate, Unknown, Within
 from deltalakedb.log.batch_bounds import compute_bounds_of_batch
@@ -22,6 +21,7 @@ from deltalakedb.log.txnlog import FILES_SCHEMA
 from deltalakedb.log.types import parse_schema
 from deltalakedb.store.connection import LIVE, Connection, Row
 from deltalakedb.store.dialects.pruner import PRUNERS, Part, Pruner
+from deltalakedb.store.kept_versions import require_version
 from deltalakedb.store.probes import IndexedAtom
 from deltalakedb.store.queries import named_queries
 from deltalakedb.store.registry import OpenTable
@@ -81,6 +81,8 @@ def plan(
     """
     names = list(FILES_SCHEMA.names if columns is None else columns)
     schema = pa.schema([PLAN_SCHEMA.field(name) for name in names])
+    if version is not None and version != opened.head.current_version:
+        require_version(conn, opened.table, version)
     if not predicate.disjuncts:
         total = opened.head.num_files if version is None else _count(conn, opened, version)
         return PlannedFiles(schema.empty_table(), 0, total, [PlanStep("", predicate.text, "can never be true")])
@@ -329,10 +331,8 @@ def _pages(conn: Connection, opened: OpenTable, version: int, names: Iterable[st
 
 def _cheaper_side(conn: Connection, opened: OpenTable, version: int) -> tuple[str, tuple[str, str]]:
     """Walk over the rows added up to the version, or over those removed after it, whichever are fewer."""
-    here = conn.one("select_version", table_id=opened.table.table_id, version=version)
-    there = conn.one("select_version", table_id=opened.table.table_id, version=opened.head.current_version)
-    if here is None or there is None:
-        raise StoreError(f"table {opened.table.full_name}: version {version} is not in the database")
+    here = require_version(conn, opened.table, version)
+    there = require_version(conn, opened.table, opened.head.current_version)
     if here["total_added"] <= there["total_added"] - here["total_closed"]:
         return "plan_page_added", ("version", "ordinal")
     return "plan_page_removed", ("removed_version", "file_id")

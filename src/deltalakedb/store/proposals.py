@@ -41,6 +41,8 @@ class TableProposal:
     undrop: bool = False
     """The table was dropped and is registered again, under the name in `changes` or its last one."""
     allowed_states: frozenset[str] = frozenset({"live"})
+    vacuum_count: int | None = None
+    """`vacuum_count` of the head that was pinned before the commits were made; None: not pinned."""
     exactly: bool = False
     """The commits become the versions right after `read_version` or none: their maker has decided against that one."""
 

@@ -3,17 +3,17 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 
-from deltalakedb.exceptions import TableNotFoundError, VersionNotFoundError
+from deltalakedb.exceptions import VersionNotFoundError
 from deltalakedb.log.actions import Action, CommitInfo, Protocol
 from deltalakedb.log.commit import Commit
 from deltalakedb.log.render import render_commit
 from deltalakedb.store import action_values as values
 from deltalakedb.store.connection import LIVE, Connection, Row, Store
+from deltalakedb.store.kept_versions import not_loaded, require_version, why_it_starts_there
 from deltalakedb.store.registry import Head, TableRow, read_head
 from deltalakedb.store.snapshot import SqlSnapshot
 
@@ -108,7 +108,7 @@ class SqlTxnLogReader:
         with self._store.read(single=True) as conn:
             row = conn.one("select_earliest_version", table_id=self.table.table_id)
         if row is None:
-            raise self._not_loaded()
+            raise not_loaded(self.table)
         return int(row["version"])
 
     def versions(self) -> Iterator[int]:
@@ -143,7 +143,7 @@ class SqlTxnLogReader:
             if version is None:
                 head = self._head(conn)
                 return SqlSnapshot(self._store, self.table, head.current_version, head.last_commit_ms)
-            row = self._version(conn, version)
+            row = require_version(conn, self.table, version)
         return SqlSnapshot(self._store, self.table, version, row["committed_at_ms"])
 
     # -- commits
@@ -164,7 +164,7 @@ class SqlTxnLogReader:
     def _check_complete(self, conn: Connection, start: int, last: int, rows: list[Row]) -> None:
         found = {row["version"]: row for row in rows}
         for version in range(start, last + 1):
-            row = found.get(version) or self._version(conn, version)
+            row = found.get(version) or require_version(conn, self.table, version)
             if row["is_base"]:
                 raise VersionNotFoundError(
                     f"table {self.table.full_name}: version {version} was taken from a checkpoint, or left as a "
@@ -220,8 +220,8 @@ class SqlTxnLogReader:
         """What changed between two versions, in either direction."""
         earlier, later = sorted((from_version, to_version))
         with self._store.read() as conn:
-            self._version(conn, earlier)
-            self._version(conn, later)
+            require_version(conn, self.table, earlier)
+            require_version(conn, self.table, later)
             ids = {"table_id": self.table.table_id}
             gained = conn.arrow("select_diff_added", **ids, earlier=earlier, later=later)
             lost = conn.arrow("select_diff_removed", **ids, earlier=earlier, later=later)
@@ -237,7 +237,7 @@ class SqlTxnLogReader:
         """Which commits produced a version, newest first."""
         with self._store.read() as conn:
             at = self._head(conn).current_version if version is None else version
-            self._version(conn, at)
+            require_version(conn, self.table, at)
             rows = conn.all("select_lineage", table_id=self.table.table_id, version=at)
         return [
             LineageEntry(
@@ -259,50 +259,17 @@ class SqlTxnLogReader:
     def _head(self, conn: Connection) -> Head:
         head = read_head(conn, self.table.table_id)
         if head is None:
-            raise self._not_loaded()
+            raise not_loaded(self.table)
         return head
-
-    def _version(self, conn: Connection, version: int) -> Row:
-        row = conn.one("select_version", table_id=self.table.table_id, version=version)
-        return row if row is not None else self._explain_absence(conn, version)
-
-    def _explain_absence(self, conn: Connection, version: int) -> Row:
-        name = self.table.full_name
-        around = conn.one("select_neighbours", table_id=self.table.table_id, version=version) or {}
-        before, after = around.get("before"), around.get("after")
-        if before is None and after is None:
-            raise self._not_loaded()
-        if after is None:
-            raise VersionNotFoundError(f"table {name}: version {version} was not committed yet, the newest is {before}")
-        if before is None:
-            raise VersionNotFoundError(
-                f"table {name}: version {version} lies before the history in the database, which starts at {after}"
-                f"{self._why_it_starts_there(conn)}; older versions are at most in `_delta_log`, if they were not "
-                "cleaned up there"
-            )
-        raise VersionNotFoundError(
-            f"table {name}: version {version} is missing: versions {before + 1} to {after - 1} were cleaned up before "
-            f"they could be read; the nearest kept ones are {before} and {after}"
-        )
 
     def _before_history(self, conn: Connection, timestamp_ms: int) -> Exception:
         first = conn.one("select_earliest_version", table_id=self.table.table_id)
         if first is None:
-            return self._not_loaded()
+            return not_loaded(self.table)
         return VersionNotFoundError(
             f"table {self.table.full_name}: nothing is kept from before {timestamp_ms} ms; the first kept version is "
-            f"{first['version']}, committed at {first['committed_at_ms']} ms{self._why_it_starts_there(conn)}"
+            f"{first['version']}, committed at {first['committed_at_ms']} ms{why_it_starts_there(conn, self.table)}"
         )
-
-    def _why_it_starts_there(self, conn: Connection) -> str:
-        cut = conn.one("select_last_gc", table_id=self.table.table_id)
-        if cut is None:
-            return ""
-        at = datetime.fromtimestamp(cut["at_ms"] / 1000, UTC).isoformat(timespec="seconds")
-        return f" because `dl gc` removed what was older than the table's retention on {at}"
-
-    def _not_loaded(self) -> TableNotFoundError:
-        return TableNotFoundError(f"table {self.table.full_name} has no versions in the database")
 
 
 def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:

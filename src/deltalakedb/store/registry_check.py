@@ -5,14 +5,12 @@ from functools import lru_cache
 
 from deltalakedb.exceptions import DropProtectedError, NameChangedError, NotWritableError, TableNotFoundError
 from deltalakedb.log.actions import Metadata
+from deltalakedb.log.table_checks import DROP_PROTECTION
 from deltalakedb.names import name_key
 from deltalakedb.store.connection import Ask, Row
 from deltalakedb.store.proposals import NameKey, Proposal, TableProposal
 from deltalakedb.store.queries import named_queries
 from deltalakedb.store.registry import TableRow, to_table_row
-
-DROP_PROTECTION = "drop_protection"
-"""The table property that keeps a table from being dropped."""
 
 
 def key_of(table: TableRow) -> NameKey:

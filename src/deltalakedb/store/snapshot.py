@@ -12,8 +12,10 @@ from deltalakedb.log.text import to_sql_text
 from deltalakedb.log.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA
 from deltalakedb.store.action_values import to_app_transaction, to_domain_metadata, to_metadata, to_protocol
 from deltalakedb.store.connection import Connection, Row, Store, select_columns
-from deltalakedb.store.pages import check_kept, iter_file_pages, iter_tombstone_pages
+from deltalakedb.store.kept_versions import check_kept, explain_absence, require_version
+from deltalakedb.store.pages import iter_file_pages, iter_tombstone_pages
 from deltalakedb.store.registry import Head, OpenTable, TableRow, read_head
+from deltalakedb.store.vacuums import check_not_purged
 
 LARGE_RESULT = 20_000
 """From so many rows on, an engine's bulk path is worth its set-up."""
@@ -67,10 +69,8 @@ class SqlSnapshot:
 
     def app_transaction(self, app_id: str) -> AppTransaction | None:
         """How far one application has come, without reading the others."""
-        with self._store.read(single=True) as conn:
-            parameters = {"table_id": self._table.table_id, "version": self.version}
-            row = conn.one("select_app_transaction", **parameters, app_id=to_sql_text(app_id))
-        return to_app_transaction(row) if row else None
+        rows = self._all("select_app_transaction", app_id=to_sql_text(app_id))
+        return to_app_transaction(rows[0]) if rows else None
 
     def domain_metadata(self) -> Mapping[str, DomainMetadata]:
         actions = map(to_domain_metadata, self._all("select_domain_metadata"))
@@ -117,20 +117,18 @@ class SqlSnapshot:
             head = self._head(conn)
             if head.current_version == self.version:
                 return FileTotals(head.num_files, head.size_bytes, head.num_records, head.files_without_records)
+            require_version(conn, self._table, self.version)
             row = conn.one("count_files_at", table_id=self._table.table_id, version=self.version)
         assert row is not None
         return FileTotals(**{name: int(value or 0) for name, value in row.items()})
 
     def _files_query(self, conn: Connection) -> tuple[str, int]:
         """At the head what is live; before it, whichever side of the history walks over fewer rows. And how many."""
-        table_id = self._table.table_id
         head = self._head(conn)
         if head.current_version == self.version:
             return "select_live_files", head.num_files
-        here = conn.one("select_version", table_id=table_id, version=self.version)
-        there = conn.one("select_version", table_id=table_id, version=head.current_version)
-        if here is None or there is None:
-            raise StoreError(f"table {self._table.full_name}: version {self.version} is no longer in the database")
+        here = require_version(conn, self._table, self.version)
+        there = require_version(conn, self._table, head.current_version)
         added_up_to = here["total_added"]
         removed_after = there["total_added"] - here["total_closed"]
         if added_up_to <= removed_after:
@@ -141,11 +139,21 @@ class SqlSnapshot:
         head = read_head(conn, self._table.table_id)
         if head is None:
             raise StoreError(f"table {self._table.full_name} is no longer in the database")
+        check_not_purged(self._table, head)
         return head
 
-    def _all(self, query: str) -> list[Row]:
-        with self._store.read(single=True) as conn:
-            return conn.all(query, table_id=self._table.table_id, version=self.version)
+    def check_kept(self) -> None:
+        """Raise if `dl gc` has removed the version since it was opened."""
+        check_kept(self._store, self._table, self.version)
+
+    def _all(self, query: str, **parameters: str) -> list[Row]:
+        """Rows in force at this version, which must still be kept: `dl gc` removes those of older ones."""
+        ids = {"table_id": self._table.table_id, "version": self.version}
+        with self._store.read() as conn:
+            rows, kept = conn.gather([(query, ids | parameters), ("select_version", ids)])
+            if not kept:
+                raise explain_absence(conn, self._table, self.version)
+        return rows
 
     def _one(self, query: str) -> Row:
         rows = self._all(query)

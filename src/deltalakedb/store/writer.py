@@ -34,6 +34,7 @@ from deltalakedb.store.ratify import Ratifier
 from deltalakedb.store.registry import TableRow
 from deltalakedb.store.registry_check import check_can_drop
 from deltalakedb.store.rewind import RESOLUTIONS
+from deltalakedb.store.vacuums import check_vacuumed
 from deltalakedb.store.winners import read_winners
 
 logger = logging.getLogger(__name__)
@@ -101,6 +102,7 @@ class SqlTxnLogWriter:
             for table in proposal.tables:
                 if not table.is_new:
                     _check_kept_files(locks.tables[table.table.table_id], table)
+                    check_vacuumed(conn, locks.tables[table.table.table_id].head, table)
                 if table.drop:
                     check_can_drop(table.table.full_name, in_force[table.table.table_id][1])
             reached("commit.checked")
@@ -183,7 +185,7 @@ def _check_conflicts(conn: Connection, locked: LockedTable, proposal: TablePropo
         )
     needs = conflicts.needs(proposal.commits, proposal.also_read)
     moved = head.metadata_version > since or head.protocol_version > since
-    if moved or needs.files or needs.txns or needs.domains:
+    if moved or needs.any:
         if since < head.base_version:
             raise CommitFailedError(
                 f"table {proposal.table.full_name}: this transaction read version {since}, and `dl gc` has removed the "

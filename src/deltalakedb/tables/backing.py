@@ -72,6 +72,10 @@ class Backing(Interface):
         """The newest version committed at or before an instant."""
         ...
 
+    def vacuumed_version(self) -> int:
+        """Versions below this one may have lost files to a vacuum; 0 when none has, or nobody knows."""
+        ...
+
     def history(
         self, limit: int | None, *, snapshot: TableSnapshot, since_ms: int | None, until_ms: int | None
     ) -> Iterator[HistoryEntry] | list[HistoryEntry]:

@@ -97,6 +97,9 @@ class FileBacking:
         check_readable(loaded.protocol, self.name)
         return PathSnapshot(self.reader, loaded)
 
+    def vacuumed_version(self) -> int:
+        return 0  # the log of files does not tell
+
     def version_at(self, at_ms: int) -> int:
         return version_at(self.reader, self.newest().metadata.configuration, at_ms)
 

@@ -11,7 +11,7 @@ from deltalakedb.exceptions import DeltaError
 from deltalakedb.log import paths
 from deltalakedb.reading import FilterDnf, PredicateLike, one_predicate
 from deltalakedb.store import Connection, registry
-from deltalakedb.store.snapshot import FileTotals
+from deltalakedb.store.snapshot import FileTotals, SqlSnapshot
 from deltalakedb.tables.state import TableState
 
 if TYPE_CHECKING:
@@ -129,6 +129,8 @@ class FilesOfTable(TableState):
     def _as_head(self, conn: Connection) -> registry.OpenTable | None:
         """This version as the head of this very read; None if it is not the newest any more."""
         row = self._sql().row
+        if not isinstance(self._snapshot, SqlSnapshot):
+            return None  # with a transaction's own changes it is no version of the database
         head = registry.read_head(conn, row.table_id)
         if head is None or head.current_version != self._snapshot.version:
             return None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.exceptions import DeltaError, NegativeVersionError
+from deltalakedb.exceptions import DeltaError, MissingFileError, NegativeVersionError
 from deltalakedb.instants import to_epoch_ms
+from deltalakedb.log.proposal import DEFINITION, WHOLE_TABLE
 from deltalakedb.reading import FilterDnf, PredicateLike, RowFilter, is_expression, one_predicate, read_rows
 from deltalakedb.tables.files import FilesOfTable
 
@@ -74,6 +75,7 @@ class RowsOfTable(FilesOfTable):
 
         predicate = one_predicate(partitions, file_pruning_predicate, name="partitions")
         files = self._files_for(None if not predicate else self._parsed(predicate))
+        self._check_there(files)
         return files_dataset(
             files,
             self._snapshot.metadata,
@@ -88,6 +90,7 @@ class RowsOfTable(FilesOfTable):
         columns and filters, and only files that may hold matching rows are opened."""
         from deltalakedb.tables.lazy_dataset import LazyDataset
 
+        self._note(DEFINITION)  # rows are recorded by each scan
         return LazyDataset(
             self._struct.to_arrow(),
             lambda columns, expression: self._read(None, columns, expression),
@@ -128,7 +131,7 @@ class RowsOfTable(FilesOfTable):
         start, end = self._feed_range(
             starting_version, ending_version, starting_timestamp, ending_timestamp, allow_out_of_range
         )
-        return read_changes(
+        changes = read_changes(
             self._backing.commits(start, end) if start <= end else (),
             table=self.name,
             metadata=self._snapshot.metadata,
@@ -137,23 +140,22 @@ class RowsOfTable(FilesOfTable):
             predicate=predicate,
             values_before=self._partition_values_before,
         )
+        return self._explained(changes.schema, changes, start)
 
     def deletion_vectors(self) -> pa.RecordBatchReader:
         """The files that have a deletion vector: where they are, and of each row whether it is still there."""
-        import pyarrow as pa
-
         from deltalakedb.tables.vectors import VECTORS_SCHEMA, selection_vectors
 
         self._note_read(None)
         batches = selection_vectors(self._snapshot.files_table(), self._storage())
-        return pa.RecordBatchReader.from_batches(VECTORS_SCHEMA, batches)
+        return self._explained(VECTORS_SCHEMA, batches, self._snapshot.version)
 
     # -- how rows are found
 
     def _read(
         self, partitions: FilterDnf | None, columns: list[str] | None, filters: RowFilter | None
     ) -> pa.RecordBatchReader:
-        return read_rows(
+        rows = read_rows(
             self._files_for(self._predicate_of(filters if partitions is None else partitions)),
             self._snapshot.metadata,
             self._backing.location,
@@ -161,6 +163,32 @@ class RowsOfTable(FilesOfTable):
             columns=columns,
             filters=filters,
         )
+        return self._explained(rows.schema, rows, self._snapshot.version)
+
+    def _explained(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch], version: int) -> pa.RecordBatchReader:
+        """A stream of these batches; a file of the version that a vacuum took is said to be one."""
+        import pyarrow as pa
+
+        def read() -> Iterator[pa.RecordBatch]:
+            try:
+                yield from batches
+            except MissingFileError as error:
+                raise self._explain_missing(error, version) from error
+
+        return pa.RecordBatchReader.from_batches(schema, read())
+
+    def _check_there(self, files: pa.Table) -> None:
+        """Look for the files of a version below the vacuum watermark: pyarrow would only say that one is gone."""
+        if self._snapshot.version >= self._backing.vacuumed_version():
+            return
+        from deltalakedb.log.rows import add_from_row
+        from deltalakedb.operations.presence import missing_files
+
+        missing = missing_files(self._storage(), [add_from_row(row) for row in files.to_pylist()], vectors=True)
+        if missing:
+            what = f"table {self.name}: {len(missing)} of the files to read are gone, the first is {missing[0].path}"
+            gone = MissingFileError(what, path=missing[0].path, advice="they were deleted or vacuumed")
+            raise self._explain_missing(gone, self._snapshot.version)
 
     def _predicate_of(self, chosen: RowFilter | None) -> Predicate | None:
         """What chooses files: a predicate as it is, of pyarrow's expressions as much as can be understood."""
@@ -187,6 +215,7 @@ class RowsOfTable(FilesOfTable):
         if isinstance(filters, str):
             raise ValueError("a filter in SQL goes with plain column names and the table's own file system only")
         files = self._files_for(self._predicate_of(filters if partitions is None else partitions))
+        self._check_there(files)
         dataset = files_dataset(
             files,
             self._snapshot.metadata,
@@ -229,6 +258,8 @@ class RowsOfTable(FilesOfTable):
         newest = self._newest()
         start = first if since is None or first else self._first_since(since)
         end = newest.version if last is None and until is None else self._last_until(last, until, newest.version)
+        if end >= newest.version or start is None or start > newest.version:  # later commits would be part of it
+            self._note(WHOLE_TABLE | DEFINITION, version=newest.version)
         if start is None or start > newest.version:
             if allow_out_of_range:
                 return 0, -1

@@ -77,12 +77,21 @@ class SqlBacking:
     def version_at(self, at_ms: int) -> int:
         return self.reader.version_at(at_ms)
 
+    def vacuumed_version(self) -> int:
+        with self.catalog.store.read(single=True) as conn:
+            head = registry.read_head(conn, self.row.table_id)
+        return 0 if head is None else head.vacuumed_version
+
     def history(
         self, limit: int | None, *, snapshot: TableSnapshot, since_ms: int | None, until_ms: int | None
     ) -> list[HistoryEntry]:
         latest_ms = snapshot.timestamp_ms  # times grow from version to version
         until_ms = latest_ms if until_ms is None else min(latest_ms, until_ms)
-        return self.reader.history(limit, since_ms=since_ms, until_ms=until_ms)
+        entries = self.reader.history(limit, since_ms=since_ms, until_ms=until_ms)
+        if not entries or entries[0].version != snapshot.version:
+            assert isinstance(snapshot, SqlSnapshot | OverlaySnapshot)
+            snapshot.check_kept()  # an empty or short answer must not be what `dl gc` left of it
+        return entries
 
     def commits(self, start: int, end: int) -> Iterator[Commit]:
         return self.reader.commits(start, end)

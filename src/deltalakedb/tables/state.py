@@ -9,12 +9,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.answers import DeltaTableConfig, Metadata, ProtocolVersions, history_entry, readable
-from deltalakedb.exceptions import DeltaError, NegativeVersionError
+from deltalakedb.exceptions import DeltaError, FilesVacuumedError, MissingFileError, NegativeVersionError
 from deltalakedb.instants import Instant, to_epoch_ms
+from deltalakedb.log.proposal import DEFINITION, HISTORY, WHOLE_TABLE, ReadSet
 from deltalakedb.log.types import StructType, parse_schema
 from deltalakedb.operations.target import Verb
 from deltalakedb.reading import PredicateLike
 from deltalakedb.schema import Schema, to_public
+from deltalakedb.store.vacuums import PURGED, purged
 from deltalakedb.tables.backing import Backing, TableSnapshot
 from deltalakedb.tables.sql_backing import SqlBacking
 from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
@@ -85,12 +87,15 @@ class TableState:
         return self._snapshot.timestamp_ms
 
     def schema(self) -> Schema:
+        self._note(DEFINITION)
         return to_public(self._struct)
 
     def metadata(self) -> Metadata:
+        self._note(DEFINITION)
         return Metadata.of(self._snapshot.metadata)
 
     def protocol(self) -> ProtocolVersions:
+        self._note(DEFINITION)
         protocol = self._snapshot.protocol
         return ProtocolVersions(
             protocol.min_reader_version,
@@ -101,11 +106,12 @@ class TableState:
 
     def domain_metadata(self) -> dict[str, str]:
         """The configuration of every metadata domain that is set."""
+        self._note(DEFINITION)
         return {domain: action.configuration for domain, action in self._snapshot.domain_metadata().items()}
 
     def transaction_version(self, app_id: str) -> int | None:
         """The newest version an application recorded by a `txn` action."""
-        self._note_application(app_id)
+        self._note(ReadSet(app_ids=frozenset({app_id})))
         action = self._snapshot.app_transaction(app_id)
         return None if action is None else action.version
 
@@ -117,10 +123,14 @@ class TableState:
             raise TypeError("Invalid datatype provided for version, only int, str or datetime are accepted.")
         if isinstance(version, int) and version < 0:
             raise NegativeVersionError(f"table {self.name}: a version is not negative, and {version} is")
-        number = version if isinstance(version, int) else self._backing.version_at(to_epoch_ms(version))
-        snapshot = self._backing.snapshot(number)
+        snapshot = self._snapshot_at(version)
         snapshot.metadata, snapshot.protocol  # noqa: B018  read now, so that a later clean-up cannot take them away
         self._snapshot = snapshot
+
+    def _snapshot_at(self, version: int | str | datetime) -> TableSnapshot:
+        """The table at a version, or at the newest one committed at or before a time."""
+        number = version if isinstance(version, int) else self._backing.version_at(to_epoch_ms(version))
+        return self._backing.snapshot(number)
 
     def update_incremental(self) -> None:
         """Move to the newest version in the catalog, whatever the table is called by now."""
@@ -132,34 +142,36 @@ class TableState:
         """Commits up to this version, newest first: the fields of each commitInfo, and its version."""
         if limit is not None and limit < 0:
             raise OverflowError("limit must not be negative")
-        entries = self._backing.history(
-            limit,
-            snapshot=self._snapshot,
-            since_ms=None if since is None else to_epoch_ms(since),
-            until_ms=None if until is None else to_epoch_ms(until),
-        )
+        until_ms = None if until is None else to_epoch_ms(until)
+        if until_ms is None or until_ms > self._snapshot.timestamp_ms:  # a later commit would be part of the answer
+            self._note(HISTORY)
+        since_ms = None if since is None else to_epoch_ms(since)
+        entries = self._backing.history(limit, snapshot=self._snapshot, since_ms=since_ms, until_ms=until_ms)
         return [history_entry(entry) for entry in entries]
 
     def diff(self, from_version: int, to_version: int) -> Difference:
         """The files, and whether metadata or protocol, that differ between two versions."""
+        self._note(WHOLE_TABLE | DEFINITION, version=max(from_version, to_version))
         found = self._sql().reader.diff(from_version, to_version)
         return replace(found, added=readable(found.added), removed=readable(found.removed))
 
     def lineage(self) -> list[LineageEntry]:
         """Which commits this version's files, metadata and protocol come from."""
+        self._note(WHOLE_TABLE | DEFINITION, version=self._snapshot.version)
         return self._sql().reader.lineage(self._snapshot.version)
 
     def _newest(self) -> TableSnapshot:
         """The newest version there is, whatever version this object is at."""
         return self._backing.newest()
 
-    # -- what a transaction wants to know
+    # -- what a transaction records
+
+    def _note(self, read: ReadSet, *, version: int | None = None) -> None:
+        """Something of this version is about to be read, or of a committed `version`. Ignored outside a transaction."""
 
     def _note_read(self, predicate: Predicate | None) -> None:
-        """Rows that match a predicate, or all of them, are about to be read. Only a transaction cares."""
-
-    def _note_application(self, app_id: str) -> None:
-        """How far an application has come is about to be read."""
+        """Rows that match a predicate, or all of them, are about to be read."""
+        self._note(WHOLE_TABLE if predicate is None else ReadSet(predicates=(predicate,)))
 
     # -- how it is changed
 
@@ -174,6 +186,22 @@ class TableState:
         told = self._backing.run(verb, properties, hooks or PostCommitHookProperties())
         self.update_incremental()
         return told
+
+    def _explain_missing(self, error: MissingFileError, version: int) -> DeltaError:
+        """What to say of a file that a version needs and that is gone: a vacuum took it, or nobody knows."""
+        watermark = self._backing.vacuumed_version()
+        if version >= watermark:
+            return error
+        if watermark == PURGED:
+            return purged(self.name, version)
+        return FilesVacuumedError(
+            f"{error.what}. Version {version} lies below the vacuum watermark of {self.name}: a vacuum has deleted "
+            f"files that only versions below {watermark} have. Versions from {watermark} on have all of theirs; "
+            "`keep_versions` of vacuum keeps the files of older ones.",
+            table=self.name,
+            version=version,
+            path=error.path,
+        )
 
     # -- how it is answered
 

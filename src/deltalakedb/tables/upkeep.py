@@ -10,7 +10,7 @@ from typing import Any
 
 from deltalakedb._positional import commit_arguments
 from deltalakedb.alter import TableAlterer
-from deltalakedb.exceptions import DeltaError
+from deltalakedb.exceptions import DeltaError, MissingFileError
 from deltalakedb.instants import to_epoch_ms
 from deltalakedb.optimize import TableOptimizer
 from deltalakedb.tables.changes import ChangesOfTable
@@ -49,20 +49,23 @@ class UpkeepOfTable(ChangesOfTable):
         from deltalakedb.operations.restore import restore
 
         if isinstance(target, int) and target >= 0:
-            version, parameters = int(target), {"version": str(int(target))}
+            parameters = {"version": str(int(target))}
         elif isinstance(target, str | datetime):
-            at_ms = to_epoch_ms(target)
-            version, parameters = self._backing.version_at(at_ms), {"datetime": str(at_ms)}
+            parameters = {"datetime": str(to_epoch_ms(target))}
         else:
             raise DeltaError(f"{self.name}: a version to restore is a number from 0 on or a time, not {target!r}")
+        older = self._snapshot_at(target)
         verb = partial(
             restore,
-            older=self._backing.snapshot(version),
+            older=older,
             parameters=parameters,
             ignore_missing_files=ignore_missing_files,
             protocol_downgrade_allowed=protocol_downgrade_allowed,
         )
-        return self._run(verb, commit_properties, post_commithook_properties)
+        try:
+            return self._run(verb, commit_properties, post_commithook_properties)
+        except MissingFileError as error:
+            raise self._explain_missing(error, older.version) from error
 
     def repair(
         self,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from deltalakedb.exceptions import VersionNotFoundError
+from deltalakedb.exceptions import DeltaError, VersionNotFoundError
 from deltalakedb.log.proposal import ProposedCommit
 from deltalakedb.operations.target import Done, Verb
 from deltalakedb.operations.vacuum import (
@@ -18,9 +19,12 @@ from deltalakedb.operations.vacuum import (
     now_ms,
     still_doomed,
 )
+from deltalakedb.steps import reached
 from deltalakedb.storage import open_data_storage
+from deltalakedb.store.vacuums import end_vacuum
 from deltalakedb.tables.backing import Backing, TableSnapshot
 from deltalakedb.tables.sql_backing import SqlBacking
+from deltalakedb.tables.vacuum_mark import VacuumMark
 
 _DAY_MS = 86_400_000
 
@@ -45,23 +49,41 @@ def vacuum(
     cutoff_ms = now_ms() - retention.kept_ms
     options = backing.storage_options()
     place = Place(backing.location, options, open_data_storage(backing.location, options))
-    log = backing.reader
-    doomed = find_doomed(
-        log,
-        snapshot,
-        place,
-        since=_oldest_kept(backing, snapshot, cutoff_ms),
-        cutoff_ms=cutoff_ms,
-        keep=keep,
-        full=full,
-    )
+    log, since = backing.reader, _oldest_kept(backing, snapshot, cutoff_ms)
+    doomed = find_doomed(log, snapshot, place, since=since, cutoff_ms=cutoff_ms, keep=keep, full=full)
+    if not dry_run and not doomed.files and isinstance(backing, SqlBacking):
+        end_vacuum(backing.catalog.store, backing.row.table_id, None)
     if dry_run or not doomed.files:
         return [file.path for file in doomed.files]
     run(lambda _: Done(_start(doomed, retention)))
-    doomed = still_doomed(backing.reader, doomed, backing.location)
-    deleted = delete_files(place.storage, doomed.files, progress)
-    run(lambda _: Done(_end(deleted)))
+    with _marked(backing, since) as check:
+        # Only now: whoever committed before the mark is seen here, whoever comes after it is refused by it.
+        doomed = still_doomed(backing.reader, doomed, backing.location)
+        reached("vacuum.marked")
+        try:
+            deleted = delete_files(place.storage, doomed.files, progress, check)
+        except BaseException:
+            with suppress(DeltaError):
+                run(lambda _: Done(_end("FAILED")))
+            raise
+        reached("vacuum.deleted")
+        # Before the mark goes: an engine that has looked for the files meanwhile finds a newer version than it read.
+        run(lambda _: Done(_end("COMPLETED", deleted)))
     return [file.path for file in doomed.files]
+
+
+@contextmanager
+def _marked(backing: Backing, oldest_kept: int) -> Iterator[Callable[[], None]]:
+    """Say in the catalog's database that files are deleted; yields what is to be called before each deletion."""
+    if not isinstance(backing, SqlBacking):
+        yield lambda: None
+        return
+    mark = VacuumMark(backing.catalog.store, backing.row)
+    mark.begin(oldest_kept)
+    try:
+        yield mark.check
+    finally:
+        mark.end()
 
 
 def _oldest_kept(backing: Backing, snapshot: TableSnapshot, cutoff_ms: int) -> int:
@@ -89,6 +111,6 @@ def _start(doomed: Doomed, retention: Retention) -> ProposedCommit:
     return ProposedCommit((), "VACUUM START", parameters, metrics)
 
 
-def _end(deleted: int) -> ProposedCommit:
-    metrics = {"numDeletedFiles": deleted, "numVacuumedDirectories": 0}
-    return ProposedCommit((), "VACUUM END", {"status": "COMPLETED"}, metrics)
+def _end(status: str, deleted: int | None = None) -> ProposedCommit:
+    metrics = {} if deleted is None else {"numDeletedFiles": deleted, "numVacuumedDirectories": 0}
+    return ProposedCommit((), "VACUUM END", {"status": status}, metrics)

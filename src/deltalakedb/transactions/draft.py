@@ -170,6 +170,7 @@ class TableDraft:
             undrop=self.undropped,
             # To end a table nothing needs to be committed to it: a frozen one can go too.
             allowed_states=_ANY_STATE if self.dropped and not self.proposed() else _LIVE,
+            vacuum_count=None if self.head is None else self.head.vacuum_count,
             exactly=self.exactly,
         )
 

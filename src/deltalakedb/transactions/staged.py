@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from deltalakedb.exceptions import TableExistsError, TableNotFoundError, VersionTakenError, redact
 from deltalakedb.log.actions import AddFile, AppTransaction
-from deltalakedb.log.proposal import ProposedCommit
+from deltalakedb.log.proposal import ProposedCommit, ReadSet
 from deltalakedb.names import TableName, parse_table_name
 from deltalakedb.transactions.block import TransactionBlock
 from deltalakedb.transactions.draft import TableDraft
@@ -22,12 +22,13 @@ class StagedCommits(TransactionBlock):
     def app_version(self, table: str, app_id: str) -> int | None:
         """How far an application has come in a table, as its last `txn` action says; None: nowhere, or no such table.
 
-        Two transactions that note the same application conflict, so that what is decided by it is decided once.
+        Asking counts as reading: if another transaction records progress of this application first, the commit fails.
         """
         with self._statement():
             draft = self._drafts.find(parse_table_name(table))
             if draft is None:
                 return None
+            draft.note_read(ReadSet(app_ids=frozenset({app_id})))
             noted = draft.app_transactions.get(app_id) or draft.snapshot().app_transaction(app_id)
             return None if noted is None else noted.version
 

@@ -6,14 +6,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import DeltaError, VersionNotFoundError
-from deltalakedb.log.proposal import WHOLE_TABLE, ReadSet
+from deltalakedb.log.proposal import ReadSet
 from deltalakedb.operations.target import Verb
 from deltalakedb.table import DeltaTable
 from deltalakedb.tables.sql_backing import SqlBacking
 from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
 
 if TYPE_CHECKING:
-    from deltalakedb.log.atoms import Predicate
     from deltalakedb.tables.backing import TableSnapshot
     from deltalakedb.transactions.draft import TableDraft
     from deltalakedb.transactions.transaction import CatalogTransaction
@@ -24,7 +23,6 @@ class TransactionTable(DeltaTable):
 
     _transaction: CatalogTransaction
     _draft: TableDraft
-    _in_cut: bool
 
     @classmethod
     def bind(cls, transaction: CatalogTransaction, draft: TableDraft) -> TransactionTable:
@@ -41,21 +39,24 @@ class TransactionTable(DeltaTable):
         assert isinstance(self._backing, SqlBacking)
         self._backing.row, self._backing.given_options = self._draft.row, self._draft.options
         self._snapshot = self._draft.snapshot()
-        self._in_cut = True
 
-    def load_as_version(self, version: int | str | datetime) -> None:
-        """Move to an older version, as it was committed; the past does not change, so reading it is not checked."""
-        newest = -1 if self._draft.base is None else self._draft.base.version
-        if isinstance(version, int) and not isinstance(version, bool) and version > newest:
+    def _snapshot_at(self, version: int | str | datetime) -> TableSnapshot:
+        """An older version, or the one that was the newest when the transaction began: nothing that came later."""
+        if isinstance(version, int):
+            self._check_seen(version)
+        snapshot = super()._snapshot_at(version)
+        return snapshot if snapshot.version <= self._newest_version else self._newest()
+
+    @property
+    def _newest_version(self) -> int:
+        return -1 if self._draft.base is None else self._draft.base.version
+
+    def _check_seen(self, version: int) -> None:
+        if version > self._newest_version:
             raise VersionNotFoundError(
-                f"table {self.name}: this transaction sees versions up to {newest}, and its own changes as the newest "
-                "state; `update_incremental` moves there"
+                f"table {self.name}: this transaction sees versions up to {self._newest_version}, and its own changes "
+                "as the newest state; `update_incremental` moves there"
             )
-        super().load_as_version(version)
-        if self._snapshot.version > newest:
-            assert self._draft.base is not None
-            self._snapshot = self._draft.base
-        self._in_cut = False
 
     def _newest(self) -> TableSnapshot:
         """The newest version that was committed before the transaction began."""
@@ -80,10 +81,9 @@ class TransactionTable(DeltaTable):
     def close(self) -> None:
         """Nothing to close: the catalog is the transaction's."""
 
-    def _note_read(self, predicate: Predicate | None) -> None:
-        if self._in_cut:
-            self._draft.note_read(WHOLE_TABLE if predicate is None else ReadSet(predicates=(predicate,)))
-
-    def _note_application(self, app_id: str) -> None:
-        if self._in_cut:
-            self._draft.note_read(ReadSet(app_ids=frozenset({app_id})))
+    def _note(self, read: ReadSet, *, version: int | None = None) -> None:
+        """Record a read that another answer would be given to after a later commit; older versions never change."""
+        if version is not None:
+            self._check_seen(version)
+        if (self._snapshot.version if version is None else version) >= self._newest_version:
+            self._draft.note_read(read)

@@ -11,7 +11,7 @@ from deltalakedb.definitions.table import PropertyValue, SchemaLike, to_schema, 
 from deltalakedb.exceptions import ConfigError, DeltaError, TableExistsError
 from deltalakedb.log.actions import Metadata
 from deltalakedb.log.codec import to_json
-from deltalakedb.log.proposal import ProposedCommit
+from deltalakedb.log.proposal import DEFINITION, ProposedCommit
 from deltalakedb.mirror.detach import fence_off
 from deltalakedb.names import parse_table_name
 from deltalakedb.store.registry_check import check_can_drop
@@ -135,7 +135,9 @@ class TableStatements(StagedCommits):
                 table=draft.row.full_name,
                 has_files=snapshot.totals().num_files > 0,
             )
-            if actions:
+            if not actions:
+                draft.note_read(DEFINITION)
+            else:
                 parameters = {"properties": to_json(to_texts(properties))}
                 draft.propose(ProposedCommit(tuple(actions), "SET TBLPROPERTIES", parameters))
 

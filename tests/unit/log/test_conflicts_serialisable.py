@@ -160,7 +160,7 @@ def test_a_blind_append_never_clashes_with_a_change_of_data(
     theirs = data.draw(st.lists(changes, min_size=1, max_size=1))
     _, won = _carry_out(before, theirs, describe=True)
     proposed = [to_commit(mine.plan(before), before)]
-    assert not needs(proposed, NOTHING_READ).files
+    assert not needs(proposed, NOTHING_READ).any
     assert _clash(before, proposed, [Winner(1, commit.actions) for commit in won]) is None
 
 
