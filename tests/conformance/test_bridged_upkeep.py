@@ -226,3 +226,13 @@ def test_a_vacuum_is_no_part_of_a_transaction(catalog: Catalog, log: BridgedLog,
         log.commit(place_of(log, orders, tx), tx, 3, lines(start()), str(uuid.uuid4()))
     tx.rollback()
     assert marks(catalog) == (0, 0)
+
+
+def test_a_vacuum_of_spark_that_died_is_forgotten_after_a_day(catalog: Catalog, log: BridgedLog, orders: str) -> None:
+    say(log, orders, 3, start(specifiedRetentionMillis=0))  # and no end of it
+    with catalog.store.write() as conn:
+        (dead,) = conn.all("select_vacuums", first_lease="vacuum:", after_lease="vacuum;")
+        conn.run("renew_lease", lease=dead["lease"], holder=dead["holder"], until_ms=conn.now_ms() - 1)
+    say(log, orders, 4, start(specifiedRetentionMillis=0))
+    say(log, orders, 5, end())
+    assert marks(catalog) == (2, 4)
