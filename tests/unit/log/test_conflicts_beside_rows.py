@@ -56,8 +56,14 @@ def test_a_reader_of_the_definition_meets_changes_of_it_alone() -> None:
 
 
 def test_a_reader_of_the_history_meets_every_commit() -> None:
-    commits: list[list[Action]] = [[], [add("theirs")], [AppTransaction("app", 1)], [PROTOCOL]]
-    for theirs in (*commits, [remove(data_change=False)]):
+    commits: list[list[Action]] = [
+        [],
+        [add("theirs")],
+        [AppTransaction("app", 1)],
+        [PROTOCOL],
+        [remove(data_change=False)],
+    ]
+    for theirs in commits:
         with pytest.raises(
             ConcurrentAppendError, match="version 12 was committed, and this transaction read the history"
         ):
