@@ -178,7 +178,9 @@ def write(state: State, name: str, new: Table, *, overwrite: bool) -> Answer:
 
 
 def delete(state: State, name: str, remainder: int | None) -> Answer:
-    return change_rows(state, name, lambda old: () if remainder is None else tuple(r for r in old if r % 3 != remainder))
+    return change_rows(
+        state, name, lambda old: () if remainder is None else tuple(r for r in old if r % 3 != remainder)
+    )
 
 
 def restore(state: State, name: str, key: str | None, rows: Rows) -> Answer:

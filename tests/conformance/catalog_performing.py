@@ -209,5 +209,3 @@ def _live(catalog: Catalog, step: Step, folder: Folder) -> None:
             catalog.detach_table(name)
         case _:
             raise AssertionError(f"{step} is no operation of a catalog")
-
-

@@ -287,4 +287,3 @@ def run_history(history: History, target: str, root: Path) -> None:
     except BaseException as error:
         error.add_note(f"run_history({history!r}, target, tmp_path)")
         raise
-
