@@ -181,6 +181,12 @@ class Catalog(CatalogDescriptions, CatalogNames):
             rows, heads = registry.list_tables(conn), registry.list_heads(conn)
         return [table_info(row, heads.get(row.table_id)) for row in within(rows, namespace)]
 
+    def table_info(self, name: str) -> TableInfo:
+        """What the registry and the head know of one table; it is not opened."""
+        with self.store.read() as conn:
+            row = require_table(conn, parse_table_name(name))
+            return table_info(row, registry.read_head(conn, row.table_id))
+
     def table(
         self, name: str, version: int | None = None, storage_options: Mapping[str, str] | None = None
     ) -> DeltaTable:

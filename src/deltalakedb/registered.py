@@ -37,6 +37,8 @@ class TableInfo:
     num_files: int | None
     num_records: int | None
     size_bytes: int | None
+    files_owner: str = "user"
+    """`catalog`: it chose the folder, and a drop keeps the files for a while; `user`: the location was given."""
 
     @property
     def full_name(self) -> str:
@@ -131,4 +133,5 @@ def table_info(row: TableRow, head: registry.Head | None) -> TableInfo:
         num_files=head.num_files if head else None,
         num_records=head.num_records if head and known else None,
         size_bytes=head.size_bytes if head else None,
+        files_owner=row.files_owner,
     )

@@ -30,6 +30,7 @@ def test_migrations_go_down_and_up_again(dl: Dl) -> None:
         {"number": 1, "name": "initial", "applied_at_ms": None},
         {"number": 2, "name": "write_path", "applied_at_ms": None},
         {"number": 3, "name": "small_appends", "applied_at_ms": None},
+        {"number": 4, "name": "registry", "applied_at_ms": None},
     ]
     assert dl("migrate", "up").exit_code == 0
     assert "ran nothing" in dl("migrate", "up").stdout

@@ -9,7 +9,7 @@ import pytest
 
 import deltalakedb
 from deltalakedb import Catalog
-from deltalakedb.exceptions import TableExistsError
+from deltalakedb.exceptions import MalformedLogError, TableExistsError
 from tests.conformance.transacting import days, ids_of, numbers
 from tests.fixtures.s3 import ACCESS_KEY_ID, S3, SECRET_ACCESS_KEY
 
@@ -55,6 +55,8 @@ def test_a_purge_deletes_the_objects_of_the_table_and_no_others(catalog: Catalog
 
 def test_a_table_of_others_on_s3_is_not_created_over(catalog: Catalog, s3: S3) -> None:
     s3.put("elsewhere/_delta_log/00000000000000000000.json", b"{}")
-    with pytest.raises(TableExistsError, match="dl import"):
+    with pytest.raises(TableExistsError, match="dl import"), catalog.begin() as tx:
+        tx.create_table("t", "id long", location=s3.uri("elsewhere"), storage_options=s3.storage_options)
+    with pytest.raises(MalformedLogError):
         catalog.create_table("t", "id long", location=s3.uri("elsewhere"), storage_options=s3.storage_options)
     assert catalog.tables() == []

@@ -20,6 +20,7 @@ from deltalakedb.exceptions import (
     EndpointError,
     LogGapError,
     MissingExtraError,
+    MissingFileError,
     StoreError,
     TableExistsError,
     UnsupportedFeatureError,
@@ -75,6 +76,8 @@ def _made(kind: type[DeltaError]) -> DeltaError:
         return UnsupportedFeatureError("sales.orders", ["x"])
     if kind is LogGapError:
         return LogGapError("sales.orders", 7)
+    if kind is MissingFileError:
+        return MissingFileError("what happened", path="a.parquet", advice="")
     if kind is MissingExtraError:
         return MissingExtraError("serving", "serve")
     return kind("what happened")

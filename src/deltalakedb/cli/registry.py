@@ -21,8 +21,6 @@ from deltalakedb.cli.options import (
     storage_options,
 )
 from deltalakedb.exceptions import DeltaError
-from deltalakedb.log.descriptions import TAG_PREFIX, comment_of, tags_of
-from deltalakedb.log.feature_use import every_field
 from deltalakedb.names import parse_table_name
 
 if TYPE_CHECKING:
@@ -222,7 +220,9 @@ def drop(
     """
     with open_catalog(catalog) as cat:
         found = cat.table(table)
-        keeps = found.is_kept_when_dropped and cat.config.catalog_drop_retention > 0 and not purge
+        info = cat.table_info(table)
+        is_ours = (info.mode, info.files_owner) == ("managed", "catalog")
+        keeps = is_ours and cat.config.catalog_drop_retention > 0 and not purge
         if dry_run:
             with cat.begin(tables=[table]) as tx:
                 tx.drop_table(table, purge)
@@ -231,7 +231,7 @@ def drop(
             cat.drop_table(table, purge)
     what = "drop" if found.mode == "managed" else "unregister"
     done = f"would {what}" if dry_run else "dropped" if what == "drop" else "unregistered"
-    goes = purge or (found.is_kept_when_dropped and not keeps)
+    goes = purge or (is_ours and not keeps)
     files = ("would be deleted" if dry_run else "are deleted") if goes else "stay"
     hint = f" for {cat.config.catalog_drop_retention:g} days; `dl undrop {found.name}` brings it back" if keeps else ""
     output.say(
@@ -258,6 +258,8 @@ def undrop(
 
 
 def _description(table: DeltaTable) -> dict[str, Any]:
+    from deltalakedb.log.descriptions import tags_of
+
     metadata, protocol, totals = table.metadata(), table.protocol(), table.totals()
     return {
         "table": table.name,
@@ -281,6 +283,8 @@ def _description(table: DeltaTable) -> dict[str, Any]:
 
 
 def _print_description(value: dict[str, Any], schema: StructType) -> None:
+    from deltalakedb.log.descriptions import TAG_PREFIX
+
     protocol = value["protocol"]
     features = sorted({*(protocol["reader_features"] or ()), *(protocol["writer_features"] or ())})
     properties = sorted(value["properties"].items())
@@ -310,6 +314,9 @@ def _print_description(value: dict[str, Any], schema: StructType) -> None:
 
 def _print_columns(schema: StructType) -> None:
     """The columns, and those inside of them that somebody has described."""
+    from deltalakedb.log.descriptions import comment_of, tags_of
+    from deltalakedb.log.feature_use import every_field
+
     outermost = {id(column) for column in schema.fields}
     shown = [
         (path, column, comment_of(column) or "", tags_of(column.metadata))

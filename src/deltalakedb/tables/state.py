@@ -73,12 +73,6 @@ class TableState:
         """`follower`: its files decide; `managed`: SQL does; `detached`: its files do again."""
         return self._backing.mode
 
-    @property
-    def is_kept_when_dropped(self) -> bool:
-        """Whether the catalog chose the table's folder: then a drop keeps its files for a while, for `undrop_table`."""
-        backing = self._backing
-        return isinstance(backing, SqlBacking) and backing.mode == "managed" and backing.row.files_owner == "catalog"
-
     def version(self) -> int:
         return self._snapshot.version
 
