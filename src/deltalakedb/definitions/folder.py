@@ -89,11 +89,10 @@ def _join(characters: list[str], ending: str = "") -> str:
 
 
 def is_unused(location: str, options: Mapping[str, str] | None) -> bool:
-    """Whether nothing lies in a folder that the catalog would choose for a new table."""
-    from deltalakedb.files.storage import open_storage
+    """Whether no file lies in a folder that the catalog would choose for a new table, however deep."""
+    from deltalakedb.files.tree import list_files
 
-    inside = open_storage(location, options).folder("")
-    return not inside.files and not inside.folders
+    return next(iter(list_files(location, options)), None) is None
 
 
 def refuse_existing_log(

@@ -35,6 +35,8 @@ def list_files(location: str, options: Mapping[str, str] | None = None) -> Itera
 
 def _walk(place: Location) -> Iterator[ListedFile]:
     def fail(error: OSError) -> None:
+        if isinstance(error, FileNotFoundError):
+            return  # nothing was ever written, or somebody else deletes here too
         raise DeltaError(f"cannot list {place.uri}: {error.strerror or error}") from error
 
     for folder, _, names in os.walk(place.path, onerror=fail):

@@ -56,10 +56,10 @@ class WrittenFiles:
         self._files.clear()
         self._folders.clear()
 
-    def remove(self, tables: Collection[str] | None = None, *, kept: Collection[tuple[str, str]] = ()) -> None:
-        """Delete those of some tables, or all, as far as that can be done; what a version names is `kept`.
+    def remove(self, tables: Collection[str] | None = None, *, kept: Collection[tuple[str, str]] = ()) -> int:
+        """Delete those of some tables, or all, as far as that can be done; how many could not be deleted.
 
-        `kept` are locations and paths below them. What is left only takes room.
+        `kept` are locations and paths below them that a version names. What is left only takes room.
         """
         left = 0
         files = [one for one in self._files if tables is None or one.table_uuid in tables]
@@ -78,3 +78,4 @@ class WrittenFiles:
             remove()
         if left:
             logger.warning("%d files are left behind; vacuum removes them", left)
+        return left

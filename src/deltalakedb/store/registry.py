@@ -165,7 +165,9 @@ def register_table(
 
     `is_reserved`: the location was reserved for this table, and must still be.
     """
+    locations.lock_locations(conn)  # before the namespace, as commits lock them
     ensure_namespace(conn, namespace, at_ms=at_ms)
+    conn.one("lock_namespace", namespace_key=name_key(namespace))  # it is not dropped meanwhile
     table = TableRow(
         table_id=next_table_id(conn) if table_id is None else table_id,
         table_uuid=table_uuid or str(uuid.uuid4()),

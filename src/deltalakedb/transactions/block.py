@@ -127,7 +127,7 @@ class TransactionBlock(TransactionLife):
             raise
         except DeltaError:
             self._state = "failed"
-            self._written.remove()
+            self._remove_all_files()
             raise
         finally:
             self._busy.release()
@@ -142,8 +142,13 @@ class TransactionBlock(TransactionLife):
             self._written.forget()  # they may be part of a version, and reserved locations of tables that exist
             self._drafts.reserved.clear()
         self._state = "rolled back"
-        self._written.remove()
+        self._remove_all_files()
         self._release()
+
+    def _remove_all_files(self) -> None:
+        if self._written.remove():
+            # Files are left in folders of tables that never were: upkeep deletes them when the reservations are over.
+            self._drafts.reserved.clear()
 
     def _remove_files_of_dropped(self) -> None:
         """What was created and dropped again is no part of any version, unless another table of ours names it."""
