@@ -232,6 +232,19 @@ def test_a_vacuum_that_is_deleting_refuses_it(catalog: Catalog, bring_back: Stat
 
 
 @pytest.mark.parametrize("bring_back", BRINGING_BACK)
+def test_a_vacuum_that_was_deleting_when_the_transaction_began_refuses_it_afterwards_too(
+    catalog: Catalog, bring_back: Statement
+) -> None:
+    elsewhere = Elsewhere(catalog, "vacuum.marked")
+    tx = catalog.begin()
+    bring_back(catalog, tx, 2)
+    elsewhere.go_on()
+    with pytest.raises(FilesVacuumedError, match="Repeat the statement"):
+        tx.commit()
+    assert ids_in(catalog, "t") == [3]
+
+
+@pytest.mark.parametrize("bring_back", BRINGING_BACK)
 def test_a_vacuum_that_begins_after_the_commit_leaves_its_files(catalog: Catalog, bring_back: Statement) -> None:
     with catalog.begin() as tx:
         bring_back(catalog, tx, 2)

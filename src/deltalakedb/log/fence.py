@@ -17,10 +17,15 @@ def fence(protocol: Protocol) -> Protocol:
     return replace(protocol, min_writer_version=version, writer_features=(*_others(protocol), FEATURE))
 
 
-def unfence(protocol: Protocol) -> tuple[Protocol, bool]:
-    """The protocol without our feature, and whether it was there. What the fence spelled out stays spelled out."""
+def unfence(protocol: Protocol, before: Protocol | None = None) -> tuple[Protocol, bool]:
+    """The protocol without our feature, and whether it was there. What the fence spelled out stays spelled out.
+
+    `before` is the protocol that was in force: where the fence is all that came, it still is, spelled as it was.
+    """
     if FEATURE not in (protocol.writer_features or ()):
         return protocol, False
+    if before is not None and fence(before) == protocol:
+        return before, True
     return replace(protocol, writer_features=_others(protocol)), True
 
 

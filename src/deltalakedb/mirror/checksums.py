@@ -14,7 +14,7 @@ from deltalakedb.mirror.table_mirror import MAX_CHECKSUMS, InForce, TableMirror
 from deltalakedb.steps import reached
 from deltalakedb.store import registry
 from deltalakedb.store.action_values import to_metadata, to_protocol
-from deltalakedb.store.connection import Connection
+from deltalakedb.store.connection import LIVE, Connection
 from deltalakedb.store.registry import Head
 
 IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
@@ -33,7 +33,7 @@ def prepare_checksums(conn: Connection, mirror: TableMirror) -> None:
     put = dict(mirror.take_written()[-MAX_CHECKSUMS:])
     table_id = mirror.table.table_id
     head = registry.read_head(conn, table_id) if put else None
-    if head is None:
+    if head is None or head.vacuumed_version == LIVE:  # purged meanwhile: its folder is gone, or another table's
         return
     counted = totals_at(conn, head, [version for version, totals in put.items() if totals is None])
     found: list[tuple[int, Checksum]] = []

@@ -253,9 +253,18 @@ class MirrorEngine:
         held.sort(key=lambda commit: commit.version)
         try:
             with mirror.lock, mirror.behind():
+                if held and self.mode == "background":
+                    self._look_again(mirror)
                 self._attempt(mirror, held, math.inf)
         except ExternalWriterError as error:
             logger.error("%s", error)
+
+    def _look_again(self, mirror: TableMirror) -> None:
+        """The table may have been purged since its commits were made: then SQL says that nothing is left to mirror."""
+        try:
+            mirror.known = max(mirror.known, self._mirrored_version(mirror.table))
+        except DeltaError as error:
+            logger.debug("table %s: its head could not be read: %s", mirror.table.full_name, redact(str(error)))
 
     # -- failures
 

@@ -13,6 +13,7 @@ from deltalakedb.exceptions import (
     DeltaError,
     EndpointBusyError,
     EndpointError,
+    FilesVacuumedError,
     GoneError,
     MissingExtraError,
     NotADatabaseError,
@@ -39,6 +40,8 @@ _STATUS: dict[type[DeltaError], int] = {
     VersionNotFoundError: 404,
     TableExistsError: 409,
     CommitFailedError: 409,
+    # Not 409: to Spark that means that somebody else has made this version.
+    FilesVacuumedError: 422,
     NotWritableError: 422,
     TableLockedError: 422,
     GoneError: 410,

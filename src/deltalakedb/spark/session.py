@@ -32,6 +32,7 @@ ENDPOINT = "deltalakedb.endpoint"
 TOKEN = "deltalakedb.token"
 RETRY_SECONDS = "deltalakedb.retry.seconds"
 TLS_CA = "deltalakedb.tls.ca"
+VACUUM_COMMITS = "spark.databricks.delta.vacuum.logging.enabled"
 _HEALTH_SECONDS = 5.0
 
 
@@ -81,6 +82,8 @@ def configure(
         f"spark.hadoop.{ENDPOINT}": url,
         f"spark.hadoop.{TOKEN}": secret,
     }
+    # Delta writes these commits on file systems that it knows. The catalog learns from them what VACUUM deletes.
+    ours[VACUUM_COMMITS] = str(given.get(VACUUM_COMMITS, "true"))
     if ca is not None:
         ours[f"spark.hadoop.{TLS_CA}"] = os.fspath(ca)
     for key, value in ours.items():

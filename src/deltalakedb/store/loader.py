@@ -7,21 +7,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltalakedb.exceptions import InvalidCommitError, LogGapError, MalformedLogError
-from deltalakedb.log.actions import (
-    Action,
-    AddFile,
-    CommitInfo,
-    DomainMetadata,
-    Metadata,
-    Protocol,
-    RemoveFile,
-)
+from deltalakedb.log.actions import Action, AddFile, CommitInfo, DomainMetadata, Metadata, Protocol, RemoveFile
 from deltalakedb.log.commit import Commit
 from deltalakedb.log.features import check_readable
 from deltalakedb.log.fence import unfence
 from deltalakedb.log.rows import adds_to_batch
 from deltalakedb.log.text import from_sql_text, key_hash, key_hashes, to_sql_text
 from deltalakedb.store.action_rows import ActionRows
+from deltalakedb.store.action_values import to_protocol
 from deltalakedb.store.base_rows import RecordCounter, add_rows, tombstone_rows
 from deltalakedb.store.bounds_index import BoundsIndex
 from deltalakedb.store.connection import Connection
@@ -93,6 +86,7 @@ class Loader:
         )
         self._rows = ActionRows(table_id)
         self._records = RecordCounter()
+        self._protocol: Protocol | None = None  # in force, once it was taken or read
         self._versions: list[VersionDraft] = []
         self._live: dict[bytes, int] = {}  # key hash -> its row in the buffer of adds
         self._closes: dict[bytes, int] = {}  # key hash -> the version that ends the file SQL may hold
@@ -205,8 +199,10 @@ class Loader:
                 draft.num_removed += 1
             case Protocol():
                 check_readable(action, self._table)
-                self._head.protocol_version = draft.version
                 logical, shows_fence = unfence(action)
+                if shows_fence:
+                    logical, _ = unfence(action, self._protocol_in_force())
+                self._head.protocol_version, self._protocol = draft.version, logical
                 fenced = shows_fence if draft.fenced is None else draft.fenced
                 if shows_fence:
                     draft.size_bytes = None  # that of the file, which is longer than what is kept
@@ -216,6 +212,12 @@ class Loader:
                 draft.commit_info, draft.commit_info_ordinal = action, ordinal
                 return
         self._rows.put(action, draft.version, ordinal)
+
+    def _protocol_in_force(self) -> Protocol | None:
+        if self._protocol is None and self._head.protocol_version >= 0:
+            at = {"table_id": self._table_id, "version": self._head.protocol_version}
+            self._protocol = next(map(to_protocol, self._conn.all("select_protocol", **at)), None)
+        return self._protocol
 
     def _take_add(self, add: AddFile, version: int, ordinal: int) -> None:
         hashed = key_hash(add.path, add.dv_id)

@@ -52,13 +52,13 @@ def renew_vacuum(store: Store, table_id: int, vacuum_id: str, *, lease_ms: int) 
 def end_vacuum(store: Store, table_id: int, vacuum_id: str | None) -> None:
     """Say that a vacuum has deleted its last file; None: none of ours, but those that died may be over.
 
-    `vacuum_id` may be the beginning of one: then one of them ends.
+    `vacuum_id` may be the beginning of one: then the newest of them ends, as the oldest may have died long ago.
     """
     with store.write() as conn:
         head = lock_head(conn, table_id)
         first, after = _prefix(table_id), _after(table_id)
         running = conn.all("select_vacuums", first_lease=first, after_lease=after)
-        ended = next((row for row in running if vacuum_id and row["holder"].startswith(vacuum_id)), None)
+        ended = next((row for row in reversed(running) if vacuum_id and row["holder"].startswith(vacuum_id)), None)
         if ended is not None:
             conn.run("release_lease", lease=ended["lease"], holder=ended["holder"])
         now_ms = conn.now_ms()

@@ -22,7 +22,12 @@ def promote_draft(catalog: Catalog, draft: TableDraft) -> None:
     from deltalakedb.mirror.promote import promote
 
     done = promote(
-        catalog.store, draft.pinned, storage_options=draft.options, actor=catalog.actor, origin=catalog.origin
+        catalog.store,
+        draft.pinned,
+        storage_options=draft.options,
+        conditional_put=catalog.config.mirror_conditional_put,
+        actor=catalog.actor,
+        origin=catalog.origin,
     )
     if not done.already_managed:
         logger.warning(

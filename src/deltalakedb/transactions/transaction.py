@@ -44,7 +44,8 @@ class CatalogTransaction(DescriptionStatements):
     def table(self, name: str) -> DeltaTable:
         """A table as it was when the transaction began, with its own changes. What is read of it is checked at commit.
 
-        The table's metadata is pinned too, but only rows count as read: who looks at a schema alone blocks nobody.
+        Rows, the definition, the history and applications are told apart (docs/transactions.md, "What counts as read"):
+        a commit that only adds rows does not disturb a transaction that looked at the schema alone.
         """
         from deltalakedb.transactions.table import TransactionTable
 

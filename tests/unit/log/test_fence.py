@@ -84,6 +84,19 @@ def test_a_fence_can_be_taken_off_and_put_up_again(protocol: Protocol) -> None:
 
 
 @given(legal)
+def test_where_only_the_fence_came_the_protocol_stays_as_it_was_spelled(protocol: Protocol) -> None:
+    plain, _ = unfence(protocol)
+    assert unfence(fence(plain), plain) == (plain, True)
+    assert unfence(plain, plain) == (plain, False)
+
+
+@given(legal, legal)
+def test_another_protocol_behind_the_fence_is_taken_as_it_is(protocol: Protocol, before: Protocol) -> None:
+    found, _ = unfence(fence(protocol), before)
+    assert fence(found) == fence(protocol)
+
+
+@given(legal)
 def test_taking_the_fence_off_changes_nothing_else(protocol: Protocol) -> None:
     plain, was_there = unfence(protocol)
     assert was_there == (FEATURE in (protocol.writer_features or ()))

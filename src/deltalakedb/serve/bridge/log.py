@@ -10,12 +10,21 @@ from functools import partial
 from weakref import WeakKeyDictionary
 
 from deltalakedb.catalog import Catalog
-from deltalakedb.exceptions import ConfigError, InvalidCommitError, TableExistsError, VersionTakenError, redact
+from deltalakedb.exceptions import (
+    CommitFailedError,
+    ConfigError,
+    InvalidCommitError,
+    OutcomeUnknownError,
+    TableExistsError,
+    VersionTakenError,
+    redact,
+)
 from deltalakedb.log.actions import Action, CommitInfo, Protocol
+from deltalakedb.log.commit import Commit
 from deltalakedb.log.proposal import WHOLE_TABLE
 from deltalakedb.log.render import render_commit
 from deltalakedb.names import TableName, parse_table_name
-from deltalakedb.serve.bridge import attached
+from deltalakedb.serve.bridge import attached, vacuums
 from deltalakedb.serve.bridge.commits import (
     parse_commit,
     proposed,
@@ -29,7 +38,9 @@ from deltalakedb.serve.bridge.places import Place, given_location, location_of, 
 from deltalakedb.serve.bridge.rendered import Rendered, RenderedCommits
 from deltalakedb.steps import reached
 from deltalakedb.store import locations, registry
+from deltalakedb.store.action_values import to_protocol
 from deltalakedb.store.connection import Row
+from deltalakedb.store.proposals import Outcome
 from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.registry import Head, TableRow
 from deltalakedb.transactions.commit import commit_drafts
@@ -177,10 +188,18 @@ class BridgedLog:
                 "<warehouse>/<namespace>/<name>; create it by name, or give a location outside of the warehouse"
             )
         info, actions = parse_commit(lines, table=place.shown, version=version)
+        operation = vacuums.operation_of(info)
         if tx is not None:
+            if operation == vacuums.START:
+                raise ConfigError(
+                    f"table {place.shown}: VACUUM is no part of a transaction: it deletes files at once. Nothing was "
+                    "deleted: run it outside of the transaction"
+                )
             self._stage(place, tx, version, info, actions, token)
-        else:
-            self._autocommit(place, version, info, actions, token)
+            return version
+        self._autocommit(place, version, info, actions, token)
+        if operation == vacuums.END and place.table is not None:
+            vacuums.end(self._catalog.store, place.table.table_id)
         return version
 
     def _autocommit(
@@ -202,9 +221,7 @@ class BridgedLog:
                 return
         draft.exactly = True
         draft.propose(proposed(info, actions, fenced=True if draft.is_new else None))
-        txn_id = transaction_id(info)
-        outcome = commit_drafts(self._catalog, [draft], txn_id=txn_id, token=token, message=None)
-        assert outcome is not None
+        outcome = self._ratify(draft, info, token)
         if outcome.repeated and all(commit.version != version for commit in outcome.commits):
             raise InvalidCommitError(
                 f"table {place.shown}: the id {token[:80]!r} was used for another commit; send version {version} under "
@@ -214,6 +231,20 @@ class BridgedLog:
             (made,) = outcome.commits
             if made.data is not None:
                 self._rendered.put(made.table, version, Rendered(made.data, made.timestamp_ms))
+
+    def _ratify(self, draft: TableDraft, info: CommitInfo | None, token: str) -> Outcome:
+        starts_vacuum = info is not None and info.operation == vacuums.START and not draft.is_new
+        if starts_vacuum:
+            assert info is not None
+            vacuums.begin(self._catalog.store, draft.pinned.table_id, info)
+        try:
+            outcome = commit_drafts(self._catalog, [draft], txn_id=transaction_id(info), token=token, message=None)
+        except CommitFailedError as error:
+            if starts_vacuum and not isinstance(error, OutcomeUnknownError):
+                vacuums.end(self._catalog.store, draft.pinned.table_id)
+            raise
+        assert outcome is not None
+        return outcome
 
     def _refuse_unless_first(self, place: Place, version: int, token: str) -> None:
         if version != 0:
@@ -297,9 +328,27 @@ class BridgedLog:
             if not reader.has_commit(version):
                 return None
             (commit,) = reader.commits(version, version)
-            known = Rendered(render_commit(commit.actions, fenced=False), commit.timestamp_ms)
-            self._rendered.put(table, version, known)
+            known = self._render(table, commit)
         return known
+
+    def _render(self, table: TableRow, commit: Commit) -> Rendered:
+        """A commit as Spark reads it: without our fence. One that only puts it up, or takes it off, has no protocol.
+
+        Spark would take that for a change of the protocol, and give up statements that began before it.
+        """
+        actions = commit.actions
+        if commit.version > 0 and any(isinstance(action, Protocol) for action in actions):
+            ids = {"table_id": table.table_id}
+            with self._catalog.store.read() as conn:
+                now, before = (
+                    conn.one("select_protocol", **ids, version=version)
+                    for version in (commit.version, commit.version - 1)
+                )
+            if now and before and now["fenced"] != before["fenced"] and to_protocol(now) == to_protocol(before):
+                actions = tuple(action for action in actions if not isinstance(action, Protocol))
+        text = Rendered(render_commit(actions, fenced=False), commit.timestamp_ms)
+        self._rendered.put(table, commit.version, text)
+        return text
 
     def _sizes(self, table: TableRow, rows: list[Row]) -> dict[int, int]:
         """The length of each commit's text: Spark reads as far as the listing says, and no further."""
@@ -308,9 +357,7 @@ class BridgedLog:
         reader = SqlTxnLogReader(self._catalog.store, table)
         for first, last in _runs(missing):
             for commit in reader.commits(first, last):
-                text = Rendered(render_commit(commit.actions, fenced=False), commit.timestamp_ms)
-                self._rendered.put(table, commit.version, text)
-                known[commit.version] = len(text.data)
+                known[commit.version] = len(self._render(table, commit).data)
         return {version: size for version, size in known.items() if size is not None}
 
 

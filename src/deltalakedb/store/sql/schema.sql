@@ -311,7 +311,8 @@ create table dl_checkpoints (
     cleaned_before bigint not null
 );
 
--- Claims that run out by themselves: `checkpoint:<table_id>` and `cleanup:<table_id>` of the mirror, `intent:<table_id>` of a transaction.
+-- Claims that run out by themselves: `checkpoint:<table_id>` and `cleanup:<table_id>` of the mirror, `intent:<table_id>` of a transaction,
+-- `vacuum:<table_id>:<vacuum>` of each vacuum that deletes files.
 create table dl_leases (
     lease text not null primary key,
     holder text not null,

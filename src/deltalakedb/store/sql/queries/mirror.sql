@@ -54,12 +54,13 @@ where t.mode = 'managed' and t.state <> 'frozen' and h.mirrored_version > coales
 order by h.table_id;
 
 -- name: select_checkpoint_state
--- The same of one table, whatever it is now: asked in the transaction that takes or gives back the claim on its checkpoints.
+-- The same of one table, whatever it is now: asked in the transaction that takes or gives back the claim on its checkpoints. One that
+-- was purged has no files to put a checkpoint beside.
 select h.current_version, h.mirrored_version, h.base_version, m.configuration, c.version as checkpoint_version, c.cleaned_before
 from dl_table_heads h
 join dl_metadata_updates m on m.table_id = h.table_id and m.version = h.metadata_version
 left join dl_checkpoints c on c.table_id = h.table_id
-where h.table_id = :table_id;
+where h.table_id = :table_id and h.vacuumed_version < 9223372036854775807;
 
 -- name: put_checkpoint
 -- The newest checkpoint of a table, and the first commit that is left in its files; neither ever steps back.

@@ -1,0 +1,289 @@
+"""Runs a history on a real catalog, notes what every step answers, and holds it against the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import deltalake
+
+from deltalakedb import Catalog, CatalogTransaction
+from deltalakedb.exceptions import CommitFailedError, TableExistsError, TableNotFoundError
+from deltalakedb.mirror.reconciler import Reconciler
+from tests.conformance import catalog_performing as performing
+from tests.conformance.catalog_checks import Checks
+from tests.conformance.catalog_facts import Facts
+from tests.conformance.catalog_model import Context, Dropped, Seen, State, is_refused
+from tests.conformance.catalog_steps import (
+    ALONE,
+    AppendElsewhere,
+    Begin,
+    Call,
+    Commit,
+    Drop,
+    History,
+    Reconcile,
+    Restore,
+    Rollback,
+    Step,
+    Swap,
+    Undrop,
+    Vacuum,
+    Write,
+    answer,
+    renames_of,
+)
+from tests.conformance.serial_orders import Mismatch, Unit, find_order, replay
+from tests.conformance.transacting import numbers, open_catalog
+
+PRELUDE = (AppendElsewhere(0, "x"), Write(0, "s.a"), Write(1, "s.b"), Write(0, "t.a"), Drop(0, "t.a"))
+"""What every history begins with: a table of another writer, two of ours, and one that may be undropped."""
+
+VACUUM_BESIDE_RESTORE = False
+"""Whether a table is vacuumed that an open transaction restores: once the commit checks what was vacuumed."""
+
+
+@dataclass(slots=True)
+class Open:
+    """A transaction of a slot: what it has run, and the model's view of what it sees."""
+
+    tx: CatalogTransaction
+    unit: Unit
+    view: State
+    started: State
+    deletions: int
+    """How often files were deleted before it began."""
+    changes: int
+    """How often anything was changed before it began."""
+
+
+class Runner:
+    """A history on one database. Use it in a `with` block."""
+
+    def __init__(self, history: History, target: str, root: Path) -> None:
+        self.history = history
+        self.root = root
+        days = 7 if history.keeps_dropped else 0
+        self.catalogs = [
+            open_catalog(target, root, mirror_mode=mode, catalog_drop_retention=days) for mode in history.mirrors
+        ]
+        self.state = State()
+        self.units: list[Unit] = []
+        self.open: dict[int, Open] = {}
+        self.checks = Checks(self.catalogs[0], root)
+        self.facts: Facts = self.checks.look()
+        self._number = 0
+        self._deletions = 0
+        self._changes = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for slot in [*self.open]:
+            self.open.pop(slot).tx.rollback()
+        for catalog in self.catalogs:
+            catalog.close()
+
+    def run(self) -> None:
+        for step in (*PRELUDE, *self.history.steps):
+            self.take(step)
+        for slot in [*self.open]:
+            self.take(Rollback(slot))
+        for catalog in self.catalogs:
+            catalog.mirror.flush()
+        self.checks.at_end(self.state, lambda: self.take(Reconcile(0)))
+
+    # -- steps
+
+    def take(self, step: Step) -> None:
+        self._number += 1
+        opened = self.open.get(step.slot)
+        if isinstance(step, Begin):
+            self._begin(step.slot)
+        elif isinstance(step, ALONE):
+            self._run_alone(step)
+        elif isinstance(step, Commit | Rollback):
+            if opened is not None:
+                self._end(step, self.open.pop(step.slot))
+        elif opened is None:
+            self._run_alone(step)
+        else:
+            for one in renames_of(step) if isinstance(step, Swap) else (step,):
+                if self._run_in(opened, one)[0] != "ok":
+                    break
+        self.facts = self.checks.after_step(self.state, self._mirrors_inline(step))
+
+    def _mirrors_inline(self, step: Step) -> bool:
+        return self.history.mirrors[step.slot % 2] == "inline"
+
+    def _catalog(self, slot: int) -> Catalog:
+        return self.catalogs[slot % 2]
+
+    def _begin(self, slot: int) -> None:
+        if slot not in self.open:
+            tx, unit = self._catalog(slot).begin(), Unit(self._number, self._number)
+            self.open[slot] = Open(tx, unit, self.state, self.state, self._deletions, self._changes)
+
+    def _run_in(self, opened: Open, step: Step) -> Seen:
+        """A statement of an open transaction: it answers what the model does on the transaction's own view."""
+        self._number += 1
+        call = self._learn(opened.tx, Call(step, self._number))
+        if call is None:
+            return ("skipped",)
+        seen = performing.observe(lambda: performing.in_transaction(opened.tx, call, self._folder))
+        if isinstance(step, Undrop):
+            # What was dropped is looked up when it is asked for, not when the transaction began.
+            opened.view = replace(opened.view, dropped=self._dropped_for(opened))
+            if seen == ("ok", None):
+                call = replace(call, key=self.checks.key_of(performing.uuid_of(opened.tx, step.target)))
+        context = Context(opened.unit.number, self.history.keeps_dropped)
+        view, expected = answer(call, opened.view, context)
+        files_went = self._deletions > opened.deletions
+        assert performing.fits(expected, seen, files_went=files_went), (
+            f"{step}: answered {seen}, and should have {expected}"
+        )
+        if not is_refused(seen):
+            opened.view = view
+        opened.unit.calls.append((call, seen))
+        return seen
+
+    def _dropped_for(self, opened: Open) -> tuple[Dropped, ...]:
+        back = {call.key for call, seen in opened.unit.calls if isinstance(call.step, Undrop) and seen == ("ok", None)}
+        return tuple(one for one in self.state.dropped if one.table.key not in back)
+
+    def _learn(self, tx: CatalogTransaction, call: Call) -> Call | None:
+        """The version that a restore means, and its rows; None when there is none."""
+        if not isinstance(call.step, Restore):
+            return call
+        version = performing.version_to_restore(tx, call.step)
+        if version is None:
+            return None
+        uuid = performing.uuid_of(tx, call.step.name)
+        rows = self.checks.rows_at(uuid, version, lambda: performing.rows_of_version(tx, call.step.name, version))
+        return replace(call, key=self.checks.key_of(uuid), restored=rows, version=version)
+
+    def _end(self, step: Step, opened: Open) -> None:
+        if isinstance(step, Rollback):
+            opened.tx.rollback()
+            return
+        self._number += 1
+        opened.unit.ended = self._number
+        try:
+            opened.tx.commit()
+        except (CommitFailedError, TableExistsError, TableNotFoundError) as error:
+            assert self._changes > opened.changes, f"nobody else changed anything, and the commit failed: {error}"
+            return
+        self._note(opened.unit, opened.started)
+
+    # -- operations on their own
+
+    def _run_alone(self, step: Step) -> None:
+        if isinstance(step, Swap):
+            self._swap_alone(step)
+            return
+        if isinstance(step, Vacuum) and self._is_being_restored(step.name) and not VACUUM_BESIDE_RESTORE:
+            return
+        if isinstance(step, AppendElsewhere) and not self._may_append(step.place):
+            return
+        self._number += 1
+        unit = Unit(self._number, self._number, self._number)
+        call: Call | None = Call(step, self._number)
+        if isinstance(step, Restore):
+            with self._catalog(step.slot).begin() as tx:
+                call = self._learn(tx, Call(step, self._number))
+            if call is None:
+                return
+        assert call is not None
+        catalog = self._catalog(step.slot)
+        seen = performing.observe(lambda: self._perform_alone(catalog, call))
+        if isinstance(step, Undrop) and seen == ("ok", None):
+            uuid = self.checks.look().live[step.target].uuid
+            call = replace(call, key=self.checks.key_of(uuid))
+        _, expected = answer(call, self.state, Context(unit.number, self.history.keeps_dropped))
+        assert performing.fits(expected, seen, files_went=False), (
+            f"{step} on its own: answered {seen}, and should have {expected}"
+        )
+        unit.calls.append((call, seen))
+        self._note(unit, self.state)
+
+    def _perform_alone(self, catalog: Catalog, call: Call) -> object:
+        match call.step:
+            case Reconcile():
+                with Reconciler(catalog.store, config=catalog.config, options_of=catalog.storage_options_of) as upkeep:
+                    upkeep.once()
+                return None
+            case AppendElsewhere(place=place):
+                deltalake.write_deltalake(self._folder(place), numbers(*call.rows), mode="append")
+                return None
+            case _:
+                return performing.alone(catalog, call, self._folder)
+
+    def _swap_alone(self, step: Swap) -> None:
+        self._number += 1
+        tx = self._catalog(step.slot).begin()
+        opened = Open(tx, Unit(self._number, self._number), self.state, self.state, self._deletions, self._changes)
+        went_well = all(self._run_in(opened, one) == ("ok", None) for one in renames_of(step))
+        self._end(Commit(step.slot) if went_well else Rollback(step.slot), opened)
+
+    def _folder(self, place: str) -> Path:
+        return self.root / "elsewhere" / place
+
+    def _is_being_restored(self, name: str) -> bool:
+        """Whether an open transaction brings back files of the table that has this name now."""
+        table = self.state.names.get(name)
+        calls = [call for opened in self.open.values() for call, _ in opened.unit.calls]
+        return any(isinstance(c.step, Restore) and table is not None and c.key == table.key for c in calls)
+
+    def _may_append(self, place: str) -> bool:
+        """Another writer keeps away from a folder that nobody has fenced yet, but somebody has claimed."""
+        owner = self.facts.at(self._folder(place))
+        if owner is None:
+            return True
+        if owner.location_state != "live":
+            return False
+        return owner.mode != "managed" or any((owner.folder / "_delta_log").glob("*.json"))
+
+    # -- the order of what was committed
+
+    def _note(self, unit: Unit, started: State) -> None:
+        """Find the place of a unit among those before it: at the end, at its beginning, or in another order of all."""
+        self.units.append(unit)
+        steps = [call.step for call, seen in unit.calls if seen[0] == "ok"]
+        self._changes += any(performing.changes_something(step) for step in steps)
+        self._deletions += any(performing.deletes_files(step, self.history) for step in steps)
+        after = replay(self.state, unit, keeps_dropped=self.history.keeps_dropped)
+        if isinstance(after, State):
+            self.state = after
+            return
+        if replay(started, unit, keeps_dropped=self.history.keeps_dropped) == started:
+            return  # it has only read, and is checked by nobody: it comes where it began
+        self._search(after)
+
+    def _search(self, mismatch: Mismatch) -> None:
+        facts = self.checks.look()
+
+        def is_real(state: State) -> bool:
+            return self.checks.is_state(state, facts)
+
+        found = find_order(State(), self.units, is_real, keeps_dropped=self.history.keeps_dropped)
+        shown = "\n".join(map(repr, self.units))
+        assert found is not None, (
+            f"no serial order explains this; after the others, {mismatch.call.step} would answer {mismatch.expected}, "
+            f"not {mismatch.seen}:\n{shown}"
+        )
+        self.state = found[1]
+
+
+def run_history(history: History, target: str, root: Path) -> None:
+    """Run a history; an error shows it as Python that can be run again."""
+    try:
+        with Runner(history, target, root) as runner:
+            runner.run()
+    except BaseException as error:
+        error.add_note(f"run_history({history!r}, target, tmp_path)")
+        raise
