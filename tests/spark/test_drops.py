@@ -14,6 +14,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import SparkSession
 
 import deltalakedb as dl
+import deltalakedb.spark as dls
 
 NOT_FOUND = "TABLE_OR_VIEW_NOT_FOUND"
 
@@ -105,8 +106,8 @@ def test_whose_files_a_table_has_is_shown_as_managed_or_external(drops: Drops, t
     drops.sql("create table ns.ours (id int) using delta")
     drops.sql(f"create table ns.placed (id int) using delta location '{tmp_path}/placed'")
     assert [drops.described(table, "Type") for table in ("ours", "placed")] == ["MANAGED", "EXTERNAL"]
-    kinds = {one.name: one.tableType for one in drops.spark.catalog.listTables(drops.ns)}
-    assert kinds == {"ours": "MANAGED", "placed": "EXTERNAL"}
+    found = [drops.spark.catalog.getTable(f"{drops.ns}.{table}") for table in ("ours", "placed")]
+    assert [table.tableType for table in found] == ["MANAGED", "EXTERNAL"]
     drops.sql("insert into ns.ours values (1)")
     drops.sql("insert into ns.placed values (1)")
     roots = [drops.root(table) for table in ("ours", "placed")]
@@ -151,6 +152,15 @@ def test_an_update_is_what_promotes_a_table_too(drops: Drops, tmp_path: Path) ->
     drops.spark.catalog.createTable(f"{drops.ns}.t", path=str(tmp_path / "plain"), source="delta")
     drops.sql("update ns.t set id = 10 where id = 1")
     assert drops.sql("select * from ns.t order by id") == [(0,), (2,), (10,)]
+    assert drops.mode("t") == "managed"
+
+
+def test_a_transaction_promotes_a_table_that_it_writes(drops: Drops, tmp_path: Path) -> None:
+    drops.sql(f"create table ns.t using delta location '{theirs(tmp_path / 'theirs', 1)}'")
+    with dls.begin(drops.spark) as tx:
+        tx.sql(f"insert into {{{drops.ns}.t}} values (2)")
+        tx.sql(f"create table {{{drops.ns}.copy}} using delta as select * from {{{drops.ns}.t}}")
+    assert drops.sql("select * from ns.t order by id") == drops.sql("select * from ns.copy order by id") == [(1,), (2,)]
     assert drops.mode("t") == "managed"
 
 
