@@ -52,6 +52,20 @@ class Named:
     name: str
     path: str
     managed: bool = True
+    external: bool = False
+    """Its files are a user's: dropping it leaves them."""
+    attached: bool = False
+    """A Delta table was there, and has the name now."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceInfo:
+    """A namespace with its properties, and when it was made and last changed."""
+
+    namespace: str
+    properties: dict[str, str]
+    created_at_ms: int
+    updated_at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +152,22 @@ class EndpointClient:
         """Where a table is; TableNotFoundError when there is none of this name."""
         return Named(**self._json("GET", "/name", {"name": name, "txn": txn}))
 
-    def reserve(self, name: str, txn: str = "", location: str | None = None) -> Named:
-        """Where a table of this name is to be created; TableExistsError when it exists."""
+    def reserve(self, name: str, txn: str = "", location: str | None = None, attach: bool = False) -> Named:
+        """Where a table of this name is to be created; TableExistsError when it exists.
+
+        With `attach` a Delta table that is at the location gets the name; its first write makes it managed.
+        """
         query = {"name": name, "txn": txn} | ({"location": location} if location else {})
-        return Named(**self._json("POST", "/name", query))
+        return Named(**self._json("POST", "/name", query | ({"attach": "true"} if attach else {})))
 
     def drop(self, name: str, purge: bool = False) -> None:
+        """Drop a table; UNDROP brings it back, unless its files are a user's or it is purged."""
         self._json("DELETE", "/name", {"name": name, "purge": str(purge).lower()}, is_repeatable=False)
+
+    def undrop(self, name: str, as_: str | None = None) -> None:
+        """Bring a dropped table back with its files and history, under its old name or a new one."""
+        query = {"name": name} | ({"as": as_} if as_ else {})
+        self._json("POST", "/undrop", query, is_repeatable=False)
 
     def rename(self, name: str, to: str) -> None:
         self._json("POST", "/rename", {"name": name, "to": to}, is_repeatable=False)
@@ -156,8 +179,18 @@ class EndpointClient:
     def namespaces(self) -> list[str]:
         return list(self._json("GET", "/namespaces"))
 
-    def create_namespace(self, namespace: str) -> None:
-        self._json("POST", "/namespace", {"namespace": namespace})
+    def namespace(self, namespace: str) -> NamespaceInfo:
+        return NamespaceInfo(**self._json("GET", "/namespace", {"namespace": namespace}))
+
+    def create_namespace(self, namespace: str, properties: Mapping[str, str] | None = None) -> None:
+        """Make a namespace; one that is there already keeps its properties."""
+        body = json.dumps({"properties": dict(properties or {})}).encode()
+        self._json("POST", "/namespace", {"namespace": namespace}, body)
+
+    def set_namespace_properties(self, namespace: str, properties: Mapping[str, str | None]) -> None:
+        """Set properties of a namespace, others stay; None removes one."""
+        body = json.dumps({"properties": dict(properties)}).encode()
+        self._json("POST", "/namespace/properties", {"namespace": namespace}, body)
 
     def drop_namespace(self, namespace: str) -> None:
         self._json("DELETE", "/namespace", {"namespace": namespace}, is_repeatable=False)

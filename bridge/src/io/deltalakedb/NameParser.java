@@ -38,13 +38,15 @@ final class NameParser implements ParserInterface {
 
   @Override
   public LogicalPlan parsePlan(String text) throws ParseException {
-    return parser.parsePlan(text);
+    LogicalPlan undrop = Undrop.parse(spark, parser, text);
+    return undrop == null ? parser.parsePlan(text) : undrop;
   }
 
   @Override
   public LogicalPlan parsePlanWithParameters(String text, ParameterContext parameters)
       throws ParseException {
-    return parser.parsePlanWithParameters(text, parameters);
+    LogicalPlan undrop = Undrop.parse(spark, parser, text);
+    return undrop == null ? parser.parsePlanWithParameters(text, parameters) : undrop;
   }
 
   @Override

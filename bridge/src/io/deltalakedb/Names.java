@@ -1,12 +1,15 @@
 package io.deltalakedb;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
 import io.deltalakedb.Endpoint.Answer;
 import java.io.IOException;
 import java.net.URI;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.connector.catalog.Identifier;
@@ -33,13 +36,30 @@ final class Names {
         && of(Arrays.copyOf(one, outer.length)).equalsIgnoreCase(of(outer));
   }
 
+  /** Where a table is, and whose files it has. */
+  static final class Found {
+    final String path;
+    final boolean external;
+
+    private Found(JsonNode told) {
+      path = told.get("path").asText();
+      external = told.path("external").asBoolean(true);
+    }
+  }
+
   /** Where a table is, or null. A name that the catalog could not have is one it does not have. */
   String find(Identifier ident) throws IOException {
+    Found found = look(ident);
+    return found == null ? null : found.path;
+  }
+
+  /** A table, or null. */
+  Found look(Identifier ident) throws IOException {
     Answer answer = endpoint.get("/name", "name", of(ident), "txn", "");
     if (answer.status == 404 || answer.status == 422) {
       return null;
     }
-    return ok("The name " + of(ident) + " cannot be looked up", answer).get("path").asText();
+    return new Found(ok("The name " + of(ident) + " cannot be looked up", answer));
   }
 
   /** Where a table of a name is to be created; null if the name is taken. */
@@ -53,6 +73,23 @@ final class Names {
       return null;
     }
     return ok("Table " + of(ident) + " cannot be created", answer).get("path").asText();
+  }
+
+  /** Gives a name to the Delta table that is at a location; null if there is none, or either is taken. */
+  String attach(Identifier ident, String location) throws IOException {
+    String at = bridged(location);
+    Answer answer =
+        endpoint.post("/name", "name", of(ident), "txn", "", "location", at, "attach", "true");
+    if (answer.status == 409) {
+      return null; // reserving it says why
+    }
+    JsonNode told = ok("Table " + of(ident) + " cannot be created", answer);
+    return told.path("attached").asBoolean() ? told.get("path").asText() : null;
+  }
+
+  /** Takes back what {@link #attach} did, unless the table was written through the catalog since. */
+  void giveBack(Identifier ident) throws IOException {
+    endpoint.delete("/name", "name", of(ident), "attached", "true");
   }
 
   /** A location as a path of the bridge, so that it has one spelling. */
@@ -73,6 +110,20 @@ final class Names {
       return answer.repeated; // the first request may have been heard
     }
     ok("Table " + of(ident) + " cannot be dropped", answer);
+    return true;
+  }
+
+  /** Brings a dropped table back under a name; false if that is taken. */
+  boolean undrop(Identifier dropped, Identifier target) throws IOException {
+    Answer answer = endpoint.post("/undrop", "name", of(dropped), "as", of(target));
+    boolean isDone = answer.repeated && (answer.status == 404 || answer.status == 409);
+    if (isDone && find(target) != null) {
+      return true; // the first request was heard
+    }
+    if (answer.status == 409) {
+      return false;
+    }
+    ok("Table " + of(dropped) + " cannot be undropped", answer);
     return true;
   }
 
@@ -118,10 +169,38 @@ final class Names {
     return false;
   }
 
-  void createNamespace(String[] namespace) throws IOException {
+  /** Makes a namespace with properties; one that is there already keeps its own. */
+  void createNamespace(String[] namespace, Map<String, String> properties) throws IOException {
     ok(
         "Namespace " + of(namespace) + " cannot be created",
-        endpoint.post("/namespace", "namespace", of(namespace)));
+        send("/namespace", namespace, properties));
+  }
+
+  /** The properties of a namespace; null if the catalog does not have it. */
+  Map<String, String> properties(String[] namespace) throws IOException {
+    Answer answer = endpoint.get("/namespace", "namespace", of(namespace));
+    if (answer.status == 404 || answer.status == 422) {
+      return null;
+    }
+    JsonNode told = ok("Namespace " + of(namespace) + " cannot be read", answer).get("properties");
+    Map<String, String> found = new HashMap<>();
+    told.properties().forEach(one -> found.put(one.getKey(), one.getValue().asText()));
+    return found;
+  }
+
+  /** Sets properties of a namespace, others stay; null removes one. */
+  void setProperties(String[] namespace, Map<String, String> properties) throws IOException {
+    ok(
+        "Namespace " + of(namespace) + " cannot be changed",
+        send("/namespace/properties", namespace, properties));
+  }
+
+  private Answer send(String route, String[] namespace, Map<String, String> properties)
+      throws IOException {
+    String text = new ObjectMapper().writeValueAsString(Map.of("properties", properties));
+    try (Spool body = Spool.of(List.of(text).iterator())) {
+      return endpoint.post(route, body, "namespace", of(namespace));
+    }
   }
 
   void dropNamespace(String[] namespace) throws IOException {

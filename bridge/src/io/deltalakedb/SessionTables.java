@@ -28,6 +28,9 @@ final class SessionTables {
   /** Marks the entry of a table that is read where it lies, so that its location does not tell. */
   private static final String MARK = "deltalakedb.registered";
 
+  /** Marks the entry of a table whose files are the catalog's. The entry itself is external. */
+  private static final String MANAGED = "deltalakedb.managed";
+
   private final SparkSession spark;
   private final SessionCatalog catalog;
 
@@ -57,13 +60,16 @@ final class SessionTables {
   }
 
   /** Makes a table known under its name, in place of an entry that stood for another one. */
-  void register(String namespace, String table, String path) {
+  void register(String namespace, String table, String path, boolean external) {
     ensureDatabase(namespace);
     TableIdentifier id = id(namespace, table);
     URI location = new Path(path).toUri();
     CatalogTable known = find(id);
     if (known != null) {
       if (sameAs(known, location)) {
+        if (isManaged(known) == external) {
+          catalog.alterTable(entry(id, location, external));
+        }
         return;
       }
       if (!isOurs(known)) {
@@ -73,7 +79,12 @@ final class SessionTables {
       }
       remove(namespace, table);
     }
-    catalog.createTable(entry(id, location), true, false);
+    catalog.createTable(entry(id, location, external), true, false);
+  }
+
+  /** Whether the files of the table that an entry stands for are the catalog's. */
+  static boolean isManaged(CatalogTable known) {
+    return known.properties().contains(MANAGED);
   }
 
   private static boolean sameAs(CatalogTable known, URI location) {
@@ -130,7 +141,9 @@ final class SessionTables {
   }
 
   /** What Delta itself writes for an external table; all but the location is in the log. */
-  private static CatalogTable entry(TableIdentifier id, URI location) {
+  private static CatalogTable entry(TableIdentifier id, URI location, boolean external) {
+    Map<String, String> marks =
+        external ? Map.of(MARK, "true") : Map.of(MARK, "true", MANAGED, "true");
     CatalogTable$ defaults = CatalogTable$.MODULE$;
     CatalogStorageFormat storage =
         new CatalogStorageFormat(
@@ -152,7 +165,7 @@ final class SessionTables {
         System.currentTimeMillis(),
         defaults.apply$default$10(),
         defaults.apply$default$11(),
-        Map$.MODULE$.from(CollectionConverters.asScala(Map.of(MARK, "true"))),
+        Map$.MODULE$.from(CollectionConverters.asScala(marks)),
         defaults.apply$default$13(),
         defaults.apply$default$14(),
         defaults.apply$default$15(),

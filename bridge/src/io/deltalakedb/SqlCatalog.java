@@ -14,6 +14,7 @@ import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.Column;
 import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.connector.catalog.NamespaceChange;
 import org.apache.spark.sql.connector.catalog.StagedTable;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCatalog;
@@ -47,7 +48,13 @@ public class SqlCatalog extends DeltaCatalog {
 
   @Override
   public Table loadTable(Identifier ident) {
-    return super.loadTable(known(ident));
+    Table table = super.loadTable(known(ident));
+    return isManaged(table) ? new ManagedTable((DeltaTableV2) table) : table;
+  }
+
+  private static boolean isManaged(Table table) {
+    return table instanceof DeltaTableV2
+        && ((DeltaTableV2) table).catalogTable().exists(SessionTables::isManaged);
   }
 
   @Override
@@ -61,18 +68,18 @@ public class SqlCatalog extends DeltaCatalog {
       return ident;
     }
     try {
-      String path = names().find(ident);
-      return path == null ? unknown(ident) : registered(ident, path);
+      Names.Found found = names().look(ident);
+      return found == null ? unknown(ident) : registered(ident, found);
     } catch (IOException e) {
       throw sneaky(e);
     }
   }
 
-  private Identifier registered(Identifier ident, String path) {
+  private Identifier registered(Identifier ident, Names.Found found) {
     if (ident.namespace().length != 1) {
-      return Identifier.of(new String[] {"delta"}, path);
+      return Identifier.of(new String[] {"delta"}, found.path);
     }
-    session().register(ident.namespace()[0], ident.name(), path);
+    session().register(ident.namespace()[0], ident.name(), found.path, found.external);
     return ident;
   }
 
@@ -128,8 +135,17 @@ public class SqlCatalog extends DeltaCatalog {
   @Override
   public Table createTable(
       Identifier ident, Column[] columns, Transform[] parts, Map<String, String> properties) {
-    Created at = creating(ident, properties, false);
-    return super.createTable(at.ident, columns, parts, at.properties);
+    Created there = attaching(ident, properties);
+    if (there == null) {
+      Created at = creating(ident, properties, false);
+      return super.createTable(at.ident, columns, parts, at.properties);
+    }
+    try {
+      return super.createTable(there.ident, columns, parts, there.properties);
+    } catch (Throwable e) { // other columns than those of the table that is there, say
+      giveBack(ident, e);
+      throw e;
+    }
   }
 
   @Override
@@ -164,6 +180,36 @@ public class SqlCatalog extends DeltaCatalog {
     }
   }
 
+  /** Gives the name to a Delta table that is at the location already; null if there is none. */
+  private Created attaching(Identifier ident, Map<String, String> properties) {
+    String location = properties.get(TableCatalog.PROP_LOCATION);
+    if (location == null || isPath(ident) || !isDelta(properties)) {
+      return null;
+    }
+    try {
+      String path = names().attach(ident, location);
+      if (path == null) {
+        return null;
+      }
+      forget(ident);
+      session().ensureDatabase(ident.namespace()[0]);
+      Map<String, String> ours = new HashMap<>(properties);
+      ours.put(TableCatalog.PROP_LOCATION, path);
+      return new Created(ident, ours);
+    } catch (IOException e) {
+      throw sneaky(e);
+    }
+  }
+
+  private void giveBack(Identifier ident, Throwable cause) {
+    try {
+      names().giveBack(ident);
+      forget(ident);
+    } catch (IOException | RuntimeException e) {
+      cause.addSuppressed(e);
+    }
+  }
+
   /** Reserves the name and puts the table where the catalog wants it, if it is to be Delta's. */
   private Created creating(Identifier ident, Map<String, String> properties, boolean replaces) {
     if (isPath(ident) || ident.namespace().length != 1 || !isDelta(properties)) {
@@ -172,7 +218,7 @@ public class SqlCatalog extends DeltaCatalog {
     try {
       Map<String, String> ours = new HashMap<>(properties);
       String location = ours.remove(TableCatalog.PROP_LOCATION);
-      String existing = names().find(ident);
+      Names.Found existing = names().look(ident);
       if (existing != null) {
         if (!replaces) {
           throw sneaky(new TableAlreadyExistsException(ident));
@@ -296,6 +342,17 @@ public class SqlCatalog extends DeltaCatalog {
     }
   }
 
+  /** Brings a dropped table back under its old name or a new one. */
+  void undrop(Identifier dropped, Identifier target) {
+    try {
+      if (tableExists(target) || !names().undrop(dropped, target)) {
+        throw new TableAlreadyExistsException(target);
+      }
+    } catch (IOException | TableAlreadyExistsException e) {
+      throw sneaky(e);
+    }
+  }
+
   // -- namespaces
 
   @Override
@@ -349,18 +406,38 @@ public class SqlCatalog extends DeltaCatalog {
   @Override
   public Map<String, String> loadNamespaceMetadata(String[] namespace)
       throws NoSuchNamespaceException {
-    boolean exists = namespaceExists(namespace);
-    return exists && namespace.length != 1 ? Map.of() : super.loadNamespaceMetadata(namespace);
+    try {
+      Map<String, String> ours = names().properties(namespace);
+      boolean isHeld = !namespaceExists(namespace) || namespace.length == 1;
+      Map<String, String> held = isHeld ? super.loadNamespaceMetadata(namespace) : Map.of();
+      return ours == null ? held : NamespaceProperties.shown(ours, held);
+    } catch (IOException e) {
+      throw sneaky(e);
+    }
   }
 
   @Override
   public void createNamespace(String[] namespace, Map<String, String> metadata) {
     try {
+      names().createNamespace(namespace, NamespaceProperties.stored(metadata));
       if (namespace.length == 1 && !session().hasDatabase(namespace[0])) {
         super.createNamespace(namespace, metadata);
       }
-      names().createNamespace(namespace);
     } catch (Exception e) { // IOException, and what Spark's own catalog throws
+      throw sneaky(e);
+    }
+  }
+
+  @Override
+  public void alterNamespace(String[] namespace, NamespaceChange... changes)
+      throws NoSuchNamespaceException {
+    try {
+      if (names().hasNamespace(namespace)) {
+        names().setProperties(namespace, NamespaceProperties.changed(namespace, changes));
+      } else {
+        super.alterNamespace(namespace, changes);
+      }
+    } catch (IOException e) {
       throw sneaky(e);
     }
   }

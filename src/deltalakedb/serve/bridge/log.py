@@ -24,7 +24,7 @@ from deltalakedb.log.commit import Commit
 from deltalakedb.log.proposal import WHOLE_TABLE
 from deltalakedb.log.render import render_commit
 from deltalakedb.names import TableName, parse_table_name
-from deltalakedb.serve.bridge import vacuums
+from deltalakedb.serve.bridge import attached, vacuums
 from deltalakedb.serve.bridge.commits import (
     parse_commit,
     proposed,
@@ -34,7 +34,7 @@ from deltalakedb.serve.bridge.commits import (
     written_for,
 )
 from deltalakedb.serve.bridge.overlay import Overlay
-from deltalakedb.serve.bridge.places import SCHEME, Place, location_of, name_in_warehouse, parents, path_of
+from deltalakedb.serve.bridge.places import Place, given_location, location_of, name_in_warehouse, parents, path_of
 from deltalakedb.serve.bridge.rendered import Rendered, RenderedCommits
 from deltalakedb.steps import reached
 from deltalakedb.store import locations, registry
@@ -122,10 +122,7 @@ class BridgedLog:
         target = parse_table_name(name)
         if self.find(name, tx) is not None:
             raise TableExistsError(f"the table {target} exists already; drop or rename it, or choose another name")
-        given = None
-        if location is not None:
-            given = location_of(location.removeprefix(f"{SCHEME}://")) if location.startswith(SCHEME) else location
-            given = location_of(path_of(given))
+        given = None if location is None else given_location(location)
         table_uuid = str(uuid.uuid4())
         # A CREATE of Spark's that failed cannot give its place back.
         at = reserve_place(self._catalog, target, table_uuid, given, None, latest_holds=True)
@@ -141,6 +138,8 @@ class BridgedLog:
         own = [one for _, one in staged]
         if place.table is None:
             return Listing(len(own) - 1, _entries(own, 0, start))
+        if tx is None:
+            attached.bring_up(self._catalog, place.table)
         head = self._head(place, tx)
         if head is None:  # created by this transaction
             return Listing(len(own) - 1, _entries(own, 0, start))

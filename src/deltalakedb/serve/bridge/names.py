@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from deltalakedb.catalog import Catalog
 from deltalakedb.names import name_key, parse_namespace, parse_table_name
-from deltalakedb.registered import no_such_table
+from deltalakedb.registered import no_such_table, require_table
+from deltalakedb.serve.bridge import attached
 from deltalakedb.serve.bridge.log import BridgedLog
 from deltalakedb.serve.bridge.places import bridge_uri, path_of
 from deltalakedb.store import registry
+from deltalakedb.store.namespaces import Namespace
+from deltalakedb.store.registry import TableRow
 from deltalakedb.transactions.transaction import CatalogTransaction
 
 Answer = dict[str, Any]
@@ -23,24 +27,52 @@ class Names:
         self._log = log
 
     def resolve(self, name: str, tx: CatalogTransaction | None = None, txn: str = "") -> Answer:
-        """Where a table is. A follower's files are written by others: Spark reads them where they lie."""
+        """Where a table is. The files of one that is attached on purpose are written by others: Spark reads them there.
+
+        `external`: its files are a user's, and not the catalog's.
+        """
         target = parse_table_name(name)
         place = self._log.find(name, tx)
         if place is None or place.table is None:
             with self._catalog.store.read(single=True) as conn:
                 raise no_such_table(conn, target)
-        managed = place.table.mode == "managed"
-        path = bridge_uri(place.location, txn) if managed else _plain_uri(place.location)
-        return {"name": place.table.full_name, "path": path, "managed": managed}
+        return self._found(place.table, txn)
 
-    def reserve(self, name: str, tx: CatalogTransaction | None, txn: str, location: str | None) -> Answer:
-        """Where a table of a name is to be created; nobody else may create one there for a while."""
+    def _found(self, table: TableRow, txn: str) -> Answer:
+        bridged = table.mode == "managed" or attached.is_written_through(self._catalog, table)
+        path = bridge_uri(table.location, txn) if bridged else _plain_uri(table.location)
+        external = table.files_owner != "catalog"
+        return {"name": table.full_name, "path": path, "managed": bridged, "external": external}
+
+    def reserve(
+        self, name: str, tx: CatalogTransaction | None, txn: str, location: str | None, *, attach: bool = False
+    ) -> Answer:
+        """Where a table of a name is to be created; nobody else may create one there for a while.
+
+        With `attach` a Delta table that is at the location already gets the name, and the answer says `attached`.
+        """
+        if attach and tx is None and location is not None:
+            table = attached.attach_at(self._catalog, name, location)
+            if table is not None:
+                return {**self._found(table, txn), "attached": True}
         place = self._log.reserve(name, tx, location)
-        return {"name": str(place.name), "path": bridge_uri(place.location, txn)}
+        external = place.files_owner != "catalog"
+        return {"name": str(place.name), "path": bridge_uri(place.location, txn), "external": external}
 
-    def drop(self, name: str, *, purge: bool) -> Answer:
+    def drop(self, name: str, *, purge: bool, attached_only: bool = False) -> Answer:
+        """Drop a table. `attached_only`, for a CREATE that failed: one that was written through the catalog stays."""
+        if attached_only:
+            with self._catalog.store.read(single=True) as conn:
+                table = require_table(conn, parse_table_name(name))
+            if not attached.is_attached(table):
+                return {"name": name, "dropped": False}
         self._catalog.drop_table(name, purge)
-        return {"name": name}
+        return {"name": name, "dropped": True}
+
+    def undrop(self, name: str, new_name: str | None) -> Answer:
+        """Bring a dropped table back, under its old name or a new one."""
+        self._catalog.undrop_table(name, new_name)
+        return {"name": str(parse_table_name(new_name or name))}
 
     def rename(self, name: str, new_name: str) -> Answer:
         self._catalog.rename_table(name, new_name)
@@ -56,16 +88,33 @@ class Names:
     def namespaces(self) -> list[str]:
         return self._catalog.namespaces()
 
-    def create_namespace(self, namespace: str) -> Answer:
-        """Make a namespace; one that is there already is fine."""
+    def namespace(self, namespace: str) -> Answer:
+        """A namespace with its properties."""
+        return _told(self._catalog.namespace(namespace))
+
+    def create_namespace(self, namespace: str, properties: Mapping[str, Any] | None = None) -> Answer:
+        """Make a namespace with these properties; one that is there already is fine, and keeps its own."""
         before = {name_key(one) for one in self._catalog.namespaces()}
-        made = self._catalog.create_namespace(namespace, exist_ok=True)
-        return {"namespace": made.namespace, "created": name_key(made.namespace) not in before}
+        made = self._catalog.create_namespace(namespace, properties, exist_ok=True)
+        return {**_told(made), "created": name_key(made.namespace) not in before}
+
+    def set_namespace_properties(self, namespace: str, properties: Mapping[str, Any]) -> Answer:
+        """Set properties, others stay; null removes one."""
+        return _told(self._catalog.set_namespace_properties(namespace, properties))
 
     def drop_namespace(self, namespace: str) -> Answer:
         """Remove a namespace that has no tables, and no namespaces inside it."""
         self._catalog.drop_namespace(namespace)
         return {"namespace": namespace}
+
+
+def _told(namespace: Namespace) -> Answer:
+    return {
+        "namespace": namespace.namespace,
+        "properties": dict(namespace.properties),
+        "created_at_ms": namespace.created_at_ms,
+        "updated_at_ms": namespace.updated_at_ms,
+    }
 
 
 def _plain_uri(location: str) -> str:

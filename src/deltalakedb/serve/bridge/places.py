@@ -48,6 +48,12 @@ def location_of(path: str) -> str:
     return parse_location(f"{scheme}://{rest.replace('%', '%25')}").uri
 
 
+def given_location(location: str) -> str:
+    """The location, in its one spelling, that a client has named: by a bridge path, or as anybody writes it."""
+    given = location_of(location.removeprefix(f"{SCHEME}://")) if location.startswith(SCHEME) else location
+    return location_of(path_of(given))
+
+
 def path_of(location: str) -> str:
     """The inverse of `location_of`."""
     place = parse_location(location)

@@ -68,9 +68,12 @@ class BridgeRouter:
             Route("/name", self._reserve_name, methods=["POST"]),
             Route("/name", self._drop_name, methods=["DELETE"]),
             Route("/rename", self._rename, methods=["POST"]),
+            Route("/undrop", self._undrop, methods=["POST"]),
             Route("/names", self._list_names, methods=["GET"]),
             Route("/namespaces", self._list_namespaces, methods=["GET"]),
+            Route("/namespace", self._find_namespace, methods=["GET"]),
             Route("/namespace", self._create_namespace, methods=["POST"]),
+            Route("/namespace/properties", self._set_namespace_properties, methods=["POST"]),
             Route("/namespace", self._drop_namespace, methods=["DELETE"]),
             Route("/app", self._app_version, methods=["GET"]),
             Route("/txn", self._begin, methods=["POST"]),
@@ -189,11 +192,19 @@ class BridgeRouter:
 
     async def _reserve_name(self, request: Request) -> Response:
         name, txn, at = _required(request, "name"), _optional(request, "txn"), _optional(request, "location")
-        return JSONResponse(await self._under(request, lambda tx: self._names.reserve(name, tx, txn, at or None)))
+        attach = _flag(request, "attach")
+        reserve = self._names.reserve
+        return JSONResponse(await self._under(request, lambda tx: reserve(name, tx, txn, at or None, attach=attach)))
 
     async def _drop_name(self, request: Request) -> Response:
-        name, purge = _required(request, "name"), _flag(request, "purge")
-        return JSONResponse(await self._run(request, lambda: self._names.drop(name, purge=purge)))
+        name, purge, attached = _required(request, "name"), _flag(request, "purge"), _flag(request, "attached")
+        return JSONResponse(
+            await self._run(request, lambda: self._names.drop(name, purge=purge, attached_only=attached))
+        )
+
+    async def _undrop(self, request: Request) -> Response:
+        name, new_name = _required(request, "name"), _optional(request, "as")
+        return JSONResponse(await self._run(request, lambda: self._names.undrop(name, new_name or None)))
 
     async def _rename(self, request: Request) -> Response:
         name, to = _required(request, "name"), _required(request, "to")
@@ -206,9 +217,17 @@ class BridgeRouter:
     async def _list_namespaces(self, request: Request) -> Response:
         return JSONResponse(await self._run(request, self._names.namespaces))
 
-    async def _create_namespace(self, request: Request) -> Response:
+    async def _find_namespace(self, request: Request) -> Response:
         namespace = _required(request, "namespace")
-        return JSONResponse(await self._run(request, lambda: self._names.create_namespace(namespace)))
+        return JSONResponse(await self._run(request, lambda: self._names.namespace(namespace)))
+
+    async def _create_namespace(self, request: Request) -> Response:
+        namespace, given = _required(request, "namespace"), _properties(await _json_body(request))
+        return JSONResponse(await self._run(request, lambda: self._names.create_namespace(namespace, given)))
+
+    async def _set_namespace_properties(self, request: Request) -> Response:
+        namespace, given = _required(request, "namespace"), _properties(await _json_body(request))
+        return JSONResponse(await self._run(request, lambda: self._names.set_namespace_properties(namespace, given)))
 
     async def _drop_namespace(self, request: Request) -> Response:
         namespace = _required(request, "namespace")
@@ -312,6 +331,13 @@ def _texts(asked: Mapping[str, Any], key: str) -> list[str] | None:
     value = asked.get(key)
     if value is not None and not (isinstance(value, list) and all(isinstance(one, str) for one in value)):
         raise ConfigError(f"{key!r} must be a list of table names")
+    return value
+
+
+def _properties(asked: Mapping[str, Any]) -> dict[str, str | None]:
+    value = asked.get("properties") or {}
+    if not (isinstance(value, dict) and all(one is None or isinstance(one, str) for one in value.values())):
+        raise ConfigError('"properties" must be {"key": "value", ...}, with null for one that is to go')
     return value
 
 
