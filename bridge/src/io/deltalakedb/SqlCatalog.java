@@ -7,6 +7,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.catalyst.analysis.NonEmptyNamespaceException;
@@ -28,7 +29,8 @@ import org.apache.spark.sql.delta.catalog.DeltaTableV2;
  * in it, whoever made them. Names are looked up, created and dropped through the endpoint; what the
  * catalog does not know (temporary views, tables of other formats) is Spark's own, as ever.
  *
- * <p>Tables in nested namespaces, which Spark's own catalog cannot hold, are opened by their path.
+ * <p>Tables that Spark's own catalog cannot hold, in nested namespaces or with anything but ASCII
+ * letters, digits and {@code _} in their names, are created and opened by their path.
  */
 public class SqlCatalog extends DeltaCatalog {
   private SessionTables session;
@@ -48,7 +50,11 @@ public class SqlCatalog extends DeltaCatalog {
 
   @Override
   public Table loadTable(Identifier ident) {
-    Table table = super.loadTable(known(ident));
+    Identifier known = known(ident);
+    Table table = super.loadTable(known);
+    if (known != ident && table instanceof DeltaTableV2) {
+      return PathTable.named((DeltaTableV2) table, ident);
+    }
     return isManaged(table) ? new ManagedTable((DeltaTableV2) table) : table;
   }
 
@@ -59,12 +65,13 @@ public class SqlCatalog extends DeltaCatalog {
 
   @Override
   public boolean tableExists(Identifier ident) {
-    return super.tableExists(known(ident));
+    boolean isNested = ident.namespace().length > 1;
+    return isNested ? find(ident) != null : super.tableExists(known(ident));
   }
 
   /** Asks the endpoint for a name, and sees to it that Spark's own catalog knows what it said. */
   private Identifier known(Identifier ident) {
-    if (isPath(ident)) {
+    if (Names.isPath(ident)) {
       return ident;
     }
     try {
@@ -76,11 +83,15 @@ public class SqlCatalog extends DeltaCatalog {
   }
 
   private Identifier registered(Identifier ident, Names.Found found) {
-    if (ident.namespace().length != 1) {
-      return Identifier.of(new String[] {"delta"}, found.path);
+    if (!SessionTables.canHold(ident)) {
+      return byPath(found.path);
     }
     session().register(ident.namespace()[0], ident.name(), found.path, found.external);
     return ident;
+  }
+
+  private static Identifier byPath(String path) {
+    return Identifier.of(new String[] {"delta"}, path);
   }
 
   private Identifier unknown(Identifier ident) {
@@ -96,12 +107,6 @@ public class SqlCatalog extends DeltaCatalog {
     if (ident.namespace().length == 1) {
       session().forget(ident.namespace()[0], ident.name());
     }
-  }
-
-  /** {@code delta.`/path`} and its like name a folder, not a table. */
-  private static boolean isPath(Identifier ident) {
-    return ident.namespace().length == 0
-        || (ident.namespace().length == 1 && ident.name().indexOf('/') >= 0);
   }
 
   @Override
@@ -141,6 +146,9 @@ public class SqlCatalog extends DeltaCatalog {
       return super.createTable(at.ident, columns, parts, at.properties);
     }
     try {
+      if (!SessionTables.canHold(ident)) {
+        return loadTable(ident); // Spark's own catalog has no entry for it to make
+      }
       return super.createTable(there.ident, columns, parts, there.properties);
     } catch (Throwable e) { // other columns than those of the table that is there, say
       giveBack(ident, e);
@@ -166,24 +174,29 @@ public class SqlCatalog extends DeltaCatalog {
   public StagedTable stageCreateOrReplace(
       Identifier ident, Column[] columns, Transform[] parts, Map<String, String> properties) {
     Created at = creating(ident, properties, true);
-    return super.stageCreateOrReplace(at.ident, columns, parts, at.properties);
+    // At a path that has a table Delta takes CREATE OR REPLACE for a mere CREATE.
+    return at.replacesPath
+        ? super.stageReplace(at.ident, columns, parts, at.properties)
+        : super.stageCreateOrReplace(at.ident, columns, parts, at.properties);
   }
 
   /** How a table is created: by which name, with which properties. */
   private static final class Created {
     final Identifier ident;
     final Map<String, String> properties;
+    final boolean replacesPath;
 
-    Created(Identifier ident, Map<String, String> properties) {
+    Created(Identifier ident, Map<String, String> properties, boolean replacesPath) {
       this.ident = ident;
       this.properties = properties;
+      this.replacesPath = replacesPath;
     }
   }
 
   /** Gives the name to a Delta table that is at the location already; null if there is none. */
   private Created attaching(Identifier ident, Map<String, String> properties) {
     String location = properties.get(TableCatalog.PROP_LOCATION);
-    if (location == null || isPath(ident) || !isDelta(properties)) {
+    if (location == null || Names.isPath(ident) || !isDelta(properties)) {
       return null;
     }
     try {
@@ -192,10 +205,13 @@ public class SqlCatalog extends DeltaCatalog {
         return null;
       }
       forget(ident);
-      session().ensureDatabase(ident.namespace()[0]);
       Map<String, String> ours = new HashMap<>(properties);
+      if (!SessionTables.canHold(ident)) {
+        return new Created(byPath(path), ours, false);
+      }
+      session().ensureDatabase(ident.namespace()[0]);
       ours.put(TableCatalog.PROP_LOCATION, path);
-      return new Created(ident, ours);
+      return new Created(ident, ours, false);
     } catch (IOException e) {
       throw sneaky(e);
     }
@@ -212,8 +228,8 @@ public class SqlCatalog extends DeltaCatalog {
 
   /** Reserves the name and puts the table where the catalog wants it, if it is to be Delta's. */
   private Created creating(Identifier ident, Map<String, String> properties, boolean replaces) {
-    if (isPath(ident) || ident.namespace().length != 1 || !isDelta(properties)) {
-      return new Created(ident, properties);
+    if (Names.isPath(ident) || !isDelta(properties)) {
+      return new Created(ident, properties, false);
     }
     try {
       Map<String, String> ours = new HashMap<>(properties);
@@ -223,28 +239,18 @@ public class SqlCatalog extends DeltaCatalog {
         if (!replaces) {
           throw sneaky(new TableAlreadyExistsException(ident));
         }
-        return new Created(registered(ident, existing), ours);
+        return new Created(registered(ident, existing), ours, !SessionTables.canHold(ident));
       }
       forget(ident);
-      ours.put(TableCatalog.PROP_LOCATION, reserve(ident, location));
-      return new Created(ident, ours);
+      String path = reserve(ident, location);
+      if (!SessionTables.canHold(ident)) {
+        return new Created(byPath(path), ours, false);
+      }
+      ours.put(TableCatalog.PROP_LOCATION, path);
+      return new Created(ident, ours, false);
     } catch (IOException e) {
       throw sneaky(e);
     }
-  }
-
-  /** A name as Spark writes it in a statement; null if it names a path or another catalog. */
-  Identifier identifier(List<String> parts) {
-    List<String> own = parts;
-    if (parts.size() == 3 && parts.get(0).equalsIgnoreCase(name())) {
-      own = parts.subList(1, 3);
-    }
-    if (own.size() > 2) {
-      return null;
-    }
-    String namespace = own.size() == 2 ? own.get(0) : catalog().getCurrentDatabase();
-    Identifier ident = Identifier.of(new String[] {namespace}, own.get(own.size() - 1));
-    return isPath(ident) ? null : ident;
   }
 
   /** Where a new table of this name is to be; Delta creates it there. */
@@ -282,7 +288,7 @@ public class SqlCatalog extends DeltaCatalog {
     for (TableChange change : changes) {
       if (change instanceof TableChange.SetProperty
           && ((TableChange.SetProperty) change).property().equals(TableCatalog.PROP_LOCATION)
-          && isOurs(ident)) {
+          && find(ident) != null) {
         throw new UnsupportedOperationException(
             "The location of " + Names.of(ident) + " is in the catalog and cannot be set by Spark:"
                 + " create a table at the new place (CREATE TABLE ... LOCATION ... AS SELECT), then"
@@ -292,9 +298,10 @@ public class SqlCatalog extends DeltaCatalog {
     return super.alterTable(known, changes);
   }
 
-  private boolean isOurs(Identifier ident) {
+  /** Where a table of the catalog is; null if it has none of this name. */
+  String find(Identifier ident) {
     try {
-      return !isPath(ident) && names().find(ident) != null;
+      return Names.isPath(ident) ? null : names().find(ident);
     } catch (IOException e) {
       throw sneaky(e);
     }
@@ -311,12 +318,14 @@ public class SqlCatalog extends DeltaCatalog {
   }
 
   private boolean drop(Identifier ident, boolean purge) {
-    if (!isOurs(ident)) {
+    String path = find(ident);
+    if (path == null) {
       return purge ? super.purgeTable(ident) : super.dropTable(ident);
     }
     try {
       boolean dropped = names().drop(ident, purge);
       forget(ident);
+      session().forget(new Path(path));
       return dropped;
     } catch (IOException e) {
       throw sneaky(e);
@@ -326,7 +335,7 @@ public class SqlCatalog extends DeltaCatalog {
   @Override
   public void renameTable(Identifier from, Identifier to)
       throws NoSuchTableException, TableAlreadyExistsException {
-    if (!isOurs(from)) {
+    if (find(from) == null) {
       super.renameTable(from, to);
       return;
     }
@@ -372,7 +381,7 @@ public class SqlCatalog extends DeltaCatalog {
           all.put(Names.of(child).toLowerCase(Locale.ROOT), child);
         }
       }
-      if (parent.length == 0 || inSession || !hasNamespace(known, parent)) {
+      if (parent.length == 0 || inSession || !Names.isAmong(known, parent)) {
         for (String[] one : super.listNamespaces(parent)) {
           all.putIfAbsent(Names.of(one).toLowerCase(Locale.ROOT), one);
         }
@@ -383,15 +392,10 @@ public class SqlCatalog extends DeltaCatalog {
     }
   }
 
-  /** Whether a namespace is one of these, or around one of them. */
-  private static boolean hasNamespace(List<String[]> known, String[] namespace) {
-    return known.stream().anyMatch(one -> Names.isIn(one, namespace));
-  }
-
   @Override
   public boolean namespaceExists(String[] namespace) {
     try {
-      if (!hasNamespace(names().namespaces(), namespace)) {
+      if (!Names.isAmong(names().namespaces(), namespace)) {
         return super.namespaceExists(namespace);
       }
       if (namespace.length == 1) {
@@ -408,7 +412,8 @@ public class SqlCatalog extends DeltaCatalog {
       throws NoSuchNamespaceException {
     try {
       Map<String, String> ours = names().properties(namespace);
-      boolean isHeld = !namespaceExists(namespace) || namespace.length == 1;
+      boolean canHold = namespace.length == 1 && SessionTables.canHold(namespace[0]);
+      boolean isHeld = !namespaceExists(namespace) || canHold;
       Map<String, String> held = isHeld ? super.loadNamespaceMetadata(namespace) : Map.of();
       return ours == null ? held : NamespaceProperties.shown(ours, held);
     } catch (IOException e) {
@@ -420,7 +425,9 @@ public class SqlCatalog extends DeltaCatalog {
   public void createNamespace(String[] namespace, Map<String, String> metadata) {
     try {
       names().createNamespace(namespace, NamespaceProperties.stored(metadata));
-      if (namespace.length == 1 && !session().hasDatabase(namespace[0])) {
+      if (namespace.length == 1
+          && SessionTables.canHold(namespace[0])
+          && !session().hasDatabase(namespace[0])) {
         super.createNamespace(namespace, metadata);
       }
     } catch (Exception e) { // IOException, and what Spark's own catalog throws
