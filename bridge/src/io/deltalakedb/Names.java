@@ -81,7 +81,8 @@ final class Names {
     Answer answer =
         endpoint.post("/name", "name", of(ident), "txn", "", "location", at, "attach", "true");
     if (answer.status == 409) {
-      return null; // reserving it says why
+      Found found = answer.repeated ? look(ident) : null; // the first request may have been heard
+      return found != null && found.path.equals(at) ? at : null; // reserving it says why
     }
     JsonNode told = ok("Table " + of(ident) + " cannot be created", answer);
     return told.path("attached").asBoolean() ? told.get("path").asText() : null;
@@ -184,7 +185,7 @@ final class Names {
     }
     JsonNode told = ok("Namespace " + of(namespace) + " cannot be read", answer).get("properties");
     Map<String, String> found = new HashMap<>();
-    told.properties().forEach(one -> found.put(one.getKey(), one.getValue().asText()));
+    told.fieldNames().forEachRemaining(key -> found.put(key, told.get(key).asText()));
     return found;
   }
 

@@ -183,7 +183,8 @@ public class SqlCatalog extends DeltaCatalog {
   /** Gives the name to a Delta table that is at the location already; null if there is none. */
   private Created attaching(Identifier ident, Map<String, String> properties) {
     String location = properties.get(TableCatalog.PROP_LOCATION);
-    if (location == null || isPath(ident) || !isDelta(properties)) {
+    boolean isPlain = !isPath(ident) && ident.namespace().length == 1;
+    if (location == null || !isPlain || !isDelta(properties)) {
       return null;
     }
     try {
