@@ -16,7 +16,7 @@ from .config import Config, load_config
 from .exceptions import ConfigError
 from .instants import Instant, to_epoch_ms
 from .names import parse_table_name
-from .registered import TableInfo, require_table, table_info, within
+from .registered import TableInfo, is_promoted_by_writes, require_table, table_info, within
 from .storage_options import options_of
 from .store import SchemaMode, Store, open_store, registry
 from .store.audit import read_audit
@@ -213,7 +213,13 @@ class Catalog(CatalogDescriptions, CatalogNames):
         catalog makes it managed (`catalog.promote_on_write`). Give `schema=None` to take it as it is.
         """
         if location is not None and self.attach_existing(
-            name, location, schema, partition_by, storage_options=storage_options
+            name,
+            location,
+            schema,
+            partition_by,
+            properties=properties,
+            description=description,
+            storage_options=storage_options,
         ):
             return self.table(name, storage_options=storage_options)
         if schema is None:
@@ -238,23 +244,25 @@ class Catalog(CatalogDescriptions, CatalogNames):
         schema: SchemaLike | None = None,
         partition_by: Sequence[str] | str = (),
         *,
+        properties: Mapping[str, PropertyValue] | None = None,
+        description: str | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> bool:
         """Attach a Delta table that is at a location under this name, as CREATE at that location does; False: none is.
 
         Its first write through the catalog makes it managed. One that `attach_table` attached stays a follower.
         """
-        from .definitions.table import to_schema
+        from .definitions.table import to_schema, to_texts
         from .files.location import canonical_location
-        from .paths import attach_existing
+        from .paths import Wanted, attach_existing
 
         target, at = parse_table_name(name), canonical_location(location, storage_options)
         with self.store.read() as conn:
             if registry.resolve_table(conn, target.namespace, target.name) or registry.table_by_location(conn, at):
                 return False  # said by the transaction that would create it
         columns = [partition_by] if isinstance(partition_by, str) else partition_by
-        wanted = None if schema is None else to_schema(schema)
-        return attach_existing(self, target, at, wanted, columns, storage_options)
+        wanted = Wanted(None if schema is None else to_schema(schema), columns, to_texts(properties or {}), description)
+        return attach_existing(self, target, at, wanted, storage_options)
 
     def rename_table(self, name: str, new_name: str) -> None:
         """Give a table another name; its location, versions and history stay."""
@@ -277,8 +285,14 @@ class Catalog(CatalogDescriptions, CatalogNames):
         A table whose folder the catalog chose can be undropped for `catalog.drop_retention`. One whose location was
         given is detached first, so that its files are complete and free for any writer; a follower's belong to others.
         """
+        from .mirror.promote import has_own_fence
+
         with self.store.read() as conn:
             table = require_table(conn, parse_table_name(name))
+        if is_promoted_by_writes(table) and has_own_fence(self.store, table, self.storage_options_of(table)):
+            # A promotion that died left the fence in the files: finished, it is taken off again with the drop.
+            self.promote_table(name)
+            table = replace(table, mode="managed")
         if table.mode == "managed" and table.files_owner == "user" and not purge:
             from .mirror.detach import detach
             from .store.registry_check import check_can_drop

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .exceptions import DeltaError, NamespaceNotEmptyError, NamespaceNotFoundError, TableExistsError
+from .exceptions import ConfigError, DeltaError, NamespaceNotEmptyError, NamespaceNotFoundError, TableExistsError
 from .log.secret_checks import refuse_secrets
 from .names import DEFAULT_NAMESPACE, name_key, parse_namespace
 from .registered import DroppedTable, within
@@ -128,5 +128,10 @@ def _require(found: Namespace | None, name: str) -> Namespace:
 
 
 def _as_texts(properties: Mapping[str, Any], namespace: str) -> dict[str, str | None]:
+    for key, value in properties.items():
+        if not isinstance(value, str | int | float | None):
+            raise ConfigError(
+                f"namespace {namespace}: the property {key} must be a text or a number, not a {type(value)}"
+            )
     refuse_secrets(properties, what=f"namespace {namespace}")
     return {str(key): None if value is None else str(value) for key, value in properties.items()}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 from .catalog import Catalog
-from .exceptions import SchemaMismatchError, TableExistsError, TableNotFoundError, redact
+from .exceptions import LocationOwnedError, SchemaMismatchError, TableExistsError, TableNotFoundError, redact
 from .log.types import StructType, parse_schema
 from .names import DEFAULT_NAMESPACE, MAX_PART_LENGTH, TableName, is_name_character, join_namespace
 from .registered import ATTACHED_BY
@@ -43,7 +44,12 @@ def find_by_path(
         return _free_name(catalog, location) if writes else None
     if only_new:
         return None
-    return _attach(catalog, location, storage_options)
+    try:
+        return _attach(catalog, location, storage_options)
+    except LocationOwnedError:
+        if writes:
+            raise
+        return None  # dropped, or about to be: whoever reads the path sees its files
 
 
 def find_registered(catalog: Catalog, location: str) -> TableName | None:
@@ -67,45 +73,56 @@ def _brought_up(catalog: Catalog, row: TableRow, storage_options: Mapping[str, s
     return name
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a CREATE asks of the table that is at its location already; None and nothing: as it is."""
+
+    schema: StructType | None = None
+    partition_by: Sequence[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    description: str | None = None
+
+
 def attach_existing(
-    catalog: Catalog,
-    name: TableName,
-    location: str,
-    schema: StructType | None,
-    partition_by: Sequence[str],
-    storage_options: Mapping[str, str] | None,
+    catalog: Catalog, name: TableName, location: str, wanted: Wanted, storage_options: Mapping[str, str] | None
 ) -> bool:
     """Attach the table that is at a location under the name that was to be created there; False when none is there.
 
-    SchemaMismatchError when the columns that were asked for are not those of the table.
+    SchemaMismatchError when the table is not what was asked for.
     """
     if not _is_table(location, storage_options):
         return False
-    _refuse_other_columns(str(name), location, schema, partition_by, storage_options)
+    _refuse_other_table(str(name), location, wanted, storage_options)
     _attach_as(catalog, name, location, storage_options, BY_CREATE)
     return True
 
 
-def _refuse_other_columns(
-    name: str,
-    location: str,
-    schema: StructType | None,
-    partition_by: Sequence[str],
-    storage_options: Mapping[str, str] | None,
-) -> None:
+def _refuse_other_table(name: str, location: str, wanted: Wanted, storage_options: Mapping[str, str] | None) -> None:
     from .files.reader import FileTxnLogReader
 
     metadata = FileTxnLogReader(location, storage_options, table=name).snapshot().metadata
-    there = [(one.name.lower(), str(one.type)) for one in parse_schema(metadata.schema_string).fields]
-    wanted = there if schema is None else [(one.name.lower(), str(one.type)) for one in schema.fields]
-    parts = [*metadata.partition_columns] if schema is None and not partition_by else [*partition_by]
-    if wanted != there or [part.lower() for part in parts] != [part.lower() for part in metadata.partition_columns]:
+    there = _columns_of(parse_schema(metadata.schema_string))
+    asked = there if wanted.schema is None else _columns_of(wanted.schema)
+    parts = metadata.partition_columns if wanted.schema is None and not wanted.partition_by else wanted.partition_by
+    problems = []
+    if asked != there:
+        problems.append(f"its columns are {', '.join(there)}")
+    if [part.lower() for part in parts] != [part.lower() for part in metadata.partition_columns]:
+        problems.append(f"it is partitioned by {', '.join(metadata.partition_columns) or 'nothing'}")
+    others = [key for key, value in wanted.properties.items() if metadata.configuration.get(key) != value]
+    if others:
+        problems.append(f"its properties differ in {', '.join(others)}")
+    if wanted.description is not None and wanted.description != metadata.description:
+        problems.append("its description is another one")
+    if problems:
         raise SchemaMismatchError(
-            f"{name} cannot be created at {redact(location)}: the Delta table that is there has other columns or "
-            f"partitions ({', '.join(f'{column} {kind}' for column, kind in there)}; partitioned by "
-            f"{', '.join(metadata.partition_columns) or 'nothing'}). Leave the columns out to take it as it is, or "
-            "choose another location"
+            f"{name} cannot be created at {redact(location)}: a Delta table is there already, and "
+            f"{'; '.join(problems)}. Leave that out to take the table as it is, or choose another location"
         )
+
+
+def _columns_of(schema: StructType) -> list[str]:
+    return [f"{one.name.lower()} {one.type}{'' if one.nullable else ' not null'}" for one in schema.fields]
 
 
 def _is_table(location: str, storage_options: Mapping[str, str] | None) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 import deltalakedb as dl
 from deltalakedb.addresses import PathAddress, SqlAddress, resolve
-from deltalakedb.exceptions import NotWritableError, TableNotFoundError
+from deltalakedb.exceptions import LocationOwnedError, NotWritableError, TableNotFoundError
 from deltalakedb.files.location import canonical_location
 from deltalakedb.paths import name_of_path
 from tests.api.plain import append, our_ids, rows, run
@@ -132,6 +132,17 @@ def test_a_table_that_was_opened_to_be_read_is_made_managed_by_the_first_change(
     assert modes(registers) == {"sales.orders": "managed"}
     assert our_ids(place) == ([2] if verb == "update" else [])
     assert deltalake.DeltaTable(place).to_pyarrow_table().num_rows == (1 if verb == "update" else 0)
+
+
+def test_the_path_of_a_dropped_table_is_read_as_it_lies(tmp_path: Path, registers: str) -> None:
+    with dl.connect(registers, warehouse=str(tmp_path / "lake")) as catalog:
+        with catalog.begin() as tx:
+            tx.write("s.t", rows(1))
+        place = Path(catalog.table("s.t").table_uri.removeprefix("file://"))
+        catalog.drop_table("s.t")
+    assert our_ids(place) == [1]
+    with pytest.raises(LocationOwnedError, match="can still be undropped"):
+        dl.write_deltalake(place, rows(2), mode="append")
 
 
 def test_without_leave_a_path_that_was_read_stays_a_follower(

@@ -105,8 +105,10 @@ def test_the_files_of_others_are_never_purged(cat: Catalog, tmp_path: Path) -> N
 
 
 def test_a_table_on_s3_is_purged(cat: Catalog, s3: S3) -> None:
-    cat.create_table("t", "id long", location=s3.uri("lake/t"), storage_options=s3.storage_options)
-    s3.put("lake/t/part-0.parquet", b"data")
+    with cat.begin() as tx:
+        data = pa.table({"id": [1, 2]})
+        tx.write("t", data, location=s3.uri("lake/t"), partition_by=["id"], storage_options=s3.storage_options)
+    s3.put("lake/t/notes.txt", b"of the user")
     s3.put("lake/t2/part-0.parquet", b"of another table")
     cat.drop_table("t", purge=True)
-    assert s3.list_keys() == ["lake/t2/part-0.parquet"]
+    assert s3.list_keys() == ["lake/t/notes.txt", "lake/t2/part-0.parquet"]

@@ -220,6 +220,80 @@ def test_the_place_of_a_dropped_table_is_its_own_until_it_is_mirrored_to_the_end
         assert catalog.create_table("u", location=tmp_path / "mine").mode == "follower"
 
 
+def test_a_purge_leaves_alone_what_others_have_in_the_folder_of_a_user(catalog: Catalog, tmp_path: Path) -> None:
+    deltalake.write_deltalake(tmp_path / "mine" / "other", numbers(7))
+    (tmp_path / "mine" / "notes.txt").write_text("keep")
+    with catalog.begin() as tx:
+        tx.write("t", numbers(1), mode="append", location=tmp_path / "mine")
+    own = set(data_files(tmp_path / "mine")) - {f"other/{file}" for file in data_files(tmp_path / "mine" / "other")}
+    assert len(own) == 1
+    catalog.drop_table("t", purge=True)
+    left = sorted(path.name for path in (tmp_path / "mine").iterdir())
+    assert left == ["notes.txt", "other"]
+    assert deltalake.DeltaTable(tmp_path / "mine" / "other").to_pyarrow_table().num_rows == 1
+
+
+def test_a_rebuilt_catalog_knows_when_a_table_was_dropped_and_undropped(catalog: Catalog, tmp_path: Path) -> None:
+    def write(name: str, number: int) -> None:
+        with catalog.begin() as tx:
+            tx.write(name, numbers(number), mode="append")
+
+    write("b.t", 1)
+    catalog.drop_table("b.t")
+    write("b.t", 50)
+    then = now_ms(catalog)
+    catalog.undrop_table("b.t", as_="b.old")
+    write("b.gone", 3)
+    catalog.drop_table("b.gone")
+    reconcile(catalog)
+    with dl.connect(str(tmp_path / "again.db"), warehouse=str(tmp_path / "lake")) as rebuilt:
+        rebuilt.rebuild(tmp_path / "lake")
+        assert (rebuilt.tables(), rebuilt.tables(dropped=True)) == (["b.old", "b.t"], ["b.gone"])
+        for one in (catalog, rebuilt):
+            assert one.at(then).tables() == ["b.t"]
+            assert ids_of(one.at(then).table("b.t")) == [50]
+        rebuilt.undrop_table("b.gone")
+        assert ids_in(rebuilt, "b.gone") == [3]
+
+
+def test_a_purge_that_died_is_no_live_table_for_a_rebuilt_catalog(target: str, tmp_path: Path) -> None:
+    with open_catalog(target, tmp_path) as catalog, catalog.begin() as tx:
+        tx.write("t", numbers(1), mode="append")
+    kill_at("drop.data_deleted", target, "cat.drop_table('t', purge=True)")
+    with dl.connect(str(tmp_path / "again.db"), warehouse=str(tmp_path / "lake")) as rebuilt:
+        rebuilt.rebuild(tmp_path / "lake")
+        assert (rebuilt.tables(), rebuilt.tables(dropped=True)) == ([], ["default.t"])
+
+
+def test_a_promotion_that_died_leaves_no_fence_behind_when_its_table_is_dropped(target: str, tmp_path: Path) -> None:
+    deltalake.write_deltalake(tmp_path / "mine", numbers(1))
+    with open_catalog(target, tmp_path) as catalog:
+        catalog.create_table("t", location=tmp_path / "mine")
+    kill_at("promote.fence_put", target, "cat.table('t').delete('id = 1')")
+    with open_catalog(target, tmp_path) as catalog:
+        assert catalog.table("t").mode == "follower"
+        catalog.drop_table("t")
+    deltalake.write_deltalake(tmp_path / "mine", numbers(2), mode="append")
+    assert deltalake.DeltaTable(tmp_path / "mine").to_pyarrow_table().num_rows == 2
+
+
+def test_a_table_that_is_there_is_not_taken_for_one_with_other_properties(catalog: Catalog, tmp_path: Path) -> None:
+    deltalake.write_deltalake(tmp_path / "mine", numbers(1))
+    for asked in ({"properties": {"drop_protection": "true"}}, {"description": "x"}, {"schema": "id long not null"}):
+        with pytest.raises(dl.exceptions.SchemaMismatchError, match="a Delta table is there already"):
+            catalog.create_table("t", location=tmp_path / "mine", **asked)
+    with pytest.raises(dl.exceptions.ConfigError, match="whole disk"):
+        catalog.create_table("t", "id long", location="/")
+    assert catalog.tables() == []
+
+
+def test_a_detached_table_is_forgotten_whatever_its_properties_say(catalog: Catalog) -> None:
+    catalog.create_table("t", "id long", properties={"drop_protection": "true"})
+    catalog.detach_table("t")
+    catalog.drop_table("t")
+    assert catalog.tables() == []
+
+
 def test_a_protected_table_is_dropped_by_nobody(catalog: Catalog, tmp_path: Path) -> None:
     catalog.create_table("t", "id long", properties={"drop_protection": "true"})
     catalog.create_table("u", "id long", properties={"drop_protection": "TRUE"}, location=tmp_path / "mine")

@@ -67,9 +67,9 @@ def forget_the_mirror(place: Place) -> None:
 
 @pytest.fixture
 def log(place: Place) -> Path:
-    found = place.warehouse / "näme" / "spaced out" / "_delta_log"
     write(place)
-    return found
+    with dl.connect(place.catalog) as catalog:
+        return Path(catalog.table(TABLE).table_uri.removeprefix("file://")) / "_delta_log"
 
 
 def test_two_processes_in_different_worlds_write_the_same_bytes(place: Place, log: Path) -> None:

@@ -107,7 +107,10 @@ def test_of_many_creators_one_wins(place: Place) -> None:
     with dl.connect(place.catalog) as catalog:
         assert catalog.tables() == [TABLE]
         assert catalog.table(TABLE).version() == 0
-    assert [path.name for path in sorted(location(place).glob("_delta_log/*.json"))] == [f"{0:020}.json"]
+        folder = Path(catalog.table(TABLE).table_uri.removeprefix("file://"))
+    assert [path.name for path in sorted(folder.glob("_delta_log/*.json"))] == [f"{0:020}.json"]
+    logs = [path.parent for path in Path(place.warehouse).rglob("_delta_log")]
+    assert logs == [folder], "those who lost have left nothing"
 
 
 def test_a_sum_over_two_tables_never_changes_for_any_reader(place: Place) -> None:

@@ -86,7 +86,16 @@ def create(
         existed = if_missing and _exists(cat, table)
         if location is not None and not existed and not dry_run:
             given = None if schema is None else _schema_of(schema)
-            if cat.attach_existing(table, location, given, columns, storage_options=options):
+            asked = key_values(properties, "--property")
+            if cat.attach_existing(
+                table,
+                location,
+                given,
+                columns,
+                properties=asked,
+                description=description,
+                storage_options=options,
+            ):
                 found = cat.table(table)
                 output.say(f"attached {found.name}, version {found.version()}, which is at {found.table_uri} already")
                 return

@@ -212,7 +212,8 @@ def _rebuild(catalog: str | None, prefix: str, take_over: str | None, options: d
         rebuilt = cat.rebuild(prefix, take_over=take_over, storage_options=options, progress=advance)
     for one in rebuilt.tables:
         renamed = f" (its files say {one.was_named}, which is another table now)" if one.was_named else ""
-        output.say(f"{one.table.full_name} is back at version {one.version}: {one.table.location}{renamed}")
+        state = "is still dropped, and can be undropped" if one.dropped else "is back"
+        output.say(f"{one.table.full_name} {state} at version {one.version}: {one.table.location}{renamed}")
     for left in rebuilt.left_out:
         output.warn(f"{left.location} is left out: {left.reason}")
     output.say(f"this is the catalog {rebuilt.catalog_id} again, with {rebuilt.num_transactions} transactions")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -17,6 +17,9 @@ from deltalakedb.files.location import Location, parse_location
 from deltalakedb.files.options import Credentials, open_object_store
 from deltalakedb.files.storage import epoch_ms
 from deltalakedb.steps import reached
+
+OWN_FOLDERS = ("_dldb", LOG_FOLDER)
+"""What we keep beside a table's data; the log goes last."""
 
 _DELETE_AT_ONCE = 1_000
 _MAX_LISTINGS = 100
@@ -31,6 +34,40 @@ def delete_table(location: str, options: Mapping[str, str] | None = None) -> Non
         _delete_local(place)
     else:
         _delete_objects(place, options or {})
+
+
+def delete_named_files(location: str, paths: Iterable[str], options: Mapping[str, str] | None = None) -> None:
+    """Remove some files below a table's location, then its log; everything else in the folder stays."""
+    place = parse_location(location, options)
+    if place.scheme == "file":
+        try:
+            for path in paths:
+                _delete(os.path.join(place.path, path))
+            reached("drop.data_deleted")
+            for folder in OWN_FOLDERS:
+                _delete(os.path.join(place.path, folder))
+            _remove_empty_folders(place.path)
+        except OSError as error:
+            raise _not_deleted(place, error.strerror or str(error)) from error
+        return
+    credentials = Credentials.of(options or {})
+    store: Any = open_object_store(place, options or {}, credentials)
+    try:
+        keys = [f"{place.path}/{path}" for path in paths]
+        for start in range(0, len(keys), _DELETE_AT_ONCE):
+            store.delete(keys[start : start + _DELETE_AT_ONCE])
+        reached("drop.data_deleted")
+        for folder in OWN_FOLDERS:
+            for batch in _listed(store, f"{place.path}/{folder}/", lambda _: True):
+                store.delete(batch)
+    except BaseError as error:
+        raise _not_deleted(place, credentials.explain(error)) from None
+
+
+def _remove_empty_folders(path: str) -> None:
+    for folder, _, _ in os.walk(path, topdown=False):
+        with suppress(OSError):  # it is not empty
+            os.rmdir(folder)
 
 
 def delete_folder(location: str, folder: str, options: Mapping[str, str] | None = None) -> None:

@@ -97,6 +97,17 @@ def promote(
         return PromoteResult(*_as_registered(store, table), already_managed=True)
 
 
+def has_own_fence(store: Store, table: TableRow, storage_options: Mapping[str, str] | None) -> bool:
+    """Whether the files of a follower have our fence: a promotion put it there and died before SQL knew."""
+    reader = FileTxnLogReader(table.location, storage_options, table=table.full_name)
+    try:
+        mark = newest_mark(reader) if unfence(reader.snapshot().protocol)[1] else None
+    except DeltaError:  # files that are gone or cannot be read have no fence that could be taken off
+        return False
+    with store.read(single=True) as conn:
+        return mark is not None and mark.catalog_id == registry.catalog_id(conn)
+
+
 def _as_registered(store: Store, table: TableRow) -> tuple[TableRow, int]:
     with store.read() as conn:
         now, head = registry.table_by_id(conn, table.table_id), registry.read_head(conn, table.table_id)

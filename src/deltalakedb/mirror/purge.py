@@ -11,9 +11,13 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from deltalakedb.data.deletion_vectors import vector_file
 from deltalakedb.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError, redact
-from deltalakedb.files.delete import delete_table
+from deltalakedb.files.delete import delete_named_files, delete_table
 from deltalakedb.files.reader import FileTxnLogReader
+from deltalakedb.log.codec import deletion_vector_from_json
+from deltalakedb.log.paths import decode_path, is_absolute
+from deltalakedb.log.text import from_sql_text
 from deltalakedb.mirror.bookkeeping import last_table_row, new_holder, release_lease, renewed, take_lease
 from deltalakedb.steps import reached
 from deltalakedb.store import locations, registry
@@ -74,7 +78,7 @@ def _clear(store: Store, place: LocationRow, options_of: OptionsOf) -> bool:
             options = None if cleared.table is None else options_of(cleared.table)
             reason = _why_not(store, cleared, options)
             if reason is None:
-                delete_table(place.location, options)
+                _delete_files(store, place, options)
             else:
                 logger.warning("table %s was dropped, and its files are not deleted: %s", place.table_name, reason)
         reached("drop.purged")
@@ -86,6 +90,20 @@ def _clear(store: Store, place: LocationRow, options_of: OptionsOf) -> bool:
         with store.write() as conn:
             release_lease(conn, cleared.lease, holder)
     return True
+
+
+def _delete_files(store: Store, place: LocationRow, options: Mapping[str, str] | None) -> None:
+    """The whole folder, if the catalog chose it; else the log and what it names: the rest is its user's."""
+    if place.files_owner == "catalog":
+        delete_table(place.location, options)
+        return
+    with store.read() as conn:
+        rows = conn.all("select_named_files", table_id=place.table_id)
+    paths = {from_sql_text(row["path"]) for row in rows}
+    vectors = {row["deletion_vector"] for row in rows if row["deletion_vector"] is not None}
+    paths |= {path for text in vectors if (path := vector_file(deletion_vector_from_json(text))) is not None}
+    inside = [decode_path(path) for path in paths if not is_absolute(path)]
+    delete_named_files(place.location, inside, options)
 
 
 def _begin(conn: Connection, place: LocationRow) -> _Cleared | None:

@@ -53,6 +53,8 @@ class RebuiltTable:
     version: int
     was_named: str | None = None
     """The name its newest commit gives, where another table has that name now."""
+    dropped: bool = False
+    """It was dropped, and can be undropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +172,8 @@ def _check_no_copies(chosen: Iterable[MirroredTable]) -> None:
 class _Names:
     """What a table was called, from when on, as its commits tell."""
 
-    since: list[tuple[int, str]] = field(default_factory=list)
+    since: list[tuple[int, str | None]] = field(default_factory=list)
+    """None: from then on it was dropped."""
 
     def watch(self, commits: Iterable[Commit], catalog_id: str) -> Iterator[Commit]:
         for commit in commits:
@@ -181,12 +184,16 @@ class _Names:
 
     def begin(self, at_ms: int, name: str) -> None:
         """The history was cut: the table was there, under its oldest name known, before its first commit left."""
-        self.since[:1] = [(at_ms, self.since[0][1] if self.since else name)]
+        self.since[:1] = [(at_ms, self.since[0][1] or name if self.since else name)]
 
     def see(self, mark: Mark) -> None:
-        if not self.since or self.since[-1][1] != mark.table:
-            at_ms = max(mark.committed_at_ms, self.since[-1][0] + 1) if self.since else mark.committed_at_ms
-            self.since.append((at_ms, mark.table))
+        self._note(mark.committed_at_ms, mark.table)
+        if mark.dropped:
+            self._note(mark.committed_at_ms, None)
+
+    def _note(self, at_ms: int, name: str | None) -> None:
+        if not self.since or self.since[-1][1] != name:
+            self.since.append((max(at_ms, self.since[-1][0] + 1) if self.since else at_ms, name))
 
 
 @dataclass(slots=True)
@@ -246,18 +253,22 @@ class _Rebuild:
         if head.base_version > 0 and base is not None:
             importer.names.begin(base["committed_at_ms"], one.mark.table)
         row = self._register(one, table_id, importer.names.since, name)
-        return RebuiltTable(row, head.current_version, one.mark.table if name != one.mark.table else None)
+        return RebuiltTable(
+            row, head.current_version, one.mark.table if name != one.mark.table else None, one.mark.dropped
+        )
 
-    def _register(self, one: MirroredTable, table_id: int, since: Sequence[tuple[int, str]], name: str) -> TableRow:
+    def _register(
+        self, one: MirroredTable, table_id: int, since: Sequence[tuple[int, str | None]], name: str
+    ) -> TableRow:
         """Every name the table had, each from its time to the next, so that `cat.at` finds it."""
         named = [*since] or [(one.mark.committed_at_ms, one.mark.table)]
-        if named[-1][1] != name:
+        if not one.mark.dropped and named[-1][1] != name:
             named.append((max(self.conn.now_ms(), named[-1][0] + 1), name))
         row = None
-        ends = one.mark.committed_at_ms if one.mark.dropped else LIVE
         for place, (from_ms, full_name) in enumerate(named):
-            until_ms = named[place + 1][0] if place + 1 < len(named) else max(ends, from_ms + 1)
-            row = self._insert(one, table_id, full_name, from_ms, until_ms)
+            until_ms = named[place + 1][0] if place + 1 < len(named) else LIVE
+            if full_name is not None:
+                row = self._insert(one, table_id, full_name, from_ms, until_ms)
         assert row is not None, "a table has a name"
         self._claim(one, row)
         return row

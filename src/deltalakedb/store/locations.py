@@ -214,7 +214,8 @@ def _put(conn: Connection, location: str, claimant: Claimant, state: str, expire
 
 _REASONS = {
     RESERVED: "which another transaction is creating there",
-    DROPPED: "which was dropped and can still be undropped; `dl drop --purge` or `dl undrop` decides about it",
+    DROPPED: "which was dropped and can still be undropped; to have the place at once, `dl undrop` it under another "
+    "name (--as) and `dl drop --purge` that",
     LEAVING: "which was dropped and is not yet mirrored to the end; `dl mirror once` finishes that",
     PURGING: "whose files are being deleted; `dl mirror once` finishes that",
 }

@@ -103,7 +103,7 @@ class SqlTxnLogWriter:
                 if not table.is_new:
                     _check_kept_files(locks.tables[table.table.table_id], table)
                     check_vacuumed(conn, locks.tables[table.table.table_id].head, table)
-                if table.drop:
+                if table.drop and locks.tables[table.table.table_id].row.mode == "managed":
                     check_can_drop(table.table.full_name, in_force[table.table.table_id][1])
             reached("commit.checked")
             outcome, left = _write(conn, locks, proposal, in_force)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from deltalakedb._positional import ORDER, commit_arguments
 from deltalakedb.addresses import PathAddress, SqlAddress, resolve
+from deltalakedb.definitions.folder import default_location
 from deltalakedb.definitions.properties import to_properties
 from deltalakedb.definitions.table import to_schema
 from deltalakedb.exceptions import TableExistsError
@@ -141,13 +142,16 @@ def make_table_at(
         else:
             backing.create(new.first(address.location, None), begins, properties, hooks)
         return
-    name = str(address.name)
+    name, location = str(address.name), address.location
+    if (verb is not None or new.adds) and location is None:
+        # Its files are there already, and are their user's.
+        location = default_location(address.catalog.config.warehouse, address.name)
     with address.catalog.begin(tables=[name]) as tx:
         if exists:
             tx.use_options(name, storage_options)
             tx.run(name, replaces, properties)
         else:
-            tx.begin_table(name, new, begins, properties, address.location, storage_options)
+            tx.begin_table(name, new, begins, properties, location, storage_options)
 
 
 def is_there(

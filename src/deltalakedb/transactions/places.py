@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from deltalakedb.definitions.folder import default_location, is_unused, refuse_existing_log
-from deltalakedb.exceptions import LocationOwnedError
+from deltalakedb.exceptions import ConfigError, LocationOwnedError
 from deltalakedb.files.location import canonical_location
 from deltalakedb.names import TableName
 from deltalakedb.store import locations
@@ -36,6 +36,8 @@ def reserve_place(
     """
     if given is not None:
         at = canonical_location(given, options)
+        if at.rstrip("/") == "file:":
+            raise ConfigError(f"{name} cannot be created at {at}: a whole disk is no table's place; name a folder")
         _reserve(catalog, at, Claimant(table_uuid, str(name), "user"), instead_of, latest_holds)
         try:
             refuse_existing_log(at, options, table=str(name))

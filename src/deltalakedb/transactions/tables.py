@@ -78,7 +78,8 @@ class TableStatements(StagedCommits):
             row = draft.row
             if draft.undropped:
                 raise DeltaError(f"{row.full_name} is undropped by this transaction; leave that out instead")
-            check_can_drop(row.full_name, draft.snapshot().metadata)
+            if row.mode == "managed":
+                check_can_drop(row.full_name, draft.snapshot().metadata)
             if purge and row.mode != "managed":
                 raise DeltaError(
                     f"{row.full_name} is a {row.mode} table: its files belong to others and are not deleted; drop it "
@@ -87,8 +88,8 @@ class TableStatements(StagedCommits):
             if row.files_owner == "catalog" and row.mode == "managed" and row.state != "detaching":
                 draft.kept_ms = round(self._catalog.config.catalog_drop_retention * _DAY_MS)
                 purge = purge or not draft.kept_ms
-            if not purge and not draft.is_new and row.mode == "managed":
-                _propose_drop(draft)
+            if not draft.is_new and row.mode == "managed":
+                _propose_drop(draft, purge=purge)
             draft.dropped, draft.purge = True, purge
             self._drafts.hide(draft)
 
@@ -151,10 +152,13 @@ class TableStatements(StagedCommits):
             draft.propose(ProposedCommit(tuple(actions), "ADD COLUMNS", {"schema": added}))
 
 
-def _propose_drop(draft: TableDraft) -> None:
-    """The table's last commit: a catalog's table only says that it is dropped, a user's loses our fence."""
+def _propose_drop(draft: TableDraft, *, purge: bool) -> None:
+    """The table's last commit: a catalog's table only says that it is dropped, a user's loses our fence.
+
+    So does one that is purged: a catalog that is rebuilt while files are left must not take it for a live table.
+    """
     parameters = {"name": draft.row.full_name}
-    if draft.kept_ms:
+    if draft.kept_ms or purge:
         if draft.row.state == "live":  # a frozen one takes no commit, and can go all the same
             draft.propose(ProposedCommit((), "DROP TABLE", parameters))
     elif draft.row.state != "detaching":

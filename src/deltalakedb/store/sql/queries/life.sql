@@ -24,6 +24,12 @@ select max(committed_at_ms) as committed_at_ms from dl_transactions;
 insert into dl_transactions (txn_id, client_token, committed_at_ms, actor, message)
 values (:txn_id, :client_token, :committed_at_ms, :actor, :message) on conflict (txn_id) do nothing;
 
+-- name: select_named_files
+-- Every file that the kept log of a table names: what a purge may delete in a folder that is its user's.
+select path, deletion_vector from dl_add_files where table_id = :table_id
+union select path, deletion_vector from dl_remove_files where table_id = :table_id
+union select path, null from dl_cdc_files where table_id = :table_id;
+
 -- name: mark_vacuumed
 -- Versions below this one may have lost files; of a purged table all have.
 update dl_table_heads set vacuumed_version = :version where table_id = :table_id and vacuumed_version < :version;
