@@ -13,6 +13,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 import deltalakedb as dl
+import deltalakedb.spark as dls
 
 NOT_FOUND = "TABLE_OR_VIEW_NOT_FOUND"
 
@@ -175,6 +176,98 @@ def test_a_namespace_of_others_is_a_database(names: Names) -> None:
     assert names.registered() == ["here", "t"]
 
 
+def test_names_may_have_anything_in_them(names: Names) -> None:
+    parts = ["my-table", "a.b", "x/y", "größe", "a``b", "it's", "100%", "😀 x", "1", "ß", "ss"]
+    for number, part in enumerate(parts):
+        names.sql(f"create table ns.`{part}` (id bigint, day string) using delta partitioned by (day)")
+        names.sql(f"insert into ns.`{part}` values ({number}, 'a'), (-1, 'b/c')")
+        names.sql(f"delete from ns.`{part}` where id = -1")
+        assert names.sql(f"select id from ns.`{part}`") == [(number,)]
+        table = names.catalog.table(names.name(f"`{part}`"))
+        assert (table.name, table.version()) == (names.name(part if part in ("1", "ss") else f"`{part}`"), 2)
+        assert table.to_pyarrow_table().column("id").to_pylist() == [number]
+    assert names.tables() == sorted(part.replace("``", "`") for part in parts)
+    names.make("`made elsewhere`", 1, 2)
+    assert names.sql("select count(*) from ns.`MADE ELSEWHERE`") == [(2,)]
+    for part in parts:
+        names.sql(f"drop table ns.`{part}`")
+        with pytest.raises(AnalysisException, match=NOT_FOUND):
+            names.sql(f"select * from ns.`{part}`")
+    assert names.tables() == ["made elsewhere"]
+    assert names.registered() == ["`made elsewhere`"]
+
+
+def test_a_dot_in_backticks_is_no_dot_between_parts(names: Names) -> None:
+    names.sql("create table ns.`a.b` using delta as select 1 as id")
+    with pytest.raises(AnalysisException, match=NOT_FOUND):
+        names.sql("select * from ns.a.b")
+    names.sql("create table ns.a.b using delta as select 2 as id")
+    assert names.sql("select * from ns.`a.b`") == [(1,)]
+    assert names.sql("select * from ns.a.b") == [(2,)]
+    assert names.registered() == ["`a.b`", "a.b"]
+    assert names.tables() == ["a.b"]
+
+
+def test_every_statement_takes_names_in_backticks(names: Names) -> None:
+    names.sql("create table ns.`t-1` (id bigint) using delta tblproperties ('delta.enableChangeDataFeed' = 'true')")
+    names.sql("insert into ns.`t-1` values (1), (2)")
+    names.sql("create table if not exists ns.`T-1` (other string) using delta")
+    with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_ALREADY_EXISTS"):
+        names.sql("create table ns.`t-1` (id bigint) using delta")
+    names.sql("update ns.`t-1` set id = 3 where id = 2")
+    names.sql("merge into ns.`t-1` t using (select 4 as id) u on t.id = u.id when not matched then insert *")
+    changes = names.sql("select id, _change_type from table_changes('ns.`t-1`', 2, 2) order by 2")
+    assert changes == [(3, "update_postimage"), (2, "update_preimage")]
+    assert names.sql("select id from ns.`t-1` version as of 1 order by id") == [(1,), (2,)]
+    names.sql("alter table ns.`t-1` add columns (more string)")
+    names.sql("optimize ns.`t-1`")
+    names.sql("restore table ns.`t-1` to version as of 1")
+    assert len(names.sql("describe history ns.`t-1`")) == len(names.catalog.history(names.name("`t-1`")))
+    names.sql("create or replace table ns.`t-1` using delta as select 5 as id")
+    names.sql("alter table ns.`t-1` rename to ns.`t-2`")
+    names.sql("alter table ns.`t-2` rename to ns.plain")
+    names.sql("alter table ns.plain rename to ns.`t-3`")
+    assert names.sql("select id from ns.`t-3`") == [(5,)]
+    assert names.registered() == ["`t-3`"]
+    jvm: Any = names.spark._jvm
+    jvm.io.delta.tables.DeltaTable.forName(names.spark._jsparkSession, names.name("`t-3`")).delete("id = 5")
+    frame, saved = names.spark.range(3).coalesce(1), names.name("`saved-as`")
+    frame.write.format("delta").saveAsTable(saved)
+    frame.write.format("delta").mode("append").saveAsTable(saved)
+    frame.writeTo(names.name("`write-to`")).using("delta").create()
+    assert names.spark.table(saved).count() == 6
+    assert names.spark.catalog.tableExists(saved)
+    assert not names.spark.catalog.tableExists(names.name("`no-table`"))
+    assert names.tables() == ["saved-as", "t-3", "write-to"]
+
+
+def test_namespaces_may_have_anything_in_them(names: Names) -> None:
+    for space in (f"`{names.ns}-x`", f"`{names.ns}.y`"):
+        names.sql(f"create database {space}")
+        names.sql(f"create table {space}.t using delta as select 1 as id")
+        names.sql(f"use {space}")
+        names.sql("create table `u-2` using delta as select 2 as id")
+        assert names.sql("select t.id, u.id from t, `u-2` u") == [(1, 2)]
+        assert sorted(row[1] for row in names.sql("show tables")) == ["t", "u-2"]
+        names.sql("use default")
+        assert (space,) in names.sql("show databases")
+        assert names.catalog.tables(space) == [f"{space}.t", f"{space}.`u-2`"]
+        with pytest.raises(AnalysisException, match="SCHEMA_NOT_EMPTY"):
+            names.sql(f"drop database {space}")
+        names.sql(f"drop database {space} cascade")
+        assert space not in names.catalog.namespaces()
+
+
+@pytest.mark.parametrize(
+    "statement", ["create table ns.`a\tb` (id int) using delta", "create table ns.`liked-it` like ns.t"]
+)
+def test_a_name_that_cannot_be_is_refused_before_anything_is_committed(names: Names, statement: str) -> None:
+    names.make("t", 1)
+    with pytest.raises(Exception, match=r"control character U\+0009|Spark's own catalog can hold"):
+        names.sql(statement)
+    assert names.registered() == names.tables() == ["t"]
+
+
 def test_tables_of_nested_namespaces_are_read_and_written(names: Names) -> None:
     nested = f"{names.ns}.inner.t"
     with names.catalog.begin() as tx:
@@ -185,6 +278,51 @@ def test_tables_of_nested_namespaces_are_read_and_written(names: Names) -> None:
     assert len(names.sql(f"describe history {nested}")) == 3
     with pytest.raises(AnalysisException, match=NOT_FOUND):
         names.sql(f"select * from {names.ns}.inner.nothing")
+
+
+def test_tables_of_nested_namespaces_are_created_renamed_listed_and_dropped(names: Names) -> None:
+    names.sql("create table ns.inner.t (id bigint) using delta")
+    names.sql("insert into ns.inner.t values (1)")
+    names.sql("create table spark_catalog.ns.inner.`x/y` using delta as select 2 as id")
+    names.sql(
+        "create or replace table ns.inner.`x/y` using delta as with three as (select 3 as id) select * from three"
+    )
+    assert names.sql("select t.id, x.id from ns.inner.t t, ns.inner.`x/y` x") == [(1, 3)]
+    names.spark.range(2).writeTo(names.name("inner.frame")).using("delta").create()
+    names.sql("create table if not exists ns.inner.t (other string) using delta")
+    with pytest.raises(AnalysisException, match="ALREADY_EXISTS"):
+        names.sql("create table ns.inner.t (id bigint) using delta")
+    names.sql("alter table ns.inner.t rename to ns.inner.deeper.u")
+    names.sql("alter table ns.inner.deeper.u rename to ns.u")
+    names.sql("alter table ns.u rename to ns.inner.u")
+    assert names.registered() == ["inner.`x/y`", "inner.frame", "inner.u"]
+    assert sorted(row[1] for row in names.sql(f"show tables in {names.ns}.inner")) == ["frame", "u", "x/y"]
+    names.sql(f"use {names.ns}.inner")
+    assert names.sql("select id from u") == [(1,)]
+    assert len(names.sql("show tables")) == 3
+    names.sql("use default")
+    names.sql("drop table ns.inner.u")
+    names.sql("drop table if exists ns.inner.u")
+    with pytest.raises(AnalysisException, match=NOT_FOUND):
+        names.sql("drop table ns.inner.u")
+    names.sql(f"create namespace {names.ns}.inner.empty")
+    names.sql(f"drop namespace {names.ns}.inner.empty")
+    with pytest.raises(AnalysisException, match="SCHEMA_NOT_EMPTY"):
+        names.sql(f"drop namespace {names.ns}.inner")
+    names.sql("drop table ns.inner.frame purge")
+    assert names.registered() == ["inner.`x/y`"]
+    with pytest.raises(AnalysisException, match="REQUIRES_SINGLE_PART_NAMESPACE|TOO_MANY_NAME_PARTS"):
+        names.sql("create table ns.inner.plain (id int) using parquet")
+
+
+def test_a_transaction_takes_names_in_backticks(names: Names) -> None:
+    first, second = names.name("`a.b`"), names.name("inner.`x/{y}`")
+    with dls.begin(names.spark) as tx:
+        tx.sql(f"create table {{{first}}} using delta as select 1 as id")
+        names.spark.range(2).write.format("delta").save(tx.path(second))
+        tx.sql(f"insert into {{{first}}} select id + 10 from {{{second}}}")
+    assert tx.result == {first: 1, second: 0}
+    assert names.sql("select id from ns.`a.b` order by id") == [(1,), (10,), (11,)]
 
 
 def test_temporary_views_and_plain_tables_are_sparks_own(names: Names) -> None:
@@ -229,6 +367,9 @@ def test_a_stream_writes_into_a_new_name_and_reads_from_one(names: Names, tmp_pa
     stream = names.spark.readStream.table(names.name("source")).writeStream.format("delta")
     started = stream.trigger(availableNow=True).option("checkpointLocation", str(tmp_path / "checkpoint"))
     assert started.toTable(names.name("sink")).awaitTermination(120)
+    odd = stream.option("checkpointLocation", str(tmp_path / "other")).toTable(names.name("`odd/sink`"))
+    assert odd.awaitTermination(120)
+    assert names.catalog.table(names.name("`odd/sink`")).count() == 3
     assert sorted(names.catalog.table(names.name("sink")).to_pyarrow_table().column("id").to_pylist()) == [1, 2, 3]
 
 

@@ -1,5 +1,6 @@
 package io.deltalakedb;
 
+import java.util.List;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.FunctionIdentifier;
 import org.apache.spark.sql.catalyst.TableIdentifier;
@@ -12,10 +13,12 @@ import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Makes a table known to the session's own catalog when its name is parsed alone, as {@code
- * DeltaTable.forName} does before it looks there, and nowhere else. All else is the parser below.
+ * DeltaTable.forName} does before it looks there, and nowhere else; a table that the session's own
+ * catalog cannot hold is named by its path. All else is the parser below.
  */
 final class NameParser implements ParserInterface {
   private final SparkSession spark;
@@ -28,12 +31,19 @@ final class NameParser implements ParserInterface {
 
   @Override
   public TableIdentifier parseTableIdentifier(String text) throws ParseException {
-    TableIdentifier id = parser.parseTableIdentifier(text);
     SqlCatalog catalog = SqlExtension.catalogOf(spark);
-    if (catalog != null && id.database().isDefined()) {
-      catalog.tableExists(Identifier.of(new String[] {id.database().get()}, id.table()));
+    if (catalog == null) {
+      return parser.parseTableIdentifier(text);
     }
-    return id;
+    List<String> parts = CollectionConverters.asJava(parser.parseMultipartIdentifier(text));
+    Identifier ident = SqlExtension.identifier(spark, parts);
+    if (ident != null && parts.size() > 1) {
+      String path = catalog.tableExists(ident) ? catalog.find(ident) : null;
+      if (path != null && !SessionTables.canHold(ident)) {
+        return SessionTables.id("delta", path);
+      }
+    }
+    return parser.parseTableIdentifier(text);
   }
 
   @Override

@@ -9,31 +9,78 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
+import java.util.Set;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import java.util.stream.Collectors;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.connector.catalog.Identifier;
 
 /** Owns the questions about names that go to the endpoint: tables and namespaces of the catalog. */
 final class Names {
+  /** The formats whose name before a path reads or writes it. */
+  private static final Set<String> FILE_FORMATS =
+      Set.of(
+          "delta", "parquet", "orc", "json", "csv", "text", "xml", "avro", "binaryfile", "iceberg");
+
+  private static final Pattern PLAIN = Pattern.compile("[A-Za-z0-9_]+");
+  private static final Pattern PART = Pattern.compile("(?:`((?:[^`]|``)*)`|([^.`]+))(?:\\.|$)");
+
   private final Endpoint endpoint;
 
   Names(Configuration conf) throws IOException {
     endpoint = Endpoint.of(conf);
   }
 
+  /** A name as the catalog writes it: its parts joined by dots, in backticks where they need them. */
   static String of(Identifier ident) {
-    return of(ident.namespace()) + "." + ident.name();
+    return of(ident.namespace()) + "." + quote(ident.name());
   }
 
   static String of(String[] namespace) {
-    return String.join(".", namespace);
+    return Arrays.stream(namespace).map(Names::quote).collect(Collectors.joining("."));
+  }
+
+  /** {@code delta.`/path`} and its like name a folder, not a table. */
+  static boolean isPath(Identifier ident) {
+    return ident.namespace().length == 0
+        || (ident.namespace().length == 1
+            && ident.name().indexOf('/') >= 0
+            && FILE_FORMATS.contains(key(ident.namespace()[0])));
+  }
+
+  private static String quote(String part) {
+    return PLAIN.matcher(part).matches() ? part : "`" + part.replace("`", "``") + "`";
+  }
+
+  /** The parts of a name as the catalog writes it. */
+  static List<String> parts(String name) {
+    List<String> parts = new ArrayList<>();
+    Matcher part = PART.matcher(name);
+    while (part.lookingAt()) {
+      parts.add(part.group(1) != null ? part.group(1).replace("``", "`") : part.group(2));
+      part.region(part.end(), name.length());
+    }
+    return parts;
+  }
+
+  /** In which form names are compared. */
+  static String key(String name) {
+    return name.toLowerCase(Locale.ROOT);
   }
 
   /** Whether a namespace is another one, or inside it. */
   static boolean isIn(String[] one, String[] outer) {
     return one.length >= outer.length
-        && of(Arrays.copyOf(one, outer.length)).equalsIgnoreCase(of(outer));
+        && key(of(Arrays.copyOf(one, outer.length))).equals(key(of(outer)));
+  }
+
+  /** Whether a namespace is one of these, or around one of them. */
+  static boolean isAmong(List<String[]> known, String[] namespace) {
+    return known.stream().anyMatch(one -> isIn(one, namespace));
   }
 
   /** Where a table is, and whose files it has. */
@@ -146,7 +193,8 @@ final class Names {
     List<String> names = new ArrayList<>();
     if (answer.status != 404 && answer.status != 422) {
       for (JsonNode name : ok("The tables of " + of(namespace) + " cannot be listed", answer)) {
-        names.add(name.asText().substring(name.asText().lastIndexOf('.') + 1));
+        List<String> parts = parts(name.asText());
+        names.add(parts.get(parts.size() - 1));
       }
     }
     return names;
@@ -156,14 +204,14 @@ final class Names {
     Answer answer = endpoint.get("/namespaces");
     List<String[]> found = new ArrayList<>();
     for (JsonNode name : ok("The namespaces cannot be listed", answer)) {
-      found.add(name.asText().split("\\."));
+      found.add(parts(name.asText()).toArray(new String[0]));
     }
     return found;
   }
 
   boolean hasNamespace(String[] namespace) throws IOException {
     for (String[] one : namespaces()) {
-      if (of(one).equalsIgnoreCase(of(namespace))) {
+      if (key(of(one)).equals(key(of(namespace)))) {
         return true;
       }
     }

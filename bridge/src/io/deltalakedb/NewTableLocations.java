@@ -48,7 +48,7 @@ final class NewTableLocations extends Rule<LogicalPlan> {
     }
     List<String> parts =
         CollectionConverters.asJava(((UnresolvedRelation) plan.target()).multipartIdentifier());
-    Identifier ident = catalog.identifier(parts);
+    Identifier ident = SqlExtension.identifier(spark, parts);
     if (ident == null) {
       return plan;
     }
@@ -69,13 +69,18 @@ final class NewTableLocations extends Rule<LogicalPlan> {
     if (catalog == null || isBridged(format.locationUri())) {
       return plan;
     }
-    Identifier source = catalog.identifier(parts(plan.sourceTable()));
-    Identifier target = catalog.identifier(parts(plan.targetTable()));
+    Identifier source = SqlExtension.identifier(spark, parts(plan.sourceTable()));
+    Identifier target = SqlExtension.identifier(spark, parts(plan.targetTable()));
     boolean sourceIsDelta = source != null && catalog.isDelta(source);
     String provider = plan.provider().isDefined() ? plan.provider().get() : null;
     boolean isDelta = provider == null ? sourceIsDelta : provider.equalsIgnoreCase("delta");
     if (target == null || !isDelta || catalog.tableExists(target)) {
       return plan;
+    }
+    if (!SessionTables.canHold(target) || (source != null && !SessionTables.canHold(source))) {
+      throw new UnsupportedOperationException(
+          "CREATE TABLE LIKE knows only names that Spark's own catalog can hold. Create "
+              + Names.of(target) + " by CREATE TABLE ... USING delta AS SELECT ... LIMIT 0.");
     }
     String given = format.locationUri().isDefined() ? format.locationUri().get().toString() : null;
     CatalogStorageFormat placed =

@@ -4,6 +4,7 @@ import java.net.URI;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.regex.Pattern;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.TableIdentifier;
@@ -13,6 +14,7 @@ import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable$;
 import org.apache.spark.sql.catalyst.catalog.CatalogTableType;
 import org.apache.spark.sql.catalyst.catalog.SessionCatalog;
+import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.delta.DeltaLog;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
@@ -28,8 +30,8 @@ final class SessionTables {
   /** Marks the entry of a table that is read where it lies, so that its location does not tell. */
   private static final String MARK = "deltalakedb.registered";
 
-  /** Marks the entry of a table whose files are the catalog's. The entry itself is external. */
-  private static final String MANAGED = "deltalakedb.managed";
+  /** What Spark's own catalog takes for a name; all else it refuses to create. */
+  private static final Pattern VALID = Pattern.compile("\\w+");
 
   private final SparkSession spark;
   private final SessionCatalog catalog;
@@ -43,12 +45,21 @@ final class SessionTables {
     return new TableIdentifier(table, Option.apply(namespace));
   }
 
+  /** Whether Spark's own catalog can have a namespace or a table of this name. */
+  static boolean canHold(String name) {
+    return VALID.matcher(name).matches();
+  }
+
+  static boolean canHold(Identifier ident) {
+    return ident.namespace().length == 1 && canHold(ident.namespace()[0]) && canHold(ident.name());
+  }
+
   boolean hasDatabase(String namespace) {
     return catalog.databaseExists(namespace);
   }
 
   void ensureDatabase(String namespace) {
-    if (!catalog.databaseExists(namespace)) {
+    if (canHold(namespace) && !catalog.databaseExists(namespace)) {
       CatalogDatabase database =
           new CatalogDatabase(
               namespace,
@@ -60,16 +71,13 @@ final class SessionTables {
   }
 
   /** Makes a table known under its name, in place of an entry that stood for another one. */
-  void register(String namespace, String table, String path, boolean external) {
+  void register(String namespace, String table, String path) {
     ensureDatabase(namespace);
     TableIdentifier id = id(namespace, table);
     URI location = new Path(path).toUri();
     CatalogTable known = find(id);
     if (known != null) {
       if (sameAs(known, location)) {
-        if (isManaged(known) == external) {
-          catalog.alterTable(entry(id, location, external));
-        }
         return;
       }
       if (!isOurs(known)) {
@@ -79,12 +87,7 @@ final class SessionTables {
       }
       remove(namespace, table);
     }
-    catalog.createTable(entry(id, location, external), true, false);
-  }
-
-  /** Whether the files of the table that an entry stands for are the catalog's. */
-  static boolean isManaged(CatalogTable known) {
-    return known.properties().contains(MANAGED);
+    catalog.createTable(entry(id, location), true, false);
   }
 
   private static boolean sameAs(CatalogTable known, URI location) {
@@ -104,11 +107,15 @@ final class SessionTables {
     TableIdentifier id = id(namespace, table);
     CatalogTable known = find(id);
     if (known != null) {
-      Path path = new Path(known.location());
       catalog.dropTable(id, true, false); // external: only the entry goes
-      SqlLog.forget(path);
-      DeltaLog.invalidateCache(spark, path);
+      forget(new Path(known.location()));
     }
+  }
+
+  /** Forgets what was read of the table at a path. */
+  void forget(Path path) {
+    SqlLog.forget(path);
+    DeltaLog.invalidateCache(spark, path);
   }
 
   /** The names in a database that stand for tables of the catalog. */
@@ -141,9 +148,7 @@ final class SessionTables {
   }
 
   /** What Delta itself writes for an external table; all but the location is in the log. */
-  private static CatalogTable entry(TableIdentifier id, URI location, boolean external) {
-    Map<String, String> marks =
-        external ? Map.of(MARK, "true") : Map.of(MARK, "true", MANAGED, "true");
+  static CatalogTable entry(TableIdentifier id, URI location) {
     CatalogTable$ defaults = CatalogTable$.MODULE$;
     CatalogStorageFormat storage =
         new CatalogStorageFormat(
@@ -165,7 +170,7 @@ final class SessionTables {
         System.currentTimeMillis(),
         defaults.apply$default$10(),
         defaults.apply$default$11(),
-        Map$.MODULE$.from(CollectionConverters.asScala(marks)),
+        Map$.MODULE$.from(CollectionConverters.asScala(Map.of(MARK, "true"))),
         defaults.apply$default$13(),
         defaults.apply$default$14(),
         defaults.apply$default$15(),

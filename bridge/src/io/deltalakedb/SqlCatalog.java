@@ -1,26 +1,23 @@
 package io.deltalakedb;
 
 import java.io.IOException;
-import java.util.Arrays;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
-import org.apache.spark.sql.catalyst.analysis.NonEmptyNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.Column;
 import org.apache.spark.sql.connector.catalog.Identifier;
-import org.apache.spark.sql.connector.catalog.NamespaceChange;
 import org.apache.spark.sql.connector.catalog.StagedTable;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCatalog;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.expressions.Transform;
-import org.apache.spark.sql.delta.catalog.DeltaCatalog;
 import org.apache.spark.sql.delta.catalog.DeltaTableV2;
 
 /**
@@ -28,59 +25,55 @@ import org.apache.spark.sql.delta.catalog.DeltaTableV2;
  * in it, whoever made them. Names are looked up, created and dropped through the endpoint; what the
  * catalog does not know (temporary views, tables of other formats) is Spark's own, as ever.
  *
- * <p>Tables in nested namespaces, which Spark's own catalog cannot hold, are opened by their path.
+ * <p>Tables that Spark's own catalog cannot hold, in nested namespaces or with anything but ASCII
+ * letters, digits and {@code _} in their names, are created and opened by their path.
  */
-public class SqlCatalog extends DeltaCatalog {
-  private SessionTables session;
-
-  private Names names() throws IOException {
-    return new Names(((SparkSession) spark()).sessionState().newHadoopConf());
-  }
-
-  private SessionTables session() {
-    if (session == null) {
-      session = new SessionTables(spark(), catalog());
-    }
-    return session;
-  }
-
+public class SqlCatalog extends SqlNamespaces {
   // -- tables: looking up
 
   @Override
   public Table loadTable(Identifier ident) {
-    Table table = super.loadTable(known(ident));
-    return isManaged(table) ? new ManagedTable((DeltaTableV2) table) : table;
-  }
-
-  private static boolean isManaged(Table table) {
-    return table instanceof DeltaTableV2
-        && ((DeltaTableV2) table).catalogTable().exists(SessionTables::isManaged);
+    Names.Found found = look(ident);
+    Identifier known = known(ident, found);
+    Table table = super.loadTable(known);
+    if (found == null || !(table instanceof DeltaTableV2)) {
+      return table;
+    }
+    DeltaTableV2 shown = (DeltaTableV2) table;
+    if (known != ident) {
+      shown = PathTable.named(shown, ident);
+    }
+    return found.external ? shown : new ManagedTable(shown);
   }
 
   @Override
   public boolean tableExists(Identifier ident) {
-    return super.tableExists(known(ident));
+    boolean isNested = ident.namespace().length > 1;
+    return isNested ? find(ident) != null : super.tableExists(known(ident));
   }
 
   /** Asks the endpoint for a name, and sees to it that Spark's own catalog knows what it said. */
   private Identifier known(Identifier ident) {
-    if (isPath(ident)) {
-      return ident;
+    return known(ident, look(ident));
+  }
+
+  private Identifier known(Identifier ident, Names.Found found) {
+    if (found == null) {
+      return Names.isPath(ident) ? ident : unknown(ident);
     }
-    try {
-      Names.Found found = names().look(ident);
-      return found == null ? unknown(ident) : registered(ident, found);
-    } catch (IOException e) {
-      throw sneaky(e);
-    }
+    return registered(ident, found);
   }
 
   private Identifier registered(Identifier ident, Names.Found found) {
-    if (ident.namespace().length != 1) {
-      return Identifier.of(new String[] {"delta"}, found.path);
+    if (!SessionTables.canHold(ident)) {
+      return byPath(found.path);
     }
-    session().register(ident.namespace()[0], ident.name(), found.path, found.external);
+    session().register(ident.namespace()[0], ident.name(), found.path);
     return ident;
+  }
+
+  private static Identifier byPath(String path) {
+    return Identifier.of(new String[] {"delta"}, path);
   }
 
   private Identifier unknown(Identifier ident) {
@@ -96,12 +89,6 @@ public class SqlCatalog extends DeltaCatalog {
     if (ident.namespace().length == 1) {
       session().forget(ident.namespace()[0], ident.name());
     }
-  }
-
-  /** {@code delta.`/path`} and its like name a folder, not a table. */
-  private static boolean isPath(Identifier ident) {
-    return ident.namespace().length == 0
-        || (ident.namespace().length == 1 && ident.name().indexOf('/') >= 0);
   }
 
   @Override
@@ -166,25 +153,29 @@ public class SqlCatalog extends DeltaCatalog {
   public StagedTable stageCreateOrReplace(
       Identifier ident, Column[] columns, Transform[] parts, Map<String, String> properties) {
     Created at = creating(ident, properties, true);
-    return super.stageCreateOrReplace(at.ident, columns, parts, at.properties);
+    // At a path that has a table Delta takes CREATE OR REPLACE for a mere CREATE.
+    return at.replacesPath
+        ? super.stageReplace(at.ident, columns, parts, at.properties)
+        : super.stageCreateOrReplace(at.ident, columns, parts, at.properties);
   }
 
   /** How a table is created: by which name, with which properties. */
   private static final class Created {
     final Identifier ident;
     final Map<String, String> properties;
+    final boolean replacesPath;
 
-    Created(Identifier ident, Map<String, String> properties) {
+    Created(Identifier ident, Map<String, String> properties, boolean replacesPath) {
       this.ident = ident;
       this.properties = properties;
+      this.replacesPath = replacesPath;
     }
   }
 
   /** Gives the name to a Delta table that is at the location already; null if there is none. */
   private Created attaching(Identifier ident, Map<String, String> properties) {
     String location = properties.get(TableCatalog.PROP_LOCATION);
-    boolean isPlain = !isPath(ident) && ident.namespace().length == 1;
-    if (location == null || !isPlain || !isDelta(properties)) {
+    if (location == null || Names.isPath(ident) || !isDelta(properties)) {
       return null;
     }
     try {
@@ -194,9 +185,7 @@ public class SqlCatalog extends DeltaCatalog {
       }
       forget(ident);
       session().ensureDatabase(ident.namespace()[0]);
-      Map<String, String> ours = new HashMap<>(properties);
-      ours.put(TableCatalog.PROP_LOCATION, path);
-      return new Created(ident, ours);
+      return placed(ident, new HashMap<>(properties), path);
     } catch (IOException e) {
       throw sneaky(e);
     }
@@ -213,8 +202,8 @@ public class SqlCatalog extends DeltaCatalog {
 
   /** Reserves the name and puts the table where the catalog wants it, if it is to be Delta's. */
   private Created creating(Identifier ident, Map<String, String> properties, boolean replaces) {
-    if (isPath(ident) || ident.namespace().length != 1 || !isDelta(properties)) {
-      return new Created(ident, properties);
+    if (Names.isPath(ident) || !isDelta(properties)) {
+      return new Created(ident, properties, false);
     }
     try {
       Map<String, String> ours = new HashMap<>(properties);
@@ -224,28 +213,22 @@ public class SqlCatalog extends DeltaCatalog {
         if (!replaces) {
           throw sneaky(new TableAlreadyExistsException(ident));
         }
-        return new Created(registered(ident, existing), ours);
+        return new Created(registered(ident, existing), ours, !SessionTables.canHold(ident));
       }
       forget(ident);
-      ours.put(TableCatalog.PROP_LOCATION, reserve(ident, location));
-      return new Created(ident, ours);
+      return placed(ident, ours, reserve(ident, location));
     } catch (IOException e) {
       throw sneaky(e);
     }
   }
 
-  /** A name as Spark writes it in a statement; null if it names a path or another catalog. */
-  Identifier identifier(List<String> parts) {
-    List<String> own = parts;
-    if (parts.size() == 3 && parts.get(0).equalsIgnoreCase(name())) {
-      own = parts.subList(1, 3);
+  private static Created placed(Identifier ident, Map<String, String> properties, String path) {
+    if (!SessionTables.canHold(ident)) {
+      properties.remove(TableCatalog.PROP_LOCATION);
+      return new Created(byPath(path), properties, false);
     }
-    if (own.size() > 2) {
-      return null;
-    }
-    String namespace = own.size() == 2 ? own.get(0) : catalog().getCurrentDatabase();
-    Identifier ident = Identifier.of(new String[] {namespace}, own.get(own.size() - 1));
-    return isPath(ident) ? null : ident;
+    properties.put(TableCatalog.PROP_LOCATION, path);
+    return new Created(ident, properties, false);
   }
 
   /** Where a new table of this name is to be; Delta creates it there. */
@@ -283,7 +266,7 @@ public class SqlCatalog extends DeltaCatalog {
     for (TableChange change : changes) {
       if (change instanceof TableChange.SetProperty
           && ((TableChange.SetProperty) change).property().equals(TableCatalog.PROP_LOCATION)
-          && isOurs(ident)) {
+          && find(ident) != null) {
         throw new UnsupportedOperationException(
             "The location of " + Names.of(ident) + " is in the catalog and cannot be set by Spark:"
                 + " create a table at the new place (CREATE TABLE ... LOCATION ... AS SELECT), then"
@@ -293,9 +276,15 @@ public class SqlCatalog extends DeltaCatalog {
     return super.alterTable(known, changes);
   }
 
-  private boolean isOurs(Identifier ident) {
+  /** Where a table of the catalog is; null if it has none of this name. */
+  String find(Identifier ident) {
+    Names.Found found = look(ident);
+    return found == null ? null : found.path;
+  }
+
+  private Names.Found look(Identifier ident) {
     try {
-      return !isPath(ident) && names().find(ident) != null;
+      return Names.isPath(ident) ? null : names().look(ident);
     } catch (IOException e) {
       throw sneaky(e);
     }
@@ -312,12 +301,14 @@ public class SqlCatalog extends DeltaCatalog {
   }
 
   private boolean drop(Identifier ident, boolean purge) {
-    if (!isOurs(ident)) {
+    String path = find(ident);
+    if (path == null) {
       return purge ? super.purgeTable(ident) : super.dropTable(ident);
     }
     try {
       boolean dropped = names().drop(ident, purge);
       forget(ident);
+      session().forget(new Path(path));
       return dropped;
     } catch (IOException e) {
       throw sneaky(e);
@@ -327,7 +318,7 @@ public class SqlCatalog extends DeltaCatalog {
   @Override
   public void renameTable(Identifier from, Identifier to)
       throws NoSuchTableException, TableAlreadyExistsException {
-    if (!isOurs(from)) {
+    if (find(from) == null) {
       super.renameTable(from, to);
       return;
     }
@@ -352,127 +343,5 @@ public class SqlCatalog extends DeltaCatalog {
     } catch (IOException | TableAlreadyExistsException e) {
       throw sneaky(e);
     }
-  }
-
-  // -- namespaces
-
-  @Override
-  public String[][] listNamespaces() throws NoSuchNamespaceException {
-    return listNamespaces(new String[0]);
-  }
-
-  @Override
-  public String[][] listNamespaces(String[] parent) throws NoSuchNamespaceException {
-    try {
-      Map<String, String[]> all = new LinkedHashMap<>();
-      boolean inSession = parent.length == 1 && session().hasDatabase(parent[0]);
-      List<String[]> known = names().namespaces();
-      for (String[] one : known) {
-        if (one.length > parent.length && Names.isIn(one, parent)) {
-          String[] child = Arrays.copyOf(one, parent.length + 1);
-          all.put(Names.of(child).toLowerCase(Locale.ROOT), child);
-        }
-      }
-      if (parent.length == 0 || inSession || !hasNamespace(known, parent)) {
-        for (String[] one : super.listNamespaces(parent)) {
-          all.putIfAbsent(Names.of(one).toLowerCase(Locale.ROOT), one);
-        }
-      }
-      return all.values().toArray(new String[0][]);
-    } catch (IOException e) {
-      throw sneaky(e);
-    }
-  }
-
-  /** Whether a namespace is one of these, or around one of them. */
-  private static boolean hasNamespace(List<String[]> known, String[] namespace) {
-    return known.stream().anyMatch(one -> Names.isIn(one, namespace));
-  }
-
-  @Override
-  public boolean namespaceExists(String[] namespace) {
-    try {
-      if (!hasNamespace(names().namespaces(), namespace)) {
-        return super.namespaceExists(namespace);
-      }
-      if (namespace.length == 1) {
-        session().ensureDatabase(namespace[0]);
-      }
-      return true;
-    } catch (IOException e) {
-      throw sneaky(e);
-    }
-  }
-
-  @Override
-  public Map<String, String> loadNamespaceMetadata(String[] namespace)
-      throws NoSuchNamespaceException {
-    try {
-      Map<String, String> ours = names().properties(namespace);
-      boolean isHeld = !namespaceExists(namespace) || namespace.length == 1;
-      Map<String, String> held = isHeld ? super.loadNamespaceMetadata(namespace) : Map.of();
-      return ours == null ? held : NamespaceProperties.shown(ours, held);
-    } catch (IOException e) {
-      throw sneaky(e);
-    }
-  }
-
-  @Override
-  public void createNamespace(String[] namespace, Map<String, String> metadata) {
-    try {
-      names().createNamespace(namespace, NamespaceProperties.stored(metadata));
-      if (namespace.length == 1 && !session().hasDatabase(namespace[0])) {
-        super.createNamespace(namespace, metadata);
-      }
-    } catch (Exception e) { // IOException, and what Spark's own catalog throws
-      throw sneaky(e);
-    }
-  }
-
-  @Override
-  public void alterNamespace(String[] namespace, NamespaceChange... changes)
-      throws NoSuchNamespaceException {
-    try {
-      if (names().hasNamespace(namespace)) {
-        names().setProperties(namespace, NamespaceProperties.changed(namespace, changes));
-      } else {
-        super.alterNamespace(namespace, changes);
-      }
-    } catch (IOException e) {
-      throw sneaky(e);
-    }
-  }
-
-  @Override
-  public boolean dropNamespace(String[] namespace, boolean cascade)
-      throws NoSuchNamespaceException, NonEmptyNamespaceException {
-    try {
-      if (!names().hasNamespace(namespace)) {
-        return super.dropNamespace(namespace, cascade);
-      }
-      List<String> tables = names().tables(namespace);
-      if (!tables.isEmpty() && !cascade) {
-        throw new NonEmptyNamespaceException(namespace);
-      }
-      for (String table : tables) {
-        drop(Identifier.of(namespace, table), false);
-      }
-      if (namespace.length == 1 && session().hasDatabase(namespace[0])) {
-        for (String stale : session().ours(namespace[0])) {
-          session().forget(namespace[0], stale);
-        }
-        super.dropNamespace(namespace, cascade);
-      }
-      names().dropNamespace(namespace);
-      return true;
-    } catch (IOException e) {
-      throw sneaky(e);
-    }
-  }
-
-  /** Spark's methods declare none of the exceptions that Scala throws through them; nor can we. */
-  @SuppressWarnings("unchecked")
-  private static <E extends Throwable> RuntimeException sneaky(Throwable e) throws E {
-    throw (E) e;
   }
 }

@@ -64,7 +64,7 @@ final class Undrop implements ExternalCommandRunner {
   private static Identifier identifier(SparkSession spark, ParserInterface parser, String name)
       throws ParseException {
     List<String> parts = CollectionConverters.asJava(parser.parseMultipartIdentifier(name));
-    Identifier ident = SqlExtension.catalogOf(spark).identifier(parts);
+    Identifier ident = SqlExtension.identifier(spark, parts);
     if (ident == null) {
       throw new UnsupportedOperationException(
           "UNDROP TABLE brings back tables of the catalog, by their names: " + name

@@ -1,0 +1,105 @@
+package io.deltalakedb;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.analysis.CurrentNamespace$;
+import org.apache.spark.sql.catalyst.analysis.ResolvedIdentifier;
+import org.apache.spark.sql.catalyst.analysis.ResolvedNamespace;
+import org.apache.spark.sql.catalyst.analysis.ResolvedTable;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedIdentifier;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedNamespace;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedTableOrView;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.plans.logical.CreateNamespace;
+import org.apache.spark.sql.catalyst.plans.logical.DropNamespace;
+import org.apache.spark.sql.catalyst.plans.logical.DropTable;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.RenameTable;
+import org.apache.spark.sql.catalyst.plans.logical.ShowTables;
+import org.apache.spark.sql.catalyst.plans.logical.V2CreateTablePlan;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.connector.catalog.Identifier;
+import scala.collection.immutable.Map$;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * Lets the statements that make, list, rename and drop tables and namespaces name nested ones
+ * ({@code a.b.t}). Spark refuses them for its session catalog before it asks that catalog: so these
+ * names are resolved first, to the same catalog under another name.
+ */
+final class NestedNames extends Rule<LogicalPlan> {
+  private final SparkSession spark;
+
+  NestedNames(SparkSession spark) {
+    this.spark = spark;
+  }
+
+  @Override
+  public LogicalPlan apply(LogicalPlan plan) {
+    SqlCatalog catalog = SqlExtension.catalogOf(spark);
+    if (catalog == null || plan.children().isEmpty()) {
+      return plan;
+    }
+    LogicalPlan name = plan.children().head();
+    LogicalPlan resolved = null;
+    if (plan instanceof V2CreateTablePlan || plan instanceof DropTable) {
+      resolved = table(name, catalog);
+    } else if (plan instanceof RenameTable) {
+      resolved = existing(name, catalog);
+    } else if (plan instanceof ShowTables
+        || plan instanceof CreateNamespace
+        || plan instanceof DropNamespace) {
+      resolved = namespace(name, catalog);
+    }
+    if (resolved == null) {
+      return plan;
+    }
+    List<LogicalPlan> children = new ArrayList<>(CollectionConverters.asJava(plan.children()));
+    children.set(0, resolved);
+    return plan.withNewChildren(CollectionConverters.asScala(children).toSeq());
+  }
+
+  private LogicalPlan table(LogicalPlan name, SqlCatalog catalog) {
+    if (!(name instanceof UnresolvedIdentifier)) {
+      return null;
+    }
+    Identifier ident = nested(((UnresolvedIdentifier) name).nameParts());
+    var noColumns = CollectionConverters.asScala(List.<Attribute>of()).toSeq();
+    return ident == null
+        ? null
+        : new ResolvedIdentifier(new NestedCatalog(catalog), ident, noColumns);
+  }
+
+  private LogicalPlan existing(LogicalPlan name, SqlCatalog catalog) {
+    if (!(name instanceof UnresolvedTableOrView)) {
+      return null;
+    }
+    Identifier ident = nested(((UnresolvedTableOrView) name).multipartIdentifier());
+    return ident == null || catalog.find(ident) == null
+        ? null
+        : ResolvedTable.create(new NestedCatalog(catalog), ident, catalog.loadTable(ident));
+  }
+
+  private Identifier nested(scala.collection.immutable.Seq<String> parts) {
+    Identifier ident = SqlExtension.identifier(spark, CollectionConverters.asJava(parts));
+    return ident == null || ident.namespace().length < 2 ? null : ident;
+  }
+
+  private LogicalPlan namespace(LogicalPlan name, SqlCatalog catalog) {
+    String[] parts = null;
+    if (name instanceof UnresolvedNamespace) {
+      var given = ((UnresolvedNamespace) name).multipartIdentifier();
+      parts = SqlExtension.inCatalog(spark, CollectionConverters.asJava(given));
+    } else if (name instanceof CurrentNamespace$) {
+      parts = SqlExtension.inCatalog(spark, List.of(SqlExtension.currentNamespace(spark)));
+    }
+    if (parts == null || parts.length < 2) {
+      return null;
+    }
+    return new ResolvedNamespace(
+        new NestedCatalog(catalog),
+        CollectionConverters.asScala(List.of(parts)).toSeq(),
+        Map$.MODULE$.<String, String>empty());
+  }
+}
