@@ -349,6 +349,13 @@ def test_a_purge_deletes_the_files_after_the_commit(catalog: Catalog, tmp_path: 
     assert catalog.create_table("s.t", "id long").version() == 0
 
 
+def test_the_owner_of_a_location_is_named_as_it_is_called_now(catalog: Catalog, tmp_path: Path) -> None:
+    catalog.create_table("a", "id long", location=tmp_path / "here")
+    catalog.rename_table("a", "s.b")
+    with pytest.raises(LocationOwnedError, match=r"belongs to the table s\.b;"):
+        catalog.create_table("c", "id long", location=tmp_path / "here")
+
+
 def test_locations_do_not_contain_each_other(catalog: Catalog, tmp_path: Path) -> None:
     catalog.create_table("middle", "id long", location=tmp_path / "o/m")
     for inside_or_around in ("o", "o/m/i"):

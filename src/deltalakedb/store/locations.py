@@ -115,6 +115,11 @@ def change_location(conn: Connection, table_id: int, state: str, expires_ms: int
     conn.run("update_location", table_id=table_id, location_state=state, expires_ms=expires_ms)
 
 
+def rename_owner(conn: Connection, table_id: int, table_name: str) -> None:
+    """The table that has a location is called something else from now on."""
+    conn.run("rename_location", table_id=table_id, table_name=table_name)
+
+
 def lock_locations(conn: Connection) -> None:
     """Who claims locations waits here for others who do: that two do not contain each other, no key can tell."""
     conn.one("select_next_table_id")

@@ -69,6 +69,7 @@ class _Registering:
         ensure_namespace(self._conn, changed.namespace, at_ms=self._at_ms)
         registry.insert_row(self._conn, changed, from_ms)
         if changed.full_name != row.full_name:
+            locations.rename_owner(self._conn, row.table_id, changed.full_name)
             self._audit("rename", changed, {"from": row.full_name, "to": changed.full_name})
         return changed
 
@@ -92,6 +93,7 @@ class _Registering:
         ensure_namespace(self._conn, back.namespace, at_ms=self._at_ms)
         registry.insert_row(self._conn, back, self._at_ms)
         locations.change_location(self._conn, back.table_id, locations.REGISTERED)
+        locations.rename_owner(self._conn, back.table_id, back.full_name)
         self._audit("undrop", back, {"was": row.full_name, "location": row.location})
         return back
 

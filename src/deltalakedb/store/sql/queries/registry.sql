@@ -239,6 +239,10 @@ values (:location, :table_uuid, cast(:table_id as bigint), :table_name, :files_o
 -- A table's location is in another state.
 update dl_locations set location_state = :location_state, expires_ms = :expires_ms where table_id = :table_id;
 
+-- name: rename_location
+-- The table that has a location is called something else, so that errors name it.
+update dl_locations set table_name = :table_name where table_id = :table_id;
+
 -- name: clear_location
 -- Its files are about to be deleted; nobody brings the table back from here on.
 update dl_locations set location_state = 'purging', expires_ms = 9223372036854775807
