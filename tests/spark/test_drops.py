@@ -164,6 +164,24 @@ def test_a_transaction_promotes_a_table_that_it_writes(drops: Drops, tmp_path: P
     assert drops.mode("t") == "managed"
 
 
+def test_names_that_spark_cannot_hold_are_undropped_and_given_to_tables_that_are_there(
+    drops: Drops, tmp_path: Path
+) -> None:
+    drops.sql("create table ns.`an order` using delta as select 1 as id")
+    assert drops.described("`an order`", "Type") == "MANAGED"
+    drops.sql("drop table ns.`an order`")
+    assert drops.sql("undrop table ns.`an order` as ns.inner.`t-1`") == [(f"{drops.ns}.inner.`t-1`",)]
+    assert drops.sql("select * from ns.inner.`t-1`") == [(1,)]
+    place = theirs(tmp_path / "theirs", 1)
+    with pytest.raises(AnalysisException, match="schema"):
+        drops.sql(f"create table ns.`th-eirs` (other string) using delta location '{place}'")
+    assert drops.catalog.tables(drops.ns) == [f"{drops.ns}.inner.`t-1`"]
+    drops.sql(f"create table ns.`th-eirs` using delta location '{place}'")
+    drops.sql("insert into ns.`th-eirs` values (2)")
+    assert drops.sql("select * from ns.`th-eirs` order by id") == [(1,), (2,)]
+    assert (drops.mode("th-eirs"), drops.described("`th-eirs`", "Type")) == ("managed", "EXTERNAL")
+
+
 def test_a_create_with_other_columns_leaves_no_name_behind(drops: Drops, tmp_path: Path) -> None:
     place = theirs(tmp_path / "theirs", 1)
     with pytest.raises(AnalysisException, match="schema"):

@@ -19,7 +19,7 @@ final class PathTable {
     Option<CatalogTable> entry =
         id == null
             ? table.catalogTable()
-            : Option.apply(SessionTables.entry(id, table.path().toUri(), true));
+            : Option.apply(SessionTables.entry(id, table.path().toUri()));
     return table.copy(
         table.spark(),
         table.path(),

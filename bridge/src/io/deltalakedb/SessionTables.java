@@ -30,8 +30,6 @@ final class SessionTables {
   /** Marks the entry of a table that is read where it lies, so that its location does not tell. */
   private static final String MARK = "deltalakedb.registered";
 
-  /** Marks the entry of a table whose files are the catalog's. The entry itself is external. */
-  private static final String MANAGED = "deltalakedb.managed";
   /** What Spark's own catalog takes for a name; all else it refuses to create. */
   private static final Pattern VALID = Pattern.compile("\\w+");
 
@@ -73,16 +71,13 @@ final class SessionTables {
   }
 
   /** Makes a table known under its name, in place of an entry that stood for another one. */
-  void register(String namespace, String table, String path, boolean external) {
+  void register(String namespace, String table, String path) {
     ensureDatabase(namespace);
     TableIdentifier id = id(namespace, table);
     URI location = new Path(path).toUri();
     CatalogTable known = find(id);
     if (known != null) {
       if (sameAs(known, location)) {
-        if (isManaged(known) == external) {
-          catalog.alterTable(entry(id, location, external));
-        }
         return;
       }
       if (!isOurs(known)) {
@@ -92,12 +87,7 @@ final class SessionTables {
       }
       remove(namespace, table);
     }
-    catalog.createTable(entry(id, location, external), true, false);
-  }
-
-  /** Whether the files of the table that an entry stands for are the catalog's. */
-  static boolean isManaged(CatalogTable known) {
-    return known.properties().contains(MANAGED);
+    catalog.createTable(entry(id, location), true, false);
   }
 
   private static boolean sameAs(CatalogTable known, URI location) {
@@ -158,9 +148,7 @@ final class SessionTables {
   }
 
   /** What Delta itself writes for an external table; all but the location is in the log. */
-  static CatalogTable entry(TableIdentifier id, URI location, boolean external) {
-    Map<String, String> marks =
-        external ? Map.of(MARK, "true") : Map.of(MARK, "true", MANAGED, "true");
+  static CatalogTable entry(TableIdentifier id, URI location) {
     CatalogTable$ defaults = CatalogTable$.MODULE$;
     CatalogStorageFormat storage =
         new CatalogStorageFormat(
@@ -182,7 +170,7 @@ final class SessionTables {
         System.currentTimeMillis(),
         defaults.apply$default$10(),
         defaults.apply$default$11(),
-        Map$.MODULE$.from(CollectionConverters.asScala(marks)),
+        Map$.MODULE$.from(CollectionConverters.asScala(Map.of(MARK, "true"))),
         defaults.apply$default$13(),
         defaults.apply$default$14(),
         defaults.apply$default$15(),

@@ -1,7 +1,6 @@
 package io.deltalakedb;
 
 import java.io.IOException;
-import java.util.Arrays;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -10,18 +9,15 @@ import java.util.Map;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
-import org.apache.spark.sql.catalyst.analysis.NonEmptyNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.Column;
 import org.apache.spark.sql.connector.catalog.Identifier;
-import org.apache.spark.sql.connector.catalog.NamespaceChange;
 import org.apache.spark.sql.connector.catalog.StagedTable;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCatalog;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.expressions.Transform;
-import org.apache.spark.sql.delta.catalog.DeltaCatalog;
 import org.apache.spark.sql.delta.catalog.DeltaTableV2;
 
 /**
@@ -32,35 +28,22 @@ import org.apache.spark.sql.delta.catalog.DeltaTableV2;
  * <p>Tables that Spark's own catalog cannot hold, in nested namespaces or with anything but ASCII
  * letters, digits and {@code _} in their names, are created and opened by their path.
  */
-public class SqlCatalog extends DeltaCatalog {
-  private SessionTables session;
-
-  private Names names() throws IOException {
-    return new Names(((SparkSession) spark()).sessionState().newHadoopConf());
-  }
-
-  private SessionTables session() {
-    if (session == null) {
-      session = new SessionTables(spark(), catalog());
-    }
-    return session;
-  }
-
+public class SqlCatalog extends SqlNamespaces {
   // -- tables: looking up
 
   @Override
   public Table loadTable(Identifier ident) {
-    Identifier known = known(ident);
+    Names.Found found = look(ident);
+    Identifier known = known(ident, found);
     Table table = super.loadTable(known);
-    if (known != ident && table instanceof DeltaTableV2) {
-      return PathTable.named((DeltaTableV2) table, ident);
+    if (found == null || !(table instanceof DeltaTableV2)) {
+      return table;
     }
-    return isManaged(table) ? new ManagedTable((DeltaTableV2) table) : table;
-  }
-
-  private static boolean isManaged(Table table) {
-    return table instanceof DeltaTableV2
-        && ((DeltaTableV2) table).catalogTable().exists(SessionTables::isManaged);
+    DeltaTableV2 shown = (DeltaTableV2) table;
+    if (known != ident) {
+      shown = PathTable.named(shown, ident);
+    }
+    return found.external ? shown : new ManagedTable(shown);
   }
 
   @Override
@@ -71,22 +54,21 @@ public class SqlCatalog extends DeltaCatalog {
 
   /** Asks the endpoint for a name, and sees to it that Spark's own catalog knows what it said. */
   private Identifier known(Identifier ident) {
-    if (Names.isPath(ident)) {
-      return ident;
+    return known(ident, look(ident));
+  }
+
+  private Identifier known(Identifier ident, Names.Found found) {
+    if (found == null) {
+      return Names.isPath(ident) ? ident : unknown(ident);
     }
-    try {
-      Names.Found found = names().look(ident);
-      return found == null ? unknown(ident) : registered(ident, found);
-    } catch (IOException e) {
-      throw sneaky(e);
-    }
+    return registered(ident, found);
   }
 
   private Identifier registered(Identifier ident, Names.Found found) {
     if (!SessionTables.canHold(ident)) {
       return byPath(found.path);
     }
-    session().register(ident.namespace()[0], ident.name(), found.path, found.external);
+    session().register(ident.namespace()[0], ident.name(), found.path);
     return ident;
   }
 
@@ -146,9 +128,6 @@ public class SqlCatalog extends DeltaCatalog {
       return super.createTable(at.ident, columns, parts, at.properties);
     }
     try {
-      if (!SessionTables.canHold(ident)) {
-        return loadTable(ident); // Spark's own catalog has no entry for it to make
-      }
       return super.createTable(there.ident, columns, parts, there.properties);
     } catch (Throwable e) { // other columns than those of the table that is there, say
       giveBack(ident, e);
@@ -205,13 +184,8 @@ public class SqlCatalog extends DeltaCatalog {
         return null;
       }
       forget(ident);
-      Map<String, String> ours = new HashMap<>(properties);
-      if (!SessionTables.canHold(ident)) {
-        return new Created(byPath(path), ours, false);
-      }
       session().ensureDatabase(ident.namespace()[0]);
-      ours.put(TableCatalog.PROP_LOCATION, path);
-      return new Created(ident, ours, false);
+      return placed(ident, new HashMap<>(properties), path);
     } catch (IOException e) {
       throw sneaky(e);
     }
@@ -242,15 +216,19 @@ public class SqlCatalog extends DeltaCatalog {
         return new Created(registered(ident, existing), ours, !SessionTables.canHold(ident));
       }
       forget(ident);
-      String path = reserve(ident, location);
-      if (!SessionTables.canHold(ident)) {
-        return new Created(byPath(path), ours, false);
-      }
-      ours.put(TableCatalog.PROP_LOCATION, path);
-      return new Created(ident, ours, false);
+      return placed(ident, ours, reserve(ident, location));
     } catch (IOException e) {
       throw sneaky(e);
     }
+  }
+
+  private static Created placed(Identifier ident, Map<String, String> properties, String path) {
+    if (!SessionTables.canHold(ident)) {
+      properties.remove(TableCatalog.PROP_LOCATION);
+      return new Created(byPath(path), properties, false);
+    }
+    properties.put(TableCatalog.PROP_LOCATION, path);
+    return new Created(ident, properties, false);
   }
 
   /** Where a new table of this name is to be; Delta creates it there. */
@@ -300,8 +278,13 @@ public class SqlCatalog extends DeltaCatalog {
 
   /** Where a table of the catalog is; null if it has none of this name. */
   String find(Identifier ident) {
+    Names.Found found = look(ident);
+    return found == null ? null : found.path;
+  }
+
+  private Names.Found look(Identifier ident) {
     try {
-      return Names.isPath(ident) ? null : names().find(ident);
+      return Names.isPath(ident) ? null : names().look(ident);
     } catch (IOException e) {
       throw sneaky(e);
     }
@@ -360,125 +343,5 @@ public class SqlCatalog extends DeltaCatalog {
     } catch (IOException | TableAlreadyExistsException e) {
       throw sneaky(e);
     }
-  }
-
-  // -- namespaces
-
-  @Override
-  public String[][] listNamespaces() throws NoSuchNamespaceException {
-    return listNamespaces(new String[0]);
-  }
-
-  @Override
-  public String[][] listNamespaces(String[] parent) throws NoSuchNamespaceException {
-    try {
-      Map<String, String[]> all = new LinkedHashMap<>();
-      boolean inSession = parent.length == 1 && session().hasDatabase(parent[0]);
-      List<String[]> known = names().namespaces();
-      for (String[] one : known) {
-        if (one.length > parent.length && Names.isIn(one, parent)) {
-          String[] child = Arrays.copyOf(one, parent.length + 1);
-          all.put(Names.of(child).toLowerCase(Locale.ROOT), child);
-        }
-      }
-      if (parent.length == 0 || inSession || !Names.isAmong(known, parent)) {
-        for (String[] one : super.listNamespaces(parent)) {
-          all.putIfAbsent(Names.of(one).toLowerCase(Locale.ROOT), one);
-        }
-      }
-      return all.values().toArray(new String[0][]);
-    } catch (IOException e) {
-      throw sneaky(e);
-    }
-  }
-
-  @Override
-  public boolean namespaceExists(String[] namespace) {
-    try {
-      if (!Names.isAmong(names().namespaces(), namespace)) {
-        return super.namespaceExists(namespace);
-      }
-      if (namespace.length == 1) {
-        session().ensureDatabase(namespace[0]);
-      }
-      return true;
-    } catch (IOException e) {
-      throw sneaky(e);
-    }
-  }
-
-  @Override
-  public Map<String, String> loadNamespaceMetadata(String[] namespace)
-      throws NoSuchNamespaceException {
-    try {
-      Map<String, String> ours = names().properties(namespace);
-      boolean canHold = namespace.length == 1 && SessionTables.canHold(namespace[0]);
-      boolean isHeld = !namespaceExists(namespace) || canHold;
-      Map<String, String> held = isHeld ? super.loadNamespaceMetadata(namespace) : Map.of();
-      return ours == null ? held : NamespaceProperties.shown(ours, held);
-    } catch (IOException e) {
-      throw sneaky(e);
-    }
-  }
-
-  @Override
-  public void createNamespace(String[] namespace, Map<String, String> metadata) {
-    try {
-      names().createNamespace(namespace, NamespaceProperties.stored(metadata));
-      if (namespace.length == 1
-          && SessionTables.canHold(namespace[0])
-          && !session().hasDatabase(namespace[0])) {
-        super.createNamespace(namespace, metadata);
-      }
-    } catch (Exception e) { // IOException, and what Spark's own catalog throws
-      throw sneaky(e);
-    }
-  }
-
-  @Override
-  public void alterNamespace(String[] namespace, NamespaceChange... changes)
-      throws NoSuchNamespaceException {
-    try {
-      if (names().hasNamespace(namespace)) {
-        names().setProperties(namespace, NamespaceProperties.changed(namespace, changes));
-      } else {
-        super.alterNamespace(namespace, changes);
-      }
-    } catch (IOException e) {
-      throw sneaky(e);
-    }
-  }
-
-  @Override
-  public boolean dropNamespace(String[] namespace, boolean cascade)
-      throws NoSuchNamespaceException, NonEmptyNamespaceException {
-    try {
-      if (!names().hasNamespace(namespace)) {
-        return super.dropNamespace(namespace, cascade);
-      }
-      List<String> tables = names().tables(namespace);
-      if (!tables.isEmpty() && !cascade) {
-        throw new NonEmptyNamespaceException(namespace);
-      }
-      for (String table : tables) {
-        drop(Identifier.of(namespace, table), false);
-      }
-      if (namespace.length == 1 && session().hasDatabase(namespace[0])) {
-        for (String stale : session().ours(namespace[0])) {
-          session().forget(namespace[0], stale);
-        }
-        super.dropNamespace(namespace, cascade);
-      }
-      names().dropNamespace(namespace);
-      return true;
-    } catch (IOException e) {
-      throw sneaky(e);
-    }
-  }
-
-  /** Spark's methods declare none of the exceptions that Scala throws through them; nor can we. */
-  @SuppressWarnings("unchecked")
-  private static <E extends Throwable> RuntimeException sneaky(Throwable e) throws E {
-    throw (E) e;
   }
 }

@@ -1,0 +1,151 @@
+package io.deltalakedb;
+
+import java.io.IOException;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
+import org.apache.spark.sql.catalyst.analysis.NonEmptyNamespaceException;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.connector.catalog.NamespaceChange;
+import org.apache.spark.sql.delta.catalog.DeltaCatalog;
+
+/**
+ * The half of {@link SqlCatalog} that deals with namespaces: listed, made, described, changed and
+ * dropped through the endpoint; databases that the catalog does not know are Spark's own.
+ */
+abstract class SqlNamespaces extends DeltaCatalog {
+  private SessionTables session;
+
+  Names names() throws IOException {
+    return new Names(((SparkSession) spark()).sessionState().newHadoopConf());
+  }
+
+  SessionTables session() {
+    if (session == null) {
+      session = new SessionTables(spark(), catalog());
+    }
+    return session;
+  }
+
+  @Override
+  public String[][] listNamespaces() throws NoSuchNamespaceException {
+    return listNamespaces(new String[0]);
+  }
+
+  @Override
+  public String[][] listNamespaces(String[] parent) throws NoSuchNamespaceException {
+    try {
+      Map<String, String[]> all = new LinkedHashMap<>();
+      boolean inSession = parent.length == 1 && session().hasDatabase(parent[0]);
+      List<String[]> known = names().namespaces();
+      for (String[] one : known) {
+        if (one.length > parent.length && Names.isIn(one, parent)) {
+          String[] child = Arrays.copyOf(one, parent.length + 1);
+          all.put(Names.of(child).toLowerCase(Locale.ROOT), child);
+        }
+      }
+      if (parent.length == 0 || inSession || !Names.isAmong(known, parent)) {
+        for (String[] one : super.listNamespaces(parent)) {
+          all.putIfAbsent(Names.of(one).toLowerCase(Locale.ROOT), one);
+        }
+      }
+      return all.values().toArray(new String[0][]);
+    } catch (IOException e) {
+      throw sneaky(e);
+    }
+  }
+
+  @Override
+  public boolean namespaceExists(String[] namespace) {
+    try {
+      if (!Names.isAmong(names().namespaces(), namespace)) {
+        return super.namespaceExists(namespace);
+      }
+      if (namespace.length == 1) {
+        session().ensureDatabase(namespace[0]);
+      }
+      return true;
+    } catch (IOException e) {
+      throw sneaky(e);
+    }
+  }
+
+  @Override
+  public Map<String, String> loadNamespaceMetadata(String[] namespace)
+      throws NoSuchNamespaceException {
+    try {
+      Map<String, String> ours = names().properties(namespace);
+      boolean canHold = namespace.length == 1 && SessionTables.canHold(namespace[0]);
+      boolean isHeld = !namespaceExists(namespace) || canHold;
+      Map<String, String> held = isHeld ? super.loadNamespaceMetadata(namespace) : Map.of();
+      return ours == null ? held : NamespaceProperties.shown(ours, held);
+    } catch (IOException e) {
+      throw sneaky(e);
+    }
+  }
+
+  @Override
+  public void createNamespace(String[] namespace, Map<String, String> metadata) {
+    try {
+      names().createNamespace(namespace, NamespaceProperties.stored(metadata));
+      if (namespace.length == 1
+          && SessionTables.canHold(namespace[0])
+          && !session().hasDatabase(namespace[0])) {
+        super.createNamespace(namespace, metadata);
+      }
+    } catch (Exception e) { // IOException, and what Spark's own catalog throws
+      throw sneaky(e);
+    }
+  }
+
+  @Override
+  public void alterNamespace(String[] namespace, NamespaceChange... changes)
+      throws NoSuchNamespaceException {
+    try {
+      if (names().hasNamespace(namespace)) {
+        names().setProperties(namespace, NamespaceProperties.changed(namespace, changes));
+      } else {
+        super.alterNamespace(namespace, changes);
+      }
+    } catch (IOException e) {
+      throw sneaky(e);
+    }
+  }
+
+  @Override
+  public boolean dropNamespace(String[] namespace, boolean cascade)
+      throws NoSuchNamespaceException, NonEmptyNamespaceException {
+    try {
+      if (!names().hasNamespace(namespace)) {
+        return super.dropNamespace(namespace, cascade);
+      }
+      List<String> tables = names().tables(namespace);
+      if (!tables.isEmpty() && !cascade) {
+        throw new NonEmptyNamespaceException(namespace);
+      }
+      for (String table : tables) {
+        dropTable(Identifier.of(namespace, table));
+      }
+      if (namespace.length == 1 && session().hasDatabase(namespace[0])) {
+        for (String stale : session().ours(namespace[0])) {
+          session().forget(namespace[0], stale);
+        }
+        super.dropNamespace(namespace, cascade);
+      }
+      names().dropNamespace(namespace);
+      return true;
+    } catch (IOException e) {
+      throw sneaky(e);
+    }
+  }
+
+  /** Spark's methods declare none of the exceptions that Scala throws through them; nor can we. */
+  @SuppressWarnings("unchecked")
+  static <E extends Throwable> RuntimeException sneaky(Throwable e) throws E {
+    throw (E) e;
+  }
+}
