@@ -35,7 +35,7 @@ final class Names {
     endpoint = Endpoint.of(conf);
   }
 
-  /** A name as the catalog writes it: its parts joined by dots, in backticks where they need them. */
+  /** A name as the catalog writes it: parts joined by dots, in backticks where they need them. */
   static String of(Identifier ident) {
     return of(ident.namespace()) + "." + quote(ident.name());
   }
