@@ -106,7 +106,7 @@ def test_the_files_of_others_are_never_purged(cat: Catalog, tmp_path: Path) -> N
 
 def test_a_table_on_s3_is_purged(cat: Catalog, s3: S3) -> None:
     with cat.begin() as tx:
-        data = pa.table({"id": [1, 2]})
+        data = pa.table({"id": [1, 2], "v": [3, 4]})
         tx.write("t", data, location=s3.uri("lake/t"), partition_by=["id"], storage_options=s3.storage_options)
     s3.put("lake/t/notes.txt", b"of the user")
     s3.put("lake/t2/part-0.parquet", b"of another table")
