@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 from .exceptions import ConfigError, DeltaError, NamespaceNotEmptyError, NamespaceNotFoundError, TableExistsError
 from .log.secret_checks import refuse_secrets
 from .names import DEFAULT_NAMESPACE, name_key, parse_namespace
-from .registered import DroppedTable, within
+from .registered import DroppedTable, last_named, within
 from .store import Connection, Store, namespaces, registry
 from .store.audit import write_audit
 from .store.namespaces import Namespace
-from .store.registry import to_table_row
 
 if TYPE_CHECKING:
     from .transactions.transaction import CatalogTransaction
@@ -105,7 +104,7 @@ class CatalogNames(ABC):
         with self.store.read() as conn:
             rows = conn.all("select_dropped_tables")
             heads = {row["table_id"]: registry.read_head(conn, row["table_id"]) for row in rows}
-        inside = {table.table_id for table in within([to_table_row(row) for row in rows], namespace)}
+        inside = {table.table_id for table in within([last_named(row) for row in rows], namespace)}
         return [DroppedTable.of(row, heads[row["table_id"]]) for row in rows if row["table_id"] in inside]
 
     def undrop_table(self, name: str, as_: str | None = None) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .exceptions import TableNotFoundError
 from .instants import to_iso
-from .names import TableName, name_key, parse_namespace
+from .names import TableName, name_key, parse_namespace, parse_table_name
 from .store import Connection, registry
 from .store.connection import Row
 from .store.registry import TableRow
@@ -66,9 +66,10 @@ class DroppedTable:
     @classmethod
     def of(cls, row: Row, head: registry.Head | None) -> DroppedTable:
         """From a row of `select_dropped_tables`."""
+        table = last_named(row)
         return cls(
-            namespace=row["namespace"],
-            name=row["name"],
+            namespace=table.namespace,
+            name=table.name,
             location=row["location"],
             version=head.current_version if head else None,
             num_files=head.num_files if head else None,
@@ -76,6 +77,12 @@ class DroppedTable:
             dropped_at_ms=row["until_ms"],
             undrop_until_ms=row["expires_ms"],
         )
+
+
+def last_named(row: Row) -> TableRow:
+    """A dropped table under the name it had last, from a row of `select_dropped_tables`."""
+    name = parse_table_name(row["table_name"])
+    return replace(registry.to_table_row(row), namespace=name.namespace, name=name.name)
 
 
 def require_table(conn: Connection, name: TableName, *, at_ms: int | None = None) -> TableRow:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from deltalakedb import Catalog
-from tests.conformance.catalog_facts import Facts, Located, files_below, open_files, read_facts, rows_in_files
+from tests.conformance.catalog_facts import Facts, Located, Mirrored, files_below, open_files, read_facts, rows_in_files
 from tests.conformance.catalog_model import Rows, State
 from tests.conformance.transacting import ids_in
 
@@ -23,6 +23,10 @@ class Checks:
         """What was read of versions while they were the newest."""
         self._folders: dict[str, Path] = {}
         """The folders of the model's places."""
+        self._versions: dict[str, int] = {}
+        """The newest versions of tables, by uuid, after the step before."""
+        self._mirrored: dict[str, tuple[frozenset[str], Mirrored | None]] = {}
+        """What `deltalake` found of a table (uuid), while its log holds these files."""
 
     def look(self) -> Facts:
         return read_facts(self._catalog)
@@ -36,14 +40,14 @@ class Checks:
 
     # -- after every step
 
-    def after_step(self, state: State, is_inline: bool) -> Facts:
-        facts = self.look()
+    def after_step(self, state: State, facts: Facts, *, is_inline: bool) -> None:
+        """`is_inline`: the files of what the step changed have it already."""
         self.check_state(state, facts)
         for one in facts.located:
             if one.uuid in facts.registered or one.location_state == "dropped":
-                self._check_files(one, is_inline=False)
-        del is_inline
-        return facts
+                is_changed = self._versions.get(one.uuid) != one.version
+                self._check_files(one, is_level=is_inline and is_changed)
+        self._versions = {one.uuid: one.version for one in facts.located}
 
     def check_state(self, state: State, facts: Facts) -> None:
         live = facts.live
@@ -71,22 +75,29 @@ class Checks:
             self._rows[at] = tuple(ids_in(self._catalog, one.name))
         return self._rows[at]
 
-    def _check_files(self, one: Located, *, is_inline: bool) -> None:
+    def _check_files(self, one: Located, *, is_level: bool) -> None:
         """Every live file is there, and the mirror, where it has the newest version, says the same as SQL."""
         for path in one.files:
             assert (one.folder / path).exists(), f"a file of {one.name} is gone: {path}"
         if one.mode != "managed":
             return
-        mirrored = open_files(one.folder)
+        mirrored = self._open_files(one)
         if mirrored is None:
             assert one.mirrored_version < 0, f"the log of {one.name} is gone"
-            assert not is_inline, f"{one.name} is not mirrored"
+            assert not is_level, f"{one.name} is not mirrored"
             return
         assert one.mirrored_version <= mirrored.version <= one.version, f"the log of {one.name} is at another version"
-        if is_inline:
+        if is_level:
             assert mirrored.version == one.version, f"{one.name} is not mirrored to its end"
         if mirrored.version == one.version:
             assert mirrored.files == one.files, f"the files of {one.name} are others in its log than in SQL"
+
+    def _open_files(self, one: Located) -> Mirrored | None:
+        """A table as `deltalake` opens it; the files of a log never change, so it is opened when there are others."""
+        names = frozenset(path.name for path in (one.folder / "_delta_log").glob("*"))
+        if one.uuid not in self._mirrored or self._mirrored[one.uuid][0] != names:
+            self._mirrored[one.uuid] = names, open_files(one.folder)
+        return self._mirrored[one.uuid][1]
 
     # -- at the end
 
@@ -103,7 +114,7 @@ class Checks:
         self._check_locations(facts)
         for one in facts.located:
             if one.mode == "managed":
-                self._check_files(one, is_inline=True)
+                self._check_files(one, is_level=True)
                 rows = self._rows_of(one) if one.uuid in facts.registered else None
                 assert rows in (None, rows_in_files(one.folder)), f"{one.name} has other rows in its files"
         for name in state.names:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlparse
 
 import deltalake
 
 from deltalakedb import Catalog
-from deltalakedb.store.connection import LIVE
+from deltalakedb.store.connection import LIVE, Row
 from tests.conformance.catalog_model import Rows
 
 _TABLES = """
@@ -64,21 +63,24 @@ class Facts:
 
 
 def read_facts(catalog: Catalog) -> Facts:
+    with catalog.store.read() as conn:
+        tables, live_files, registered = (conn.sql(text) for text in (_TABLES, _LIVE_FILES, _REGISTERED))
     files: dict[int, set[str]] = {}
-    for row in catalog.sql(_LIVE_FILES).to_pylist():
+    for row in live_files:
         files.setdefault(row["table_id"], set()).add(unquote(row["path"]))
-    located = tuple(_to_located(row, files) for row in catalog.sql(_TABLES).to_pylist())
-    return Facts(located, frozenset(catalog.sql(_REGISTERED).column("table_uuid").to_pylist()))
+    return Facts(
+        tuple(_to_located(row, files) for row in tables), frozenset(str(row["table_uuid"]) for row in registered)
+    )
 
 
-def _to_located(row: dict[str, Any], files: dict[int, set[str]]) -> Located:
-    known = row["namespace"] is not None
+def _to_located(row: Row, files: dict[int, set[str]]) -> Located:
+    is_live = row["location_state"] == "live"
     return Located(
         uuid=row["table_uuid"],
         location_state=row["location_state"],
         files_owner=row["files_owner"],
         folder=to_path(row["location"]),
-        name=f"{row['namespace']}.{row['name']}" if known else row["table_name"],
+        name=f"{row['namespace']}.{row['name']}" if is_live else row["table_name"],
         mode=row["mode"],
         state=row["state"],
         version=-1 if row["current_version"] is None else row["current_version"],

@@ -18,11 +18,11 @@ from tests.conformance.catalog_facts import Facts
 from tests.conformance.catalog_model import Context, Dropped, Seen, State, is_refused
 from tests.conformance.catalog_steps import (
     ALONE,
+    PRELUDE,
     AppendElsewhere,
     Begin,
     Call,
     Commit,
-    Drop,
     History,
     Reconcile,
     Restore,
@@ -31,15 +31,11 @@ from tests.conformance.catalog_steps import (
     Swap,
     Undrop,
     Vacuum,
-    Write,
     answer,
     renames_of,
 )
 from tests.conformance.serial_orders import Mismatch, Unit, find_order, replay
 from tests.conformance.transacting import numbers, open_catalog
-
-PRELUDE = (AppendElsewhere(0, "x"), Write(0, "s.a"), Write(1, "s.b"), Write(0, "t.a"), Drop(0, "t.a"))
-"""What every history begins with: a table of another writer, two of ours, and one that may be undropped."""
 
 VACUUM_BESIDE_RESTORE = False
 """Whether a table is vacuumed that an open transaction restores: once the commit checks what was vacuumed."""
@@ -74,6 +70,8 @@ class Runner:
         self.open: dict[int, Open] = {}
         self.checks = Checks(self.catalogs[0], root)
         self.facts: Facts = self.checks.look()
+        self._seen: Facts | None = None
+        """What the catalog holds, if the step at hand has looked already."""
         self._number = 0
         self._deletions = 0
         self._changes = 0
@@ -102,6 +100,7 @@ class Runner:
 
     def take(self, step: Step) -> None:
         self._number += 1
+        self._seen = None
         opened = self.open.get(step.slot)
         if isinstance(step, Begin):
             self._begin(step.slot)
@@ -116,10 +115,8 @@ class Runner:
             for one in renames_of(step) if isinstance(step, Swap) else (step,):
                 if self._run_in(opened, one)[0] != "ok":
                     break
-        self.facts = self.checks.after_step(self.state, self._mirrors_inline(step))
-
-    def _mirrors_inline(self, step: Step) -> bool:
-        return self.history.mirrors[step.slot % 2] == "inline"
+        self.facts = self._seen or self.checks.look()
+        self.checks.after_step(self.state, self.facts, is_inline=self.history.mirrors[step.slot % 2] == "inline")
 
     def _catalog(self, slot: int) -> Catalog:
         return self.catalogs[slot % 2]
@@ -132,10 +129,11 @@ class Runner:
     def _run_in(self, opened: Open, step: Step) -> Seen:
         """A statement of an open transaction: it answers what the model does on the transaction's own view."""
         self._number += 1
-        call = self._learn(opened.tx, Call(step, self._number))
-        if call is None:
+        learned = self._learn(opened.tx, step)
+        if learned is None:
             return ("skipped",)
-        seen = performing.observe(lambda: performing.in_transaction(opened.tx, call, self._folder))
+        call = learned
+        seen = performing.observe(lambda: performing.in_transaction(opened.tx, learned, self._folder))
         if isinstance(step, Undrop):
             # What was dropped is looked up when it is asked for, not when the transaction began.
             opened.view = replace(opened.view, dropped=self._dropped_for(opened))
@@ -144,7 +142,7 @@ class Runner:
         context = Context(opened.unit.number, self.history.keeps_dropped)
         view, expected = answer(call, opened.view, context)
         files_went = self._deletions > opened.deletions
-        assert performing.fits(expected, seen, files_went=files_went), (
+        assert performing.fits(step, expected, seen, files_went=files_went), (
             f"{step}: answered {seen}, and should have {expected}"
         )
         if not is_refused(seen):
@@ -156,16 +154,16 @@ class Runner:
         back = {call.key for call, seen in opened.unit.calls if isinstance(call.step, Undrop) and seen == ("ok", None)}
         return tuple(one for one in self.state.dropped if one.table.key not in back)
 
-    def _learn(self, tx: CatalogTransaction, call: Call) -> Call | None:
-        """The version that a restore means, and its rows; None when there is none."""
-        if not isinstance(call.step, Restore):
-            return call
-        version = performing.version_to_restore(tx, call.step)
+    def _learn(self, tx: CatalogTransaction, step: Step) -> Call | None:
+        """The call of a step; of a restore with the version it means, and that one's rows. None if there is none."""
+        if not isinstance(step, Restore):
+            return Call(step, self._number)
+        version = performing.version_to_restore(tx, step)
         if version is None:
             return None
-        uuid = performing.uuid_of(tx, call.step.name)
-        rows = self.checks.rows_at(uuid, version, lambda: performing.rows_of_version(tx, call.step.name, version))
-        return replace(call, key=self.checks.key_of(uuid), restored=rows, version=version)
+        uuid = performing.uuid_of(tx, step.name)
+        rows = self.checks.rows_at(uuid, version, lambda: performing.rows_of_version(tx, step.name, version))
+        return Call(step, self._number, self.checks.key_of(uuid), rows, version)
 
     def _end(self, step: Step, opened: Open) -> None:
         if isinstance(step, Rollback):
@@ -175,8 +173,9 @@ class Runner:
         opened.unit.ended = self._number
         try:
             opened.tx.commit()
-        except (CommitFailedError, TableExistsError, TableNotFoundError) as error:
-            assert self._changes > opened.changes, f"nobody else changed anything, and the commit failed: {error}"
+        except (CommitFailedError, TableExistsError, TableNotFoundError):
+            if self._changes == opened.changes:
+                raise  # nobody else changed anything
             return
         self._note(opened.unit, opened.started)
 
@@ -192,20 +191,18 @@ class Runner:
             return
         self._number += 1
         unit = Unit(self._number, self._number, self._number)
-        call: Call | None = Call(step, self._number)
-        if isinstance(step, Restore):
-            with self._catalog(step.slot).begin() as tx:
-                call = self._learn(tx, Call(step, self._number))
-            if call is None:
-                return
-        assert call is not None
         catalog = self._catalog(step.slot)
-        seen = performing.observe(lambda: self._perform_alone(catalog, call))
+        with catalog.begin() as tx:
+            learned = self._learn(tx, step)
+        if learned is None:
+            return
+        call = learned
+        seen = performing.observe(lambda: self._perform_alone(catalog, learned))
         if isinstance(step, Undrop) and seen == ("ok", None):
             uuid = self.checks.look().live[step.target].uuid
             call = replace(call, key=self.checks.key_of(uuid))
         _, expected = answer(call, self.state, Context(unit.number, self.history.keeps_dropped))
-        assert performing.fits(expected, seen, files_went=False), (
+        assert performing.fits(step, expected, seen, files_went=False), (
             f"{step} on its own: answered {seen}, and should have {expected}"
         )
         unit.calls.append((call, seen))
@@ -256,26 +253,23 @@ class Runner:
         steps = [call.step for call, seen in unit.calls if seen[0] == "ok"]
         self._changes += any(performing.changes_something(step) for step in steps)
         self._deletions += any(performing.deletes_files(step, self.history) for step in steps)
+        facts = self._seen = self.checks.look()
         after = replay(self.state, unit, keeps_dropped=self.history.keeps_dropped)
-        if isinstance(after, State):
+        if isinstance(after, State) and self.checks.is_state(after, facts):
             self.state = after
-            return
-        if replay(started, unit, keeps_dropped=self.history.keeps_dropped) == started:
-            return  # it has only read, and is checked by nobody: it comes where it began
-        self._search(after)
+        elif replay(started, unit, keeps_dropped=self.history.keeps_dropped) != started:
+            # Else it has only read, and is checked by nobody: it comes where it began.
+            self._search(after, facts)
 
-    def _search(self, mismatch: Mismatch) -> None:
-        facts = self.checks.look()
-
-        def is_real(state: State) -> bool:
-            return self.checks.is_state(state, facts)
-
-        found = find_order(State(), self.units, is_real, keeps_dropped=self.history.keeps_dropped)
-        shown = "\n".join(map(repr, self.units))
-        assert found is not None, (
-            f"no serial order explains this; after the others, {mismatch.call.step} would answer {mismatch.expected}, "
-            f"not {mismatch.seen}:\n{shown}"
+    def _search(self, last: State | Mismatch, facts: Facts) -> None:
+        found = find_order(
+            State(),
+            self.units,
+            lambda state: self.checks.is_state(state, facts),
+            keeps_dropped=self.history.keeps_dropped,
         )
+        shown = "\n".join(map(repr, self.units))
+        assert found is not None, f"no serial order explains this; the order of commits ends with {last}:\n{shown}"
         self.state = found[1]
 
 

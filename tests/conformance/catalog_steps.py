@@ -1,18 +1,16 @@
-"""The steps of a history: statements of transactions and single operations, how they are drawn, and what they mean."""
+"""The steps of a history: statements of transactions and operations on their own, and what they mean to the model."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-from hypothesis import strategies as st
-
 from tests.conformance import catalog_model as model
 from tests.conformance.catalog_model import OK, Answer, Context, Rows, State, Table
 
 MirrorMode = Literal["inline", "background", "off"]
 
-NAMES = ("s.a", "s.b", "t.a")
+NAMES = ("s.a", "s.b", "t.a", "t.b")
 SPARE = "s.spare"
 """The name that a swap uses on the way."""
 PLACES = ("x", "y")
@@ -159,6 +157,10 @@ class Reconcile(Step):
 ALONE = (Vacuum, Attach, Follow, Promote, Detach, AppendElsewhere, Reconcile)
 
 
+PRELUDE = (AppendElsewhere(0, "x"), Write(0, "s.a"), Write(1, "s.b"), Write(0, "t.a"), Drop(0, "t.a"))
+"""What every history begins with: a table of another writer, two of ours, and one that may be undropped."""
+
+
 @dataclass(frozen=True, slots=True)
 class History:
     """Steps, and how the two catalog objects that take them are configured. Its repr is Python that runs."""
@@ -246,83 +248,3 @@ def _answer_rows(call: Call, state: State, context: Context) -> Answer:
 def renames_of(swap: Swap) -> tuple[Rename, ...]:
     pairs = (swap.left, SPARE), (swap.right, swap.left), (SPARE, swap.right)
     return tuple(Rename(swap.slot, old, new) for old, new in pairs)
-
-
-# -- drawing
-
-
-def _weighted(choices: list[tuple[int, st.SearchStrategy[Step]]]) -> st.SearchStrategy[Step]:
-    return st.sampled_from([one for weight, one in choices for _ in range(weight)]).flatmap(lambda chosen: chosen)
-
-
-_name = st.sampled_from(("s.a", "s.a", "s.b", "t.a"))
-_place = st.sampled_from(PLACES)
-_pair = st.permutations(NAMES).map(lambda names: names[:2])
-_remainder = st.none() | st.integers(0, 2)
-
-
-def statements(slot: int) -> st.SearchStrategy[Step]:
-    """What may stand in a transaction of a slot."""
-    at = st.just(slot)
-    return _weighted(
-        [
-            (3, st.builds(Create, at, _name, st.none() | _place, st.booleans())),
-            (4, st.builds(Drop, at, _name, st.sampled_from((False, False, True)))),
-            (3, st.builds(Undrop, at, _name, _name)),
-            (3, _pair.map(lambda names: Rename(slot, *names))),
-            (2, _pair.map(lambda names: Swap(slot, *names))),
-            (5, st.builds(Write, at, _name, st.booleans())),
-            (3, st.builds(Delete, at, _name, _remainder)),
-            (4, st.builds(Read, at, _name, _remainder)),
-            (2, st.builds(Exists, at, _name)),
-            (2, st.just(Names(slot))),
-            (2, st.builds(Restore, at, _name, st.integers(1, 3))),
-        ]
-    )
-
-
-def operations() -> st.SearchStrategy[Step]:
-    """What stands on its own: a statement of a slot that is free, or an operation on a table's life or files."""
-    at = st.integers(0, 1)
-    return _weighted(
-        [
-            (6, statements(FREE)),
-            (6, statements(FREE + 1)),
-            (2, st.builds(Vacuum, at, _name)),
-            (2, st.builds(Attach, at, _place, _name)),
-            (1, st.builds(Follow, at, _name)),
-            (1, st.builds(Promote, at, _name)),
-            (2, st.builds(Detach, at, _name)),
-            (1, st.builds(AppendElsewhere, at, _place)),
-            (1, st.just(Reconcile(0))),
-        ]
-    )
-
-
-def _transaction(slot: int) -> st.SearchStrategy[list[Step]]:
-    ends = st.sampled_from((Commit(slot), Commit(slot), Commit(slot), Commit(slot), Rollback(slot)))
-    body = st.lists(statements(slot), min_size=1, max_size=4)
-    return st.builds(lambda steps, end: [Begin(slot), *steps, end], body, ends)
-
-
-@st.composite
-def _rounds(draw: st.DrawFn) -> list[Step]:
-    """Transactions beside each other, and operations of others between their steps."""
-    scripts = [draw(_transaction(slot)) for slot in range(draw(st.integers(1, SLOTS)))]
-    scripts.append(draw(st.lists(operations(), max_size=3)))
-    steps = []
-    left = sum(map(len, scripts))
-    for chosen in draw(st.lists(st.integers(0, len(scripts) - 1), min_size=left, max_size=left)):
-        script = next(one for one in (*scripts[chosen:], *scripts) if one)
-        steps.append(script.pop(0))
-    return steps
-
-
-@st.composite
-def histories(draw: st.DrawFn, rounds: int = 2) -> History:
-    """Histories of so many rounds of transactions after a few operations, with every pair of mirror modes."""
-    steps = draw(st.lists(operations(), max_size=3))
-    for _ in range(rounds):
-        steps += draw(_rounds())
-    mirror = st.sampled_from(("inline", "off", "background"))
-    return History(tuple(steps), (draw(mirror), draw(mirror)), draw(st.booleans()))

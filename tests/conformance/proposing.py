@@ -15,7 +15,7 @@ from tests.conformance.histories import METADATA, PROTOCOL
 def drop(conn: Connection, table: reg.TableRow, *, at_ms: int) -> None:
     """Take a table's name away, as a drop does whose files are handed over."""
     reg.end_row(conn, table.table_id, at_ms=at_ms)
-    locations.change_location(conn, table.table_id, locations.LEAVING)
+    locations.change_location(conn, table.table_id, table.full_name, locations.LEAVING)
 
 
 def proposal(*tables: TableProposal, **fields: Any) -> Proposal:

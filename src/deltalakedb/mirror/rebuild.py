@@ -279,7 +279,8 @@ class _Rebuild:
         claimant = locations.Claimant(row.table_uuid, row.full_name, row.files_owner, row.table_id)
         locations.claim(self.conn, row.location, claimant, now_ms=now_ms)
         if one.mark.dropped:
-            locations.change_location(self.conn, row.table_id, locations.DROPPED, now_ms + self.drop_retention_ms)
+            until_ms = now_ms + self.drop_retention_ms
+            locations.change_location(self.conn, row.table_id, row.full_name, locations.DROPPED, until_ms)
 
     def _insert(self, one: MirroredTable, table_id: int, full_name: str, from_ms: int, until_ms: int) -> TableRow:
         name = parse_table_name(full_name)

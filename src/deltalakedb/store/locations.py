@@ -110,14 +110,9 @@ def give_back(conn: Connection, table_uuid: str) -> None:
     conn.run("delete_reservation", table_uuid=table_uuid)
 
 
-def change_location(conn: Connection, table_id: int, state: str, expires_ms: int = LIVE) -> None:
-    """A table that is registered, dropped or purged keeps its location in another state."""
-    conn.run("update_location", table_id=table_id, location_state=state, expires_ms=expires_ms)
-
-
-def rename_owner(conn: Connection, table_id: int, table_name: str) -> None:
-    """The table that has a location is called something else from now on."""
-    conn.run("rename_location", table_id=table_id, table_name=table_name)
+def change_location(conn: Connection, table_id: int, name: str, state: str, expires_ms: int = LIVE) -> None:
+    """A table that is renamed, dropped, undropped or purged keeps its location; `name` is its full name from now on."""
+    conn.run("update_location", table_id=table_id, table_name=name, location_state=state, expires_ms=expires_ms)
 
 
 def lock_locations(conn: Connection) -> None:

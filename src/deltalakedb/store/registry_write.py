@@ -69,21 +69,22 @@ class _Registering:
         ensure_namespace(self._conn, changed.namespace, at_ms=self._at_ms)
         registry.insert_row(self._conn, changed, from_ms)
         if changed.full_name != row.full_name:
-            locations.rename_owner(self._conn, row.table_id, changed.full_name)
+            locations.change_location(self._conn, row.table_id, changed.full_name, locations.REGISTERED)
             self._audit("rename", changed, {"from": row.full_name, "to": changed.full_name})
         return changed
 
     def _drop(self, table: TableProposal, row: TableRow) -> None:
         """The name is gone. Files of the catalog are kept for a while, a user's handed over once they are complete."""
+        row = replace(row, **table.changes)  # renamed by the same transaction
         details = {"location": row.location, "mode": row.mode, "purge": table.purge, "files_owner": row.files_owner}
         if table.purge:
-            locations.change_location(self._conn, row.table_id, locations.PURGING)
+            locations.change_location(self._conn, row.table_id, row.full_name, locations.PURGING)
         elif table.kept_ms:
             expires_ms = self._at_ms + table.kept_ms
-            locations.change_location(self._conn, row.table_id, locations.DROPPED, expires_ms)
+            locations.change_location(self._conn, row.table_id, row.full_name, locations.DROPPED, expires_ms)
             details["undrop_until_ms"] = expires_ms
         elif row.mode == "managed":
-            locations.change_location(self._conn, row.table_id, locations.LEAVING)
+            locations.change_location(self._conn, row.table_id, row.full_name, locations.LEAVING)
         else:
             locations.release(self._conn, row.table_uuid)
         self._audit("drop", row, details)
@@ -92,8 +93,7 @@ class _Registering:
         back = replace(row, **table.changes)
         ensure_namespace(self._conn, back.namespace, at_ms=self._at_ms)
         registry.insert_row(self._conn, back, self._at_ms)
-        locations.change_location(self._conn, back.table_id, locations.REGISTERED)
-        locations.rename_owner(self._conn, back.table_id, back.full_name)
+        locations.change_location(self._conn, back.table_id, back.full_name, locations.REGISTERED)
         self._audit("undrop", back, {"was": row.full_name, "location": row.location})
         return back
 

@@ -161,7 +161,7 @@ class TableDraft:
             also_read=self.read,
             protocol=None if self.base is None else self.base.protocol,
             metadata=None if self.base is None else self.base.metadata,
-            changes={} if self.is_new or self.dropped else self._changes(),
+            changes=self._changes(),
             is_named=self.is_named and not self.by_id,
             is_reserved=self.is_reserved,
             drop=self.dropped,
@@ -175,7 +175,7 @@ class TableDraft:
         )
 
     def _changes(self) -> dict[str, str]:
-        """The columns of the registry row that the transaction changes."""
-        if not self.takes_name:
+        """The columns of the registry row that the transaction changes; a table that it drops may have been renamed."""
+        if self.is_new or self.row == self.pinned:
             return {}
-        return {"namespace": self.row.namespace, "name": self.row.name} if self.row != self.pinned else {}
+        return {"namespace": self.row.namespace, "name": self.row.name}

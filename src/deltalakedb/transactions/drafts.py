@@ -210,18 +210,20 @@ class Drafts:
             if draft.dropped and not draft.is_new and _key_of(draft.row) == name.key:
                 raise DeltaError(f"{name} is dropped by this transaction itself; leave the drop out instead")
         with self._catalog.store.read() as conn:
-            rows = conn.all("select_dropped_tables")
-            same = [row for row in rows if _key_of(to_table_row(row)) == name.key]
+            back = {draft.pinned.table_id for draft in self.used if draft.undropped}
+            rows = [row for row in conn.all("select_dropped_tables") if row["table_id"] not in back]
+            same = [row for row in rows if parse_table_name(row["table_name"]).key == name.key]
             if not same:
-                raise not_dropped((to_table_row(row).full_name for row in rows), name)
+                raise not_dropped((row["table_name"] for row in rows), name)
             table = to_table_row(same[0])
             head = registry.read_head(conn, table.table_id)
         assert head is not None, "a dropped table keeps its head until it is purged"
         store = self._catalog.store
         snapshot = SqlSnapshot(store, table, head.current_version, head.last_commit_ms)
         options = self._catalog.storage_options_of(table)
-        back = table if new is None else replace(table, namespace=new.namespace, name=new.name)
-        draft = TableDraft(store, table, snapshot, back, head, options=options, undropped=True)
+        called = new or parse_table_name(same[0]["table_name"])
+        row = replace(table, namespace=called.namespace, name=called.name)
+        draft = TableDraft(store, table, snapshot, row, head, options=options, undropped=True)
         self.add(draft)
         return draft
 

@@ -217,8 +217,9 @@ where l.location in (:location)
 order by l.location;
 
 -- name: select_dropped_tables
--- Tables that were dropped and can be undropped, newest first, with the name each had last.
-select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties, t.files_owner, t.until_ms, l.expires_ms
+-- Tables that were dropped and can be undropped, newest first. table_name is the name each had last: one that was renamed and dropped
+-- in one transaction has it nowhere else.
+select l.table_name, t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties, t.files_owner, t.until_ms, l.expires_ms
 from dl_locations l
 join dl_tables t on t.table_id = l.table_id and t.from_ms = (select max(n.from_ms) from dl_tables n where n.table_id = l.table_id)
 where l.location_state = 'dropped' order by t.until_ms desc, t.table_id desc;
@@ -230,18 +231,22 @@ where location_state = 'purging' or (location_state = 'dropped' and expires_ms <
    or (location_state = 'reserved' and files_owner = 'catalog' and expires_ms <= :now_ms)
 order by location;
 
+-- name: select_left_locations
+-- Locations of dropped tables whose files are their users' and complete, or were stopped by another writer: nobody has them any more.
+select l.table_uuid from dl_locations l
+where l.location_state = 'leaving'
+  and (not exists (select 1 from dl_table_heads h where h.table_id = l.table_id and h.mirrored_version < h.current_version)
+       or exists (select 1 from dl_mirror_status s where s.table_id = l.table_id and s.next_try_ms = 9223372036854775807))
+order by l.location;
+
 -- name: insert_location
 -- A location gets an owner.
 insert into dl_locations (location, table_uuid, table_id, table_name, files_owner, location_state, expires_ms)
 values (:location, :table_uuid, cast(:table_id as bigint), :table_name, :files_owner, :location_state, :expires_ms);
 
 -- name: update_location
--- A table's location is in another state.
-update dl_locations set location_state = :location_state, expires_ms = :expires_ms where table_id = :table_id;
-
--- name: rename_location
--- The table that has a location is called something else, so that errors name it.
-update dl_locations set table_name = :table_name where table_id = :table_id;
+-- A table's location is in another state, or the table has another name.
+update dl_locations set location_state = :location_state, expires_ms = :expires_ms, table_name = :table_name where table_id = :table_id;
 
 -- name: clear_location
 -- Its files are about to be deleted; nobody brings the table back from here on.
