@@ -51,6 +51,8 @@ _REFUSALS = {
     "cannot be restored": "files are gone",
     "only a follower": "mode",
     "is gone, though the log names it": "files are gone",
+    "its files were purged": "files are gone",
+    "a vacuum": "files are gone",
     "deltalakedb": "fenced",
 }
 """Parts of messages that say why a statement is refused."""
@@ -174,7 +176,8 @@ def alone(catalog: Catalog, call: Call, folder: Folder) -> object:
     match call.step:
         case Create(name=name, place=place, ignore=ignore):
             at = None if place is None else folder(place)
-            catalog.create_table(name, "id long", location=at, mode="ignore" if ignore else "error")
+            with catalog.begin() as tx:  # `Catalog.create_table` attaches what is there already
+                tx.create_table(name, "id long", location=at, mode="ignore" if ignore else "error")
         case Drop(name=name, purge=purge):
             catalog.drop_table(name, purge)
         case Undrop(name=name, target=target):
