@@ -116,18 +116,19 @@ def check_can_drop(name: str, metadata: Metadata) -> None:
 
 
 def undrop_asks(table_id: int) -> list[Ask]:
+    """What is read of a dropped table under the lock of its head; `check_undrop` takes the answers in this order."""
     return [
         ("select_last_table_row", {"table_id": table_id}),
         ("select_location_of_table", {"table_id": table_id}),
     ]
 
 
-def check_undrop(conn_rows: list[Row], location_rows: list[Row], proposal: TableProposal) -> TableRow:
+def check_undrop(table_rows: list[Row], location_rows: list[Row], proposal: TableProposal) -> TableRow:
     """The row of a dropped table as it was last; TableNotFoundError when it cannot come back any more."""
     name = proposal.table.full_name
     state: Mapping[str, object] = location_rows[0] if location_rows else {}
     if state.get("location_state") == "live":
         raise NameChangedError(f"table {name} was undropped by another transaction; nothing was committed")
-    if state.get("location_state") != "dropped" or not conn_rows:
+    if state.get("location_state") != "dropped" or not table_rows:
         raise TableNotFoundError(f"table {name} cannot be undropped any more: its files are deleted, or about to be")
-    return to_table_row(conn_rows[0])
+    return to_table_row(table_rows[0])

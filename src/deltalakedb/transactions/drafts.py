@@ -61,6 +61,9 @@ class Drafts:
             self._is_listed = True
         else:
             self._absent.update(name.key for name in self._only if name.key not in self._pinned_keys)
+        return self._shown()
+
+    def _shown(self) -> list[str]:
         pinned = {key: str(TableName(row["namespace"], row["name"])) for key, row in self._pins.items()}
         own = {key: draft.row.full_name for key, draft in self._named.items()}
         return [name for _, name in sorted({**pinned, **own}.items())]
@@ -112,7 +115,7 @@ class Drafts:
         target = parse_table_name(name)
         draft = self.find(target)
         if draft is None:
-            raise not_among(self.names(), target)
+            raise not_among(self._shown(), target)  # other names are a hint here, and no read
         return draft
 
     def get_writable(self, name: str) -> TableDraft:
