@@ -67,7 +67,7 @@ def forget_the_mirror(place: Place) -> None:
 
 @pytest.fixture
 def log(place: Place) -> Path:
-    found = place.warehouse / "näme" / "spaced out" / "_delta_log"
+    found = place.warehouse / "n~C3~A4me" / "spaced~20out" / "_delta_log"
     write(place)
     return found
 

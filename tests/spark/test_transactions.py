@@ -227,7 +227,7 @@ def test_a_new_table_may_be_saved_to_and_read_by_its_path(shop: Shop) -> None:
         shop.frame(range(3)).write.format("delta").partitionBy("value").save(path)
         assert shop.spark.read.format("delta").load(path).count() == 3
         assert tx.sql(f"select max(id) from {{{name.upper()}}}").first() == (2,)
-    assert tx.result == {name: 0}
+    assert tx.result == {shop.name("`Odd name ü`"): 0}
     table = shop.catalog.table(name)
     assert table.metadata().partition_columns == ["value"]
     assert as_rows(table.to_pyarrow_table()) == [(0, 0), (1, 0), (2, 0)]
