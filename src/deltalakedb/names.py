@@ -70,7 +70,7 @@ def split_name(text: str, *, checks: bool = True) -> list[str]:
         if end == len(text):
             return parts
         if text[end] != ".":
-            raise _bad_name(text, "there is text after a closing backtick")
+            raise _name_error(text, "there is text after a closing backtick")
         start = end + 1
 
 
@@ -109,12 +109,12 @@ def parse_table_name(text: str | TableName, *, default_namespace: str = DEFAULT_
 def check_part(part: str, *, whole: str) -> str:
     """Return one part of a name unchanged, or raise a TableNameError that says what is wrong with it."""
     if not part:
-        raise _bad_name(whole, "a part of it is empty")
+        raise _name_error(whole, "a part of it is empty")
     if len(part) > MAX_PART_LENGTH:
-        raise _bad_name(whole, f"a part of it has {len(part)} characters")
+        raise _name_error(whole, f"a part of it has {len(part)} characters")
     for char in part:
         if _is_control(char):
-            raise _bad_name(whole, f"it contains the control character U+{ord(char):04X}")
+            raise _name_error(whole, f"it contains the control character U+{ord(char):04X}")
     return part
 
 
@@ -129,13 +129,13 @@ def _is_control(char: str) -> bool:
 
 def _check_unquoted(part: str, whole: str) -> None:
     if part.startswith("`"):
-        raise _bad_name(whole, "a backtick is not closed")
+        raise _name_error(whole, "a backtick is not closed")
     for char, what in _NEEDS_BACKTICKS.items():
         if char in part:
-            raise _bad_name(whole, f"it contains {what} outside of backticks")
+            raise _name_error(whole, f"it contains {what} outside of backticks")
 
 
-def _bad_name(whole: str, problem: str) -> TableNameError:
+def _name_error(whole: str, problem: str) -> TableNameError:
     return TableNameError(
         f"{_format_name(whole)} is not a valid name: {problem}. A name is parts joined by dots, each of 1 to "
         f"{MAX_PART_LENGTH} characters, for example sales.orders; a part with a dot, slash or quote in it is in "

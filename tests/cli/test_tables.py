@@ -160,3 +160,25 @@ def test_a_purge_of_a_follower_is_refused(dl: Dl, attached: Path) -> None:
         result = dl("drop", "sales.orders", *options)
         assert (result.exit_code, "belong to others" in result.stderr) == (1, True)
     assert attached.exists()
+
+
+def test_names_in_backticks_are_created_shown_renamed_and_dropped(dl: Dl, tmp_path: Path) -> None:
+    for name in ("sales.my-table", "sales.`a.b`", "`x/y`.`it's`"):
+        assert dl("create", name, "--schema", "id long").exit_code == 0
+    listed = json.loads(dl("tables", "--json").stdout)
+    assert [(one["namespace"], one["name"]) for one in listed] == [
+        ("`x/y`", "it's"),
+        ("sales", "a.b"),
+        ("sales", "my-table"),
+    ]
+    assert "sales.`my-table`" in dl("tables").stdout
+    assert shown(dl, "sales.`MY-TABLE`") == shown(dl, "sales.my-table")
+    assert deltalake.DeltaTable(tmp_path / "lake/x~2Fy/it~27s").version() == 0
+    assert dl("rename", "`x/y`.`it's`", "sales.`c/d`").exit_code == 0
+    assert dl("history", "sales.`c/d`").exit_code == 0
+    assert dl("drop", "sales.`a.b`").exit_code == 0
+    refused = dl("show", "sales.c/d")
+    assert refused.exit_code == 2
+    assert "a slash outside of backticks" in refused.stderr
+    assert "not a valid name: a backtick is not closed" in dl("create", "sales.`a", "--schema", "id long").stderr
+    assert [one["name"] for one in json.loads(dl("tables", "sales", "--json").stdout)] == ["c/d", "my-table"]

@@ -16,7 +16,7 @@ def quote_names(conn: Connection) -> None:
     """For the step up: namespaces get their backticks, and keys, which were case-folded, become lower case."""
     _rewrite(conn, lambda namespace: join_namespace(namespace.split(".")), name_key)
     for row in conn.all("select_stored_names"):
-        conn.run("update_location_name", table_uuid=row["table_uuid"], table_name=_shown(row))
+        conn.run("update_location_name", table_uuid=row["table_uuid"], table_name=_format_name(row))
 
 
 def unquote_names(conn: Connection) -> None:
@@ -24,7 +24,9 @@ def unquote_names(conn: Connection) -> None:
     for row in [*conn.all("select_stored_names"), *conn.all("select_stored_namespaces")]:
         parts = [*namespace_parts(row["namespace"]), row.get("name", "")]
         if row["until_ms"] == LIVE and any(_FORBIDDEN_BEFORE.intersection(part) for part in parts):
-            raise SchemaVersionError(f"the older schema cannot hold the name {_shown(row)}; rename or drop it first")
+            raise SchemaVersionError(
+                f"the older schema cannot hold the name {_format_name(row)}; rename or drop it first"
+            )
     _rewrite(conn, lambda namespace: ".".join(namespace_parts(namespace)), str.casefold)
 
 
@@ -52,9 +54,9 @@ def _check_unique(changes: Iterable[tuple[Row, Row]]) -> None:
         other = taken.setdefault((values["namespace_key"], values.get("name_key"), row["until_ms"]), row)
         if other is not row:
             raise SchemaVersionError(
-                f"the older schema cannot tell {_shown(other)} from {_shown(row)}; rename or drop one of them first"
+                f"the older schema cannot tell {_format_name(other)} from {_format_name(row)}; rename or drop one of them first"
             )
 
 
-def _shown(row: Row) -> str:
+def _format_name(row: Row) -> str:
     return str(TableName(row["namespace"], row["name"])) if "name" in row else str(row["namespace"])
