@@ -28,6 +28,16 @@ class Checks:
         self._mirrored: dict[str, tuple[frozenset[str], Mirrored | None]] = {}
         """What `deltalake` found of a table (uuid), while its log holds these files."""
 
+        self._instants: dict[str, list[str]] = {}
+        """The names of the catalog at transactions."""
+
+    def remember(self, other: Checks) -> None:
+        """Go on from what others have seen of the same catalog."""
+        self._keys, self._rows, self._folders = dict(other._keys), dict(other._rows), dict(other._folders)
+
+    def note_instant(self, txn_id: str, state: State) -> None:
+        self._instants[txn_id] = sorted(state.names)
+
     def look(self) -> Facts:
         return read_facts(self._catalog)
 
@@ -121,6 +131,8 @@ class Checks:
             report = self._catalog.validate(name)
             assert not report.drifts, f"{name}: {report.drifts}"
         self._check_left_over(state, facts)
+        for txn_id, names in self._instants.items():
+            assert sorted(self._catalog.at(txn_id).tables()) == names, "the names at an instant are others now"
 
     def _check_locations(self, facts: Facts) -> None:
         wrong = [

@@ -55,7 +55,10 @@ def draw_history(seed: int) -> History:
     for _ in range(choose.randrange(3)):
         drawing.take(drawing.operation())
     for _ in range(ROUNDS):
-        drawing.draw_round()
+        if choose.random() < 0.4:
+            drawing.draw_skew()
+        else:
+            drawing.draw_round()
     return History(tuple(drawing.steps), (choose.choice(MIRRORS), choose.choice(MIRRORS)), keeps_dropped)
 
 
@@ -85,6 +88,23 @@ class _Drawing:
             for slot in slots:
                 if ends[slot] == number:
                     self.take(Commit(slot) if self.choose.random() < 0.85 else Rollback(slot))
+
+    def draw_skew(self) -> None:
+        """Two transactions of which each looks at what the other changes: at most one of them can commit."""
+        names = self.choose.sample(NAMES, 2)
+        for slot in (0, 1):
+            self.take(Begin(slot))
+        turns = [0, 0, 1, 1, *([FREE] if self.choose.random() < 0.3 else [])]
+        self.choose.shuffle(turns)
+        for number, turn in enumerate(turns):
+            if turn == FREE:
+                self.take(self.operation())
+            elif turn in turns[:number]:
+                self.take(self._act_on(turn, names[1 - turn]))
+            else:
+                self.take(self._look_at(turn, names[turn]))
+        for slot in self.choose.sample((0, 1), 2):
+            self.take(Commit(slot))
 
     def take(self, step: Step) -> None:
         """One more step, and what it probably does: most transactions that commit do so."""
@@ -120,6 +140,33 @@ class _Drawing:
         return self._one_of([name for name, table in self.state.names.items() if table.mode in modes])
 
     # -- steps
+
+    def _look_at(self, slot: int, name: str) -> Step:
+        steps: list[Step] = [Read(slot, name), Exists(slot, name), Names(slot)]
+        if name in self.views[slot].names:
+            steps += [Create(slot, name, ignore=True), Rename(slot, self._unused(self.views[slot]), name)]
+        else:
+            steps += [Drop(slot, name), Delete(slot, name)]
+        return self.choose.choice(steps)
+
+    def _act_on(self, slot: int, name: str) -> Step:
+        view = self.views[slot]
+        if name in view.names:
+            unused = self._unused(view)
+            return self.choose.choice(
+                (
+                    Write(slot, name),
+                    Write(slot, name, overwrite=True),
+                    Delete(slot, name),
+                    Drop(slot, name),
+                    Drop(slot, name, purge=True),
+                    Rename(slot, name, unused),
+                )
+            )
+        dropped = self._one_of([one.name for one in self.state.dropped])
+        return self.choose.choice(
+            (Create(slot, name), Write(slot, name), Undrop(slot, dropped, name), Rename(slot, self._live(view), name))
+        )
 
     def statement(self, slot: int) -> Step:
         """A statement of a slot's transaction, or on its own if it has none."""

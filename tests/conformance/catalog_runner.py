@@ -90,6 +90,10 @@ class Runner:
     def run(self) -> None:
         for step in (*PRELUDE, *self.history.steps):
             self.take(step)
+        self.finish()
+
+    def finish(self) -> None:
+        """Give up what is open, let upkeep do what is left, and look at everything."""
         for slot in [*self.open]:
             self.take(Rollback(slot))
         for catalog in self.catalogs:
@@ -180,6 +184,8 @@ class Runner:
                 raise  # nobody else changed anything
             return
         self._note(opened.unit, opened.started)
+        if opened.tx.result:
+            self.checks.note_instant(opened.tx.txn_id, self.state)
 
     # -- operations on their own
 

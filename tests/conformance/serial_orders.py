@@ -53,9 +53,15 @@ def find_order(
     A unit that ended before another began comes first. The order of commits is tried first.
     """
 
+    tried: set[tuple[int, str]] = set()
+
     def search(state: State, done: list[Unit], left: list[Unit]) -> tuple[list[Unit], State] | None:
         if not left:
             return (done, state) if is_final(state) else None
+        at = sum(1 << unit.number for unit in left), repr(state)
+        if at in tried:  # other orders of the same units led here
+            return None
+        tried.add(at)
         for unit in left:
             if any(other.ended < unit.begun for other in left if other is not unit):
                 continue

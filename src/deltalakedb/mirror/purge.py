@@ -48,13 +48,14 @@ class _Cleared:
 def finish_purges(store: Store, options_of: OptionsOf, *, table_id: int | None = None) -> list[str]:
     """Delete what dropped tables left to be deleted, or one of them; the names of those that are done.
 
-    Locations of tables that were given back to their users, and are complete, become free.
+    Locations of tables that were given back to their users and are complete, or were never created, become free.
     What cannot be deleted now is logged, and tried again by the next call.
     """
     with store.read() as conn:
-        rows = conn.all("select_locations_to_clear", now_ms=conn.now_ms())
-        left = [row["table_uuid"] for row in conn.all("select_left_locations")] if table_id is None else []
-    if left:
+        now_ms = conn.now_ms()
+        rows = conn.all("select_locations_to_clear", now_ms=now_ms)
+        left = [row["table_uuid"] for row in conn.all("select_left_locations", now_ms=now_ms)]
+    if left and table_id is None:
         with store.write() as conn:
             for table_uuid in left:
                 locations.release(conn, table_uuid)
