@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import deltalake
@@ -216,7 +217,7 @@ def to_schema_3(store: Store) -> None:
     )
     script = [space.format(*row) for row in OLD]
     for number, row in enumerate(OLD, start=1):
-        script += [table.format(*row, id=number, from_ms=1, until_ms=5)]
+        script += [table.format(*row[:2], f"was {row[2]}", f"was {row[3]}", id=number, from_ms=1, until_ms=5)]
         script += [table.format(*row, id=number, from_ms=5, until_ms=9223372036854775807)]
     with store.write() as conn:
         conn.script([spell(statement, store.dialect).text for statement in script])
@@ -233,7 +234,8 @@ def test_an_older_catalog_gets_its_backticks_and_keys(store: Store) -> None:
                 found = reg.resolve_table(conn, target.namespace, target.name)
                 assert found is not None
                 assert (found.full_name, found.name) == (full_name, name)
-                assert reg.resolve_table(conn, target.namespace, target.name, at_ms=3) == found
+                was = reg.resolve_table(conn, target.namespace, f"Was {target.name}", at_ms=3)
+                assert was == replace(found, name=f"was {name}")
         assert reg.resolve_table(conn, "strasse", "mass") is None
         kept = [row.namespace for row in spaces.list_namespaces(conn)]
         assert sorted(kept) == sorted(["`my ns`.`In-ner`", "`Straße`", "default", "plain", "sales"])

@@ -16,7 +16,9 @@ def quote_names(conn: Connection) -> None:
     """For the step up: namespaces get their backticks, and keys, which were case-folded, become lower case."""
     _rewrite(conn, lambda namespace: join_namespace(namespace.split(".")), name_key)
     for row in conn.all("select_stored_names"):
-        conn.run("update_location_name", table_uuid=row["table_uuid"], table_name=_format_name(row))
+        full_name = _format_name(row)
+        if row["until_ms"] == LIVE and "`" in full_name:  # else it is what the migration has put there
+            conn.run("update_location_name", table_uuid=row["table_uuid"], table_name=full_name)
 
 
 def unquote_names(conn: Connection) -> None:
@@ -54,7 +56,7 @@ def _check_unique(changes: Iterable[tuple[Row, Row]]) -> None:
         other = taken.setdefault((values["namespace_key"], values.get("name_key"), row["until_ms"]), row)
         if other is not row:
             raise SchemaVersionError(
-                f"the older schema cannot tell {_format_name(other)} from {_format_name(row)}; rename or drop one of them first"
+                f"the older schema cannot tell {_format_name(other)} from {_format_name(row)}; rename or drop one first"
             )
 
 
