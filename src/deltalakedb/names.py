@@ -63,8 +63,8 @@ def split_name(text: str, *, checks: bool = True) -> list[str]:
         if quoted is not None:
             part, end = quoted[1].replace("``", "`"), quoted.end()
         else:
-            end = text.find(".", start) if "." in text[start:] else len(text)
-            part = text[start:end]
+            part = text[start:].partition(".")[0]
+            end = start + len(part)
             _check_unquoted(part, text)
         parts.append(check_part(part, whole=text) if checks else part)
         if end == len(text):
