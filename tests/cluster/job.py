@@ -28,7 +28,7 @@ def main(table: str, *options: str) -> None:
         "when matched then update set name = 'new' when not matched then insert (id, name) values (s.id, 'new')"
     )
     rows = spark.sql(f"select name, count(*) from {table} group by name order by name").collect()
-    jars = sorted(jar.rpartition("/")[2] for jar in spark.conf.get("spark.jars", "").split(","))
+    jars = sorted(jar.rpartition("/")[2] for jar in str(spark.conf.get("spark.jars")).split(","))
     print(json.dumps({"rows": [list(row) for row in rows], "master": spark.sparkContext.master, "jars": jars}))
     spark.stop()
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 import deltalakedb.spark as dls
 from deltalakedb.spark.transaction import SparkTransaction

@@ -1,6 +1,7 @@
 """Drivers, workers and endpoints of a cluster are killed: each row is written once, by its rows and `txn` actions."""
 
 import json
+import os
 import signal
 import time
 from collections import Counter
@@ -8,7 +9,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import psutil
 import pytest
 
 import deltalakedb as dl
@@ -43,12 +43,10 @@ def is_newer(catalog: dl.Catalog, table: str, version: int) -> bool:
 
 def kill_driver(driver: Peer) -> None:
     """The Python process and its JVM, at once."""
-    processes = [driver._process.pid, *(child.pid for child in psutil.Process(driver._process.pid).children(True))]
-    for pid in processes:
-        try:
-            psutil.Process(pid).send_signal(signal.SIGKILL)
-        except psutil.NoSuchProcess:
-            continue
+    python = driver._process.pid
+    jvm = Path(f"/proc/{python}/task/{python}/children").read_text().split()
+    for pid in (python, *map(int, jvm)):
+        os.kill(pid, signal.SIGKILL)
     driver._process.wait()
     driver.close()
 

@@ -90,7 +90,8 @@ def _executors(spark: SparkSession, warehouse: str) -> Iterator[SparkCheck]:
     from py4j.protocol import Py4JError
 
     context = spark.sparkContext
-    if context.master.startswith("local") and not context.master.startswith("local-cluster"):
+    master = str(context.master)
+    if master.startswith("local") and not master.startswith("local-cluster"):
         return  # the driver is the executor
     jvm: Any = spark._jvm
     running = max(context._jsc.sc().getExecutorMemoryStatus().size() - 1, 1)
