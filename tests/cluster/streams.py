@@ -27,7 +27,7 @@ def start(spark: SparkSession, namespace: str, source: str, checkpoint: str) -> 
     writers: dict[str, Callable[..., Any]] = {copy: lambda batch, _batch_id: batch, totals: merge}
     by_delta = files.writeStream.option("checkpointLocation", f"{checkpoint}/events").trigger(availableNow=True)
     by_us = files.writeStream.option("checkpointLocation", f"{checkpoint}/copy").trigger(availableNow=True)
-    return [by_delta.toTable(events), by_us.foreachBatch(dls.foreach_batch(writers)).start()]
+    return [by_delta.format("delta").toTable(events), by_us.foreachBatch(dls.foreach_batch(writers)).start()]
 
 
 def finish(queries: list[StreamingQuery]) -> list[int]:
