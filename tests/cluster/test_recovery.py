@@ -99,17 +99,16 @@ def test_streams_whose_driver_is_killed_go_on_and_write_each_row_once(
         driver = start_driver()
         if kill == 0:
             create_tables(driver, namespace, disk)
-        before = [catalog.table(table).version() for table in tables]
+        # In turn, one of them has written in this life, and is in the middle of its next batch.
+        watched = tables[kill % 2]
+        before = catalog.table(watched).version()
         driver.ask(code)
-        # Both write something in this life, and are then in the middle of the next batch.
-        for table, version in zip(tables, before, strict=True):
-            wait_until("both streams wrote", partial(is_newer, catalog, table, version))
-        time.sleep(0.3 * kill)
+        wait_until(f"{watched} was written", partial(is_newer, catalog, watched, before))
         kill_driver(driver)
         check_streams(catalog, namespace, files=None)
     driver = start_driver()
     ran = driver.ask(f"{code}\nanswer = streams.finish(queries)")
-    assert all(ran), "nothing was left for the last driver to do"
+    assert any(ran), "nothing was left for the last driver to do"
     check_streams(catalog, namespace, files=FILES)
     driver.close()
 

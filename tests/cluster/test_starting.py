@@ -8,6 +8,7 @@ import sys
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,12 +55,12 @@ def write_properties(path: Path, settings: Mapping[str, str]) -> Path:
     return path
 
 
-def run(command: list[str], environment: Mapping[str, str]) -> dict[str, object]:
+def run(command: list[str], environment: Mapping[str, str]) -> dict[str, Any]:
     """What a job prints as its last line."""
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr[-6000:]
     assert TOKEN not in done.stdout + done.stderr
-    found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
@@ -82,7 +83,6 @@ def test_a_script_that_is_submitted_with_packages_keeps_them_beside_the_bridge(
     assert told["rows"] == WANTED
     assert told["master"] == cluster.master
     jars = told["jars"]
-    assert isinstance(jars, list)
     for wanted in ("own.jar", JAR.name, "org.apache.hadoop_hadoop-aws-3.4.2.jar", "io.delta_delta-storage-4.4.0.jar"):
         assert jars.count(wanted) == 1, jars
     assert catalog.table("submitted.orders").version() == 2
@@ -134,7 +134,6 @@ def test_a_session_that_runs_already_is_used_and_checked(
     told = run([sys.executable, "-c", NOTEBOOK], {**environment, **submit})
     assert told["rows"] == 30
     checks = told["checks"]
-    assert isinstance(checks, dict)
     assert {name: check for name, check in checks.items() if check[0] != "ok"} == {}
     for name in ("versions", "Delta's jar", "the bridge's jar", "endpoint", "warehouse", "shared storage"):
         assert f"{name}: executors (2)" in checks, checks
@@ -190,3 +189,55 @@ def test_clients_of_spark_connect_need_nothing_but_the_address_of_the_server(
     told = run([sys.executable, "-c", CLIENT, connect_server], environment)
     assert told == {"rows": WANTED, "left": 20, "doctor": "failed"}
     assert catalog.table("connected.orders").version() == 3
+
+
+def doctor(*arguments: str, environment: Mapping[str, str]) -> tuple[int, dict[str, dict[str, str]]]:
+    """The exit code of `dl doctor --spark`, and its checks by name."""
+    command = [sys.executable, "-c", "from deltalakedb.cli import main; main()", "doctor", "--spark", "--json"]
+    done = subprocess.run([*command, *arguments], env=environment, capture_output=True, text=True, timeout=300)
+    assert TOKEN not in done.stdout + done.stderr
+    rows = json.loads(done.stdout[done.stdout.index("[") :])
+    return done.returncode, {row["name"]: row for row in rows}
+
+
+def as_options(conf: Mapping[str, str]) -> list[str]:
+    return [word for key, value in conf.items() if key != "spark.master" for word in ("--conf", f"{key}={value}")]
+
+
+def test_doctor_checks_driver_and_executors_of_a_cluster(
+    cluster: Cluster, served: ServedCatalog, environment: dict[str, str], s3_endpoint: str, tmp_path: Path
+) -> None:
+    where = ("--master", cluster.master, "--endpoint", served.url, "--catalog", served.uri)
+    conf = cluster.conf(tmp_path, **s3a_conf(s3_endpoint))
+    code, checks = doctor(*where, *as_options(conf), environment=environment)
+    assert {name: row for name, row in checks.items() if row["status"] == "failed"} == {}
+    assert code == 0
+    assert checks["warehouse: executors (2)"]["found"] == "written, read and deleted"
+    assert "io.delta_delta-spark_4.1_2.13-4.4.0.jar" in checks["Delta's jar: executors (2)"]["found"]
+
+
+LACKING = """
+import json
+import deltalakedb.spark as dls
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.getOrCreate()
+print(json.dumps({check.name: [check.status, check.found, check.advice] for check in dls.doctor(spark)}))
+"""
+
+
+def test_doctor_says_what_executors_lack(
+    cluster: Cluster, served: ServedCatalog, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """The bridge is in the driver's class path alone, and nobody has the client of S3, where the warehouse is."""
+    page = settings_of_the_page(served)
+    conf = cluster.conf(tmp_path, **page, **{"spark.driver.extraClassPath": page.pop("spark.jars")})
+    conf.pop("spark.jars", None)
+    properties = write_properties(tmp_path / "spark.conf", conf)
+    submit = {"PYSPARK_SUBMIT_ARGS": f"--properties-file {properties} pyspark-shell"}
+    checks = run([sys.executable, "-c", LACKING], {**environment, **submit})
+    failed = {name: check for name, check in checks.items() if check[0] != "ok"}
+    assert set(failed) == {"warehouse: the driver", "jars on executors"}, failed
+    assert "S3AFileSystem" in failed["warehouse: the driver"][1]
+    assert "ClassNotFoundException" in failed["jars on executors"][1]
+    assert str(JAR) in failed["jars on executors"][2]

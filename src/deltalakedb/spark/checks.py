@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _TASKS_PER_EXECUTOR = 4
+_PATIENCE_SECONDS = 5.0
 _ENDPOINT_ADVICE = (
     "start `dl serve --bridge` at an address that {who} can reach, and name it in spark.hadoop.deltalakedb.endpoint; "
     "the token is DL_TOKEN in the driver's environment"
@@ -43,7 +44,7 @@ def doctor(spark: SparkSession) -> list[SparkCheck]:
         return [_session(spark), settings]
     warehouse = ""
     try:
-        with bridge_of(spark) as client:
+        with bridge_of(spark, retry_seconds=_PATIENCE_SECONDS) as client:
             health = client.health()
             warehouse = health.get("warehouse", "")
             served = SparkCheck("endpoint from Python", "ok", f"{client.url} serves {health.get('catalog')}")

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import ConfigError, MissingExtraError
+from deltalakedb.spark.endpoint import RETRY_SECONDS as ENDPOINT_RETRY_SECONDS
 from deltalakedb.spark.endpoint import EndpointClient
 from deltalakedb.spark.jar import (
     ABSTRACT_FILE_SYSTEM,
@@ -87,7 +88,9 @@ def configure(
     return BridgedBuilder(builder, jar, bridge)
 
 
-def bridge_of(spark: SparkSession, catalog: CatalogLike = None) -> EndpointClient:
+def bridge_of(
+    spark: SparkSession, catalog: CatalogLike = None, *, retry_seconds: float = ENDPOINT_RETRY_SECONDS
+) -> EndpointClient:
     """The endpoint of a bridged session. `catalog` only says which one is meant: another one is an error."""
     url, token, ca = (_setting(spark, key) for key in (ENDPOINT, TOKEN, TLS_CA))
     if url is None:
@@ -95,7 +98,7 @@ def bridge_of(spark: SparkSession, catalog: CatalogLike = None) -> EndpointClien
             "this Spark session has no bridge to a catalog: start it with deltalakedb.spark.session(), or pass its "
             "builder through deltalakedb.spark.configure()"
         )
-    client = EndpointClient(url, token or os.environ.get("DL_TOKEN", ""), ca)
+    client = EndpointClient(url, token or os.environ.get("DL_TOKEN", ""), ca, retry_seconds=retry_seconds)
     if catalog is not None:
         _check_same(client, catalog)
     return client

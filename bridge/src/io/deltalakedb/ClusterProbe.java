@@ -43,11 +43,8 @@ public final class ClusterProbe {
   public static List<String> executors(SparkSession spark, String warehouse, int tasks)
       throws IOException {
     Configuration conf = conf(spark);
-    Path shared = warehouse.isEmpty() ? null : newFile(warehouse);
+    Path shared = shareFile(warehouse, conf);
     try {
-      if (shared != null) {
-        write(shared, conf);
-      }
       Task task = new Task(new SerializableConfiguration(conf), warehouse, shared);
       JavaSparkContext context = JavaSparkContext.fromSparkContext(spark.sparkContext());
       return context.parallelize(Collections.nCopies(tasks, 0), tasks).map(task).collect();
@@ -55,6 +52,20 @@ public final class ClusterProbe {
       if (shared != null) {
         shared.getFileSystem(conf).delete(shared, false);
       }
+    }
+  }
+
+  /** A file of the driver's that executors should see; null if the driver cannot write. */
+  private static Path shareFile(String warehouse, Configuration conf) {
+    if (warehouse.isEmpty()) {
+      return null;
+    }
+    Path file = newFile(warehouse);
+    try {
+      write(file, conf);
+      return file;
+    } catch (IOException | RuntimeException e) {
+      return null; // which the driver's own answer tells
     }
   }
 
