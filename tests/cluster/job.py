@@ -22,7 +22,7 @@ def start(is_bridged: bool) -> SparkSession:
 def main(table: str, *options: str) -> None:
     spark = start("--bridged" in options)
     spark.sql(f"create table {table} (id long, name string) using delta")
-    spark.range(0, 40, 1, 4).selectExpr("id", "'old' name").write.mode("append").saveAsTable(table)
+    spark.range(0, 40, 1, 4).selectExpr("id", "'old' name").write.format("delta").mode("append").saveAsTable(table)
     spark.sql(
         f"merge into {table} t using (select id from range(30, 50, 1, 4)) s on t.id = s.id "
         "when matched then update set name = 'new' when not matched then insert (id, name) values (s.id, 'new')"

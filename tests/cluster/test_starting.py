@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from tests.cluster.serving import TOKEN, ServedCatalog
 from tests.fixtures.cluster import HOME, Cluster, free_port
 from tests.fixtures.keeper import Kept
 from tests.spark.over_s3 import s3a_conf
+from tests.spark.test_merged_settings import make_jar
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]
 
@@ -74,9 +74,7 @@ def test_a_script_that_is_submitted_with_packages_keeps_them_beside_the_bridge(
     """Delta, S3A and a jar of the job's own come from the command line, the bridge from `dls.configure`."""
     conf = cluster.conf(tmp_path, **s3a_conf(s3_endpoint))
     packages = f"{DELTA_SPARK},{conf.pop('spark.jars.packages')}"
-    own = tmp_path / "own.jar"
-    with zipfile.ZipFile(own, "w") as jar:
-        jar.writestr("own.txt", "a resource")
+    own = make_jar(tmp_path / "own.jar")
     properties = write_properties(tmp_path / "small.conf", conf)
     command = [SUBMIT, "--properties-file", str(properties), "--packages", packages, "--jars", str(own)]
     told = run([*command, str(ROOT / "tests/cluster/job.py"), "submitted.orders", "--bridged"], environment)
@@ -170,7 +168,8 @@ from pyspark.sql import SparkSession
 
 spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
 spark.sql("create table connected.orders (id long, name string) using delta")
-spark.range(0, 40, 1, 4).selectExpr("id", "'old' name").write.mode("append").saveAsTable("connected.orders")
+old = spark.range(0, 40, 1, 4).selectExpr("id", "'old' name")
+old.write.format("delta").mode("append").saveAsTable("connected.orders")
 spark.sql("merge into connected.orders t using (select id from range(30, 50, 1, 4)) s on t.id = s.id "
           "when matched then update set name = 'new' when not matched then insert (id, name) values (s.id, 'new')")
 rows = spark.sql("select name, count(*) from connected.orders group by name order by name").collect()
@@ -217,11 +216,11 @@ def test_doctor_checks_driver_and_executors_of_a_cluster(
 
 
 LACKING = """
-import json
+import json, sys
 import deltalakedb.spark as dls
 from pyspark.sql import SparkSession
 
-spark = SparkSession.builder.getOrCreate()
+spark = SparkSession.builder.config("spark.jars", sys.argv[1]).getOrCreate()
 print(json.dumps({check.name: [check.status, check.found, check.advice] for check in dls.doctor(spark)}))
 """
 
@@ -229,13 +228,11 @@ print(json.dumps({check.name: [check.status, check.found, check.advice] for chec
 def test_doctor_says_what_executors_lack(
     cluster: Cluster, served: ServedCatalog, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    """The bridge is in the driver's class path alone, and nobody has the client of S3, where the warehouse is."""
-    page = settings_of_the_page(served)
-    conf = cluster.conf(tmp_path, **page, **{"spark.driver.extraClassPath": page.pop("spark.jars")})
-    conf.pop("spark.jars", None)
+    """A builder has replaced the jars that executors are sent, and nobody has the client of S3 for the warehouse."""
+    conf = cluster.conf(tmp_path, **settings_of_the_page(served))
     properties = write_properties(tmp_path / "spark.conf", conf)
     submit = {"PYSPARK_SUBMIT_ARGS": f"--properties-file {properties} pyspark-shell"}
-    checks = run([sys.executable, "-c", LACKING], {**environment, **submit})
+    checks = run([sys.executable, "-c", LACKING, str(make_jar(tmp_path / "own.jar"))], {**environment, **submit})
     failed = {name: check for name, check in checks.items() if check[0] != "ok"}
     assert set(failed) == {"warehouse: the driver", "jars on executors"}, failed
     assert "S3AFileSystem" in failed["warehouse: the driver"][1]
