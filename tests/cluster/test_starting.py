@@ -230,8 +230,9 @@ def test_doctor_says_what_executors_lack(
 ) -> None:
     """A builder has replaced the jars that executors are sent, and nobody has the client of S3 for the warehouse."""
     conf = cluster.conf(tmp_path, **settings_of_the_page(served))
+    jar = conf.pop("spark.jars")
     properties = write_properties(tmp_path / "spark.conf", conf)
-    submit = {"PYSPARK_SUBMIT_ARGS": f"--properties-file {properties} pyspark-shell"}
+    submit = {"PYSPARK_SUBMIT_ARGS": f"--jars {jar} --properties-file {properties} pyspark-shell"}
     checks = run([sys.executable, "-c", LACKING, str(make_jar(tmp_path / "own.jar"))], {**environment, **submit})
     failed = {name: check for name, check in checks.items() if check[0] != "ok"}
     assert set(failed) == {"warehouse: the driver", "jars on executors"}, failed

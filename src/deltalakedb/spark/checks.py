@@ -50,7 +50,9 @@ def doctor(spark: SparkSession) -> list[SparkCheck]:
             served = SparkCheck("endpoint from Python", "ok", f"{client.url} serves {health.get('catalog')}")
     except DeltaError as error:
         served = _failed("endpoint from Python", str(error), _ENDPOINT_ADVICE.format(who="the driver"))
-    return [_session(spark), settings, served, *_driver(spark, warehouse), *_executors(spark, warehouse)]
+    driver = list(_driver(spark, warehouse))
+    executors = _executors(spark, warehouse) if len(driver) > 1 else ()
+    return [_session(spark), settings, served, *driver, *executors]
 
 
 def _session(spark: SparkSession) -> SparkCheck:
@@ -81,8 +83,11 @@ def _driver(spark: SparkSession, warehouse: str) -> Iterator[SparkCheck]:
     jvm: Any = spark._jvm
     try:
         answer = json.loads(jvm.io.deltalakedb.ClusterProbe.driver(spark._jsparkSession, warehouse))
-    except (Py4JError, TypeError) as error:  # a class that is not there is a package to py4j, and not callable
-        yield _failed("jars on the driver", _first_line(error), f"add {JAR} to spark.jars")
+    except TypeError:  # to py4j a class that is not there is a package, and cannot be called
+        yield _failed("jars on the driver", "the bridge's jar is not in the class path", f"add {JAR} to spark.jars")
+        return
+    except Py4JError as error:
+        yield _failed("jars on the driver", _first_line(error), f"add {JAR} and Delta's jars to spark.jars")
         return
     yield from _checks("the driver", [answer])
 
@@ -99,7 +104,7 @@ def _executors(spark: SparkSession, warehouse: str) -> Iterator[SparkCheck]:
     tasks = max(_TASKS_PER_EXECUTOR * running, context.defaultParallelism)
     try:
         texts = jvm.io.deltalakedb.ClusterProbe.executors(spark._jsparkSession, warehouse, tasks)
-    except (Py4JError, TypeError) as error:
+    except Py4JError as error:
         advice = f"see that spark.jars names {JAR} and Delta's jars, and that executors reach the driver"
         yield _failed("jars on executors", _first_line(error), advice)
         return
