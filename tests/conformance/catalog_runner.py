@@ -30,15 +30,11 @@ from tests.conformance.catalog_steps import (
     Step,
     Swap,
     Undrop,
-    Vacuum,
     answer,
     renames_of,
 )
 from tests.conformance.serial_orders import Mismatch, Unit, find_order, replay
 from tests.conformance.transacting import numbers, open_catalog
-
-VACUUM_BESIDE_RESTORE = False
-"""Whether a table is vacuumed that an open transaction restores: once the commit checks what was vacuumed."""
 
 
 @dataclass(slots=True)
@@ -193,8 +189,6 @@ class Runner:
         if isinstance(step, Swap):
             self._swap_alone(step)
             return
-        if isinstance(step, Vacuum) and self._is_being_restored(step.name) and not VACUUM_BESIDE_RESTORE:
-            return
         if isinstance(step, AppendElsewhere) and not self._may_append(step.place):
             return
         self._number += 1
@@ -237,12 +231,6 @@ class Runner:
 
     def _folder(self, place: str) -> Path:
         return self.root / "elsewhere" / place
-
-    def _is_being_restored(self, name: str) -> bool:
-        """Whether an open transaction brings back files of the table that has this name now."""
-        table = self.state.names.get(name)
-        calls = [call for opened in self.open.values() for call, _ in opened.unit.calls]
-        return any(isinstance(c.step, Restore) and table is not None and c.key == table.key for c in calls)
 
     def _may_append(self, place: str) -> bool:
         """Another writer keeps away from a folder that nobody has fenced yet, but somebody has claimed."""

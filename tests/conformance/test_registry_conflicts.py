@@ -264,6 +264,19 @@ def test_a_table_given_back_to_its_user_leaves_no_owner_behind(unmirrored: Catal
     assert unmirrored.import_table(tmp_path / "mine", "s.b").to_pyarrow_table().num_rows == 2
 
 
+def test_a_purge_leaves_what_a_user_has_put_into_the_folder_of_a_table_that_was_detached(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    with catalog.begin() as tx:
+        tx.write("s.a", numbers(1))
+    catalog.detach_table("s.a")
+    note = tmp_path / "lake/s/a/note.txt"
+    note.write_text("mine")
+    catalog.promote_table("s.a")
+    catalog.drop_table("s.a", purge=True)
+    assert [path for path in note.parent.rglob("*") if path.is_file()] == [note]
+
+
 def test_the_owner_of_a_location_is_named_as_it_is_called_now(catalog: Catalog, tmp_path: Path) -> None:
     catalog.create_table("s.a", "id long", location=tmp_path / "mine")
     catalog.rename_table("s.a", "s.b")
