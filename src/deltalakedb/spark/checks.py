@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 _TASKS_PER_EXECUTOR = 4
 _PATIENCE_SECONDS = 5.0
+_LONGEST = 300
+# How Spark tells that a task's class is not in an executor's class path; a lambda's arrives as the second one.
+_MISSING_CLASSES = ("ClassNotFoundException", "ClassCastException", "NoClassDefFoundError")
 _ENDPOINT_ADVICE = (
     "start `dl serve --bridge` at an address that {who} can reach, and name it in spark.hadoop.deltalakedb.endpoint; "
     "the token is DL_TOKEN in the driver's environment"
@@ -105,8 +108,14 @@ def _executors(spark: SparkSession, warehouse: str) -> Iterator[SparkCheck]:
     try:
         texts = jvm.io.deltalakedb.ClusterProbe.executors(spark._jsparkSession, warehouse, tasks)
     except Py4JError as error:
-        advice = f"see that spark.jars names {JAR} and Delta's jars, and that executors reach the driver"
-        yield _failed("jars on executors", _first_line(error), advice)
+        said = _first_line(error)
+        if any(kind in said for kind in _MISSING_CLASSES):
+            said = "executors lack jars that the driver has"
+        advice = (
+            f"see that spark.jars of the SparkContext names {JAR} and Delta's jars: spark.jars of a builder replaces "
+            "those of --packages, unless it goes through deltalakedb.spark.configure()"
+        )
+        yield _failed("jars on executors", said, advice)
         return
     answers = {answer["executor"]: answer for answer in map(json.loads, texts)}
     yield from _checks(f"executors ({len(answers)})", list(answers.values()))
@@ -145,11 +154,11 @@ def _checks(who: str, answers: Sequence[dict[str, str]]) -> Iterator[SparkCheck]
 
 
 def _failed(name: str, said: str, advice: str) -> SparkCheck:
-    return SparkCheck(name, "failed", redact(" ".join(said.split())), advice)
+    return SparkCheck(name, "failed", redact(" ".join(said.split()))[:_LONGEST], advice)
 
 
 def _first_line(error: BaseException) -> str:
     """What a JVM's error says, without its trace."""
     of_java = getattr(error, "java_exception", None)
     text = str(error) if of_java is None else str(of_java)
-    return next((line for line in text.splitlines() if line.strip()), type(error).__name__)[:300]
+    return next((line for line in text.splitlines() if line.strip()), type(error).__name__)
