@@ -1,5 +1,6 @@
 package io.deltalakedb;
 
+import java.util.Arrays;
 import org.apache.spark.sql.catalyst.TableIdentifier;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.connector.catalog.Identifier;
@@ -15,31 +16,24 @@ final class PathTable {
 
   /** The table at a path, called by its name. */
   static DeltaTableV2 named(DeltaTableV2 table, Identifier ident) {
-    TableIdentifier id = id(ident);
     Option<CatalogTable> entry =
-        id == null
-            ? table.catalogTable()
-            : Option.apply(SessionTables.entry(id, table.path().toUri()));
+        Option.apply(SessionTables.entry(id(ident), table.path().toUri()));
     return table.copy(
         table.spark(),
         table.path(),
         entry,
-        Option.apply(Names.of(ident)),
+        Option.apply(ident.namespace().length == 1 ? Names.of(ident) : "delta.`" + table.path() + "`"),
         table.timeTravelOpt(),
         table.options());
   }
 
-  /** The name with the first of two namespaces in the place of a catalog's; there are no more. */
+  /** The name with the first namespace in the place of a catalog's, and all others in one. */
   private static TableIdentifier id(Identifier ident) {
     String[] namespace = ident.namespace();
-    switch (namespace.length) {
-      case 1:
-        return SessionTables.id(namespace[0], ident.name());
-      case 2:
-        return new TableIdentifier(
-            ident.name(), Option.apply(namespace[1]), Option.apply(namespace[0]));
-      default:
-        return null;
+    if (namespace.length == 1) {
+      return SessionTables.id(namespace[0], ident.name());
     }
+    String inner = String.join(".", Arrays.copyOfRange(namespace, 1, namespace.length));
+    return new TableIdentifier(ident.name(), Option.apply(inner), Option.apply(namespace[0]));
   }
 }

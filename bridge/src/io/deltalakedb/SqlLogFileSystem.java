@@ -95,7 +95,7 @@ public class SqlLogFileSystem extends FileSystem {
   private Path target(LogPath p) throws IOException {
     Path base = isManaged(p) ? p.own() : p.base();
     if (base == null) {
-      throw new IOException(
+      throw Refusal.because(
           p + " names no file system: it is dldb:///file/... or dldb:///s3a/bucket/...");
     }
     return base;
@@ -298,7 +298,7 @@ public class SqlLogFileSystem extends FileSystem {
   private Path writable(Path path) throws IOException {
     LogPath p = at(path);
     if (p.isCommit() && isManaged(p)) {
-      throw new IOException(
+      throw Refusal.because(
           p + " is a commit of a table of the catalog: only Delta's log store may write it"
               + " (spark.delta.logStore.dldb.impl=" + SqlLogStore.class.getName() + ")");
     }
