@@ -136,7 +136,12 @@ final class Names {
     if (answer.status == 409 && location == null) {
       return null;
     }
-    return ok("Table " + of(ident) + " cannot be created", answer).get("path").asText();
+    if (location != null && answer.error().equals("TableExistsError")) {
+      throw Refusal.because(
+          answer.message() + ". CREATE TABLE ... USING delta LOCATION, without AS SELECT, gives the"
+              + " table that is there this name; then INSERT INTO it.");
+    }
+    return ok("CREATE TABLE", answer).get("path").asText();
   }
 
   /** Gives a name to the Delta table that is at a location; null if there is none, or either is taken. */
@@ -148,7 +153,7 @@ final class Names {
       Found found = answer.repeated ? look(ident) : null; // the first request may have been heard
       return found != null && found.path.equals(at) ? at : null; // reserving it says why
     }
-    JsonNode told = ok("Table " + of(ident) + " cannot be created", answer);
+    JsonNode told = ok("CREATE TABLE", answer);
     return told.path("attached").asBoolean() ? told.get("path").asText() : null;
   }
 

@@ -1,7 +1,9 @@
 package io.deltalakedb;
 
+import java.net.URI;
 import java.util.HashMap;
 import java.util.Map;
+import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.connector.catalog.NamespaceChange;
 import org.apache.spark.sql.connector.catalog.SupportsNamespaces;
 
@@ -27,8 +29,15 @@ final class NamespaceProperties {
   static Map<String, String> shown(Map<String, String> ours, Map<String, String> held) {
     Map<String, String> all = new HashMap<>(held);
     all.keySet().removeIf(key -> !isSparks(key) && !key.equals(SupportsNamespaces.PROP_LOCATION));
+    all.putIfAbsent(SupportsNamespaces.PROP_COMMENT, "");
     all.putAll(ours);
+    all.computeIfPresent(SupportsNamespaces.PROP_LOCATION, (key, uri) -> spelled(uri));
     return all;
+  }
+
+  /** A location as Hadoop writes it. */
+  private static String spelled(String uri) {
+    return uri.startsWith("file:") ? new Path(URI.create(uri)).toString() : uri;
   }
 
   /** What ALTER DATABASE changes; null is for a property that goes. */

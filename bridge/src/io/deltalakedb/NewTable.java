@@ -1,8 +1,11 @@
 package io.deltalakedb;
 
 import java.io.IOException;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
 import org.apache.spark.sql.connector.catalog.Identifier;
@@ -102,7 +105,9 @@ final class NewTable {
   }
 
   private RuntimeException mismatch(Names.Found existing) {
-    String[] words = {Names.of(name), existing.location, location};
+    String[] words = {
+      quoted(), "`" + new Path(existing.location) + "`", "`" + new Path(location) + "`"
+    };
     throw Refusal.sneaky(
         new DeltaAnalysisException(
             "DELTA_TABLE_LOCATION_MISMATCH",
@@ -111,6 +116,12 @@ final class NewTable {
             Option.empty(),
             Option.empty(),
             Option.empty()));
+  }
+
+  private String quoted() {
+    return Stream.concat(Arrays.stream(name.namespace()), Stream.of(name.name()))
+        .map(part -> "`" + part.replace("`", "``") + "`")
+        .collect(Collectors.joining("."));
   }
 
   private boolean attach() {

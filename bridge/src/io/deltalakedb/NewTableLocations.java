@@ -16,6 +16,7 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.execution.command.CreateTableLikeCommand;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -57,14 +58,23 @@ final class NewTableLocations extends Rule<LogicalPlan> {
       return plan;
     }
     String given = plan.targetLocation().isDefined() ? plan.targetLocation().get() : null;
+    String path = catalog.reserve(ident, given);
+    boolean isHeld = SessionTables.canHold(ident);
     return new CloneTableStatement(
         plan.source(),
-        plan.target(),
+        isHeld ? plan.target() : byPath(path),
         plan.ifNotExists(),
         plan.isReplaceCommand(),
         plan.isCreateCommand(),
         plan.tablePropertyOverrides(),
-        Option.apply(catalog.reserve(ident, given)));
+        isHeld ? Option.apply(path) : Option.empty());
+  }
+
+  private static LogicalPlan byPath(String path) {
+    return new UnresolvedRelation(
+        CollectionConverters.asScala(List.of("delta", path)).toSeq(),
+        CaseInsensitiveStringMap.empty(),
+        false);
   }
 
   private LogicalPlan like(CreateTableLikeCommand plan) {

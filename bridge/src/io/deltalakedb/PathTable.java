@@ -1,6 +1,5 @@
 package io.deltalakedb;
 
-import java.util.Arrays;
 import org.apache.spark.sql.catalyst.TableIdentifier;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.connector.catalog.Identifier;
@@ -17,7 +16,7 @@ final class PathTable {
   /** The table at a path, called by its name. */
   static DeltaTableV2 named(DeltaTableV2 table, Identifier ident) {
     Option<CatalogTable> entry =
-        Option.apply(SessionTables.entry(id(ident), table.path().toUri()));
+        Option.apply(SessionTables.entry(id(ident, table), table.path().toUri()));
     return table.copy(
         table.spark(),
         table.path(),
@@ -27,13 +26,17 @@ final class PathTable {
         table.options());
   }
 
-  /** The name with the first namespace in the place of a catalog's, and all others in one. */
-  private static TableIdentifier id(Identifier ident) {
+  /** The name with the first of two namespaces in the place of a catalog's; with more, the path. */
+  private static TableIdentifier id(Identifier ident, DeltaTableV2 table) {
     String[] namespace = ident.namespace();
-    if (namespace.length == 1) {
-      return SessionTables.id(namespace[0], ident.name());
+    switch (namespace.length) {
+      case 1:
+        return SessionTables.id(namespace[0], ident.name());
+      case 2:
+        return new TableIdentifier(
+            ident.name(), Option.apply(namespace[1]), Option.apply(namespace[0]));
+      default:
+        return SessionTables.id("delta", table.path().toString());
     }
-    String inner = String.join(".", Arrays.copyOfRange(namespace, 1, namespace.length));
-    return new TableIdentifier(ident.name(), Option.apply(inner), Option.apply(namespace[0]));
   }
 }
