@@ -44,12 +44,18 @@ public final class NestedCatalog implements StagingTableCatalog, SupportsNamespa
     return NAME;
   }
 
-  /** A name without that of this catalog, which Spark may have put before it twice. */
+  /**
+   * A name without that of this catalog, which Spark may have put before it twice, and with the
+   * namespaces that {@link PathTable} has put into one.
+   */
   private static Identifier own(Identifier ident) {
     return Identifier.of(own(ident.namespace()), ident.name());
   }
 
   private static String[] own(String[] namespace) {
+    if (namespace.length == 1) {
+      return Names.parts(namespace[0]).toArray(new String[0]);
+    }
     boolean isTwice = namespace.length > 0 && namespace[0].equals(NAME);
     return isTwice ? Arrays.copyOfRange(namespace, 1, namespace.length) : namespace;
   }

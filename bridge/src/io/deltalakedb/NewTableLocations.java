@@ -16,7 +16,7 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.execution.command.CreateTableLikeCommand;
-import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -62,7 +62,7 @@ final class NewTableLocations extends Rule<LogicalPlan> {
     boolean isHeld = SessionTables.canHold(ident);
     return new CloneTableStatement(
         plan.source(),
-        isHeld ? plan.target() : byPath(path),
+        isHeld ? plan.target() : byPath(catalog, path),
         plan.ifNotExists(),
         plan.isReplaceCommand(),
         plan.isCreateCommand(),
@@ -70,11 +70,10 @@ final class NewTableLocations extends Rule<LogicalPlan> {
         isHeld ? Option.apply(path) : Option.empty());
   }
 
-  private static LogicalPlan byPath(String path) {
-    return new UnresolvedRelation(
-        CollectionConverters.asScala(List.of("delta", path)).toSeq(),
-        CaseInsensitiveStringMap.empty(),
-        false);
+  private static LogicalPlan byPath(SqlCatalog catalog, String path) {
+    Identifier ident = SqlCatalog.byPath(path);
+    return DataSourceV2Relation.create(
+        catalog.loadTable(ident), Option.apply(catalog), Option.apply(ident));
   }
 
   private LogicalPlan like(CreateTableLikeCommand plan) {

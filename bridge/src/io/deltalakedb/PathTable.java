@@ -16,7 +16,7 @@ final class PathTable {
   /** The table at a path, called by its name. */
   static DeltaTableV2 named(DeltaTableV2 table, Identifier ident) {
     Option<CatalogTable> entry =
-        Option.apply(SessionTables.entry(id(ident, table), table.path().toUri()));
+        Option.apply(SessionTables.entry(id(ident), table.path().toUri()));
     return table.copy(
         table.spark(),
         table.path(),
@@ -26,8 +26,11 @@ final class PathTable {
         table.options());
   }
 
-  /** The name with the first of two namespaces in the place of a catalog's; with more, the path. */
-  private static TableIdentifier id(Identifier ident, DeltaTableV2 table) {
+  /**
+   * The name with the first of two namespaces in the place of a catalog's. More of them are one, as
+   * {@link NestedCatalog} reads it.
+   */
+  private static TableIdentifier id(Identifier ident) {
     String[] namespace = ident.namespace();
     switch (namespace.length) {
       case 1:
@@ -36,7 +39,8 @@ final class PathTable {
         return new TableIdentifier(
             ident.name(), Option.apply(namespace[1]), Option.apply(namespace[0]));
       default:
-        return SessionTables.id("delta", table.path().toString());
+        return new TableIdentifier(
+            ident.name(), Option.apply(Names.of(namespace)), Option.apply(NestedCatalog.NAME));
     }
   }
 }

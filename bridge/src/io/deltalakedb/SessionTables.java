@@ -191,7 +191,7 @@ final class SessionTables {
         defaults.apply$default$8(),
         System.currentTimeMillis(),
         defaults.apply$default$10(),
-        defaults.apply$default$11(),
+        org.apache.spark.package$.MODULE$.SPARK_VERSION(),
         Map$.MODULE$.from(CollectionConverters.asScala(properties)),
         defaults.apply$default$13(),
         defaults.apply$default$14(),

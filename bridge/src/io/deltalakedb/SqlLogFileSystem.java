@@ -73,9 +73,25 @@ public class SqlLogFileSystem extends FileSystem {
   }
 
   private LogPath at(Path path) {
-    Path qualified = makeQualified(path);
-    checkPath(qualified);
-    return new LogPath(qualified);
+    return new LogPath(bridged(makeQualified(path)));
+  }
+
+  /** A file of another table, of which this one is a clone, is named by its own address. */
+  private static Path bridged(Path path) {
+    URI uri = path.toUri();
+    if (LogPath.SCHEME.equals(uri.getScheme())) {
+      return path;
+    }
+    String authority = uri.getAuthority() == null ? "" : "/" + uri.getAuthority();
+    return new Path(LogPath.SCHEME, null, "/" + uri.getScheme() + authority + uri.getPath());
+  }
+
+  @Override
+  protected void checkPath(Path path) {
+    String scheme = path.toUri().getScheme();
+    if (scheme == null || scheme.equals(LogPath.SCHEME)) {
+      super.checkPath(path);
+    }
   }
 
   private SqlLog log() throws IOException {
