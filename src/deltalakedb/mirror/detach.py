@@ -62,6 +62,7 @@ def detach(
     reached("detach.mirrored")
     detached = finish(store, opened.table, version, actor=actor, origin=origin)
     reached("detach.done")
+    engine.forget_table(detached)
     return DetachResult(detached, version)
 
 
