@@ -74,10 +74,10 @@ def _folder(path: str, uri: str | None, options: dict[str, str] | None) -> Check
     try:
         with open_catalog(uri, sql_schema="error", mirror_mode="off") as catalog:
             found = diagnose(path, options, catalog.store)
-    except (ConfigError, StoreError):
+    except (ConfigError, StoreError) as error:
         if uri is not None:
-            raise
-        found = diagnose(path, options)  # no catalog to ask
+            output.warn(f"the folder is explained by its files alone: {error}")
+        found = diagnose(path, options)
     return Check(found.kind, "failed" if found.is_wrong else "ok", found.found, found.advice)
 
 

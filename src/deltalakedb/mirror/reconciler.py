@@ -134,8 +134,8 @@ class Reconciler:
     def _finish_detaching(self, table: TableRow, version: int) -> None:
         """A table given back to its files, whose owner died before they had everything."""
         try:
-            detach.finish(self._store, table, version, actor=self._config.actor, origin="mirror")
             self._engine.forget_table(table)
+            detach.finish(self._store, table, version, actor=self._config.actor, origin="mirror")
         except (NotWritableError, MirrorError) as error:  # dropped, detached or committed to meanwhile
             logger.debug("table %s is not detached yet: %s", table.full_name, error)
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from tests.spark.compared.scripts import Script, Statement
+from tests.spark.compared.scripts import Script, Statement, read_scripts
 from tests.spark.compared.volatile import steady, steady_text
 
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]{3,}(?:\.[A-Z0-9_]+)?)\]")
@@ -24,23 +24,22 @@ _STREAM_SECONDS = 120
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where a session keeps things: `warehouse` is where its tables are, `lake` where those by path are."""
+    """Where a session keeps things: tables are in the warehouses (Spark's own, the catalog's), those by path in `lake`."""
 
     directory: Path
     lake: str
-    warehouse: str
+    warehouses: tuple[str, ...]
 
     def fill(self, text: str, database: str) -> str:
         return (
             text.replace("$db", database).replace("$dir", str(self.directory)).replace("$lake", self.lake)
         )
 
-    def names(self, database: str) -> dict[str, str]:
+    def names(self) -> dict[str, str]:
         """What stands for the folders in results; a table's path is the same however it is spelled."""
-        spelled = {f"{self.warehouse}/{database}.db": "$warehouse", f"{self.warehouse}/{database}": "$warehouse"}
-        lake = self.lake.removeprefix("dldb:///file")
-        spelled |= {lake: "$lake", str(self.directory): "$dir"}
-        schemes = ("dldb:///file", "file://", "file:", "")
+        spelled = {self.lake.removeprefix("dldb:///file"): "$lake", str(self.directory): "$dir"}
+        spelled |= dict.fromkeys(self.warehouses, "$warehouse")
+        schemes = ("dldb:///file", "dldb:/file", "file://", "file:", "")
         return {scheme + path: name for path, name in spelled.items() for scheme in schemes}
 
 
@@ -56,9 +55,9 @@ def run_script(spark: SparkSession, script: Script, places: Places) -> list[dict
         return [*results, *runner.tables_after()]
     finally:
         spark.sql("use default")
-        for view in spark.catalog.listTables():
-            if view.isTemporary:
-                spark.catalog.dropTempView(view.name)
+        for view in spark.sql("show views").collect():
+            if view.isTemporary and not view.namespace:
+                spark.catalog.dropTempView(view.viewName)
         spark.catalog.clearCache()
         after = dict(spark.conf.getAll)
         for key in after.keys() - before.keys():
@@ -108,7 +107,7 @@ class _Runner:
         return {"schema": value.schema.simpleString(), "rows": rows if is_ordered else sorted(rows, key=repr)}
 
     def _describe_error(self, error: Exception) -> dict[str, Any]:
-        message = steady_text(str(error), self._places.names(self._database))
+        message = steady_text(str(error), self._places.names())
         conditions = list(dict.fromkeys(_CONDITION.findall(message)))
         kind = type(error).__name__
         if isinstance(error, PySparkException):
@@ -118,7 +117,7 @@ class _Runner:
         return {"raised": kind, "conditions": conditions[:2], "message": message[:600]}
 
     def _steady(self, value: object) -> Any:
-        return steady(value, self._places.names(self._database), datetime.now(UTC).replace(tzinfo=None))
+        return steady(value, self._places.names(), datetime.now(UTC).replace(tzinfo=None))
 
 
 def drain(writer: DataStreamWriter, path: str | None = None, *, table: str | None = None) -> None:
@@ -128,3 +127,14 @@ def drain(writer: DataStreamWriter, path: str | None = None, *, table: str | Non
         assert query.awaitTermination(_STREAM_SECONDS), "the stream did not end"
     finally:
         query.stop()
+
+
+def run_plain(spark: SparkSession, name: str, directory: str) -> list[dict[str, Any]]:
+    """The script of this name in a session of plain delta-spark, whose warehouse Spark's own setting names."""
+    (script,) = (one for one in read_scripts() if one.name == name)
+    return run_script(spark, script, Places(Path(directory), f"{directory}/paths", (own_warehouse(spark),)))
+
+
+def own_warehouse(spark: SparkSession) -> str:
+    """Where Spark's own catalog keeps tables."""
+    return str(spark.conf.get("spark.sql.warehouse.dir")).removeprefix("file:")

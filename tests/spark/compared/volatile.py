@@ -14,6 +14,7 @@ TEXTS = (
     (r"20\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d\.\d+Z?", "<time>"),  # user data of the scripts has whole seconds
     (r"\b1[789]\d{11}\b", "<milliseconds>"),
     (r"#\d+L?\b", "#<id>"),
+    (r"(\$warehouse/\w+)\.db\b", r"\1"),  # how a catalog calls the folder of a database
 )
 """Texts that stand for what is new in every run."""
 
