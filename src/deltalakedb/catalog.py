@@ -287,14 +287,9 @@ class Catalog(CatalogDescriptions, CatalogNames):
         A table whose folder the catalog chose can be undropped for `catalog.drop_retention`. One whose location was
         given is detached first, so that its files are complete and free for any writer; a follower's belong to others.
         """
-        from .mirror.promote import has_own_fence
-
         with self.store.read() as conn:
             table = require_table(conn, parse_table_name(name))
-        if is_promoted_by_writes(table) and has_own_fence(self.store, table, self.storage_options_of(table)):
-            # A promotion that died left the fence in the files: finished, it is taken off again with the drop.
-            self.promote_table(name)
-            table = replace(table, mode="managed")
+        table = self.finish_promotion(table)
         if table.mode == "managed" and table.files_owner == "user" and not purge:
             from .mirror.detach import detach
             from .store.registry_check import check_can_drop
@@ -303,6 +298,15 @@ class Catalog(CatalogDescriptions, CatalogNames):
             detach(self.store, table, self.mirror, actor=self.actor, origin=self.origin)
         with self.begin(tables=[name]) as tx:
             tx.drop_table(name, purge)
+
+    def finish_promotion(self, table: TableRow) -> TableRow:
+        """The table, managed if a promotion of it died: that left our fence in the files, and a drop takes it off."""
+        from .mirror.promote import has_own_fence
+
+        if not is_promoted_by_writes(table) or not has_own_fence(self.store, table, self.storage_options_of(table)):
+            return table
+        self.promote_table(table.full_name)
+        return replace(table, mode="managed")
 
     # -- who did what, when
 

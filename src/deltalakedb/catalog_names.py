@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .exceptions import ConfigError, DeltaError, NamespaceNotEmptyError, NamespaceNotFoundError, TableExistsError
@@ -13,6 +13,7 @@ from .registered import DroppedTable, last_named, within
 from .store import Connection, Store, namespaces, registry
 from .store.audit import write_audit
 from .store.namespaces import Namespace
+from .store.registry import TableRow
 
 if TYPE_CHECKING:
     from .transactions.transaction import CatalogTransaction
@@ -29,7 +30,12 @@ class CatalogNames(ABC):
     def actor(self) -> str: ...
 
     @abstractmethod
-    def begin(self, message: str | None = None) -> CatalogTransaction: ...
+    def begin(
+        self, message: str | None = None, lock: Sequence[str] | None = None, tables: Sequence[str] | None = None
+    ) -> CatalogTransaction: ...
+
+    @abstractmethod
+    def finish_promotion(self, table: TableRow) -> TableRow: ...
 
     # -- namespaces
 
@@ -58,23 +64,47 @@ class CatalogNames(ABC):
                 self._audit(conn, "create namespace", now_ms, {"namespace": wanted, "properties": given})
             return _require(namespaces.find_namespace(conn, wanted), name)
 
-    def drop_namespace(self, name: str, *, dry_run: bool = False) -> None:
-        """Remove a namespace that holds no tables and no namespaces. What was dropped in it can still be undropped."""
-        key = parse_namespace(name)
-        if name_key(key) == DEFAULT_NAMESPACE:
+    def drop_namespace(self, name: str, *, cascade: bool = False, dry_run: bool = False) -> list[str]:
+        """Remove a namespace that holds no tables and no namespaces. What was dropped in it can still be undropped.
+
+        With `cascade` all its tables are dropped first, and those of the namespaces inside it, in one transaction: one
+        that cannot be dropped keeps them all. The answer is the locations that they had.
+        """
+        wanted = parse_namespace(name)
+        if name_key(wanted) == DEFAULT_NAMESPACE:
             raise DeltaError(f"the namespace {DEFAULT_NAMESPACE} stays: names without a namespace are in it")
+        dropped = self._drop_tables_in(wanted, dry_run=dry_run) if cascade else []
+        inner = self.namespaces(wanted) if cascade else []
         with self.store.write() as conn:
-            current = self._locked(conn, name)
-            held = namespaces.contents_of(conn, key)
-            if held is not None:
-                raise NamespaceNotEmptyError(
-                    f"the namespace {current.namespace} is not empty: it holds {held}; drop or rename that first"
-                )
+            doomed = [self._locked(conn, one) for one in sorted({wanted, *inner}, key=name_key)]
+            for current in reversed(doomed):  # those inside before those around them
+                held = None if dry_run and cascade else namespaces.contents_of(conn, current.namespace)
+                if held is not None:
+                    raise NamespaceNotEmptyError(
+                        f"the namespace {current.namespace} is not empty: it holds {held}; drop or rename that first"
+                    )
+                if dry_run:
+                    continue
+                now_ms = registry.next_change_ms(conn)
+                namespaces.drop_namespace(conn, current, at_ms=now_ms)
+                self._audit(conn, "drop namespace", now_ms, {"namespace": current.namespace})
+        return dropped
+
+    def _drop_tables_in(self, namespace: str, *, dry_run: bool) -> list[str]:
+        """Drop all tables of a namespace and of those inside it, or none; where they were."""
+        with self.store.read() as conn:
+            _require(namespaces.find_namespace(conn, namespace), namespace)
+            rows = within(registry.list_tables(conn), namespace)
+        if not rows:
+            return []
+        if not dry_run:
+            rows = [self.finish_promotion(row) for row in rows]
+        with self.begin(tables=[row.full_name for row in rows]) as tx:
+            for row in rows:
+                tx.drop_table(row.full_name)
             if dry_run:
-                return
-            now_ms = registry.next_change_ms(conn)
-            namespaces.drop_namespace(conn, current, at_ms=now_ms)
-            self._audit(conn, "drop namespace", now_ms, {"namespace": current.namespace})
+                tx.rollback()
+        return [row.location for row in rows]
 
     def set_namespace_properties(self, name: str, properties: Mapping[str, Any]) -> Namespace:
         """Set properties of a namespace, others stay; None removes one."""
@@ -133,4 +163,18 @@ def _as_texts(properties: Mapping[str, Any], namespace: str) -> dict[str, str | 
                 f"namespace {namespace}: the property {key} must be a text or a number, not a {type(value)}"
             )
     refuse_secrets(properties, what=f"namespace {namespace}")
-    return {str(key): None if value is None else str(value) for key, value in properties.items()}
+    texts = {str(key): None if value is None else str(value) for key, value in properties.items()}
+    location = texts.get(namespaces.LOCATION)
+    return texts if location is None else {**texts, namespaces.LOCATION: _as_location(location, namespace)}
+
+
+def _as_location(location: str, namespace: str) -> str:
+    """The one spelling of the folder in which new tables of a namespace go."""
+    from .definitions.folder import refuse_ambiguous
+    from .files.location import canonical_location
+
+    at = canonical_location(location)
+    if at.rstrip("/") == "file:":
+        raise ConfigError(f"tables of {namespace} cannot go to {at}: a whole disk is no place for them; name a folder")
+    refuse_ambiguous(at, what=f"the namespace {namespace}")
+    return at

@@ -41,12 +41,20 @@ def create(
     output.say(f"created the namespace {made.namespace}")
 
 
-def drop(namespace: NamespaceArgument, dry_run: DryRunOption = False, catalog: CatalogOption = None) -> None:
+def drop(
+    namespace: NamespaceArgument,
+    cascade: Annotated[
+        bool, typer.Option("--cascade", help="Drop its tables first, and the namespaces inside it: all, or nothing.")
+    ] = False,
+    dry_run: DryRunOption = False,
+    catalog: CatalogOption = None,
+) -> None:
     """Drop a namespace that holds no tables and no namespaces."""
     with open_catalog(catalog) as cat:
         found = cat.namespace(namespace)
-        cat.drop_namespace(namespace, dry_run=dry_run)
-    output.say(f"{'would drop' if dry_run else 'dropped'} the namespace {found.namespace}")
+        tables = cat.drop_namespace(namespace, cascade=cascade, dry_run=dry_run)
+    with_tables = f" with {len(tables)} tables" if tables else ""
+    output.say(f"{'would drop' if dry_run else 'dropped'} the namespace {found.namespace}{with_tables}")
 
 
 def list_(

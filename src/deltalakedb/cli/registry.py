@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -21,7 +22,7 @@ from deltalakedb.cli.options import (
     storage_options,
 )
 from deltalakedb.exceptions import DeltaError
-from deltalakedb.names import parse_table_name
+from deltalakedb.names import name_key, parse_namespace, parse_table_name
 
 if TYPE_CHECKING:
     from deltalakedb.catalog import Catalog
@@ -154,6 +155,8 @@ def tables(
             _list_dropped(cat.dropped_tables(namespace))
             return
         found = cat.table_infos(namespace)
+        if namespace is not None and not found:
+            _hint_at_namespaces(cat, namespace)
     columns = ("table", "mode", "state", "version", "committed", "files", "size", "location")
     rows = [
         (
@@ -170,6 +173,18 @@ def tables(
     ]
     value = [{"table": info.full_name, **asdict(info)} for info in found]
     output.emit(value, lambda: output.table(columns, rows, right=("version", "files", "size")))
+
+
+def _hint_at_namespaces(catalog: Catalog, namespace: str) -> None:
+    """Say on stderr why the list is empty: the namespace has no tables, or there is none of this name."""
+    known = {name_key(one): one for one in catalog.namespaces()}
+    key = name_key(parse_namespace(namespace))
+    if key in known or any(one.startswith(f"{key}.") for one in known):
+        output.say(f"the namespace {namespace} has no tables; `dl tables --dropped {namespace}` lists dropped ones")
+        return
+    near = difflib.get_close_matches(key, known, n=1)
+    hint = f"did you mean {known[near[0]]}?" if near else "`dl namespace list` lists those that exist"
+    output.say(f"there is no namespace {namespace}; {hint}")
 
 
 def _list_dropped(found: list[DroppedTable]) -> None:

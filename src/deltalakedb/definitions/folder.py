@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -32,6 +33,23 @@ def default_location(warehouse: str | None, name: TableName, *, suffix: str = ""
     # On local disk the path begins with a slash, in a bucket it does not.
     inside = f"{place.path.rstrip('/')}/{folder}" if place.path else folder
     return replace(place, path=inside).uri
+
+
+def namespace_location(location: str, name: TableName, *, suffix: str = "") -> str:
+    """`<location>/<name>`: where a table goes whose namespace has a location of its own."""
+    return f"{location.rstrip('/')}/{folders_of(name, suffix=suffix)[1]}"
+
+
+def refuse_ambiguous(location: str, *, what: str) -> None:
+    """Refuse a place for new tables that other readers take for another one, such as `a%20b`: they decode it."""
+    path = parse_location(location).path
+    found = next((char for char in path if char in "%\\" or unicodedata.category(char) == "Cc"), None)
+    if found is not None:
+        shown = {"%": "a percent sign", "\\": "a backslash"}.get(found, f"the control character U+{ord(found):04X}")
+        raise ConfigError(
+            f"{what} cannot be at {redact(path)!r}: the path contains {shown}, and other Delta readers would look in "
+            "another folder; choose a location without it"
+        )
 
 
 def folders_of(name: TableName, *, suffix: str = "") -> tuple[str, str]:

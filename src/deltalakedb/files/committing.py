@@ -318,6 +318,13 @@ def check_plain_writer(reader: FileTxnLogReader, snapshot: LogSnapshot) -> None:
         return
     mark = _mark_of(reader, snapshot.version)
     name = mark.table if mark else "namespace.name"
+    if mark is not None and mark.dropped:
+        raise NotWritableError(
+            f"{redact(reader.table)} is the folder of the table {name}, which was dropped from its catalog and can "
+            f"still be brought back: `dl undrop {name}` does so, then write it by its name; or write to another folder.",
+            table=reader.table,
+            version=snapshot.version,
+        )
     raise NotWritableError(
         f"{redact(reader.table)} is written through a catalog{f', as the table {name}' if mark else ''}, and by nobody "
         f"else: open it as deltasql://...?table={name}, or set DL_CATALOG to the catalog and give the path again. "

@@ -56,6 +56,7 @@ def check_commit(
     replaces: bool = False,
     drops_feature: bool = False,
     restores: bool = False,
+    clones: bool = False,
 ) -> None:
     """Raise InvalidCommitError, UnsupportedFeatureError or SchemaMismatchError for actions that must not be committed,
     ConfigError for a metaData action that sets something which looks like a credential.
@@ -65,7 +66,8 @@ def check_commit(
     `live_files`: how many files the table has, where that is known; a commit that changes how rows lie in files must
     then replace them all. `replaces`: the commit puts another table in the place of this one (REPLACE TABLE).
     `drops_feature`: an engine has purged a feature from the table, and takes it out of the protocol (DROP FEATURE).
-    `restores`: the metadata is that of an older version (RESTORE), so nothing in it is new to the log.
+    `restores`: the metadata and files are those of an older version (RESTORE), so nothing of them is new to the log.
+    `clones`: the files are those of another table, by their absolute paths (SHALLOW CLONE).
     """
     where = f"table {table}, version {version}"
     checker = CommitChecker(table, version)
@@ -83,14 +85,14 @@ def check_commit(
     if new_protocol is not protocol:
         check_protocol(new_protocol, protocol, where, drops=drops_feature)
     if new_protocol is not protocol or new_metadata is not metadata:
-        check_metadata(new_metadata, metadata, new_protocol, protocol, where, replaces=replaces)
+        check_metadata(new_metadata, metadata, new_protocol, protocol, where, replaces=replaces or restores)
         if metadata is not None and live_files is not None:
             remaining = live_files - len(found.removes)
             check_rewritten(new_metadata, metadata, new_protocol, protocol, remaining, where)
     if new_metadata is not metadata and not restores:
         refuse_new_secrets(new_metadata, metadata, what=where)
     rules = _FileRules(new_protocol, new_metadata, metadata or new_metadata, where, location)
-    rules.check(found)
+    rules.check(found, may_be_elsewhere=restores or clones)
     if is_live is not None:
         _check_live(found, is_live, where)
 
@@ -138,11 +140,12 @@ class _FileRules:
         self._location = location
         self._fields = _fields(metadata.schema_string, metadata.partition_columns) if metadata.partition_columns else ()
 
-    def check(self, found: _Sorted) -> None:
+    def check(self, found: _Sorted, *, may_be_elsewhere: bool) -> None:
+        """`may_be_elsewhere`: absolute paths outside of the table's location are meant."""
         removed = {remove.path for remove in found.removes}
         self._check_once(found.adds, "adds")
         self._check_once(found.removes, "removes")
-        self._check_paths(found.adds, removed)
+        self._check_paths(found.adds, {add.path for add in found.adds} if may_be_elsewhere else removed)
         self._check_paths(found.cdc, set())
         self._check_partitions(found.adds)
         self._check_partitions(found.cdc)
@@ -167,7 +170,7 @@ class _FileRules:
                 self._refuse(f"{what} the file {file.path} twice", "name each file once")
             seen.add(file.path)
 
-    def _check_paths(self, files: Sequence[AddFile] | Sequence[AddCDCFile], removed: Set[str]) -> None:
+    def _check_paths(self, files: Sequence[AddFile] | Sequence[AddCDCFile], known: Set[str]) -> None:
         paths = [file.path for file in files]
         # Nearly all paths are plain: the rules below are for those that may not be.
         together = "\n".join(["", *paths, ""])
@@ -176,7 +179,7 @@ class _FileRules:
         for path in paths:
             if path and path[0] not in "/_.%" and ":" not in path and "/." not in path:
                 continue
-            self._check_path(path, known=path in removed)
+            self._check_path(path, known=path in known)
 
     def _check_path(self, path: str, *, known: bool) -> None:
         plain = decode_path(path)

@@ -120,7 +120,7 @@ def check_metadata(
     _check_properties(new.configuration, {} if old is None else old.configuration, where)
     _check_features(schema, new, old, protocol, before, where)
     if not same_schema or (old is not None and _mode(old.configuration) != _mode(new.configuration)):
-        _check_mapping(schema, new, old, where)
+        _check_mapping(schema, new, where)
 
 
 def _check_features(
@@ -151,6 +151,9 @@ def check_rewritten(
     """Files that stay must fit the new metadata; `remaining` of them do."""
     if remaining <= 0:
         return
+    was, mode = _mode(old.configuration), _mode(new.configuration)
+    if was != mode and (was, mode) != ("none", "name"):
+        _refuse(where, f"changes column mapping from {was} to {mode} and keeps {remaining} files", "rewrite them all")
     if _partition_names(new) != _partition_names(old):
         _refuse(where, f"changes the partition columns and keeps {remaining} files", "replace them all, or none")
     if is_enabled(new.configuration, "delta.enableRowTracking"):
@@ -216,11 +219,8 @@ def _mode(configuration: Mapping[str, str | None]) -> str:
     return (configuration.get(COLUMN_MAPPING_MODE) or "none").strip().lower()
 
 
-def _check_mapping(schema: StructType, new: Metadata, old: Metadata | None, where: str) -> None:
+def _check_mapping(schema: StructType, new: Metadata, where: str) -> None:
     mode = _mode(new.configuration)
-    was = mode if old is None else _mode(old.configuration)
-    if was != mode and (was, mode) != ("none", "name"):
-        _refuse(where, f"changes column mapping from {was} to {mode}", "only none to name can be changed in place")
     if mode == "none":
         return
     ids: set[int] = set()

@@ -88,9 +88,12 @@ def attach(
 
 
 def _reserve(conn: Connection, table: TableRow) -> None:
-    """Refuse a location that is taken before anything is copied, and keep others from taking it meanwhile."""
+    """Refuse a location that is taken before anything is copied, and keep others from taking it meanwhile.
+
+    A CREATE that failed cannot always give its reservation back: the latest holds.
+    """
     claimant = locations.Claimant(table.table_uuid, table.full_name, "user")
-    locations.reserve(conn, table.location, claimant, now_ms=conn.now_ms())
+    locations.reserve(conn, table.location, claimant, now_ms=conn.now_ms(), latest_holds=True)
 
 
 def _give_back(store: Store, table_uuid: str) -> None:

@@ -8,6 +8,9 @@ from typing import Any
 from deltalakedb.names import name_key, quote_part
 from deltalakedb.store.connection import LIVE, Connection, Row
 
+LOCATION = "location"
+"""The property that says where new tables go that are directly in the namespace; others go to the warehouse."""
+
 NOW = LIVE - 1
 """An instant after every change: what holds then is what holds now."""
 

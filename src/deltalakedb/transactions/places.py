@@ -6,12 +6,19 @@ import os
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from deltalakedb.definitions.folder import default_location, is_unused, refuse_existing_log
+from deltalakedb.definitions.folder import (
+    default_location,
+    is_unused,
+    namespace_location,
+    refuse_ambiguous,
+    refuse_existing_log,
+)
 from deltalakedb.exceptions import ConfigError, LocationOwnedError
 from deltalakedb.files.location import canonical_location
 from deltalakedb.names import TableName
 from deltalakedb.store import locations
 from deltalakedb.store.locations import Claimant
+from deltalakedb.store.namespaces import LOCATION, find_namespace
 
 if TYPE_CHECKING:
     from deltalakedb.catalog import Catalog
@@ -29,7 +36,8 @@ def reserve_place(
     instead_of: Collection[str] = (),
     latest_holds: bool = False,
 ) -> str:
-    """Reserve the given location, or one in the warehouse: `<namespace>/<name>`, with a suffix if that is not free.
+    """Reserve the given location, or one that the catalog chooses: `<name>` in the location of its namespace, or
+    `<namespace>/<name>` in the warehouse, with a suffix if that is not free.
 
     A given location that another table has is refused with a LocationOwnedError. `instead_of` are new tables (uuids)
     that the same transaction has dropped again. `latest_holds`: see `store/locations.py: reserve`.
@@ -38,6 +46,7 @@ def reserve_place(
         at = canonical_location(given, options)
         if at.rstrip("/") == "file:":
             raise ConfigError(f"{name} cannot be created at {at}: a whole disk is no table's place; name a folder")
+        refuse_ambiguous(at, what=f"the table {name}")
         _reserve(catalog, at, Claimant(table_uuid, str(name), "user"), instead_of, latest_holds)
         try:
             refuse_existing_log(at, options, table=str(name))
@@ -46,7 +55,7 @@ def reserve_place(
             raise
         return at
     claimant = Claimant(table_uuid, str(name), "catalog")
-    at = default_location(catalog.config.warehouse, name)
+    at = _chosen_place(catalog, name)
     if is_unused(at, options):
         try:
             _reserve(catalog, at, claimant, instead_of)
@@ -56,9 +65,19 @@ def reserve_place(
             return at
     else:
         refuse_existing_log(at, options, table=str(name), unless=lambda: _has_owner(catalog, at))
-    at = default_location(catalog.config.warehouse, name, suffix=table_uuid[:SUFFIX_LENGTH])
+    at = _chosen_place(catalog, name, suffix=table_uuid[:SUFFIX_LENGTH])
     _reserve(catalog, at, claimant, instead_of)
     return at
+
+
+def _chosen_place(catalog: Catalog, name: TableName, *, suffix: str = "") -> str:
+    """Where the catalog puts a table: in its namespace's own location, or in the warehouse."""
+    with catalog.store.read(single=True) as conn:
+        namespace = find_namespace(conn, name.namespace)
+    own = None if namespace is None else namespace.properties.get(LOCATION)
+    if own is not None:
+        return namespace_location(str(own), name, suffix=suffix)
+    return default_location(catalog.config.warehouse, name, suffix=suffix)
 
 
 def release_places(catalog: Catalog, tables: Collection[str]) -> None:

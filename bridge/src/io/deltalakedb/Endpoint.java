@@ -57,10 +57,10 @@ final class Endpoint {
     this.retrySeconds = retrySeconds;
   }
 
-  static Endpoint of(Configuration conf) throws IOException {
+  static Endpoint of(Configuration conf) {
     String url = conf.getTrimmed(URL, "");
     if (url.isEmpty()) {
-      throw new IOException(
+      throw Refusal.because(
           "This Spark session does not know the endpoint of the catalog: spark.hadoop." + URL
               + " is not set. Start the session with deltalakedb.spark.session() or configure().");
     }
@@ -107,16 +107,26 @@ final class Endpoint {
 
     /** The endpoint's own words about what went wrong. */
     String message() {
-      try {
-        JsonNode message = JSON.readTree(body).get("message");
-        if (message != null) {
-          return message.asText();
-        }
-      } catch (IOException e) {
-        // not ours: a proxy's page, perhaps
+      String message = told("message");
+      if (!message.isEmpty()) {
+        return message;
       }
       String text = text();
       return "HTTP " + status + " " + text.substring(0, Math.min(500, text.length()));
+    }
+
+    /** The name of the catalog's error; empty if the answer is none of the endpoint's. */
+    String error() {
+      return told("error");
+    }
+
+    private String told(String key) {
+      try {
+        JsonNode value = JSON.readTree(body).get(key);
+        return value == null ? "" : value.asText();
+      } catch (IOException e) { // not ours: a proxy's page, perhaps
+        return "";
+      }
     }
   }
 
@@ -134,11 +144,6 @@ final class Endpoint {
 
   Answer delete(String path, String... query) throws IOException {
     return send("DELETE", path, query, null);
-  }
-
-  /** An error of the endpoint that no caller knows a better answer to. */
-  IOException failure(String what, Answer answer) {
-    return new IOException(what + ": " + answer.message());
   }
 
   private Answer send(String method, String path, String[] query, Spool body) throws IOException {
@@ -161,7 +166,7 @@ final class Endpoint {
         return checked(new Answer(response, attempt > 0)); // what it refuses, it refuses again
       }
       if (response != null) {
-        last = new IOException(new Answer(response, false).message());
+        last = new Unable(new Answer(response, false).message());
       }
       // The first repeat comes at once: a kept-alive connection may just have been closed.
       long wait = attempt == 0 ? 0 : Math.min(100L << Math.min(attempt, 5), 2000);
@@ -195,21 +200,36 @@ final class Endpoint {
     }
   }
 
-  private Answer checked(Answer answer) throws IOException {
+  private Answer checked(Answer answer) {
     if (answer.status == 401) {
-      throw new IOException(
+      throw Refusal.because(
           "The endpoint of the catalog at " + url + " refuses this session's token: give the token"
               + " that the endpoint was started with (spark.hadoop." + TOKEN + ").");
     }
     if (answer.status == 410) {
-      throw new IOException("The transaction is over: " + answer.message());
+      throw Refusal.of("The transaction is over", answer);
     }
     return answer;
   }
 
-  private IOException unreachable(IOException cause) {
+  /** The endpoint answers, and cannot do it now: its database is away, say. */
+  private static final class Unable extends IOException {
+    private static final long serialVersionUID = 1;
+
+    Unable(String message) {
+      super(message);
+    }
+  }
+
+  private RuntimeException unreachable(IOException cause) {
+    if (cause instanceof Unable) {
+      throw Refusal.because(
+          "The endpoint of the catalog at " + url + " could not do this for " + retrySeconds
+              + " seconds: " + said(cause) + ". Repeat the statement once that is mended.",
+          cause);
+    }
     String why = cause instanceof ConnectException ? "nobody listens there" : said(cause);
-    return new IOException(
+    throw Refusal.because(
         "The endpoint of the catalog at " + url + " did not answer for " + retrySeconds
             + " seconds (" + why + "). Nothing bypasses it: start it again (`dl serve --bridge`, or"
             + " a new session if it lived in this driver), then repeat the statement.",

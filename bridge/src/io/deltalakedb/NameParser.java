@@ -1,5 +1,6 @@
 package io.deltalakedb;
 
+import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.FunctionIdentifier;
@@ -16,9 +17,10 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Makes a table known to the session's own catalog when its name is parsed alone, as {@code
- * DeltaTable.forName} does before it looks there, and nowhere else; a table that the session's own
- * catalog cannot hold is named by its path. All else is the parser below.
+ * Names that programs give as text. A table becomes known to the session's own catalog when its
+ * name is parsed alone, as {@code DeltaTable.forName} does before it looks there, and nowhere else;
+ * a table that the session's own catalog cannot hold is named by its path. All else is the parser
+ * below.
  */
 final class NameParser implements ParserInterface {
   private final SparkSession spark;
@@ -37,7 +39,7 @@ final class NameParser implements ParserInterface {
     }
     List<String> parts = CollectionConverters.asJava(parser.parseMultipartIdentifier(text));
     Identifier ident = SqlExtension.identifier(spark, parts);
-    if (ident != null && parts.size() > 1) {
+    if (ident != null && (parts.size() > 1 || !SqlExtension.isTempView(spark, parts))) {
       String path = catalog.tableExists(ident) ? catalog.find(ident) : null;
       if (path != null && !SessionTables.canHold(ident)) {
         return SessionTables.id("delta", path);
@@ -74,9 +76,26 @@ final class NameParser implements ParserInterface {
     return parser.parseFunctionIdentifier(text);
   }
 
+  /**
+   * The parts of a name that is given as text, to {@code saveAsTable}, say. In a nested namespace
+   * they begin with a catalog that may have such ones: Spark's session catalog may not.
+   */
   @Override
   public Seq<String> parseMultipartIdentifier(String text) throws ParseException {
-    return parser.parseMultipartIdentifier(text);
+    Seq<String> given = parser.parseMultipartIdentifier(text);
+    List<String> parts = CollectionConverters.asJava(given);
+    if (parts.size() == 2 || SqlExtension.catalogOf(spark) == null) {
+      return given;
+    }
+    Identifier ident = SqlExtension.identifier(spark, parts);
+    boolean isNested = ident != null && ident.namespace().length > 1;
+    if (!isNested || (parts.size() == 1 && SqlExtension.isTempView(spark, parts))) {
+      return given;
+    }
+    List<String> whole = new ArrayList<>(List.of(NestedCatalog.NAME));
+    whole.addAll(List.of(ident.namespace()));
+    whole.add(ident.name());
+    return CollectionConverters.asScala(whole).toSeq();
   }
 
   @Override

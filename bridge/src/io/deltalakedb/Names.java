@@ -17,6 +17,7 @@ import java.util.regex.Pattern;
 import java.util.stream.Collectors;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
+import org.apache.spark.sql.catalyst.analysis.NonEmptyNamespaceException;
 import org.apache.spark.sql.connector.catalog.Identifier;
 
 /** Owns the questions about names that go to the endpoint: tables and namespaces of the catalog. */
@@ -31,7 +32,7 @@ final class Names {
 
   private final Endpoint endpoint;
 
-  Names(Configuration conf) throws IOException {
+  Names(Configuration conf) {
     endpoint = Endpoint.of(conf);
   }
 
@@ -88,9 +89,16 @@ final class Names {
     final String path;
     final boolean external;
 
+    /** The location as everybody writes it. */
+    final String location;
+
+    final boolean isThere;
+
     private Found(JsonNode told) {
       path = told.get("path").asText();
       external = told.path("external").asBoolean(true);
+      location = told.path("location").asText(path);
+      isThere = told.path("is_there").asBoolean(true);
     }
   }
 
@@ -102,7 +110,16 @@ final class Names {
 
   /** A table, or null. */
   Found look(Identifier ident) throws IOException {
-    Answer answer = endpoint.get("/name", "name", of(ident), "txn", "");
+    return look(ident, null);
+  }
+
+  /** A table, or null; {@code isThere} of the answer says whether it is at this location. */
+  Found look(Identifier ident, String location) throws IOException {
+    List<String> query = new ArrayList<>(List.of("name", of(ident), "txn", ""));
+    if (location != null) {
+      query.addAll(List.of("location", bridged(location)));
+    }
+    Answer answer = endpoint.get("/name", query.toArray(new String[0]));
     if (answer.status == 404 || answer.status == 422) {
       return null;
     }
@@ -119,7 +136,12 @@ final class Names {
     if (answer.status == 409 && location == null) {
       return null;
     }
-    return ok("Table " + of(ident) + " cannot be created", answer).get("path").asText();
+    if (location != null && answer.error().equals("TableExistsError")) {
+      throw Refusal.because(
+          answer.message() + ". CREATE TABLE ... USING delta LOCATION, without AS SELECT, gives the"
+              + " table that is there this name; then INSERT INTO it.");
+    }
+    return ok("CREATE TABLE", answer).get("path").asText();
   }
 
   /** Gives a name to the Delta table that is at a location; null if there is none, or either is taken. */
@@ -131,7 +153,7 @@ final class Names {
       Found found = answer.repeated ? look(ident) : null; // the first request may have been heard
       return found != null && found.path.equals(at) ? at : null; // reserving it says why
     }
-    JsonNode told = ok("Table " + of(ident) + " cannot be created", answer);
+    JsonNode told = ok("CREATE TABLE", answer);
     return told.path("attached").asBoolean() ? told.get("path").asText() : null;
   }
 
@@ -252,16 +274,29 @@ final class Names {
     }
   }
 
-  void dropNamespace(String[] namespace) throws IOException {
-    Answer answer = endpoint.delete("/namespace", "namespace", of(namespace));
-    if (answer.status != 404) {
-      ok("Namespace " + of(namespace) + " cannot be dropped", answer);
+  /**
+   * Drops a namespace; with {@code cascade} all that is in it too, in one transaction. The answer
+   * is where the tables were.
+   */
+  List<String> dropNamespace(String[] namespace, boolean cascade)
+      throws IOException, NonEmptyNamespaceException {
+    Answer answer =
+        endpoint.delete(
+            "/namespace", "namespace", of(namespace), "cascade", Boolean.toString(cascade));
+    if (answer.error().equals("NamespaceNotEmptyError") && !cascade) {
+      throw new NonEmptyNamespaceException(namespace);
     }
+    List<String> paths = new ArrayList<>();
+    if (answer.status != 404) {
+      JsonNode told = ok("Namespace " + of(namespace) + " cannot be dropped", answer);
+      told.path("paths").forEach(path -> paths.add(path.asText()));
+    }
+    return paths;
   }
 
   private JsonNode ok(String what, Answer answer) throws IOException {
     if (!answer.ok()) {
-      throw endpoint.failure(what, answer);
+      throw Refusal.of(what, answer);
     }
     return answer.json();
   }

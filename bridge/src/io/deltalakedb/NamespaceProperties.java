@@ -1,20 +1,21 @@
 package io.deltalakedb;
 
+import java.net.URI;
 import java.util.HashMap;
 import java.util.Map;
+import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.connector.catalog.NamespaceChange;
 import org.apache.spark.sql.connector.catalog.SupportsNamespaces;
 
 /**
- * Which properties of a namespace are the catalog's: all but those that Spark fills in for a
- * database of its own, its folder and who made it.
+ * Which properties of a namespace are the catalog's: all but who made a database of Spark's own.
+ * The property {@code location} is where the catalog puts new tables of the namespace.
  */
 final class NamespaceProperties {
   private NamespaceProperties() {}
 
   private static boolean isSparks(String key) {
-    return key.equals(SupportsNamespaces.PROP_LOCATION)
-        || key.equals(SupportsNamespaces.PROP_OWNER);
+    return key.equals(SupportsNamespaces.PROP_OWNER);
   }
 
   /** What the catalog keeps of a new namespace. */
@@ -24,12 +25,19 @@ final class NamespaceProperties {
     return kept;
   }
 
-  /** What Spark shows: the catalog's properties, and its own database's folder and owner. */
+  /** What Spark shows: the catalog's properties, and its own database's owner and folder. */
   static Map<String, String> shown(Map<String, String> ours, Map<String, String> held) {
     Map<String, String> all = new HashMap<>(held);
-    all.keySet().removeIf(key -> !isSparks(key));
-    ours.forEach(all::putIfAbsent);
+    all.keySet().removeIf(key -> !isSparks(key) && !key.equals(SupportsNamespaces.PROP_LOCATION));
+    all.putIfAbsent(SupportsNamespaces.PROP_COMMENT, "");
+    all.putAll(ours);
+    all.computeIfPresent(SupportsNamespaces.PROP_LOCATION, (key, uri) -> spelled(uri));
     return all;
+  }
+
+  /** A location as Hadoop writes it. */
+  private static String spelled(String uri) {
+    return uri.startsWith("file:") ? new Path(URI.create(uri)).toString() : uri;
   }
 
   /** What ALTER DATABASE changes; null is for a property that goes. */
@@ -44,9 +52,9 @@ final class NamespaceProperties {
       }
     }
     if (changed.keySet().stream().anyMatch(NamespaceProperties::isSparks)) {
-      throw new UnsupportedOperationException(
-          "Namespace " + Names.of(namespace) + " is one of the catalog, which keeps neither a"
-              + " location nor an owner of it: set comments and properties only.");
+      throw Refusal.because(
+          "Namespace " + Names.of(namespace) + " is one of the catalog, which keeps no owner of it:"
+              + " set its location, its comment and its properties only.");
     }
     return changed;
   }

@@ -11,12 +11,17 @@ import org.apache.spark.sql.catalyst.analysis.UnresolvedIdentifier;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedNamespace;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedTableOrView;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.plans.logical.CommentOnNamespace;
 import org.apache.spark.sql.catalyst.plans.logical.CreateNamespace;
+import org.apache.spark.sql.catalyst.plans.logical.DescribeNamespace;
 import org.apache.spark.sql.catalyst.plans.logical.DropNamespace;
 import org.apache.spark.sql.catalyst.plans.logical.DropTable;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.RenameTable;
+import org.apache.spark.sql.catalyst.plans.logical.SetNamespaceLocation;
+import org.apache.spark.sql.catalyst.plans.logical.SetNamespaceProperties;
 import org.apache.spark.sql.catalyst.plans.logical.ShowTables;
+import org.apache.spark.sql.catalyst.plans.logical.ShowTablesExtended;
 import org.apache.spark.sql.catalyst.plans.logical.V2CreateTablePlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.connector.catalog.Identifier;
@@ -47,9 +52,17 @@ final class NestedNames extends Rule<LogicalPlan> {
       resolved = table(name, catalog);
     } else if (plan instanceof RenameTable) {
       resolved = existing(name, catalog);
+    } else if (plan instanceof ShowTablesExtended) {
+      String[] namespace = parts(name);
+      boolean isOurs = namespace != null && catalog.namespaceExists(namespace);
+      return isOurs ? new TableListing(spark, catalog).plan((ShowTablesExtended) plan, namespace) : plan;
     } else if (plan instanceof ShowTables
         || plan instanceof CreateNamespace
-        || plan instanceof DropNamespace) {
+        || plan instanceof DropNamespace
+        || plan instanceof DescribeNamespace
+        || plan instanceof SetNamespaceProperties
+        || plan instanceof SetNamespaceLocation
+        || plan instanceof CommentOnNamespace) {
       resolved = namespace(name, catalog);
     }
     if (resolved == null) {
@@ -86,14 +99,19 @@ final class NestedNames extends Rule<LogicalPlan> {
     return ident == null || ident.namespace().length < 2 ? null : ident;
   }
 
-  private LogicalPlan namespace(LogicalPlan name, SqlCatalog catalog) {
-    String[] parts = null;
+  /** The parts of a namespace's name; null if it is another catalog's. */
+  private String[] parts(LogicalPlan name) {
     if (name instanceof UnresolvedNamespace) {
       var given = ((UnresolvedNamespace) name).multipartIdentifier();
-      parts = SqlExtension.inCatalog(spark, CollectionConverters.asJava(given));
-    } else if (name instanceof CurrentNamespace$) {
-      parts = SqlExtension.inCatalog(spark, List.of(SqlExtension.currentNamespace(spark)));
+      return SqlExtension.inCatalog(spark, CollectionConverters.asJava(given));
     }
+    return name instanceof CurrentNamespace$
+        ? SqlExtension.inCatalog(spark, List.of(SqlExtension.currentNamespace(spark)))
+        : null;
+  }
+
+  private LogicalPlan namespace(LogicalPlan name, SqlCatalog catalog) {
+    String[] parts = parts(name);
     if (parts == null || parts.length < 2) {
       return null;
     }

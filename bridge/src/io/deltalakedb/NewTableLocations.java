@@ -4,14 +4,19 @@ import java.net.URI;
 import java.util.List;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.TableIdentifier;
+import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
 import org.apache.spark.sql.catalyst.catalog.CatalogStorageFormat;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.plans.logical.CloneTableStatement;
+import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.execution.command.CreateTableLikeCommand;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -53,14 +58,22 @@ final class NewTableLocations extends Rule<LogicalPlan> {
       return plan;
     }
     String given = plan.targetLocation().isDefined() ? plan.targetLocation().get() : null;
+    String path = catalog.reserve(ident, given);
+    boolean isHeld = SessionTables.canHold(ident);
     return new CloneTableStatement(
         plan.source(),
-        plan.target(),
+        isHeld ? plan.target() : byPath(catalog, path),
         plan.ifNotExists(),
         plan.isReplaceCommand(),
         plan.isCreateCommand(),
         plan.tablePropertyOverrides(),
-        Option.apply(catalog.reserve(ident, given)));
+        isHeld ? Option.apply(path) : Option.empty());
+  }
+
+  private static LogicalPlan byPath(SqlCatalog catalog, String path) {
+    Identifier ident = SqlCatalog.byPath(path);
+    return DataSourceV2Relation.create(
+        catalog.loadTable(ident), Option.apply(catalog), Option.apply(ident));
   }
 
   private LogicalPlan like(CreateTableLikeCommand plan) {
@@ -74,13 +87,27 @@ final class NewTableLocations extends Rule<LogicalPlan> {
     boolean sourceIsDelta = source != null && catalog.isDelta(source);
     String provider = plan.provider().isDefined() ? plan.provider().get() : null;
     boolean isDelta = provider == null ? sourceIsDelta : provider.equalsIgnoreCase("delta");
-    if (target == null || !isDelta || catalog.tableExists(target)) {
+    if (target == null || !isDelta) {
       return plan;
     }
-    if (!SessionTables.canHold(target) || (source != null && !SessionTables.canHold(source))) {
-      throw new UnsupportedOperationException(
-          "CREATE TABLE LIKE knows only names that Spark's own catalog can hold. Create "
-              + Names.of(target) + " by CREATE TABLE ... USING delta AS SELECT ... LIMIT 0.");
+    boolean isHeld = SessionTables.canHold(target);
+    if (catalog.tableExists(target)) {
+      if (isHeld) {
+        return plan; // Delta knows what to say
+      }
+      if (plan.ifNotExists()) {
+        return empty();
+      }
+      throw Refusal.sneaky(new TableAlreadyExistsException(target));
+    }
+    if (!isHeld || (source != null && !SessionTables.canHold(source))) {
+      if (!sourceIsDelta) {
+        throw Refusal.because(
+            "CREATE TABLE LIKE takes a table of another format as its model only for names of"
+                + " letters, digits and _ in one namespace. Create " + Names.of(target)
+                + " by CREATE TABLE ... USING delta AS SELECT ... LIMIT 0.");
+      }
+      return LikeTable.plan(catalog, plan, source, target);
     }
     String given = format.locationUri().isDefined() ? format.locationUri().get().toString() : null;
     CatalogStorageFormat placed =
@@ -98,6 +125,15 @@ final class NewTableLocations extends Rule<LogicalPlan> {
         plan.provider(),
         plan.properties(),
         plan.ifNotExists());
+  }
+
+  /** A statement that has nothing to do. */
+  private static LogicalPlan empty() {
+    return new LocalRelation(
+        CollectionConverters.asScala(List.<Attribute>of()).toSeq(),
+        CollectionConverters.asScala(List.<InternalRow>of()).toSeq(),
+        false,
+        Option.empty());
   }
 
   private static List<String> parts(TableIdentifier id) {

@@ -15,21 +15,21 @@ final class PathTable {
 
   /** The table at a path, called by its name. */
   static DeltaTableV2 named(DeltaTableV2 table, Identifier ident) {
-    TableIdentifier id = id(ident);
     Option<CatalogTable> entry =
-        id == null
-            ? table.catalogTable()
-            : Option.apply(SessionTables.entry(id, table.path().toUri()));
+        Option.apply(SessionTables.entry(id(ident), table.path().toUri()));
     return table.copy(
         table.spark(),
         table.path(),
         entry,
-        Option.apply(Names.of(ident)),
+        Option.apply(ident.namespace().length == 1 ? Names.of(ident) : "delta.`" + table.path() + "`"),
         table.timeTravelOpt(),
         table.options());
   }
 
-  /** The name with the first of two namespaces in the place of a catalog's; there are no more. */
+  /**
+   * The name with the first of two namespaces in the place of a catalog's. More of them are one, as
+   * {@link NestedCatalog} reads it.
+   */
   private static TableIdentifier id(Identifier ident) {
     String[] namespace = ident.namespace();
     switch (namespace.length) {
@@ -39,7 +39,8 @@ final class PathTable {
         return new TableIdentifier(
             ident.name(), Option.apply(namespace[1]), Option.apply(namespace[0]));
       default:
-        return null;
+        return new TableIdentifier(
+            ident.name(), Option.apply(Names.of(namespace)), Option.apply(NestedCatalog.NAME));
     }
   }
 }

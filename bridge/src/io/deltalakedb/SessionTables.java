@@ -81,7 +81,7 @@ final class SessionTables {
         return;
       }
       if (!isOurs(known)) {
-        throw new IllegalStateException(
+        throw Refusal.because(
             namespace + "." + table + " is a table of the catalog (" + path + "), and also one that"
                 + " was created in this Spark session alone: drop or rename that one first.");
       }
@@ -120,12 +120,21 @@ final class SessionTables {
 
   /** The names in a database that stand for tables of the catalog. */
   List<String> ours(String namespace) {
+    return list(namespace, true);
+  }
+
+  /** The names in a database that are Spark's own: views, and tables of other formats. */
+  List<String> others(String namespace) {
+    return list(namespace, false);
+  }
+
+  private List<String> list(String namespace, boolean ours) {
     List<String> found = new ArrayList<>();
     if (hasDatabase(namespace)) {
       var listed = CollectionConverters.asJava(catalog.listTables(namespace, "*", false));
       for (TableIdentifier id : listed) {
         CatalogTable known = find(id);
-        if (known != null && isOurs(known)) {
+        if (known != null && isOurs(known) == ours) {
           found.add(id.table());
         }
       }
@@ -149,6 +158,19 @@ final class SessionTables {
 
   /** What Delta itself writes for an external table; all but the location is in the log. */
   static CatalogTable entry(TableIdentifier id, URI location) {
+    Map<String, String> mark = Map.of(MARK, "true");
+    return entry(id, CatalogTableType.EXTERNAL(), location, new StructType(), List.of(), mark, null);
+  }
+
+  /** What Spark's own catalog would say of a Delta table. */
+  static CatalogTable entry(
+      TableIdentifier id,
+      CatalogTableType type,
+      URI location,
+      StructType schema,
+      List<String> partitionColumns,
+      Map<String, String> properties,
+      String comment) {
     CatalogTable$ defaults = CatalogTable$.MODULE$;
     CatalogStorageFormat storage =
         new CatalogStorageFormat(
@@ -160,20 +182,20 @@ final class SessionTables {
             Map$.MODULE$.<String, String>empty());
     return new CatalogTable(
         id,
-        CatalogTableType.EXTERNAL(),
+        type,
         storage,
-        new StructType(),
+        schema,
         Option.apply("delta"),
-        defaults.apply$default$6(),
+        CollectionConverters.asScala(partitionColumns).toSeq(),
         defaults.apply$default$7(),
         defaults.apply$default$8(),
         System.currentTimeMillis(),
         defaults.apply$default$10(),
-        defaults.apply$default$11(),
-        Map$.MODULE$.from(CollectionConverters.asScala(Map.of(MARK, "true"))),
+        org.apache.spark.package$.MODULE$.SPARK_VERSION(),
+        Map$.MODULE$.from(CollectionConverters.asScala(properties)),
         defaults.apply$default$13(),
         defaults.apply$default$14(),
-        defaults.apply$default$15(),
+        Option.apply(comment),
         defaults.apply$default$16(),
         defaults.apply$default$17(),
         true,

@@ -1,7 +1,6 @@
 package io.deltalakedb;
 
 import java.io.IOException;
-import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
@@ -19,6 +18,7 @@ import org.apache.spark.sql.connector.catalog.TableCatalog;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.delta.catalog.DeltaTableV2;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
  * Spark's session catalog ({@code spark.sql.catalog.spark_catalog}) with the tables of the catalog
@@ -29,6 +29,12 @@ import org.apache.spark.sql.delta.catalog.DeltaTableV2;
  * letters, digits and {@code _} in their names, are created and opened by their path.
  */
 public class SqlCatalog extends SqlNamespaces {
+  @Override
+  public void initialize(String name, CaseInsensitiveStringMap options) {
+    super.initialize(name, options);
+    spark().conf().set(NestedCatalog.SETTING, NestedCatalog.class.getName());
+  }
+
   // -- tables: looking up
 
   @Override
@@ -64,7 +70,8 @@ public class SqlCatalog extends SqlNamespaces {
     return registered(ident, found);
   }
 
-  private Identifier registered(Identifier ident, Names.Found found) {
+  /** By which name Delta finds a table of the catalog. */
+  Identifier registered(Identifier ident, Names.Found found) {
     if (!SessionTables.canHold(ident)) {
       return byPath(found.path);
     }
@@ -72,20 +79,20 @@ public class SqlCatalog extends SqlNamespaces {
     return ident;
   }
 
-  private static Identifier byPath(String path) {
+  static Identifier byPath(String path) {
     return Identifier.of(new String[] {"delta"}, path);
   }
 
   private Identifier unknown(Identifier ident) {
     forget(ident);
     if (ident.namespace().length > 1) {
-      throw sneaky(new NoSuchTableException(ident));
+      throw Refusal.sneaky(new NoSuchTableException(ident));
     }
     return ident;
   }
 
   /** Spark's own catalog forgets a table that the catalog does not have (any more). */
-  private void forget(Identifier ident) {
+  void forget(Identifier ident) {
     if (ident.namespace().length == 1) {
       session().forget(ident.namespace()[0], ident.name());
     }
@@ -113,7 +120,7 @@ public class SqlCatalog extends SqlNamespaces {
       }
       return all.values().toArray(new Identifier[0]);
     } catch (IOException e) {
-      throw sneaky(e);
+      throw Refusal.because(e);
     }
   }
 
@@ -122,15 +129,12 @@ public class SqlCatalog extends SqlNamespaces {
   @Override
   public Table createTable(
       Identifier ident, Column[] columns, Transform[] parts, Map<String, String> properties) {
-    Created there = attaching(ident, properties);
-    if (there == null) {
-      Created at = creating(ident, properties, false);
-      return super.createTable(at.ident, columns, parts, at.properties);
-    }
+    NewTable table = newTable(ident, properties);
+    table.attachOrReserve();
     try {
-      return super.createTable(there.ident, columns, parts, there.properties);
+      return super.createTable(table.ident(), columns, parts, table.properties());
     } catch (Throwable e) { // other columns than those of the table that is there, say
-      giveBack(ident, e);
+      table.giveBack(e);
       throw e;
     }
   }
@@ -138,97 +142,34 @@ public class SqlCatalog extends SqlNamespaces {
   @Override
   public StagedTable stageCreate(
       Identifier ident, Column[] columns, Transform[] parts, Map<String, String> properties) {
-    Created at = creating(ident, properties, false);
-    return super.stageCreate(at.ident, columns, parts, at.properties);
+    NewTable table = newTable(ident, properties);
+    table.reserve();
+    return super.stageCreate(table.ident(), columns, parts, table.properties());
   }
 
   @Override
   public StagedTable stageReplace(
       Identifier ident, Column[] columns, Transform[] parts, Map<String, String> properties) {
-    Created at = creating(ident, properties, true);
-    return super.stageReplace(at.ident, columns, parts, at.properties);
+    NewTable table = newTable(ident, properties);
+    table.replaceOrReserve();
+    return super.stageReplace(table.ident(), columns, parts, table.properties());
   }
 
   @Override
   public StagedTable stageCreateOrReplace(
       Identifier ident, Column[] columns, Transform[] parts, Map<String, String> properties) {
-    Created at = creating(ident, properties, true);
+    NewTable table = newTable(ident, properties);
+    table.replaceOrReserve();
     // At a path that has a table Delta takes CREATE OR REPLACE for a mere CREATE.
-    return at.replacesPath
-        ? super.stageReplace(at.ident, columns, parts, at.properties)
-        : super.stageCreateOrReplace(at.ident, columns, parts, at.properties);
+    StagedTable staged =
+        table.replacesPath()
+            ? super.stageReplace(table.ident(), columns, parts, table.properties())
+            : super.stageCreateOrReplace(table.ident(), columns, parts, table.properties());
+    return table.isAttached() ? new AttachedStage(staged, table) : staged;
   }
 
-  /** How a table is created: by which name, with which properties. */
-  private static final class Created {
-    final Identifier ident;
-    final Map<String, String> properties;
-    final boolean replacesPath;
-
-    Created(Identifier ident, Map<String, String> properties, boolean replacesPath) {
-      this.ident = ident;
-      this.properties = properties;
-      this.replacesPath = replacesPath;
-    }
-  }
-
-  /** Gives the name to a Delta table that is at the location already; null if there is none. */
-  private Created attaching(Identifier ident, Map<String, String> properties) {
-    String location = properties.get(TableCatalog.PROP_LOCATION);
-    if (location == null || Names.isPath(ident) || !isDelta(properties)) {
-      return null;
-    }
-    try {
-      String path = names().attach(ident, location);
-      if (path == null) {
-        return null;
-      }
-      forget(ident);
-      session().ensureDatabase(ident.namespace()[0]);
-      return placed(ident, new HashMap<>(properties), path);
-    } catch (IOException e) {
-      throw sneaky(e);
-    }
-  }
-
-  private void giveBack(Identifier ident, Throwable cause) {
-    try {
-      names().giveBack(ident);
-      forget(ident);
-    } catch (IOException | RuntimeException e) {
-      cause.addSuppressed(e);
-    }
-  }
-
-  /** Reserves the name and puts the table where the catalog wants it, if it is to be Delta's. */
-  private Created creating(Identifier ident, Map<String, String> properties, boolean replaces) {
-    if (Names.isPath(ident) || !isDelta(properties)) {
-      return new Created(ident, properties, false);
-    }
-    try {
-      Map<String, String> ours = new HashMap<>(properties);
-      String location = ours.remove(TableCatalog.PROP_LOCATION);
-      Names.Found existing = names().look(ident);
-      if (existing != null) {
-        if (!replaces) {
-          throw sneaky(new TableAlreadyExistsException(ident));
-        }
-        return new Created(registered(ident, existing), ours, !SessionTables.canHold(ident));
-      }
-      forget(ident);
-      return placed(ident, ours, reserve(ident, location));
-    } catch (IOException e) {
-      throw sneaky(e);
-    }
-  }
-
-  private static Created placed(Identifier ident, Map<String, String> properties, String path) {
-    if (!SessionTables.canHold(ident)) {
-      properties.remove(TableCatalog.PROP_LOCATION);
-      return new Created(byPath(path), properties, false);
-    }
-    properties.put(TableCatalog.PROP_LOCATION, path);
-    return new Created(ident, properties, false);
+  private NewTable newTable(Identifier ident, Map<String, String> properties) {
+    return new NewTable(this, ident, properties, isDelta(properties));
   }
 
   /** Where a new table of this name is to be; Delta creates it there. */
@@ -236,12 +177,12 @@ public class SqlCatalog extends SqlNamespaces {
     try {
       String path = names().reserve(ident, location);
       if (path == null) {
-        throw sneaky(new TableAlreadyExistsException(ident));
+        throw Refusal.sneaky(new TableAlreadyExistsException(ident));
       }
       session().ensureDatabase(ident.namespace()[0]);
       return path;
     } catch (IOException e) {
-      throw sneaky(e);
+      throw Refusal.because(e);
     }
   }
 
@@ -267,10 +208,10 @@ public class SqlCatalog extends SqlNamespaces {
       if (change instanceof TableChange.SetProperty
           && ((TableChange.SetProperty) change).property().equals(TableCatalog.PROP_LOCATION)
           && find(ident) != null) {
-        throw new UnsupportedOperationException(
-            "The location of " + Names.of(ident) + " is in the catalog and cannot be set by Spark:"
-                + " create a table at the new place (CREATE TABLE ... LOCATION ... AS SELECT), then"
-                + " drop this one.");
+        throw Refusal.because(
+            "The location of " + Names.of(ident) + " cannot be set: a table of the catalog keeps the"
+                + " place that it was created at. To give its name to the Delta table at another"
+                + " place, DROP TABLE, then CREATE TABLE ... USING delta LOCATION.");
       }
     }
     return super.alterTable(known, changes);
@@ -282,11 +223,11 @@ public class SqlCatalog extends SqlNamespaces {
     return found == null ? null : found.path;
   }
 
-  private Names.Found look(Identifier ident) {
+  Names.Found look(Identifier ident) {
     try {
       return Names.isPath(ident) ? null : names().look(ident);
     } catch (IOException e) {
-      throw sneaky(e);
+      throw Refusal.because(e);
     }
   }
 
@@ -303,6 +244,7 @@ public class SqlCatalog extends SqlNamespaces {
   private boolean drop(Identifier ident, boolean purge) {
     String path = find(ident);
     if (path == null) {
+      forget(ident);
       return purge ? super.purgeTable(ident) : super.dropTable(ident);
     }
     try {
@@ -311,7 +253,7 @@ public class SqlCatalog extends SqlNamespaces {
       session().forget(new Path(path));
       return dropped;
     } catch (IOException e) {
-      throw sneaky(e);
+      throw Refusal.because(e);
     }
   }
 
@@ -330,7 +272,7 @@ public class SqlCatalog extends SqlNamespaces {
       }
       forget(from);
     } catch (IOException e) {
-      throw sneaky(e);
+      throw Refusal.because(e);
     }
   }
 
@@ -341,7 +283,7 @@ public class SqlCatalog extends SqlNamespaces {
         throw new TableAlreadyExistsException(target);
       }
     } catch (IOException | TableAlreadyExistsException e) {
-      throw sneaky(e);
+      throw Refusal.because(e);
     }
   }
 }

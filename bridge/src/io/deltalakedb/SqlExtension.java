@@ -7,6 +7,7 @@ import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.connector.catalog.CatalogManager;
 import org.apache.spark.sql.connector.catalog.CatalogPlugin;
 import org.apache.spark.sql.connector.catalog.Identifier;
+import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractFunction1;
 import scala.runtime.BoxedUnit;
 
@@ -20,6 +21,7 @@ public class SqlExtension extends AbstractFunction1<SparkSessionExtensions, Boxe
   public BoxedUnit apply(SparkSessionExtensions extensions) {
     extensions.injectHintResolutionRule(NestedNames::new);
     extensions.injectResolutionRule(NewTableLocations::new);
+    extensions.injectPostHocResolutionRule(CloneSources::new);
     extensions.injectParser(NameParser::new);
     return BoxedUnit.UNIT;
   }
@@ -32,6 +34,14 @@ public class SqlExtension extends AbstractFunction1<SparkSessionExtensions, Boxe
   static SqlCatalog catalogOf(SparkSession spark) {
     CatalogPlugin found = catalogs(spark).v2SessionCatalog();
     return found instanceof SqlCatalog ? (SqlCatalog) found : null;
+  }
+
+  /** Whether a name without a namespace is that of a temporary view. */
+  static boolean isTempView(SparkSession spark, List<String> parts) {
+    return ((org.apache.spark.sql.classic.SparkSession) spark)
+        .sessionState()
+        .catalog()
+        .isTempView(CollectionConverters.asScala(parts).toSeq());
   }
 
   /** A table's name as it is written in a statement; null if it is a path or another catalog's. */
@@ -52,7 +62,11 @@ public class SqlExtension extends AbstractFunction1<SparkSessionExtensions, Boxe
     if (catalog == null) {
       return null;
     }
-    if (parts.size() > 1 && parts.get(0).equalsIgnoreCase(catalog.name())) {
+    boolean isNamed =
+        parts.size() > 1
+            && (parts.get(0).equalsIgnoreCase(catalog.name())
+                || parts.get(0).equals(NestedCatalog.NAME));
+    if (isNamed) {
       return parts.subList(1, parts.size()).toArray(new String[0]);
     }
     boolean isOther = parts.size() > 1 && catalogs(spark).isCatalogRegistered(parts.get(0));

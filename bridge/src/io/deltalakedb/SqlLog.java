@@ -34,7 +34,7 @@ final class SqlLog {
   private final Configuration conf;
   private final Endpoint endpoint;
 
-  SqlLog(Configuration conf) throws IOException {
+  SqlLog(Configuration conf) {
     this.conf = conf;
     this.endpoint = Endpoint.of(conf);
   }
@@ -114,7 +114,7 @@ final class SqlLog {
       return null;
     }
     if (!answer.ok()) {
-      throw endpoint.failure("The log of " + p.table + " cannot be listed", answer);
+      throw Refusal.of("The log of " + p.table + " cannot be listed", answer);
     }
     Path log = new Path(LogPath.SCHEME, p.txn, p.table + "/" + LogPath.LOG);
     TreeMap<String, FileStatus> commits = new TreeMap<>();
@@ -210,7 +210,7 @@ final class SqlLog {
       return null;
     }
     if (!answer.ok()) {
-      throw endpoint.failure(p + " cannot be read", answer);
+      throw Refusal.of(p + " cannot be read", answer);
     }
     return answer;
   }
@@ -242,10 +242,6 @@ final class SqlLog {
     return new String[] {"path", p.table, "txn", p.txn, "version", version};
   }
 
-  IOException failure(String what, Answer answer) {
-    return endpoint.failure(what, answer);
-  }
-
   /** Tells the endpoint, once per table, that a transaction opened a data file. */
   void touch(LogPath p) throws IOException {
     List<String> read =
@@ -262,7 +258,7 @@ final class SqlLog {
     if (answer.ok()) {
       read.add(answer.text().strip() + "/");
     } else if (answer.status != 404) {
-      throw endpoint.failure(p + " cannot be read", answer);
+      throw Refusal.of(p + " cannot be read", answer);
     }
   }
 }

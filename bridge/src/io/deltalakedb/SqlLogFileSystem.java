@@ -73,9 +73,25 @@ public class SqlLogFileSystem extends FileSystem {
   }
 
   private LogPath at(Path path) {
-    Path qualified = makeQualified(path);
-    checkPath(qualified);
-    return new LogPath(qualified);
+    return new LogPath(bridged(makeQualified(path)));
+  }
+
+  /** A file of another table, of which this one is a clone, is named by its own address. */
+  private static Path bridged(Path path) {
+    URI uri = path.toUri();
+    if (LogPath.SCHEME.equals(uri.getScheme())) {
+      return path;
+    }
+    String authority = uri.getAuthority() == null ? "" : "/" + uri.getAuthority();
+    return new Path(LogPath.SCHEME, null, "/" + uri.getScheme() + authority + uri.getPath());
+  }
+
+  @Override
+  protected void checkPath(Path path) {
+    String scheme = path.toUri().getScheme();
+    if (scheme == null || scheme.equals(LogPath.SCHEME)) {
+      super.checkPath(path);
+    }
   }
 
   private SqlLog log() throws IOException {
@@ -95,7 +111,7 @@ public class SqlLogFileSystem extends FileSystem {
   private Path target(LogPath p) throws IOException {
     Path base = isManaged(p) ? p.own() : p.base();
     if (base == null) {
-      throw new IOException(
+      throw Refusal.because(
           p + " names no file system: it is dldb:///file/... or dldb:///s3a/bucket/...");
     }
     return base;
@@ -298,7 +314,7 @@ public class SqlLogFileSystem extends FileSystem {
   private Path writable(Path path) throws IOException {
     LogPath p = at(path);
     if (p.isCommit() && isManaged(p)) {
-      throw new IOException(
+      throw Refusal.because(
           p + " is a commit of a table of the catalog: only Delta's log store may write it"
               + " (spark.delta.logStore.dldb.impl=" + SqlLogStore.class.getName() + ")");
     }

@@ -61,7 +61,7 @@ public class SqlLogStore extends HadoopFileSystemLogStore {
       if (answer.status == 404) {
         writeUnmanaged(p, text, overwrite, conf);
       } else if (!answer.ok()) {
-        throw log.failure(
+        throw Refusal.of(
             "The catalog refused version " + p.version() + " of " + p.table, answer);
       }
     }
@@ -71,7 +71,7 @@ public class SqlLogStore extends HadoopFileSystemLogStore {
   private void writeUnmanaged(LogPath p, Spool text, boolean overwrite, Configuration conf)
       throws IOException {
     if (!p.txn.isEmpty()) {
-      throw new IOException(
+      throw Refusal.because(
           p.table + " is no table of the catalog, so it cannot be written inside a transaction:"
               + " create it by name, or import it (`dl import`), or write it by its own path.");
     }

@@ -6,10 +6,10 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NonEmptyNamespaceException;
 import org.apache.spark.sql.classic.SparkSession;
-import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.NamespaceChange;
 import org.apache.spark.sql.delta.catalog.DeltaCatalog;
 
@@ -20,7 +20,7 @@ import org.apache.spark.sql.delta.catalog.DeltaCatalog;
 abstract class SqlNamespaces extends DeltaCatalog {
   private SessionTables session;
 
-  Names names() throws IOException {
+  Names names() {
     return new Names(((SparkSession) spark()).sessionState().newHadoopConf());
   }
 
@@ -55,7 +55,7 @@ abstract class SqlNamespaces extends DeltaCatalog {
       }
       return all.values().toArray(new String[0][]);
     } catch (IOException e) {
-      throw sneaky(e);
+      throw Refusal.because(e);
     }
   }
 
@@ -70,7 +70,7 @@ abstract class SqlNamespaces extends DeltaCatalog {
       }
       return true;
     } catch (IOException e) {
-      throw sneaky(e);
+      throw Refusal.because(e);
     }
   }
 
@@ -84,7 +84,7 @@ abstract class SqlNamespaces extends DeltaCatalog {
       Map<String, String> held = isHeld ? super.loadNamespaceMetadata(namespace) : Map.of();
       return ours == null ? held : NamespaceProperties.shown(ours, held);
     } catch (IOException e) {
-      throw sneaky(e);
+      throw Refusal.because(e);
     }
   }
 
@@ -98,7 +98,7 @@ abstract class SqlNamespaces extends DeltaCatalog {
         super.createNamespace(namespace, metadata);
       }
     } catch (Exception e) { // IOException, and what Spark's own catalog throws
-      throw sneaky(e);
+      throw Refusal.because(e);
     }
   }
 
@@ -112,7 +112,7 @@ abstract class SqlNamespaces extends DeltaCatalog {
         super.alterNamespace(namespace, changes);
       }
     } catch (IOException e) {
-      throw sneaky(e);
+      throw Refusal.because(e);
     }
   }
 
@@ -123,29 +123,23 @@ abstract class SqlNamespaces extends DeltaCatalog {
       if (!names().hasNamespace(namespace)) {
         return super.dropNamespace(namespace, cascade);
       }
-      List<String> tables = names().tables(namespace);
-      if (!tables.isEmpty() && !cascade) {
+      boolean isHeld = namespace.length == 1 && session().hasDatabase(namespace[0]);
+      boolean isEmpty = names().tables(namespace).isEmpty();
+      if (!cascade && !(isEmpty && (!isHeld || session().others(namespace[0]).isEmpty()))) {
         throw new NonEmptyNamespaceException(namespace);
       }
-      for (String table : tables) {
-        dropTable(Identifier.of(namespace, table));
+      for (String path : names().dropNamespace(namespace, cascade)) { // all of it, or nothing
+        session().forget(new Path(path));
       }
-      if (namespace.length == 1 && session().hasDatabase(namespace[0])) {
+      if (isHeld) {
         for (String stale : session().ours(namespace[0])) {
           session().forget(namespace[0], stale);
         }
         super.dropNamespace(namespace, cascade);
       }
-      names().dropNamespace(namespace);
       return true;
     } catch (IOException e) {
-      throw sneaky(e);
+      throw Refusal.because(e);
     }
-  }
-
-  /** Spark's methods declare none of the exceptions that Scala throws through them; nor can we. */
-  @SuppressWarnings("unchecked")
-  static <E extends Throwable> RuntimeException sneaky(Throwable e) throws E {
-    throw (E) e;
   }
 }

@@ -28,7 +28,7 @@ final class TableGuard {
     }
     String table = tableIn(p.path, base, DEPTH);
     if (table != null) {
-      throw new IOException(
+      throw Refusal.because(
           p + " cannot be " + what + ": table " + table + " of the catalog lives there."
               + " Drop or rename the table by its name (DROP TABLE ... PURGE).");
     }

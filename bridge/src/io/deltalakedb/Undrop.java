@@ -66,7 +66,7 @@ final class Undrop implements ExternalCommandRunner {
     List<String> parts = CollectionConverters.asJava(parser.parseMultipartIdentifier(name));
     Identifier ident = SqlExtension.identifier(spark, parts);
     if (ident == null) {
-      throw new UnsupportedOperationException(
+      throw Refusal.because(
           "UNDROP TABLE brings back tables of the catalog, by their names: " + name
               + " is a path, or a name of another catalog.");
     }

@@ -10,7 +10,7 @@ from deltalakedb.names import name_key, parse_namespace, parse_table_name
 from deltalakedb.registered import no_such_table, require_table
 from deltalakedb.serve.bridge import attached
 from deltalakedb.serve.bridge.log import BridgedLog
-from deltalakedb.serve.bridge.places import bridge_uri, path_of
+from deltalakedb.serve.bridge.places import bridge_uri, given_location, path_of
 from deltalakedb.store import registry
 from deltalakedb.store.namespaces import Namespace
 from deltalakedb.store.registry import TableRow
@@ -26,23 +26,27 @@ class Names:
         self._catalog = catalog
         self._log = log
 
-    def resolve(self, name: str, tx: CatalogTransaction | None = None, txn: str = "") -> Answer:
+    def resolve(
+        self, name: str, tx: CatalogTransaction | None = None, txn: str = "", location: str | None = None
+    ) -> Answer:
         """Where a table is. The files of one that is attached on purpose are written by others: Spark reads them there.
 
-        `external`: its files are a user's, and not the catalog's.
+        `external`: its files are a user's, and not the catalog's. `is_there`: it is at the location that was given.
         """
         target = parse_table_name(name)
         place = self._log.find(name, tx)
         if place is None or place.table is None:
             with self._catalog.store.read(single=True) as conn:
                 raise no_such_table(conn, target)
-        return self._found(place.table, txn)
+        found = self._found(place.table, txn)
+        return found if location is None else {**found, "is_there": given_location(location) == place.table.location}
 
     def _found(self, table: TableRow, txn: str) -> Answer:
         bridged = table.mode == "managed" or attached.is_written_through(self._catalog, table)
         path = bridge_uri(table.location, txn) if bridged else _plain_uri(table.location)
         external = table.files_owner != "catalog"
-        return {"name": table.full_name, "path": path, "managed": bridged, "external": external}
+        shown = _plain_uri(table.location)
+        return {"name": table.full_name, "path": path, "location": shown, "managed": bridged, "external": external}
 
     def reserve(
         self, name: str, tx: CatalogTransaction | None, txn: str, location: str | None, *, attach: bool = False
@@ -102,10 +106,10 @@ class Names:
         """Set properties, others stay; null removes one."""
         return _told(self._catalog.set_namespace_properties(namespace, properties))
 
-    def drop_namespace(self, namespace: str) -> Answer:
-        """Remove a namespace that has no tables, and no namespaces inside it."""
-        self._catalog.drop_namespace(namespace)
-        return {"namespace": namespace}
+    def drop_namespace(self, namespace: str, *, cascade: bool = False) -> Answer:
+        """Remove a namespace that has no tables, and no namespaces inside it; with `cascade` those go too."""
+        dropped = self._catalog.drop_namespace(namespace, cascade=cascade)
+        return {"namespace": namespace, "paths": [bridge_uri(location) for location in dropped]}
 
 
 def _told(namespace: Namespace) -> Answer:

@@ -187,8 +187,8 @@ class BridgeRouter:
     # -- names
 
     async def _find_name(self, request: Request) -> Response:
-        name, txn = _required(request, "name"), _optional(request, "txn")
-        return JSONResponse(await self._under(request, lambda tx: self._names.resolve(name, tx, txn)))
+        name, txn, at = _required(request, "name"), _optional(request, "txn"), _optional(request, "location")
+        return JSONResponse(await self._under(request, lambda tx: self._names.resolve(name, tx, txn, at or None)))
 
     async def _reserve_name(self, request: Request) -> Response:
         name, txn, at = _required(request, "name"), _optional(request, "txn"), _optional(request, "location")
@@ -230,8 +230,9 @@ class BridgeRouter:
         return JSONResponse(await self._run(request, lambda: self._names.set_namespace_properties(namespace, given)))
 
     async def _drop_namespace(self, request: Request) -> Response:
-        namespace = _required(request, "namespace")
-        return JSONResponse(await self._run(request, lambda: self._names.drop_namespace(namespace)))
+        namespace, cascade = _required(request, "namespace"), _flag(request, "cascade")
+        drop = self._names.drop_namespace
+        return JSONResponse(await self._run(request, lambda: drop(namespace, cascade=cascade)))
 
     # -- transactions
 
