@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException
 
 from tests.spark.shop import Shop
 
@@ -38,7 +38,7 @@ def test_spark_shows_the_comments_that_the_catalog_set(shop: Shop) -> None:
 def test_spark_is_told_that_a_property_looks_like_a_credential(shop: Shop) -> None:
     spark, name = shop.spark, f"{shop.namespace}.secrets"
     spark.sql(f"create table {name} (id bigint) using delta")
-    with pytest.raises(Py4JJavaError, match="storage_options") as raised:
+    with pytest.raises(AnalysisException, match="storage_options") as raised:
         spark.sql(f"alter table {name} set tblproperties ('loader.password' = 'hunter2-hunter2')")
     assert "loader.password looks like a credential" in str(raised.value)
     assert "hunter2" not in str(raised.value)

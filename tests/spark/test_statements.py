@@ -60,16 +60,6 @@ def test_sql_mirror_and_spark_agree_after(lake: Lake, kind: Kind, tmp_path: Path
         assert any(".checkpoint." in name and not name.endswith("checkpoint.parquet") for name in overlay), overlay
 
 
-def test_a_shallow_clone_is_refused_with_its_reason(lake: Lake, tmp_path: Path) -> None:
-    """Its files would be named by paths that only a bridged session can read."""
-    source = lake.stage("cloned", tmp_path)
-    play(source, ("create table {t} using delta as select 1L as id",))
-    stage = lake.stage("clone", tmp_path)
-    stage.refused(f"create table {{t}} shallow clone {source.table}", "clone")
-    assert "kinds.clone" not in lake.catalog.tables()
-    lake.judge.check("kinds.cloned", source)
-
-
 def test_the_session_is_the_one_of_the_catalog(lake: Lake) -> None:
     dls.bridge_of(lake.spark, lake.catalog)
     shown = lake.spark.sql(f"show tables in {lake.namespace}").collect()

@@ -321,7 +321,7 @@ def check_plain_writer(reader: FileTxnLogReader, snapshot: LogSnapshot) -> None:
     if mark is not None and mark.dropped:
         raise NotWritableError(
             f"{redact(reader.table)} is the folder of the table {name}, which was dropped from its catalog and can "
-            f"still be brought back: `dl undrop {name}` does so, then write it by its name; or write to another folder.",
+            f"still be brought back: `dl undrop {name}` does so, then write it by its name. Or choose another folder.",
             table=reader.table,
             version=snapshot.version,
         )

@@ -156,6 +156,13 @@ def test_a_file_of_a_clone_may_get_a_deletion_vector_where_it_lies() -> None:
     check(remove(elsewhere))
 
 
+def test_files_elsewhere_are_those_of_a_clone_or_were_in_the_table_before() -> None:
+    elsewhere = add("s3://bucket/original/a")
+    check(elsewhere, clones=True)
+    check(elsewhere, restores=True)
+    refused("leaves the table's folder", add("../a"), clones=True)
+
+
 # ---- partitions
 
 

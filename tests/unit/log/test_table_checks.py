@@ -142,6 +142,7 @@ def test_metadata_that_no_reader_could_follow_is_refused(metadata: Metadata, why
 def test_only_a_commit_that_replaces_the_table_gives_it_another_id() -> None:
     """Delta does so on REPLACE TABLE: streams that read the table before must not go on with the new one."""
     check(replace(METADATA, id="other"), replaces=True)
+    check(replace(METADATA, id="other"), restores=True)  # one from before the replacement
 
 
 def test_a_decimal_has_at_most_38_digits() -> None:
@@ -246,7 +247,7 @@ def test_mapped_columns_have_names_and_ids_of_their_own(
     refused(why, metadata, protocol=Protocol(2, 5))
 
 
-def test_column_mapping_is_turned_on_in_place_and_never_off() -> None:
+def test_column_mapping_is_turned_on_in_place_and_off_only_where_no_file_stays() -> None:
     plain, by_name, by_id = (
         table(mapped("a", 1, "a"), delta_columnMapping_mode=mode, delta_columnMapping_maxColumnId="1")
         for mode in ("none", "name", "id")
@@ -254,7 +255,9 @@ def test_column_mapping_is_turned_on_in_place_and_never_off() -> None:
     check(by_name, protocol=Protocol(2, 5), metadata=plain)
     check(by_name, protocol=Protocol(2, 5), metadata=by_name)
     for before, after in ((plain, by_id), (by_name, plain), (by_name, by_id), (by_id, by_name)):
-        refused("changes column mapping from", after, protocol=Protocol(2, 5), metadata=before)
+        why = "changes column mapping from .* and keeps 1 files"
+        refused(why, after, protocol=Protocol(2, 5), metadata=before, live_files=1)
+        check(after, protocol=Protocol(2, 5), metadata=before, live_files=0)
 
 
 # ---- files that stay

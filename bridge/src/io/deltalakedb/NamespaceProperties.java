@@ -41,7 +41,7 @@ final class NamespaceProperties {
   }
 
   /** What ALTER DATABASE changes; null is for a property that goes. */
-  static Map<String, String> changed(String[] namespace, NamespaceChange[] changes) {
+  static Map<String, String> changed(NamespaceChange[] changes) {
     Map<String, String> changed = new HashMap<>();
     for (NamespaceChange change : changes) {
       if (change instanceof NamespaceChange.SetProperty) {
@@ -50,11 +50,6 @@ final class NamespaceProperties {
       } else {
         changed.put(((NamespaceChange.RemoveProperty) change).property(), null);
       }
-    }
-    if (changed.keySet().stream().anyMatch(NamespaceProperties::isSparks)) {
-      throw Refusal.because(
-          "Namespace " + Names.of(namespace) + " is one of the catalog, which keeps no owner of it:"
-              + " set its location, its comment and its properties only.");
     }
     return changed;
   }

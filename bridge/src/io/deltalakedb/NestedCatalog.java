@@ -2,6 +2,7 @@ package io.deltalakedb;
 
 import java.util.Arrays;
 import java.util.Map;
+import java.util.Set;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
@@ -13,6 +14,7 @@ import org.apache.spark.sql.connector.catalog.StagedTable;
 import org.apache.spark.sql.connector.catalog.StagingTableCatalog;
 import org.apache.spark.sql.connector.catalog.SupportsNamespaces;
 import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.catalog.TableCatalogCapability;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.catalog.TableInfo;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
@@ -71,6 +73,21 @@ public final class NestedCatalog implements StagingTableCatalog, SupportsNamespa
   @Override
   public Table loadTable(Identifier ident) {
     return sql.loadTable(own(ident));
+  }
+
+  @Override
+  public Table loadTable(Identifier ident, String version) {
+    return sql.loadTable(own(ident), version);
+  }
+
+  @Override
+  public Table loadTable(Identifier ident, long timestamp) {
+    return sql.loadTable(own(ident), timestamp);
+  }
+
+  @Override
+  public Set<TableCatalogCapability> capabilities() {
+    return sql.capabilities();
   }
 
   @Override

@@ -107,7 +107,7 @@ abstract class SqlNamespaces extends DeltaCatalog {
       throws NoSuchNamespaceException {
     try {
       if (names().hasNamespace(namespace)) {
-        names().setProperties(namespace, NamespaceProperties.changed(namespace, changes));
+        names().setProperties(namespace, NamespaceProperties.changed(changes));
       } else {
         super.alterNamespace(namespace, changes);
       }

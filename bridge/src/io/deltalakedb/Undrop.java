@@ -51,36 +51,36 @@ final class Undrop implements ExternalCommandRunner {
       List<String> parts =
           CollectionConverters.asJava(parser.parseMultipartIdentifier(statement.group(2)));
       target =
-          parts.size() == 1 // as RENAME does: in the same namespace
+          parts.size() == 1 && dropped != null // as RENAME does: in the same namespace
               ? Identifier.of(dropped.namespace(), parts.get(0))
               : identifier(spark, parser, statement.group(2));
     }
     return new ExternalCommandExecutor(
         new Undrop(catalog, dropped, target),
-        "UNDROP TABLE " + Names.of(dropped),
+        text,
         Map$.MODULE$.<String, String>from(CollectionConverters.asScala(Map.of())));
   }
 
+  /** A name; null for a path or a name of another catalog, which running the statement refuses. */
   private static Identifier identifier(SparkSession spark, ParserInterface parser, String name)
       throws ParseException {
     List<String> parts = CollectionConverters.asJava(parser.parseMultipartIdentifier(name));
-    Identifier ident = SqlExtension.identifier(spark, parts);
-    if (ident == null) {
-      throw Refusal.because(
-          "UNDROP TABLE brings back tables of the catalog, by their names: " + name
-              + " is a path, or a name of another catalog.");
-    }
-    return ident;
+    return SqlExtension.identifier(spark, parts);
   }
 
   @Override
   public String[] executeCommand(String command, CaseInsensitiveStringMap options) {
+    if (dropped == null || target == null) { // not while it is parsed: Delta has errors of its own then
+      throw Refusal.because(
+          "UNDROP TABLE brings back tables of the catalog, by their names: one of those in "
+              + command.strip() + " is a path, or a name of another catalog.");
+    }
     catalog.undrop(dropped, target);
     return new String[] {Names.of(target)};
   }
 
   @Override
   public String toString() {
-    return "Undrop(" + Names.of(target) + ")";
+    return "Undrop(" + target + ")";
   }
 }
