@@ -89,9 +89,7 @@ def test_a_table_of_another_catalog(dl: Dl, tmp_path: Path) -> None:
     assert "not by this one" in check["found"]
 
 
-def test_a_promotion_that_was_interrupted(
-    dl: Dl, attached: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_promotion_that_was_interrupted(dl: Dl, attached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Killed(BaseException):
         pass
 
@@ -99,9 +97,9 @@ def test_a_promotion_that_was_interrupted(
         if step == "promote.fence_put":
             raise Killed
 
-    with monkeypatch.context() as dying, pytest.raises(Killed):
+    with monkeypatch.context() as dying, deltalakedb.connect() as catalog:
         dying.setattr(promote, "reached", die)
-        with deltalakedb.connect() as catalog:
+        with pytest.raises(Killed):
             catalog.promote_table("sales.orders")
     check, code = explain(dl, attached)
     assert (check["name"], check["status"], code) == ("half-promoted", "failed", 1)

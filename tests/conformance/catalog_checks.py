@@ -146,7 +146,7 @@ class Checks:
         assert len(facts.live) == len(facts.registered), "a table has no location"
 
     def _check_left_over(self, state: State, facts: Facts) -> None:
-        """Every file is a log, the notice beside it, named by the head of its table, or in a folder that decides for itself."""
+        """Every file is a log, a notice, named by the head of its table, or in a folder that decides for itself."""
         own = {one.folder: one for one in facts.located if one.mode == "managed"}
         others = {one.folder for one in facts.located if one.mode != "managed"}
         others |= {self._folders.get(place, self._root / "elsewhere" / place) for place in state.folders}

@@ -12,8 +12,8 @@ import pytest
 
 import deltalakedb as dl
 from deltalakedb.mirror.notice import prepare_notice, put_notice, render_notice
-from deltalakedb.registered import require_table
 from deltalakedb.names import parse_table_name
+from deltalakedb.registered import require_table
 from deltalakedb.store.registry import TableRow
 from tests.fixtures.readers import Deltalake, DuckDB, Polars
 from tests.fixtures.s3 import S3, SECRET_ACCESS_KEY
@@ -43,9 +43,7 @@ def row_of(catalog: dl.Catalog, name: str = "sales.orders") -> TableRow:
         return require_table(conn, parse_table_name(name))
 
 
-def test_a_managed_table_says_whose_it_is_how_to_write_it_and_the_way_out(
-    catalog: dl.Catalog, tmp_path: Path
-) -> None:
+def test_a_managed_table_says_whose_it_is_how_to_write_it_and_the_way_out(catalog: dl.Catalog, tmp_path: Path) -> None:
     folder = write(catalog)
     lines = notice(folder).read_text().splitlines()
     assert len(lines) == 5
@@ -72,9 +70,7 @@ def test_readers_and_vacuum_pass_over_it_and_so_do_our_own_checks(catalog: dl.Ca
     assert unused == []
 
 
-def test_it_is_looked_at_once_a_process_and_written_again_by_the_next_one(
-    catalog: dl.Catalog, tmp_path: Path
-) -> None:
+def test_it_is_looked_at_once_a_process_and_written_again_by_the_next_one(catalog: dl.Catalog, tmp_path: Path) -> None:
     folder = write(catalog)
     notice(folder).unlink()
     write(catalog)

@@ -63,7 +63,9 @@ def diagnose(location: str, options: Mapping[str, str] | None = None, store: Sto
         advice = "check the path: a Delta table has a folder _delta_log in it"
         return Diagnosis("none", f"no Delta table at {where}", advice, is_wrong=True)
     except (DeltaError, OSError) as error:
-        advice = "check access (--storage-option, AWS_*, AZURE_*, GOOGLE_*); `dl validate` compares a table of the catalog"
+        advice = (
+            "check access (--storage-option, AWS_*, AZURE_*, GOOGLE_*); `dl validate` compares a table of the catalog"
+        )
         return Diagnosis("unreadable", redact(" ".join(str(error).split())), advice, is_wrong=True)
     known = None if store is None else _look_up(store, reader.location)
     if not is_fenced:
@@ -71,7 +73,7 @@ def diagnose(location: str, options: Mapping[str, str] | None = None, store: Sto
     fenced = _Fenced(where, snapshot.version, mark, read_notice(location, options))
     if known is None or mark is None or mark.catalog_id != known.catalog_id:
         return _explain_foreign(fenced, known)
-    return _explain_own(fenced, mark, known)
+    return _explain_own(fenced, known)
 
 
 def _look_up(store: Store, location: str) -> _Registered:
@@ -92,7 +94,9 @@ def _explain_open(where: str, version: int, known: _Registered | None) -> Diagno
         return Diagnosis("plain", found, advice)
     if table.mode == "managed":
         if table.state == "detaching":
-            return Diagnosis("half-detached", f"{found}; its detach is not done", _again("detach", table), is_wrong=True)
+            return Diagnosis(
+                "half-detached", f"{found}; its detach is not done", _again("detach", table), is_wrong=True
+            )
         advice = f"`dl validate {table.full_name}` says what the files lack, `dl validate --repair` puts it back"
         found = f"{found}, though this catalog manages it as {table.full_name}: its fence is gone"
         return Diagnosis("unfenced", found, advice, is_wrong=True)
@@ -100,7 +104,7 @@ def _explain_open(where: str, version: int, known: _Registered | None) -> Diagno
     return Diagnosis(table.mode, f"{found}; this catalog {what}, as {table.full_name}", _again("promote", table))
 
 
-def _explain_own(fenced: _Fenced, mark: Mark, known: _Registered) -> Diagnosis:
+def _explain_own(fenced: _Fenced, known: _Registered) -> Diagnosis:
     """A table behind the fence of the catalog at hand."""
     table = known.table
     if table is None:

@@ -24,16 +24,14 @@ _STREAM_SECONDS = 120
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where a session keeps things: tables are in the warehouses (Spark's own, the catalog's), those by path in `lake`."""
+    """Where a session keeps tables: in its warehouses (Spark's own, the catalog's), and by path in `lake`."""
 
     directory: Path
     lake: str
     warehouses: tuple[str, ...]
 
     def fill(self, text: str, database: str) -> str:
-        return (
-            text.replace("$db", database).replace("$dir", str(self.directory)).replace("$lake", self.lake)
-        )
+        return text.replace("$db", database).replace("$dir", str(self.directory)).replace("$lake", self.lake)
 
     def names(self) -> dict[str, str]:
         """What stands for the folders in results; a table's path is the same however it is spelled."""
