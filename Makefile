@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 CLASSES := $(VENV)/spark-classes.jsa
 PYTEST ?= $(BIN)/pytest
 # Markers of the tests that `make test` leaves to `make test-full`, joined by "or".
-SLOW   := cluster
+SLOW   := cluster or slow
 
 # The tests start hundreds of Pythons: each would compile all that it imports where nothing compiled may be kept. What is
 # never imported, most of the dependencies, is not compiled (--no-compile below).

@@ -129,7 +129,7 @@ class Catalog(CatalogDescriptions, CatalogNames):
         """What copies commits into `_delta_log`; made with the first commit."""
         from .mirror.engine import MirrorEngine
 
-        return MirrorEngine(self.store, config=self.config, options_of=self.storage_options_of)
+        return MirrorEngine(self.store, config=self.config, options_of=self.storage_options_of, address=str(self.uri))
 
     def use_options(self, table: TableRow, options: Mapping[str, str] | None) -> None:
         """Storage options given for a table hold as long as this catalog is open; only some of them are ever stored."""

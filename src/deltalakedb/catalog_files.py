@@ -105,7 +105,7 @@ class CatalogFiles(ABC):
 
         row = self._row(name, storage_options)
         options = options_of(row, storage_options)
-        promote(
+        done = promote(
             self.store,
             row,
             storage_options=options,
@@ -114,6 +114,7 @@ class CatalogFiles(ABC):
             origin=self.origin,
             conditional_put=self.config.mirror_conditional_put,
         )
+        self.mirror.explain_table(done.table)
         return self.table(name, storage_options=storage_options)
 
     def detach_table(self, name: str, storage_options: Mapping[str, str] | None = None) -> DeltaTable:
@@ -167,7 +168,7 @@ class CatalogFiles(ABC):
         from .mirror.rebuild import rebuild
         from .store.gc import DAY_MS
 
-        return rebuild(
+        rebuilt = rebuild(
             self.store,
             prefix,
             take_over=take_over,
@@ -178,6 +179,10 @@ class CatalogFiles(ABC):
             origin=self.origin,
             drop_retention_ms=round(self.config.catalog_drop_retention * DAY_MS),
         )
+        for one in rebuilt.tables:
+            if not one.dropped:
+                self.mirror.explain_table(one.table)
+        return rebuilt
 
     def _row(self, name: str, storage_options: Mapping[str, str] | None) -> TableRow:
         """A table's registry row; options given for it hold from now on, for its mirror too."""

@@ -6,9 +6,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from deltalakedb import Catalog
+from deltalakedb.mirror import notice
 from tests.conformance.catalog_facts import Facts, Located, Mirrored, files_below, open_files, read_facts, rows_in_files
 from tests.conformance.catalog_model import Rows, State
 from tests.conformance.transacting import ids_in
+
+NOTICE = f"{notice.FOLDER}/{notice.NAME}"
 
 
 class Checks:
@@ -147,14 +150,16 @@ class Checks:
         assert len(facts.live) == len(facts.registered), "a table has no location"
 
     def _check_left_over(self, state: State, facts: Facts) -> None:
-        """Every file is a log, or is named by the head of its table, or lies in a folder that decides for itself."""
+        """Every file is a log, a notice, named by the head of its table, or in a folder that decides for itself."""
         own = {one.folder: one for one in facts.located if one.mode == "managed"}
         others = {one.folder for one in facts.located if one.mode != "managed"}
         others |= {self._folders.get(place, self._root / "elsewhere" / place) for place in state.folders}
         for file in files_below(self._root):
             folder = next((one for one in file.parents if one in own or one in others), None)
+            assert folder in own or not str(file).endswith(NOTICE), f"no fence is beside {file}"
             if folder in own and "_delta_log" not in file.parts:
-                assert str(file.relative_to(folder)) in self._kept(own[folder]), f"nobody owns {file}"
+                inside = str(file.relative_to(folder))
+                assert inside == NOTICE or inside in self._kept(own[folder]), f"nobody owns {file}"
             else:
                 assert folder is not None or self._is_database(file), f"nobody owns {file}"
 

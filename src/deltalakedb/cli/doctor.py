@@ -17,7 +17,7 @@ import typer
 
 from deltalakedb.cli import output
 from deltalakedb.cli.options import CatalogOption, StorageOption, command, open_catalog, storage_options
-from deltalakedb.exceptions import DeltaError, redact
+from deltalakedb.exceptions import ConfigError, DeltaError, StoreError, redact
 
 MINIMUM_JAVA = 17
 _JAVA_TIMEOUT_SECONDS = 20
@@ -44,6 +44,10 @@ def add_to(app: typer.Typer) -> None:
 
 
 def doctor(
+    path: Annotated[
+        str | None,
+        typer.Argument(metavar="[PATH]", help="A folder to explain: who manages the table in it, and what to do."),
+    ] = None,
     catalog: CatalogOption = None,
     location: Annotated[
         str | None, typer.Option("--location", metavar="PATH", help="A table or folder whose access is tried.")
@@ -66,16 +70,33 @@ def doctor(
         typer.Option("--conf", metavar="KEY=VALUE", help="With --spark: a setting of Spark; may be repeated."),
     ] = None,
 ) -> None:
-    """Check engine, drivers, Java, Spark and object store access; say what to install."""
-    checks = [*_packages(), _java(), _catalog(catalog), *_storage(location, storage_options(storage_option))]
-    if spark:
-        checks += _spark(catalog, master, endpoint, conf or [])
+    """Check engine, drivers, Java, Spark and object store access; say what to install. With PATH: explain a folder."""
+    options = storage_options(storage_option)
+    if path is not None:
+        checks = [_folder(path, catalog, options)]
+    else:
+        checks = [*_packages(), _java(), _catalog(catalog), *_storage(location, options)]
+        if spark:
+            checks += _spark(catalog, master, endpoint, conf or [])
     rows = [asdict(check) for check in checks]
     output.emit(
         rows, lambda: output.table(("check", "status", "found", "what to do"), [tuple(r.values()) for r in rows])
     )
     if any(check.status == "failed" for check in checks):
         raise typer.Exit(1)
+
+
+def _folder(path: str, uri: str | None, options: dict[str, str] | None) -> Check:
+    from deltalakedb.mirror.diagnosis import diagnose
+
+    try:
+        with open_catalog(uri, sql_schema="error", mirror_mode="off") as catalog:
+            found = diagnose(path, options, catalog.store)
+    except (ConfigError, StoreError) as error:
+        if uri is not None:
+            output.warn(f"the folder is explained by its files alone: {error}")
+        found = diagnose(path, options)
+    return Check(found.kind, "failed" if found.is_wrong else "ok", found.found, found.advice)
 
 
 def _packages() -> Iterator[Check]:

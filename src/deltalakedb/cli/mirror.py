@@ -79,6 +79,7 @@ def once(
             config=cat.config,
             options_of=lambda row: options_of(row, options),
             workers=workers,
+            address=str(cat.uri),
         ) as reconciler:
             results = [_result_row(result) for result in reconciler.once(wanted)]
     columns = ("table", "from_version", "to_version", "written", "error")
@@ -107,6 +108,7 @@ def run(
             options_of=lambda row: options_of(row, options),
             workers=workers,
             stop=ended,
+            address=str(cat.uri),
         )
         output.say(f"mirroring {cat.uri}; SIGINT or SIGTERM ends it")
         with reconciler:

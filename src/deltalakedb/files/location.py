@@ -26,6 +26,8 @@ _SCHEMES = {
     "abfss": "az",
     "memory": "memory",
 }
+# Hadoop's name for the file system of a scheme, where it is another one.
+_HADOOP = {"s3": "s3a", "az": "abfss"}
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)")
 _ACCOUNT_OPTIONS = ("azure_storage_account_name", "account_name")
 
@@ -52,6 +54,14 @@ class Location:
         if self.host:
             return f"abfss://{self.bucket}@{self.host}{path}"
         return f"{self.scheme}://{self.bucket}{path}"
+
+    @property
+    def bridge_path(self) -> str:
+        """How the Spark bridge spells it: `/file/lake/t`, `/s3a/bucket/t`."""
+        if self.scheme == "file":
+            return f"/file{self.path}"
+        authority = f"{self.bucket}@{self.host}" if self.host else self.bucket
+        return f"/{_HADOOP.get(self.scheme, self.scheme)}/{authority}/{self.path}".rstrip("/")
 
 
 def parse_location(location: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Location:

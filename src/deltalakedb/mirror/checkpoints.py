@@ -18,6 +18,7 @@ from deltalakedb.log.fence import fence
 from deltalakedb.log.retention import cleans_up, deleted_file_retention_ms, log_retention_ms
 from deltalakedb.mirror import bookkeeping
 from deltalakedb.mirror.checksums import prepare_checksums, put_checksums
+from deltalakedb.mirror.notice import prepare_notice, put_notice
 from deltalakedb.mirror.table_mirror import TableMirror
 from deltalakedb.steps import reached
 from deltalakedb.store.connection import Connection, Row, Store
@@ -76,9 +77,10 @@ def checkpoint_interval(configuration: Mapping[str, str | None], default: int) -
 class Maintenance:
     """Makes what is due. A missing checkpoint holds nothing back, so nothing here is urgent and nothing raises."""
 
-    def __init__(self, store: Store, config: Config) -> None:
+    def __init__(self, store: Store, config: Config, address: str | None = None) -> None:
         self._store = store
         self._config = config
+        self._address = address
         self._holder = bookkeeping.new_holder()
         self._seen: dict[int, CheckpointState] = {}
         self._not_before: dict[int, float] = {}
@@ -89,7 +91,7 @@ class Maintenance:
     def has_work(self, mirror: TableMirror, version: int) -> bool:
         """Whether a table whose files are at `version` wants anything, as far as this process can tell."""
         seen = self._seen.get(mirror.table.table_id)
-        return bool(mirror.checksums) or seen is None or self._wants(seen, version)
+        return bool(mirror.checksums) or mirror.notice is not None or seen is None or self._wants(seen, version)
 
     @staticmethod
     def _wants(seen: CheckpointState, version: int) -> bool:
@@ -102,6 +104,7 @@ class Maintenance:
         if table_id not in self._seen:  # a process that died may have left something to do
             self._remember(table_id, conn.one("select_checkpoint_state", table_id=table_id))
         prepare_checksums(conn, mirror)
+        prepare_notice(conn, mirror, self._address)
 
     def wait_seconds(self, table_id: int) -> float:
         """How long until it is the table's turn again."""
@@ -123,6 +126,7 @@ class Maintenance:
             put_checksums(mirror)
         except DeltaError as error:
             logger.warning("table %s: no checksum: %s", mirror.table.full_name, redact(str(error)))
+        self._explain(mirror)
         seen = self._seen.get(mirror.table.table_id)
         if seen is None or self._wants(seen, mirror.known):
             self._checkpoint(mirror)
@@ -131,6 +135,18 @@ class Maintenance:
         """Another table may lie in the folder of one that was purged while its checksums waited for their turn."""
         if self._look(mirror.table.table_id) is None:
             mirror.checksums.clear()
+
+    def explain(self, mirror: TableMirror) -> None:
+        """Write the notice beside the table's log, if this process has not looked at it yet."""
+        with self._store.read() as conn:
+            prepare_notice(conn, mirror, self._address)
+        self._explain(mirror)
+
+    def _explain(self, mirror: TableMirror) -> None:
+        try:
+            put_notice(self._store, mirror)
+        except DeltaError as error:
+            logger.info("table %s: no notice beside its log: %s", mirror.table.full_name, redact(str(error)))
 
     def _checkpoint(self, mirror: TableMirror) -> int | None:
         """Write the checkpoint that is due, if any and if nobody else is at it; its version."""

@@ -60,6 +60,7 @@ def detach(
     reached("detach.committed")
     version = mirror_to_the_end(store, opened.table, engine, "detach")
     reached("detach.mirrored")
+    engine.forget_table(opened.table)  # before the end: after a crash it is done again
     detached = finish(store, opened.table, version, actor=actor, origin=origin)
     reached("detach.done")
     return DetachResult(detached, version)

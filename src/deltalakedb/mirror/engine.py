@@ -21,6 +21,7 @@ from deltalakedb.mirror import bookkeeping, worker
 from deltalakedb.mirror.alerts import Alerts
 from deltalakedb.mirror.checkpoints import Maintenance
 from deltalakedb.mirror.marks import Marks
+from deltalakedb.mirror.notice import remove_notice
 from deltalakedb.mirror.table_mirror import UNKNOWN, ForeignCommitError, OutOfTimeError, TableMirror
 from deltalakedb.steps import reached
 from deltalakedb.store import registry
@@ -61,12 +62,14 @@ class MirrorEngine:
         options_of: OptionsOf = lambda _table: None,
         mode: MirrorMode | None = None,
         stop: threading.Event | None = None,
+        address: str | None = None,
     ) -> None:
         self.mode: MirrorMode = config.mirror_mode if mode is None else mode
         self.alerts = Alerts(config)
-        self.maintenance = Maintenance(store, config)
+        self.maintenance = Maintenance(store, config, address)
         self._store = store
         self._config = config
+        self._address = address
         self._options_of = options_of
         self._stop = stop
         self._closed = False
@@ -201,6 +204,16 @@ class MirrorEngine:
         """Checksums, a checkpoint and clean-up of a table, if they are due and nobody else is at it."""
         self._marks.write()
         self.maintenance.maintain(self._mirror_of(table))
+
+    def explain_table(self, table: TableRow) -> None:
+        """Write the notice beside a table's log, in the background; not when the mode is `off`."""
+        if self.mode != "off":
+            mirror = self._mirror_of(table)
+            worker.maintaining.schedule((self._id, "explain", table.table_id), lambda: self.maintenance.explain(mirror))
+
+    def forget_table(self, table: TableRow) -> None:
+        """Remove the notice beside the log of a table that is no longer behind the fence."""
+        remove_notice(table, self._options_of(table))
 
     # -- in line
 
@@ -358,7 +371,7 @@ class MirrorEngine:
 
     def after_fork(self) -> None:
         """A child has none of its parent's threads, and must not wait for locks that they hold."""
-        self.maintenance = Maintenance(self._store, self._config)
+        self.maintenance = Maintenance(self._store, self._config, self._address)
         self.alerts = Alerts(self._config)
         self._start_empty()
 

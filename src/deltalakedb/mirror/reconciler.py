@@ -49,12 +49,15 @@ class Reconciler:
         options_of: OptionsOf,
         workers: int = 4,
         stop: threading.Event | None = None,
+        address: str | None = None,
     ) -> None:
         self.stop = stop or threading.Event()
         self._store = store
         self._config = config
         self._options_of = options_of
-        self._engine = MirrorEngine(store, config=config, options_of=options_of, mode="off", stop=self.stop)
+        self._engine = MirrorEngine(
+            store, config=config, options_of=options_of, mode="off", stop=self.stop, address=address
+        )
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="deltalakedb-reconciler")
         self._busy: dict[int, Future[None]] = {}
         self._late: dict[str, float] = {}
@@ -131,6 +134,7 @@ class Reconciler:
     def _finish_detaching(self, table: TableRow, version: int) -> None:
         """A table given back to its files, whose owner died before they had everything."""
         try:
+            self._engine.forget_table(table)
             detach.finish(self._store, table, version, actor=self._config.actor, origin="mirror")
         except (NotWritableError, MirrorError) as error:  # dropped, detached or committed to meanwhile
             logger.debug("table %s is not detached yet: %s", table.full_name, error)

@@ -102,12 +102,16 @@ class TableMirror:
 
     def is_for(self, table: TableRow, options: Mapping[str, str] | None) -> bool:
         """Whether these are the table's files, under its name of now, reached by these options."""
-        return (self.table is table or self.table == table) and self._options == options
+        return (self.table is table or self.table == table) and self.options == options
 
     def reopen(self, table: TableRow, options: Mapping[str, str] | None) -> None:
         """The same files, under another name or by other options."""
         self.table = table
-        self._options = options
+        self.options = options
+        self.is_explained = False
+        """Whether this process has seen to the notice beside the table's log, under its name of now."""
+        self.notice: bytes | None = None
+        """A notice to be written when there is time."""
         self._reader: FileTxnLogReader | None = None
         self.files = open_log_writer(self._store, table, options, self._conditional_put)
 
@@ -181,7 +185,7 @@ class TableMirror:
         """Whether the catalog that made `data` made a version in the files: nothing is put on top of another's."""
         ours = _mark_of(self.table.full_name, data)
         if self._reader is None:
-            self._reader = FileTxnLogReader(self.table.location, self._options, table=self.table.full_name)
+            self._reader = FileTxnLogReader(self.table.location, self.options, table=self.table.full_name)
         try:
             mark = mark_of(self._reader, version)
         except (LogGapError, MalformedLogError):

@@ -24,6 +24,7 @@ final class ManagedTable extends DeltaTableV2 {
   public Map<String, String> properties() {
     Map<String, String> shown = new HashMap<>(super.properties());
     shown.remove(TableCatalog.PROP_EXTERNAL);
+    shown.put(TableCatalog.PROP_IS_MANAGED_LOCATION, "true");
     return shown;
   }
 }

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from deltalakedb.exceptions import InvalidCommitError
 from deltalakedb.log.actions import Action, AddFile, CommitInfo, DomainMetadata, RemoveFile
+from deltalakedb.log.codec import to_json
 from deltalakedb.log.commit import iter_actions
 from deltalakedb.log.paths import check_path, is_absolute
 from deltalakedb.log.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit, ReadSet
@@ -37,6 +38,14 @@ def parse_commit(lines: Iterable[bytes], *, table: str, version: int) -> tuple[C
             )
         actions.append(action)
     return info, actions
+
+
+def say_managed(info: CommitInfo | None) -> CommitInfo | None:
+    """What CREATE says of a table whose folder the catalog chose: Spark was given the folder, so it says "external"."""
+    parameters = None if info is None else info.value.get("operationParameters")
+    if info is None or not isinstance(parameters, dict) or parameters.get("isManaged") != "false":
+        return info
+    return CommitInfo(to_json(info.value | {"operationParameters": parameters | {"isManaged": "true"}}))
 
 
 def proposed(info: CommitInfo | None, actions: list[Action], *, fenced: bool | None) -> ProposedCommit:

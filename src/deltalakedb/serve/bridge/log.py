@@ -29,6 +29,7 @@ from deltalakedb.serve.bridge.commits import (
     parse_commit,
     proposed,
     read_by,
+    say_managed,
     transaction_id,
     without_row_ids,
     written_for,
@@ -188,6 +189,8 @@ class BridgedLog:
                 "<warehouse>/<namespace>/<name>; create it by name, or give a location outside of the warehouse"
             )
         info, actions = parse_commit(lines, table=place.shown, version=version)
+        if (place.table or place).files_owner == "catalog":
+            info = say_managed(info)
         operation = vacuums.operation_of(info)
         if tx is not None:
             if operation == vacuums.START:

@@ -13,9 +13,6 @@ from deltalakedb.store.registry import TableRow
 
 SCHEME = "dldb"
 
-# Hadoop's name for the file system of a scheme, where it is another one.
-_HADOOP = {"s3": "s3a", "az": "abfss"}
-
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -56,10 +53,7 @@ def given_location(location: str) -> str:
 
 def path_of(location: str) -> str:
     """The inverse of `location_of`."""
-    place = parse_location(location)
-    if place.scheme == "file":
-        return f"/file{place.path}"
-    return f"/{_HADOOP.get(place.scheme, place.scheme)}/{_authority(place)}/{place.path}".rstrip("/")
+    return parse_location(location).bridge_path
 
 
 def bridge_uri(location: str, txn: str = "") -> str:
@@ -86,7 +80,3 @@ def name_in_warehouse(location: str, warehouse: str | None) -> tuple[bool, Table
         return False, None
     inside = parse_location(location).path.removeprefix(root.path).strip("/").split("/")
     return True, name_of_folders(*inside) if len(inside) == 2 else None
-
-
-def _authority(place: Location) -> str:
-    return f"{place.bucket}@{place.host}" if place.host else place.bucket

@@ -1,0 +1,152 @@
+"""Explains a folder to somebody who could not write there: what table it holds, who manages it, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from deltalakedb.exceptions import DeltaError, TableNotFoundError, redact
+from deltalakedb.files.reader import FileTxnLogReader
+from deltalakedb.log.commit_info import Mark
+from deltalakedb.log.fence import FEATURE, unfence
+from deltalakedb.mirror.external import newest_mark
+from deltalakedb.mirror.notice import read_notice
+from deltalakedb.store import locations, registry
+from deltalakedb.store.connection import Store
+from deltalakedb.store.locations import LocationRow
+from deltalakedb.store.registry import TableRow
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What a folder holds, in one word and in a sentence; whether something is wrong with it; what to do."""
+
+    kind: str
+    found: str
+    advice: str
+    is_wrong: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Registered:
+    """What the catalog at hand knows of a location."""
+
+    catalog_id: str
+    table: TableRow | None
+    place: LocationRow | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Fenced:
+    """A table behind a fence: its version, and the catalog and name in its newest commit of ours."""
+
+    location: str
+    version: int
+    mark: Mark | None
+    notice: str | None
+
+    @property
+    def summary(self) -> str:
+        name = "" if self.mark is None else f" as {self.mark.table}"
+        return f"a Delta table at version {self.version}, behind the writer feature {FEATURE}{name}"
+
+
+def diagnose(location: str, options: Mapping[str, str] | None = None, store: Store | None = None) -> Diagnosis:
+    """Look at the folder, and at what a catalog says of it, if one is given. Nothing is written."""
+    reader = FileTxnLogReader(location, options, table=location)
+    where = redact(reader.location)
+    try:
+        snapshot = reader.snapshot()
+        is_fenced = unfence(snapshot.protocol)[1]
+        mark = newest_mark(reader) if is_fenced else None
+    except TableNotFoundError:
+        advice = "check the path: a Delta table has a folder _delta_log in it"
+        return Diagnosis("none", f"no Delta table at {where}", advice, is_wrong=True)
+    except (DeltaError, OSError) as error:
+        advice = (
+            "check access (--storage-option, AWS_*, AZURE_*, GOOGLE_*); `dl validate` compares a table of the catalog"
+        )
+        return Diagnosis("unreadable", redact(" ".join(str(error).split())), advice, is_wrong=True)
+    known = None if store is None else _look_up(store, reader.location)
+    if not is_fenced:
+        return _explain_open(where, snapshot.version, known)
+    fenced = _Fenced(where, snapshot.version, mark, read_notice(location, options))
+    if known is None or mark is None or mark.catalog_id != known.catalog_id:
+        return _explain_foreign(fenced, known)
+    return _explain_own(fenced, known)
+
+
+def _look_up(store: Store, location: str) -> _Registered:
+    with store.read() as conn:
+        return _Registered(
+            registry.catalog_id(conn),
+            registry.table_by_location(conn, location),
+            locations.find_location(conn, location),
+        )
+
+
+def _explain_open(where: str, version: int, known: _Registered | None) -> Diagnosis:
+    """A table that every Delta writer can write."""
+    found = f"a plain Delta table at version {version}: every Delta writer can write it"
+    table = None if known is None else known.table
+    if table is None:
+        advice = f"`dl attach {where} --as NS.NAME` follows it, `dl import` lets the catalog manage it"
+        return Diagnosis("plain", found, advice)
+    if table.mode == "managed":
+        if table.state == "detaching":
+            return Diagnosis(
+                "half-detached", f"{found}; its detach is not done", _again("detach", table), is_wrong=True
+            )
+        advice = f"`dl validate {table.full_name}` says what the files lack, `dl validate --repair` puts it back"
+        found = f"{found}, though this catalog manages it as {table.full_name}: its fence is gone"
+        return Diagnosis("unfenced", found, advice, is_wrong=True)
+    what = "follows it" if table.mode == "follower" else "managed it until it was detached"
+    return Diagnosis(table.mode, f"{found}; this catalog {what}, as {table.full_name}", _again("promote", table))
+
+
+def _explain_own(fenced: _Fenced, known: _Registered) -> Diagnosis:
+    """A table behind the fence of the catalog at hand."""
+    table = known.table
+    if table is None:
+        if known.place is not None and known.place.state == locations.DROPPED:
+            found, name = f"{fenced.summary}; it was dropped from this catalog", known.place.table_name
+            return Diagnosis("dropped", found, f"`dl undrop {name}` brings it back until its files are purged")
+        found = f"{fenced.summary}; this catalog put the fence there and knows no table here"
+        return Diagnosis("unknown", found, _take_over(fenced), is_wrong=True)
+    if table.mode != "managed":
+        found = f"{fenced.summary}; the promotion of {table.full_name} was interrupted"
+        return Diagnosis("half-promoted", found, _again("promote", table), is_wrong=True)
+    if table.state == "frozen":
+        found = f"{fenced.summary}; {table.full_name} is frozen, because another writer wrote into its files"
+        advice = f"`dl validate {table.full_name}`, then `dl mirror resolve {table.full_name} --adopt` or --overrule"
+        return Diagnosis("frozen", found, advice, is_wrong=True)
+    if table.state == "detaching":
+        return Diagnosis("half-detached", f"{fenced.summary}; its detach is not done", _again("detach", table), True)
+    found = f"{fenced.summary}; this catalog manages it as {table.full_name}"
+    return Diagnosis("managed", found, _how_to_write(table.full_name, fenced))
+
+
+def _explain_foreign(fenced: _Fenced, known: _Registered | None) -> Diagnosis:
+    """A table behind a fence, of another catalog or of one that is not at hand."""
+    mark = fenced.mark
+    if mark is None:
+        return Diagnosis("fenced", f"{fenced.summary}; no commit tells by whom", _take_over(fenced), is_wrong=True)
+    owner = f"the catalog {mark.catalog_id}" + (f" ({fenced.notice})" if fenced.notice else "")
+    found = f"{fenced.summary}; managed by {owner}" + (", not by this one" if known is not None else "")
+    return Diagnosis("fenced", found, _how_to_write(mark.table, fenced), is_wrong=known is not None)
+
+
+def _how_to_write(name: str, fenced: _Fenced) -> str:
+    return (
+        f"write it by its name through its catalog, in Python, with `dl`, or in Spark by {name} (docs/spark.md); "
+        f"`dl detach {name}` lets every Delta writer write {fenced.location} again"
+    )
+
+
+def _take_over(fenced: _Fenced) -> str:
+    return f"`dl import --rebuild {fenced.location}` into a new database takes over from a catalog that is lost"
+
+
+def _again(verb: str, table: TableRow) -> str:
+    what = "lets this catalog manage it" if verb == "promote" else "goes on where it was"
+    return f"`dl {verb} {table.full_name}` {what}"
