@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from .log.types import leaf_columns
 from .table import DeltaTable
 
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ def scan_delta(source: Source, *, version: int | str | datetime | None = None, *
 
     table = _opened(source, version)
     if any(item.name != item.physical_name for item in table._struct.fields):
-        return pl.scan_pyarrow_dataset(table.lazy_dataset())
+        # Arrow, to which Polars hands its filters, orders NaN otherwise than Polars does.
+        has_floats = any(str(leaf.type) in ("float", "double") for leaf in leaf_columns(table._struct))
+        return pl.scan_pyarrow_dataset(table.lazy_dataset(), allow_pyarrow_filter=not has_floats)
     return pl.scan_delta(as_deltalake(table), **options)
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from deltalakedb.data.arrow_types import is_any_list
 from deltalakedb.exceptions import MalformedLogError
 from deltalakedb.log.types import (
     ArrayType,
@@ -78,9 +79,8 @@ def _reader(stored: pa.DataType, wanted: DataType, by_id: bool, path: tuple[str,
     match wanted:
         case StructType() if pt.is_struct(stored):
             return _struct_reader(stored, wanted, arrow, by_id, path)
-        case ArrayType() if pt.is_list(stored):
-            element = _reader(stored.value_type, wanted.element_type, by_id, (*path, "element"))
-            return lambda array: _nested(array, arrow, array.values if element is None else element(array.values))
+        case ArrayType() if is_any_list(stored):
+            return _list_reader(stored, wanted, arrow, by_id, path)
         case MapType() if pt.is_map(stored):
             return _map_reader(stored, wanted, arrow, by_id, path)
         case VariantType() if pt.is_struct(stored):
@@ -131,6 +131,21 @@ def _struct_reader(
         if not children:
             raise MalformedLogError(f"column {'.'.join(path)!r} is a struct without fields")
         return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null() if array.null_count else None)
+
+    return convert
+
+
+def _list_reader(
+    stored: pa.DataType, wanted: ArrayType, arrow: pa.DataType, by_id: bool, path: tuple[str, ...]
+) -> Read:
+    """Writers say in a file's own schema which of Arrow's lists they had; to Parquet they are all the same."""
+    element = _reader(stored.value_type, wanted.element_type, by_id, (*path, "element"))
+    plain = None if pt.is_list(stored) else pa.list_(stored.value_field)
+
+    def convert(array: pa.Array) -> pa.Array:
+        if plain is not None:
+            array = array.cast(plain)
+        return _nested(array, arrow, array.values if element is None else element(array.values))
 
     return convert
 
