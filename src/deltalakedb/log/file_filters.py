@@ -120,7 +120,7 @@ class _Filter:
             return (value is None) == (self.operator == "=")
         if self.operator == "not in":
             return value is not None and all(one is not None and _key(one) != _key(value) for one in self.values)
-        compare = _ONE.get(self.operator, eq)
+        compare: Callable[[Any, Any], bool] = eq if self.operator == "in" else _ONE[self.operator]
         return value is not None and any(one is not None and compare(_key(value), _key(one)) for one in self.values)
 
 

@@ -195,7 +195,8 @@ class TableState:
         seen = {app_id: self._snapshot.app_transaction(app_id) for app_id in app_ids}
 
         def go_on(target: Target) -> Done:
-            for app_id, before in seen.items():
+            done = verb(target)
+            for app_id, before in seen.items() if done.commit is not None else ():
                 now = target.snapshot.app_transaction(app_id)
                 if now is not None and (before is None or now.version != before.version):
                     raise ConcurrentTransactionError(
@@ -205,7 +206,7 @@ class TableState:
                         table=self.name,
                         version=target.snapshot.version,
                     )
-            return verb(target)
+            return done
 
         return go_on
 
