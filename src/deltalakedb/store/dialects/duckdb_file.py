@@ -56,6 +56,7 @@ class DuckdbFile:
         self._changed = threading.Condition()
         self._readers: dict[int, int] = {}
         self._writer: int | None = None
+        self._is_forking = False
         self._attached: str | None = None  # the file's name in the process's instance
         self._is_writable = False  # whether it is attached for writing too
         self._seen: tuple[object, ...] = ()
@@ -94,16 +95,19 @@ class DuckdbFile:
         if not self._changed.acquire(timeout=max(0.0, deadline - time.monotonic())):
             return False
         me = threading.get_ident()
+        self._is_forking = True  # whoever has no block open waits with his until then
         self._changed.wait_for(
             lambda: self._writer in (None, me) and not self._readers.keys() - {me},
             max(0.0, deadline - time.monotonic()),
         )
+        self._is_forking = False
         if not self._readers and self._writer is None:
             self._drop_all()
         return True
 
     def go_on(self) -> None:
         """After a fork, in the parent."""
+        self._changed.notify_all()
         self._changed.release()
 
     def leave_to_parent(self) -> None:
@@ -252,7 +256,12 @@ class DuckdbFile:
         yield
 
     def _wait(self, ready: Callable[[], bool], deadline: float) -> None:
-        if not self._changed.wait_for(ready, timeout=max(0.0, deadline - time.monotonic())):
+        me = threading.get_ident()
+
+        def is_ready() -> bool:
+            return ready() and (not self._is_forking or me in self._readers)
+
+        if not self._changed.wait_for(is_ready, timeout=max(0.0, deadline - time.monotonic())):
             raise StoreBusyError(f"DuckDB database {self.path} stayed in use by another thread of this process")
 
     def _lock(self, kind: int, deadline: float) -> None:

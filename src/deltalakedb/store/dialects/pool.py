@@ -35,6 +35,7 @@ class Pool(Generic[C]):
         self._taken: dict[int, tuple[C, int]] = {}
         """By their ids, the connections in use, and the threads that use them."""
         self._open = 0
+        self._is_forking = False
 
     def take(self) -> tuple[C, bool]:
         """A connection, and whether it was used before (then its server may have gone since)."""
@@ -43,11 +44,12 @@ class Pool(Generic[C]):
             while True:
                 if self._closed:
                     raise StoreError(f"{self._what} is closed")
-                if self._idle:
-                    return self._note(self._idle.pop()), True
-                if self._open < self._size:
-                    self._open += 1
-                    break
+                if not self._is_forking or self._is_user(threading.get_ident()):
+                    if self._idle:
+                        return self._note(self._idle.pop()), True
+                    if self._open < self._size:
+                        self._open += 1
+                        break
                 if not self._changed.wait(deadline - time.monotonic()) and time.monotonic() >= deadline:
                     raise StoreBusyError(
                         f"{self._what}: all {self._size} connections stayed in use for {self._timeout_seconds:g} "
@@ -59,7 +61,11 @@ class Pool(Generic[C]):
             self._forget()
             raise
         with self._changed:
+            self._changed.notify_all()
             return self._note(connection), False
+
+    def _is_user(self, thread: int) -> bool:
+        return any(user == thread for _, user in self._taken.values())
 
     def _note(self, connection: C) -> C:
         self._taken[id(connection)] = connection, threading.get_ident()
@@ -108,13 +114,19 @@ class Pool(Generic[C]):
         if not self._changed.acquire(timeout=max(0.0, deadline - time.monotonic())):
             return False
         me = threading.get_ident()
-        self._changed.wait_for(
-            lambda: all(thread == me for _, thread in self._taken.values()), max(0.0, deadline - time.monotonic())
-        )
+        self._is_forking = True  # whoever has no connection waits for one until then
+
+        def is_quiet() -> bool:
+            opening = self._open - len(self._idle) - len(self._taken)
+            return not opening and all(thread == me for _, thread in self._taken.values())
+
+        self._changed.wait_for(is_quiet, max(0.0, deadline - time.monotonic()))
+        self._is_forking = False
         return True
 
     def go_on(self) -> None:
         """After a fork, in the parent."""
+        self._changed.notify_all()
         self._changed.release()
 
     def start_anew(self) -> None:

@@ -1,0 +1,23 @@
+"""Forks: what a parent has opened is neither used nor closed nor destroyed in a child, however deep they nest."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.faults.conftest import Place
+from tests.fixtures.sizes import sized
+
+ROUNDS = sized(1, 20)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_children_and_theirs_read_write_and_commit_beside_busy_threads(place: Place, method: str) -> None:
+    command = [sys.executable, "-m", "tests.faults.forking", place.catalog, method, str(ROUNDS)]
+    environment = {**os.environ, "DL_WAREHOUSE": str(place.warehouse)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240 * ROUNDS, check=False)
+    assert done.returncode == 0, done.stderr[-6000:]
+    assert f"{6 * ROUNDS} children" in done.stdout
