@@ -10,7 +10,6 @@ from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from .log.types import leaf_columns
 from .table import DeltaTable
 
 if TYPE_CHECKING:
@@ -35,9 +34,8 @@ def scan_delta(source: Source, *, version: int | str | datetime | None = None, *
 
     table = _opened(source, version)
     if any(item.name != item.physical_name for item in table._struct.fields) or not _is_hive_like(table):
-        # Arrow, to which Polars hands its filters, orders NaN otherwise than Polars does.
-        has_floats = any(str(leaf.type) in ("float", "double") for leaf in leaf_columns(table._struct))
-        return pl.scan_pyarrow_dataset(table.lazy_dataset(), allow_pyarrow_filter=not has_floats)
+        # Arrow, to which Polars would hand its filters, orders NaN otherwise, and takes null for not in a list.
+        return pl.scan_pyarrow_dataset(table.lazy_dataset(), allow_pyarrow_filter=False)
     return pl.scan_delta(as_deltalake(table), **options)
 
 
@@ -122,7 +120,7 @@ def _class_of_both(ours: type[DeltaTable]) -> type[DeltaTable]:
         def get_add_actions(self, flatten: bool = False) -> pa.Table:
             """The files, without the bounds that Polars would take for more than they say: NaN is in none of them,
             booleans' are often wrong, and some writers round decimals."""
-            actions = super().get_add_actions(flatten)
+            actions: Any = super().get_add_actions(flatten)
             for side in ("min", "max"):
                 place = actions.column_names.index(side) if side in actions.column_names else -1
                 if place < 0 or flatten:

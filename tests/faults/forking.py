@@ -128,7 +128,7 @@ def busy(catalog: dl.Catalog) -> Iterator[dict[str, int]]:
 
 def main(uri: str, method: str, rounds: int) -> None:
     give_duckdb_one_thread()
-    signal.alarm(2 * LONGEST_SECONDS)
+    signal.alarm(2 * LONGEST_SECONDS * rounds)
     catalog = catalog_of(uri)
     for name in (TABLE, BUSY):
         catalog.create_table(name, pa.schema([("id", pa.int64()), ("f", pa.float64())]))
