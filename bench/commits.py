@@ -182,7 +182,8 @@ def _connecting(uri: str, lake: peers.DuckLake, stack: ExitStack) -> dict[str, C
         session.insert("t")
 
     def ours_from_nothing() -> None:
-        instance.close_if_idle()
+        instance.hold()
+        instance.go_on()
         ours()
 
     def theirs_from_nothing() -> None:

@@ -86,8 +86,6 @@ def one_predicate(
     filters: FilterDnf | None, predicate: PredicateLike | None, *, name: str = "partition_filters"
 ) -> PredicateLike | None:
     """What chooses files: the argument of today, or the one that `deltalake` has deprecated."""
-    for chosen in (filters, predicate):
-        _check_groups(chosen)
     if filters is None:
         return predicate
     if predicate is not None:
@@ -98,13 +96,3 @@ def one_predicate(
         stacklevel=3,
     )
     return filters
-
-
-def _check_groups(filters: PredicateLike | None) -> None:
-    """Filters in one list, or in several that are alternatives, none of them empty."""
-    if not filters or isinstance(filters, str) or not all(isinstance(item, list | tuple) for item in filters):
-        return
-    if any(isinstance(item, list) for item in filters) and any(isinstance(item, tuple) for item in filters):
-        raise ValueError("filters are tuples in one list, or lists of tuples that are alternatives; not both at once")
-    if any(not item for item in filters):
-        raise ValueError("an empty list of filters among several; pass no filter to match all files")

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from deltalakedb.data.storage import DataStorage, LocalDataStorage, ObjectDataStorage
 from deltalakedb.files.location import parse_location
-from deltalakedb.files.options import Credentials, open_object_store
+from deltalakedb.files.options import Credentials, check_process, open_object_store
 from deltalakedb.log.paths import decode_path
 
 _CLOUD_VARIABLES = ("AWS_", "AZURE_", "GOOGLE_")
@@ -25,6 +25,7 @@ def open_data_storage(location: str, options: Mapping[str, str] | None = None) -
     if location.startswith(("file:", "/")):
         return _open(location, (), ())
     environment = (item for item in os.environ.items() if item[0].startswith(_CLOUD_VARIABLES))
+    check_process()
     return _open(location, tuple(sorted((options or {}).items())), tuple(sorted(environment)))
 
 

@@ -38,7 +38,14 @@ NOTES: dict[str, str] = {
         "to what they were, as delta-spark's does"
     ),
     "PostCommitHookProperties": "tables of a catalog leave checkpoints and clean-up to the mirror, by its settings",
-    "QueryBuilder": "the SQL is DuckDB's, where `deltalake` has DataFusion's",
+    "CommitProperties": (
+        "an application version that is not above the recorded one is refused (`ConcurrentTransactionError`, a "
+        "`CommitFailedError`): the work was committed before; `deltalake` records it again"
+    ),
+    "QueryBuilder": (
+        "the SQL is DuckDB's, where `deltalake` has DataFusion's; NaN is found also where `deltalake` loses it to "
+        "statistics"
+    ),
     "QueryBuilder.execute": _READER,
     "Transaction": "the `txn` action itself",
     "enable_nanosecond_timestamps": "raises RuntimeError, as a `deltalake` that is built without them",

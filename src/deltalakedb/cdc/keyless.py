@@ -145,15 +145,16 @@ class _CountedRows:
 
     def _find_sql(self) -> str:
         """Which copies of a row go does not matter: the first ones do."""
+        file, row = quoted(FILE), quoted(ROW)
         same = " and ".join(
             f"s.{quoted(column.name)} is not distinct from g.v{place}"
             for place, column in enumerate(self._table.columns)
         )
         return (
-            f"select {FILE}, {ROW} from (select s.{FILE}, s.{ROW}, g.n, "
-            f"row_number() over (partition by g.id order by s.{FILE}, s.{ROW}) as nth from scan s "
+            f"select {file}, {row} from (select s.{file}, s.{row}, g.n, "
+            f"row_number() over (partition by g.id order by s.{file}, s.{row}) as nth from scan s "
             f"join (select *, row_number() over () as id from counted where n < 0) g on {same}) "
-            f"where nth <= -n order by {FILE}, {ROW}"
+            f"where nth <= -n order by {file}, {row}"
         )
 
     def _bounds(self, target: Target) -> Predicate:

@@ -9,21 +9,28 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 from itertools import count
 from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
 
+from deltalakedb import forks
 from deltalakedb.exceptions import ConfigError, DeltaError, PredicateError
 
 BATCH_ROWS = 128 * 1024
 # One for each set of limits that callers ask for.
 _MAX_DATABASES = 8
 _number = count()
+
+
+def own_column(name: str) -> str:
+    """The name of a column of ours beside those of a user; none of his begins with this character."""
+    return f"\x01{name}"
 
 
 class Engine:
@@ -39,8 +46,10 @@ class Engine:
     ) -> None:
         """`joins_as_written`: of two joined tables the second is held in memory. The engine cannot know how long a
         stream is, and takes it for the smaller one."""
-        database = _database(os.getpid(), memory_limit, temp_folder, max_temp_size, joins_as_written)
-        self._connection = database.cursor()
+        self._connection = _database(memory_limit, temp_folder, max_temp_size, joins_as_written).cursor()
+        self._stream: pa.RecordBatchReader | None = None
+        self._generation = forks.generation()
+        _live.add(self)
         self._raised: list[Exception] = []
         """What a registered reader raised: DuckDB only quotes it."""
 
@@ -76,7 +85,7 @@ class Engine:
     def reader(self, sql: str, params: Sequence[Any] | None = None) -> pa.RecordBatchReader:
         """The answer as a stream."""
         with self._failures():
-            stream = self._connection.execute(sql, params).to_arrow_reader(BATCH_ROWS)
+            stream = self._stream = self._connection.execute(sql, params).to_arrow_reader(BATCH_ROWS)
         return pa.RecordBatchReader.from_batches(stream.schema, self._answer(stream))
 
     def types(self, sql: str) -> list[str]:
@@ -84,7 +93,12 @@ class Engine:
         return [row[1] for row in self.execute(f"describe {sql}")]
 
     def close(self) -> None:
-        self._connection.close()
+        if self._generation == forks.generation():
+            self._connection.close()
+
+    def leave_to_parent(self) -> None:
+        """After a fork, in the child."""
+        forks.leave_to_parent((self._connection, self._stream))
 
     def _watched(self, data: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         try:
@@ -94,13 +108,19 @@ class Engine:
             raise
 
     def _answer(self, stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        with self._failures():
-            yield from stream
+        while True:
+            with self._failures():
+                batch = next(stream, None)
+            if batch is None:
+                return
+            yield batch
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
         import duckdb
 
+        if self._generation != forks.generation():
+            raise DeltaError("a query that was begun before a fork is read by its parent; ask again in the child")
         try:
             yield
         except (duckdb.Error, pa.ArrowException, OSError) as error:
@@ -112,15 +132,54 @@ class Engine:
             raise PredicateError(detail) from error
 
 
-@lru_cache(_MAX_DATABASES)
+_live: weakref.WeakSet[Engine] = weakref.WeakSet()
+_databases: dict[tuple[str | None, str | None, str | None, bool], Any] = {}
+"""Of this process, those used last at the end."""
+_opening = threading.Lock()
+
+
 def _database(
-    process: int, memory_limit: str | None, temp_folder: str | None, max_temp_size: str | None, joins_as_written: bool
+    memory_limit: str | None, temp_folder: str | None, max_temp_size: str | None, joins_as_written: bool
 ) -> Any:
-    """The database of this process; a fork must not use the one of its parent."""
+    """The database of this process with these limits; a child of a fork makes its own."""
+    limits = (memory_limit, temp_folder, max_temp_size, joins_as_written)
+    with _opening:
+        database = _databases.pop(limits, None)
+        if database is None:
+            database = _open(*limits)
+        _databases[limits] = database
+        while len(_databases) > _MAX_DATABASES:
+            del _databases[next(iter(_databases))]  # engines that use it still have it
+        return database
+
+
+def _hold() -> None:
+    _opening.acquire()
+
+
+def _go_on() -> None:
+    _opening.release()
+
+
+def _after_fork() -> None:
+    global _opening
+    _opening = threading.Lock()
+    forks.leave_to_parent(_databases.values())
+    _databases.clear()
+    for engine in list(_live):
+        engine.leave_to_parent()
+    _live.clear()
+
+
+# No thread is opening a database while the process forks, as DuckDB's own locks would stay locked in the child.
+forks.at_fork(before=_hold, after_in_parent=_go_on, after_in_child=_after_fork)
+
+
+def _open(memory_limit: str | None, temp_folder: str | None, max_temp_size: str | None, joins_as_written: bool) -> Any:
     import duckdb
 
     # Two databases must not share a folder: each names its files as if it were alone.
-    folder = os.path.join(temp_folder or tempfile.gettempdir(), f"deltalakedb-{process}-{next(_number)}")
+    folder = os.path.join(temp_folder or tempfile.gettempdir(), f"deltalakedb-{os.getpid()}-{next(_number)}")
     database = duckdb.connect()
     try:
         if memory_limit is not None:

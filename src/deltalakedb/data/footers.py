@@ -6,18 +6,22 @@ with empty ones: what it does not know is left out. Timestamps are rounded outwa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
+import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.types as pt
 
-from deltalakedb.data.arrow_types import file_schema, stored_fields
+from deltalakedb.data.arrow_types import file_schema, file_type, is_any_list
 from deltalakedb.data.stats import Ends, StatsCollector, StatsPlan
 from deltalakedb.log.bounds_columns import stats_leaves
 from deltalakedb.log.types import ArrayType, DataType, DecimalType, Leaf, MapType, PrimitiveType, StructType
 
 _MOMENTS: Final = frozenset({"timestamp", "timestamp_ntz"})
+# However a file spells them, in a footer they are texts, bytes or nothing at all.
+_OF_NO_UNIT: Final = (PrimitiveType("string"), PrimitiveType("binary"), PrimitiveType("boolean"))
 _AS_STORED: Final = frozenset({"byte", "short", "integer", "long", "date", "float", "double"})
 
 
@@ -28,43 +32,59 @@ class FooterStats:
         self, schema: StructType, partition_columns: Sequence[str], configuration: Mapping[str, str | None]
     ) -> None:
         self._plan = StatsPlan(schema, partition_columns, configuration, file_schema(schema, partition_columns))
-        stored = StructType(tuple(item for item in stored_fields(schema) if item.name not in partition_columns))
-        places = dict(_places(stored, (), 0))
-        leaves = (leaf for leaf in stats_leaves(schema, partition_columns, configuration) if str(leaf.type) != "void")
-        self._leaves = [(leaf, places[leaf.physical_path]) for leaf in leaves]
+        leaves = stats_leaves(schema, partition_columns, configuration)
+        self._leaves = [leaf for leaf in leaves if leaf.type != PrimitiveType("void")]
 
     def of(self, footer: pq.FileMetaData) -> str:
         """The statistics string of a file."""
         stats = self._plan.start()
         stats.num_records = footer.num_rows
+        columns = self._columns_of(footer)
         for group in range(footer.num_row_groups):
             row_group = footer.row_group(group)
-            for place, (leaf, column) in enumerate(self._leaves):
-                _note(stats, place, leaf, row_group.column(column))
+            for place, (leaf, column) in enumerate(zip(self._leaves, columns, strict=True)):
+                if column is None:
+                    stats.note(place, None, (None, None))
+                else:
+                    _note(stats, place, leaf, row_group.column(column))
         return stats.to_json()
 
+    def _columns_of(self, footer: pq.FileMetaData) -> list[int | None]:
+        """The number of each leaf's column in this file, found by its path: a file may hold others beside the table's,
+        such as its partition columns. None where it has none, or one of another type, whose bounds have another unit.
+        """
+        found = dict(_stored_columns(footer.schema.to_arrow_schema(), (), 0))
+        return [_column_of(leaf, found.get(leaf.physical_path)) for leaf in self._leaves]
 
-def _places(struct: StructType, above: tuple[str, ...], start: int) -> Iterator[tuple[tuple[str, ...], int]]:
+
+def _column_of(leaf: Leaf, found: tuple[int, pa.DataType] | None) -> int | None:
+    if found is None:
+        return None
+    column, stored = found
+    if isinstance(leaf.type, ArrayType | MapType):
+        return column  # only its nulls are counted
+    return column if leaf.type in _OF_NO_UNIT or stored.equals(file_type(leaf.type)) else None
+
+
+def _stored_columns(
+    fields: Iterable[pa.Field], above: tuple[str, ...], start: int
+) -> Iterator[tuple[tuple[str, ...], tuple[int, pa.DataType]]]:
     """The number of each leaf's first column in a file: columns are the leaves of arrays and maps, too."""
-    for item in stored_fields(struct):
-        path = (*above, item.physical_name)
-        if isinstance(item.type, StructType):
-            yield from _places(item.type, path, start)
+    for item in fields:
+        path = (*above, item.name)
+        if pt.is_struct(item.type):
+            yield from _stored_columns(item.type, path, start)
         else:
-            yield path, start
+            yield path, (start, item.type)
         start += _width(item.type)
 
 
-def _width(data_type: DataType) -> int:
-    match data_type:
-        case StructType():
-            return sum(_width(item.type) for item in stored_fields(data_type))
-        case ArrayType():
-            return _width(data_type.element_type)
-        case MapType():
-            return _width(data_type.key_type) + _width(data_type.value_type)
-        case _:
-            return 1
+def _width(stored: pa.DataType) -> int:
+    if pt.is_map(stored):
+        return _width(stored.key_type) + _width(stored.item_type)
+    if is_any_list(stored):
+        return _width(stored.value_type)
+    return sum(_width(item.type) for item in stored) if pt.is_struct(stored) else 1
 
 
 def _note(stats: StatsCollector, place: int, leaf: Leaf, chunk: pq.ColumnChunkMetaData) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from deltalakedb.data.arrow_types import is_any_list
 from deltalakedb.exceptions import MalformedLogError
 from deltalakedb.log.types import (
     ArrayType,
@@ -78,9 +80,8 @@ def _reader(stored: pa.DataType, wanted: DataType, by_id: bool, path: tuple[str,
     match wanted:
         case StructType() if pt.is_struct(stored):
             return _struct_reader(stored, wanted, arrow, by_id, path)
-        case ArrayType() if pt.is_list(stored):
-            element = _reader(stored.value_type, wanted.element_type, by_id, (*path, "element"))
-            return lambda array: _nested(array, arrow, array.values if element is None else element(array.values))
+        case ArrayType() if is_any_list(stored):
+            return _list_reader(stored, wanted, arrow, by_id, path)
         case MapType() if pt.is_map(stored):
             return _map_reader(stored, wanted, arrow, by_id, path)
         case VariantType() if pt.is_struct(stored):
@@ -133,6 +134,30 @@ def _struct_reader(
         return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null() if array.null_count else None)
 
     return convert
+
+
+def _list_reader(
+    stored: pa.DataType, wanted: ArrayType, arrow: pa.DataType, by_id: bool, path: tuple[str, ...]
+) -> Read:
+    """Writers say in a file's own schema which of Arrow's lists they had; to Parquet they are all the same."""
+    element = _reader(stored.value_type, wanted.element_type, by_id, (*path, "element"))
+    plain = pa.list_(stored.value_field)
+
+    def convert(array: pa.Array) -> pa.Array:
+        if pt.is_list_view(stored) or pt.is_large_list_view(stored):
+            array = _without_view(array, plain)
+        elif not pt.is_list(stored):
+            array = array.cast(plain)
+        return _nested(array, arrow, array.values if element is None else element(array.values))
+
+    return convert
+
+
+def _without_view(array: pa.Array, plain: pa.DataType) -> pa.Array:
+    """The lists of a view, one after the other; pyarrow's cast (26) forgets the last offset."""
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), array.flatten(), type=plain, mask=array.is_null())
 
 
 def _map_reader(stored: pa.DataType, wanted: MapType, arrow: pa.DataType, by_id: bool, path: tuple[str, ...]) -> Read:

@@ -17,8 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from deltalakedb import forks
 from deltalakedb.data.batches import BATCH_ROWS, gathered
 from deltalakedb.data.deletion_vectors import DeletionVectors
+from deltalakedb.data.engine import own_column
 from deltalakedb.data.filtering import RowFilter, RowPredicate
 from deltalakedb.data.joining import join_files
 from deltalakedb.data.projection import Projection
@@ -31,8 +33,8 @@ from deltalakedb.log.partitions import parse_partition_value
 from deltalakedb.log.text import from_sql_text
 from deltalakedb.log.types import StructField, StructType, to_arrow_type
 
-FILE: Final = "__file"
-ROW: Final = "__row"
+FILE: Final = own_column("file")
+ROW: Final = own_column("row")
 IsWanted: TypeAlias = Callable[[int, int, int], bool]
 """Of the file at a place: whether any of its rows from one number up to another are of use."""
 POSITIONS: Final = (pa.field(FILE, pa.int32(), nullable=False), pa.field(ROW, pa.int64(), nullable=False))
@@ -68,8 +70,8 @@ def read_files(
 
     `partition_columns` and `configuration` are those of the table's metadata. `columns` chooses and orders columns;
     `predicate` (SQL, or an expression of pyarrow) keeps the rows for which it is true. Files are not pruned here.
-    With `positions` two columns follow: `__file`, the place of a row's file in `files`, and `__row`, its number in it,
-    deleted rows counted. `is_wanted` is asked for each row group, and those it refuses are not read.
+    With `positions` two columns follow: FILE, the place of a row's file in `files`, and ROW, its number in it, deleted
+    rows counted. `is_wanted` is asked for each row group, and those it refuses are not read.
     """
     fields = list(schema.fields) if columns is None else [_field(schema, name) for name in columns]
     row_filter = None if predicate is None else RowFilter(predicate, schema)
@@ -160,6 +162,7 @@ class _File:
 
 def _read_all(task: _Task, files: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
     """The files one after the other; small ones are read ahead by threads, as their waiting and decoding overlap."""
+    begun_in = forks.generation()
     with ThreadPoolExecutor(_AHEAD, thread_name_prefix="deltalakedb-read") as pool:
         window: deque[Future[list[pa.RecordBatch]] | _File] = deque()
         try:
@@ -168,12 +171,20 @@ def _read_all(task: _Task, files: pa.RecordBatchReader) -> Iterator[pa.RecordBat
                 window.append(pool.submit(_read_whole, task, together) if small else together[0])
                 if len(window) >= _AHEAD:
                     yield from _next(task, window)
+                _check_process(begun_in)
             while window:
                 yield from _next(task, window)
+                _check_process(begun_in)
         finally:
             for waiting in window:
                 if isinstance(waiting, Future):
                     waiting.cancel()
+
+
+def _check_process(generation: int) -> None:
+    """The threads that read ahead stay in the process that has begun to read."""
+    if generation != forks.generation():
+        raise DeltaError("rows that were begun to be read before a fork are read by its parent; read anew in the child")
 
 
 def _together(task: _Task, files: Iterable[_File]) -> Iterator[list[_File]]:

@@ -12,12 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Final
 
+from deltalakedb import forks
+
 _THREADS: Final = 8
 
 
 def sync_all(paths: Sequence[str]) -> None:
     """Return when all of these files and folders are on disk."""
-    others = [_pool(os.getpid()).submit(_sync, path) for path in paths[1:]]
+    others = [_pool().submit(_sync, path) for path in paths[1:]]
     try:
         for path in paths[:1]:
             _sync(path)
@@ -39,9 +41,18 @@ def make_folders(path: str) -> None:
 
 
 @cache
-def _pool(process: int) -> ThreadPoolExecutor:
-    """Of this process: a fork takes no threads along."""
-    return ThreadPoolExecutor(_THREADS, thread_name_prefix=f"deltalakedb-sync-{process}")
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_THREADS, thread_name_prefix="deltalakedb-sync")
+
+
+def _after_fork() -> None:
+    """A child has no threads but its own."""
+    if _pool.cache_info().currsize:
+        forks.leave_to_parent([_pool()])
+        _pool.cache_clear()
+
+
+forks.at_fork(after_in_child=_after_fork)
 
 
 def _sync(path: str) -> None:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from obstore.exceptions import BaseError, UnknownConfigurationKeyError
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
-from deltalakedb.exceptions import ConfigError, redact
+from deltalakedb import forks
+from deltalakedb.exceptions import ConfigError, DeltaError, redact
 from deltalakedb.files.location import Location
 
 if TYPE_CHECKING:
@@ -30,6 +31,41 @@ _WRITER_OPTIONS = re.compile(
 _RETRIES: RetryConfig = {"max_retries": 6, "retry_timeout": timedelta(seconds=60)}
 # One in-process store per name, so that `memory://name/...` is the same place for everyone who opens it.
 _memory_stores: dict[str, MemoryStore] = {}
+
+
+_process: list[int] = []
+"""The generation of the process that has opened a store first: its threads make all requests, and a fork has none."""
+
+
+def check_process() -> None:
+    """An error where a request would never be answered: in a child that was forked after its parent opened a store."""
+    if not _process:
+        _process.append(forks.generation())
+    if _process[0] != forks.generation():
+        raise DeltaError(
+            "this process was forked off after its parent had opened an object store, whose threads it does not have; "
+            "start processes that use object stores with the method spawn or forkserver"
+        )
+
+
+class _OfOneProcess:
+    """A client of an object store."""
+
+    def __getattribute__(self, name: str) -> Any:
+        check_process()
+        return super().__getattribute__(name)
+
+
+class _S3Store(_OfOneProcess, S3Store):
+    pass
+
+
+class _GCSStore(_OfOneProcess, GCSStore):
+    pass
+
+
+class _AzureStore(_OfOneProcess, AzureStore):
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +102,7 @@ def open_object_store(
     A caller that has to know the outcome of each single request retries by itself (`retry=False`). `timeout_seconds`
     is for one request; an option `timeout` of the user's own comes first.
     """
+    check_process()
     if location.scheme == "memory":
         return _memory_stores.setdefault(location.bucket, MemoryStore())
     config = {key: _text(value) for key, value in options.items() if not _WRITER_OPTIONS.match(key)}
@@ -96,11 +133,11 @@ def _text(value: object) -> str:
 def _build(location: Location, config: Mapping[str, str], retries: RetryConfig) -> Any:
     arguments: Any = dict(config)
     if location.scheme == "s3":
-        return S3Store(location.bucket, config=arguments, retry_config=retries)
+        return _S3Store(location.bucket, config=arguments, retry_config=retries)
     if location.scheme == "gs":
-        return GCSStore(location.bucket, config=arguments, retry_config=retries)
+        return _GCSStore(location.bucket, config=arguments, retry_config=retries)
     if location.account and not any(key.lower() in ("account_name", "azure_storage_account_name") for key in arguments):
         arguments["account_name"] = location.account
     if location.host.endswith(".fabric.microsoft.com"):
         arguments.setdefault("use_fabric_endpoint", "true")
-    return AzureStore(location.bucket, config=arguments, retry_config=retries)
+    return _AzureStore(location.bucket, config=arguments, retry_config=retries)

@@ -96,18 +96,21 @@ def resolve_column(schema: StructType, path: Sequence[str], partition_columns: I
     last = fields[-1]
     type_name = str(last.type)
     widened = any(change.from_type == "float" for change in last.type_changes)
+    is_partition = len(fields) == 1 and last.name.casefold() in partition_columns
     return Column(
         path=tuple(field.name for field in fields),
         physical_path=tuple(field.physical_name for field in fields),
         type_name=type_name,
         kind="number" if type_name.startswith("decimal(") else _KINDS.get(type_name),
-        is_partition=len(fields) == 1 and last.name.casefold() in partition_columns,
+        is_partition=is_partition,
         fuzzy_float=type_name == "float" or widened,
-        unprunable=_unprunable(last),
+        unprunable=_unprunable(last, is_partition),
     )
 
 
-def _unprunable(field: StructField) -> str:
+def _unprunable(field: StructField, is_partition: bool) -> str:
+    if str(field.type) == "boolean" and not is_partition:
+        return f"{field.name} is a boolean, and some writers get the bounds of those wrong"
     if field.has_collation:
         return f"{field.name} has a collation"
     if str(field.metadata.get(_CHAR_TYPE, "")).lower().startswith("char"):

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from deltalakedb.data import DataStorage, read_files
 from deltalakedb.data.deletion_vectors import DeletionVectors
+from deltalakedb.data.reader import ROW
 from deltalakedb.data.roaring import Rows
 from deltalakedb.exceptions import DeltaError, PredicateError
 from deltalakedb.log.actions import AddCDCFile, AddFile, CommitInfo, DeletionVector, Metadata, RemoveFile
@@ -219,7 +220,7 @@ class _Reader:
     def _read_rows(self, row: dict[str, Any], wanted: Rows) -> Iterator[pa.RecordBatch]:
         numbers = pa.array(wanted.astype(np.int64), pa.int64())
         for batch in self._open([row], [CHANGE_TYPE, VERSION, TIMESTAMP], positions=True):
-            chosen = pc.is_in(batch.column("__row"), value_set=numbers)
+            chosen = pc.is_in(batch.column(ROW), value_set=numbers)
             kept = batch.filter(chosen)
             if kept.num_rows:
                 yield kept.select(self._columns)

@@ -10,7 +10,7 @@ from typing import Any
 from deltalakedb.definitions.table import with_schema
 from deltalakedb.log.actions import Action, AddFile, RemoveFile
 from deltalakedb.log.codec import to_json
-from deltalakedb.log.predicate import parse_predicate
+from deltalakedb.log.file_filters import Conjunction, check_encoded, read_file_filters
 from deltalakedb.log.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit, ReadSet
 from deltalakedb.log.rows import add_from_row
 from deltalakedb.log.types import StructType
@@ -33,12 +33,13 @@ def commit_files(
     A file that is brought again is not ended. With `overwrite` another schema becomes the table's.
     """
     check_mode(mode)
+    groups = check_encoded(partition_filters)
     _refuse_mixed(adds, removes, mode)
     changes: list[Action] = []
     read = NOTHING_READ
     if mode == "overwrite":
         brought = {add.path for add in adds}
-        removes, read = _matching(target, partition_filters, brought)
+        removes, read = _matching(target, groups, brought)
         if schema.to_json() != target.schema.to_json():
             changes = with_schema(target.protocol, target.metadata, schema, table=target.name)
     elif removes:
@@ -65,11 +66,11 @@ def _refuse_mixed(adds: Sequence[AddFile], removes: Sequence[RemoveFile], mode: 
         raise ValueError(f"a file is added or removed by a transaction, not both: {min(both)}")
 
 
-def _matching(target: Target, filters: Any, brought: set[str]) -> tuple[list[RemoveFile], ReadSet]:
+def _matching(target: Target, groups: list[Conjunction] | None, brought: set[str]) -> tuple[list[RemoveFile], ReadSet]:
     now_ms = time.time_ns() // 1_000_000
-    if filters:
-        predicate = parse_predicate(filters, target.schema, target.metadata.partition_columns)
-        files, read = target.plan(predicate), ReadSet(predicates=(predicate,))
+    if groups is not None:
+        chosen = read_file_filters(groups, target.schema, target.metadata.partition_columns)
+        files, read = chosen.choose(target.plan(chosen.predicate)), ReadSet(predicates=(chosen.predicate,))
     else:
         files, read = target.snapshot.files_table(), WHOLE_TABLE
     live = (add_from_row(row) for row in files.to_pylist())

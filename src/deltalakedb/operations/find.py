@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from deltalakedb.data.engine import own_column
+from deltalakedb.data.reader import FILE, ROW
 from deltalakedb.exceptions import PredicateError
 from deltalakedb.log.actions import AddFile
 from deltalakedb.log.partitions import parse_partition_value
@@ -24,7 +26,7 @@ from deltalakedb.log.rows import add_from_row
 from deltalakedb.log.stats import parse_stats
 from deltalakedb.log.types import StructType, to_arrow_type
 from deltalakedb.operations.engines import open_engine
-from deltalakedb.operations.expressions import Expression
+from deltalakedb.operations.expressions import Expression, quoted
 from deltalakedb.operations.target import Target
 
 if TYPE_CHECKING:
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
 _BITS_PER_NUMBER = 32
+NO_COLUMN: Final = own_column("none")
+"""Beside the columns of a condition, so that there is always one."""
+_PLACE: Final = own_column("place")
 
 
 class RowNumbers:
@@ -127,7 +132,7 @@ def find_rows(target: Target, condition: Expression | None) -> Found:
 def check_condition(engine: Engine, condition: Expression, schema: StructType) -> None:
     """Refuse what the engine cannot judge, or what is no condition, before any file is read."""
     fields = [item for item in schema.fields if item.name in condition.columns]
-    rows = pa.schema([*StructType(tuple(fields)).to_arrow(), pa.field("__none", pa.bool_())])
+    rows = pa.schema([*StructType(tuple(fields)).to_arrow(), pa.field(NO_COLUMN, pa.bool_())])
     engine.register("rows", rows.empty_table())
     (kind,) = engine.types(f"select {condition.sql} from rows where {condition.sql}")
     engine.unregister("rows")
@@ -156,14 +161,15 @@ def _by_partition(engine: Engine, target: Target, planned: pa.Table, condition: 
     texts = planned.column("partition_values")
     distinct = texts.unique().to_pylist()
     values = [json.loads(text or "{}") for text in distinct]
-    columns: dict[str, Any] = {"__place": pa.array(range(len(values)), pa.int32())}
+    columns: dict[str, Any] = {_PLACE: pa.array(range(len(values)), pa.int32())}
     for item in target.schema.fields:
         if item.name in condition.columns:
             typed = [parse_partition_value(one.get(item.physical_name), item.type) for one in values]
             columns[item.name] = pa.array(typed, to_arrow_type(item.type))
     engine.register("rows", pa.table(columns))
-    chosen = {distinct[place] for (place,) in engine.execute(f"select __place from rows where {condition.sql}")}
+    matching = engine.execute(f"select {quoted(_PLACE)} from rows where {_in_engine(condition)}")
     engine.unregister("rows")
+    chosen = {distinct[place] for (place,) in matching}
     return [place for place, text in enumerate(texts.to_pylist()) if text in chosen]
 
 
@@ -180,11 +186,16 @@ def _by_reading(engine: Engine, target: Target, planned: pa.Table, condition: Ex
         positions=True,
     )
     engine.register("rows", rows)
-    # In this form the condition is not handed down to Arrow, which orders NaN otherwise.
-    matching = engine.reader(f"select __file, __row from rows where coalesce({condition.sql}, false)")
+    matching = engine.reader(f"select {quoted(FILE)}, {quoted(ROW)} from rows where {_in_engine(condition)}")
     found = gather_rows(matching)
     for place, add in zip(found, _adds(planned.take(pa.array(found, pa.int64()))), strict=True):
         yield touched_file(add, found[place])
+
+
+def _in_engine(condition: Expression) -> str:
+    """The condition in a form that DuckDB judges by itself. It hands others down to Arrow, which orders NaN otherwise
+    and needs another package to be told of instants."""
+    return f"coalesce({condition.sql}, false)"
 
 
 def touched_file(add: AddFile, rows: RowNumbers) -> TouchedFile:
@@ -194,7 +205,7 @@ def touched_file(add: AddFile, rows: RowNumbers) -> TouchedFile:
 
 
 def gather_rows(batches: Iterable[pa.RecordBatch]) -> dict[int, RowNumbers]:
-    """Batches of `__file` and `__row` as the rows of each file; the rows of one file come in one go, or nearly so."""
+    """Batches of FILE and ROW as the rows of each file; the rows of one file come in one go, or nearly so."""
     done: dict[int, RowNumbers] = {}
     open_place, parts = -1, list[Numbers]()
     for batch in batches:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from deltalakedb.data.arrow_types import arrow_to_schema
 from deltalakedb.data.conform import Conformer
-from deltalakedb.data.engine import Engine
+from deltalakedb.data.engine import Engine, own_column
 from deltalakedb.data.reader import FILE, ROW
 from deltalakedb.exceptions import PredicateError
 from deltalakedb.log.types import PrimitiveType, StructField, StructType
@@ -20,8 +20,13 @@ from deltalakedb.operations.find import RowNumbers, gather_rows
 from deltalakedb.operations.merge_names import Names
 from deltalakedb.operations.merge_request import Clause, MergeRequest
 
-SOURCE_ROW: Final = "__source"
-CLAUSE: Final = "__clause"
+_SOURCE_COLUMN: Final = own_column("source")
+# As SQL writes them.
+_FILE: Final = quoted(FILE)
+_ROW: Final = quoted(ROW)
+_SOURCE_ROW: Final = quoted(_SOURCE_COLUMN)
+_CLAUSE: Final = quoted(own_column("clause"))
+_PAIRS: Final = quoted(own_column("pairs"))
 
 
 def source_schema(arrow: pa.Schema) -> StructType:
@@ -34,7 +39,7 @@ def source_schema(arrow: pa.Schema) -> StructType:
 def load_source(engine: Engine, source: pa.RecordBatchReader, schema: StructType) -> int:
     """Put the source into the engine, its rows numbered; how many there are."""
     nullable = StructType(tuple(replace(item, nullable=True) for item in schema.fields))
-    number = pa.field(SOURCE_ROW, pa.int64())
+    number = pa.field(_SOURCE_COLUMN, pa.int64())
     arrow = pa.schema([*nullable.to_arrow(), number])
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -105,12 +110,12 @@ class MergeRows:
         target without a match that a clause takes."""
         t, s = self._names.t, self._names.s
         matched = self._case(self._matched)
-        clause = f"case when {s}.{SOURCE_ROW} is null then {self._case(self._unmatched)} else {matched} end"
-        is_wanted = f"{CLAUSE} is not null" + (f" or {SOURCE_ROW} is not null" if self._inserts else "")
+        clause = f"case when {s}.{_SOURCE_ROW} is null then {self._case(self._unmatched)} else {matched} end"
+        is_wanted = f"{_CLAUSE} is not null" + (f" or {_SOURCE_ROW} is not null" if self._inserts else "")
         self._engine.register("scan", scan)
         self._engine.execute(
-            f"create temp table pairs as select * from (select {t}.{FILE}, {t}.{ROW}, {s}.{SOURCE_ROW}, "
-            f"{clause if self._unmatched else matched} as {CLAUSE} "
+            f"create temp table pairs as select * from (select {t}.{_FILE}, {t}.{_ROW}, {s}.{_SOURCE_ROW}, "
+            f"{clause if self._unmatched else matched} as {_CLAUSE} "
             f"from scan as {t} {'left' if self._unmatched else 'inner'} join source as {s} on {self._on()}) "
             f"where {is_wanted}"
         )
@@ -127,7 +132,7 @@ class MergeRows:
     def match_nothing(self) -> None:
         """Fill `pairs` for a target without any file to look at."""
         self._engine.execute(
-            f"create temp table pairs ({FILE} integer, {ROW} bigint, {SOURCE_ROW} bigint, {CLAUSE} integer)"
+            f"create temp table pairs ({_FILE} integer, {_ROW} bigint, {_SOURCE_ROW} bigint, {_CLAUSE} integer)"
         )
 
     def _case(self, clauses: Sequence[tuple[int, Clause]]) -> str:
@@ -141,8 +146,8 @@ class MergeRows:
     def taken(self) -> Taken:
         """The rows that clauses take, by the place of their file, and how many rows each action takes."""
         found = self._engine.reader(
-            f"select {FILE}, {ROW}, min({CLAUSE}) as {CLAUSE}, count({SOURCE_ROW}) as sources from pairs "
-            f"where {CLAUSE} is not null group by {FILE}, {ROW} order by {FILE}, {ROW}"
+            f"select {_FILE}, {_ROW}, min({_CLAUSE}) as {_CLAUSE}, count({_SOURCE_ROW}) as sources from pairs "
+            f"where {_CLAUSE} is not null group by {_FILE}, {_ROW} order by {_FILE}, {_ROW}"
         )
         taken = Taken()
         taken.touched = gather_rows(self._counted(found, taken))
@@ -191,8 +196,9 @@ class MergeRows:
             return None
         columns = ", ".join(f"c.{quoted(name)}" for name in schema.names)
         return self._engine.reader(
-            f"select {columns} from (select distinct {FILE}, {ROW} from pairs where {CLAUSE} in "
-            f"({', '.join(map(str, numbers))})) __p join changed c on c.{FILE} = __p.{FILE} and c.{ROW} = __p.{ROW}"
+            f"select {columns} from (select distinct {_FILE}, {_ROW} from pairs where {_CLAUSE} in "
+            f"({', '.join(map(str, numbers))})) {_PAIRS} join changed c on c.{_FILE} = {_PAIRS}.{_FILE} "
+            f"and c.{_ROW} = {_PAIRS}.{_ROW}"
         )
 
     def read(self, sql: str) -> pa.RecordBatchReader:
@@ -210,10 +216,10 @@ class MergeRows:
         """The query of the rows that an update makes. Columns it does not set stay; those `left_out` are left out, and
         `nulls` become null."""
         t, s = self._names.t, self._names.s
-        rows = f"from (select * from pairs where {CLAUSE} = {number}) __p "
+        rows = f"from (select * from pairs where {_CLAUSE} = {number}) {_PAIRS} "
         if self._has_changed:
-            rows += f"join changed as {t} on {t}.{FILE} = __p.{FILE} and {t}.{ROW} = __p.{ROW} "
-        rows += f"left join source as {s} on {s}.{SOURCE_ROW} = __p.{SOURCE_ROW}"
+            rows += f"join changed as {t} on {t}.{_FILE} = {_PAIRS}.{_FILE} and {t}.{_ROW} = {_PAIRS}.{_ROW} "
+        rows += f"left join source as {s} on {s}.{_SOURCE_ROW} = {_PAIRS}.{_SOURCE_ROW}"
         kept = {
             item.name: f"null::{sql_type(item.type)}" if item.name in nulls else f"{t}.{quoted(item.name)}"
             for item in schema.fields
@@ -230,7 +236,7 @@ class MergeRows:
         nulls: frozenset[str],  # noqa: ARG002  all that is not set is null
     ) -> str:
         """The query of the rows that an insert makes; columns it does not set are null."""
-        rows = f"from (select * from unmatched where {CLAUSE} = {number}) as {self._names.s}"
+        rows = f"from (select * from unmatched where {_CLAUSE} = {number}) as {self._names.s}"
         if any(self._names.looks_at(one, self._names.target) for one in values.values()):
             rows += f" cross join nothing as {self._names.t}"
         kept = {
@@ -249,9 +255,10 @@ class MergeRows:
         """Fill `unmatched`, the rows of the source to be inserted, and count them."""
         s, t = self._names.s, self._names.t
         ((count,),) = self._engine.execute(
-            f"create temp table unmatched as select * from (select {s}.*, {self._case(self._inserts)} as {CLAUSE} "
-            f"from (select * from source where {SOURCE_ROW} not in (select {SOURCE_ROW} from pairs where {SOURCE_ROW} "
-            f"is not null)) as {s} cross join nothing as {t}) where {CLAUSE} is not null"
+            f"create temp table unmatched as select * from (select {s}.*, {self._case(self._inserts)} as {_CLAUSE} "
+            f"from (select * from source where {_SOURCE_ROW} not in "
+            f"(select {_SOURCE_ROW} from pairs where {_SOURCE_ROW} is not null)) as {s} cross join nothing as {t}) "
+            f"where {_CLAUSE} is not null"
         )
         return int(count)
 

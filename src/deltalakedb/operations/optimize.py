@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from deltalakedb.log.actions import Action, AddFile, FileKey, RemoveFile
 from deltalakedb.log.codec import to_json
 from deltalakedb.log.features import data_writable
-from deltalakedb.log.predicate import parse_predicate
+from deltalakedb.log.file_filters import encode_conjunction, read_file_filters
 from deltalakedb.log.proposal import ProposedCommit, ReadSet
 from deltalakedb.log.rows import add_from_row
 from deltalakedb.log.stats import deleted_part
@@ -213,7 +213,7 @@ class _Optimization:
             actions=tuple(actions),
             operation="OPTIMIZE",
             operation_parameters={
-                "predicate": to_json([_shown(*one) for one in filters or ()]),
+                "predicate": to_json([_shown(*one) for one in encode_conjunction(filters or ())]),
                 "targetSize": str(self._target_size(target)),
                 **({} if self._request.columns is None else {"zOrderBy": to_json(list(self._request.columns))}),
             },
@@ -275,8 +275,9 @@ def _chosen_files(target: Target, filters: Sequence[Any] | None) -> list[AddFile
     if not filters:
         table = target.snapshot.files_table()
     else:
-        predicate = parse_predicate(list(filters), target.schema, target.metadata.partition_columns)
-        table = target.plan(predicate)
+        groups = [encode_conjunction(filters)]
+        chosen = read_file_filters(groups, target.schema, target.metadata.partition_columns)
+        table = chosen.choose(target.plan(chosen.predicate))
     return [add_from_row(row) for row in table.to_pylist()]
 
 

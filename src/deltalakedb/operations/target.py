@@ -35,6 +35,10 @@ class TableSnapshot(Interface):
     @property
     def metadata(self) -> Metadata: ...
 
+    def app_transaction(self, app_id: str) -> AppTransaction | None:
+        """What an application has recorded last."""
+        ...
+
     def files_table(self, columns: Sequence[str] | None = None) -> pa.Table:
         """The live files in FILES_SCHEMA; only some columns when `columns` names them."""
         ...

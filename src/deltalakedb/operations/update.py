@@ -18,8 +18,8 @@ from deltalakedb.log.proposal import ProposedCommit
 from deltalakedb.log.types import StructField, to_arrow_type
 from deltalakedb.operations.change_data import ChangeWriter, feeds_changes
 from deltalakedb.operations.engines import open_engine
-from deltalakedb.operations.expressions import Expression, cast_sql
-from deltalakedb.operations.find import find_rows
+from deltalakedb.operations.expressions import Expression, cast_sql, quoted
+from deltalakedb.operations.find import NO_COLUMN, find_rows
 from deltalakedb.operations.rewriting import replace_rows
 from deltalakedb.operations.rules import Rules, refuse_changed_rows
 from deltalakedb.operations.target import Done, Target
@@ -102,10 +102,10 @@ class NewValues:
         fields = [_field(target, name) for name in updates]
         read = [Expression.parse(text, target.schema) for text in updates.values()]
         with open_engine(target) as engine:
-            rows = pa.schema([*target.schema.to_arrow(), pa.field("__none", pa.bool_())])
+            rows = pa.schema([*target.schema.to_arrow(), pa.field(NO_COLUMN, pa.bool_())])
             engine.register("rows", rows.empty_table())
             # beside a bare column the engine refuses what is computed over many rows
-            kinds = engine.types(f"select {', '.join(one.sql for one in read)}, __none from rows")
+            kinds = engine.types(f"select {', '.join(one.sql for one in read)}, {quoted(NO_COLUMN)} from rows")
         values = (
             _NewValue(item, cast_sql(one.sql, kind, item.type, strict=strict), one.columns)
             for item, one, kind in zip(fields, read, kinds, strict=False)

@@ -6,11 +6,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from deltalakedb.data.engine import own_column
 from deltalakedb.exceptions import DeltaError
 from deltalakedb.log.actions import AddFile
 from deltalakedb.log.rows import adds_to_batch
 from deltalakedb.log.types import DecimalType, PrimitiveType, StructField, StructType
 from deltalakedb.operations.engines import open_engine
+from deltalakedb.operations.expressions import quoted
 from deltalakedb.operations.moving import read_moving
 from deltalakedb.operations.target import Target
 
@@ -22,7 +24,7 @@ _SAMPLE_ROWS: Final = 1 << 16
 """Ranks are taken from a sample at most twice this size: finer than a file's share of any table that is sorted."""
 _MAX_BITS: Final = 16
 _KEY_BITS: Final = 64
-_KEY: Final = "__z_order"
+_KEY: Final = own_column("z_order")
 
 
 def check_columns(columns: Sequence[str], target: Target) -> None:
@@ -65,7 +67,7 @@ def sorted_rows(
     memory = None if memory_bytes is None else max(memory_bytes, 1)
     with open_engine(target, memory_limit=memory, max_temp_size=max_temp_bytes) as engine:
         engine.register("rows", keyed)
-        yield engine.reader(f"select * exclude ({_KEY}) from rows order by {_KEY}")
+        yield engine.reader(f"select * exclude ({quoted(_KEY)}) from rows order by {quoted(_KEY)}")
 
 
 def interleave(ranks: Sequence[np.ndarray[Any, Any]], bits: int) -> np.ndarray[Any, Any]:

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from deltalakedb import exceptions
+from deltalakedb import exceptions, forks
 from deltalakedb.exceptions import ConfigError, DeltaError, EndpointBusyError, EndpointError, redact
 
 PREFIX = "/bridge/v1"
@@ -287,9 +287,9 @@ class EndpointClient:
 
     def _connection(self) -> http.client.HTTPConnection:
         kept: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
-        # A connection that a fork brought along is the parent's.
-        if kept is not None and self._local.pid == os.getpid() and kept.sock is not None:
+        if kept is not None and kept.sock is not None and self._local.generation == forks.generation():
             return kept
+        self._drop_connection()
         if self._tls is not None:
             made: http.client.HTTPConnection = http.client.HTTPSConnection(
                 self._host, self._port, timeout=CONNECT_SECONDS, context=self._tls
@@ -305,14 +305,18 @@ class EndpointClient:
                 ) from error
             raise _NotSentError(error) from error
         made.sock.settimeout(ANSWER_SECONDS)
-        self._local.connection, self._local.pid = made, os.getpid()
+        self._local.connection, self._local.generation = made, forks.generation()
         return made
 
     def _drop_connection(self) -> None:
         kept: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
-        if kept is not None:
-            self._local.connection = None
+        if kept is None:
+            return
+        self._local.connection = None
+        if self._local.generation == forks.generation():
             kept.close()
+        else:  # a fork has brought it along, and its parent goes on with it
+            forks.leave_to_parent([kept])
 
     def _unreachable(self, reason: BaseException) -> EndpointError:
         return EndpointError(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+import math
+from collections.abc import Iterator
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, InvalidOperation
 from functools import reduce
 from typing import Any, Final
 
@@ -17,17 +18,15 @@ import pyarrow.parquet as pq
 from deltalakedb.data import DataStorage, read_files
 from deltalakedb.log import paths
 from deltalakedb.log.actions import Metadata
-from deltalakedb.log.bounds_columns import kind_of, stats_leaves
+from deltalakedb.log.batch_bounds import compute_bounds_of_batch
+from deltalakedb.log.bounds import EMPTY, Bound
+from deltalakedb.log.bounds_columns import BoundsColumn, bounds_columns
 from deltalakedb.log.partitions import parse_partition_value
-from deltalakedb.log.stats import parse_stats, typed_value
 from deltalakedb.log.text import from_sql_text
-from deltalakedb.log.text_bounds import lower_text_bound, upper_text_bound
-from deltalakedb.log.types import Leaf, PrimitiveType, parse_schema, to_arrow_type
+from deltalakedb.log.types import DecimalType, PrimitiveType, parse_schema, to_arrow_type
 from deltalakedb.tables.handlers import ReadOnlyHandler
 
-# Statistics are cut to the millisecond; before 1970 some writers cut upwards.
-_CUT: Final = timedelta(milliseconds=1)
-_FLOATS: Final = (PrimitiveType("float"), PrimitiveType("double"))
+_FILES_AT_ONCE: Final = 2048
 
 
 def files_dataset(
@@ -119,23 +118,34 @@ class _Files:
     def guarantees(self, schema: pa.Schema) -> Iterator[pc.Expression | None]:
         """For each file what is true of all its rows: partition values, bounds, no nulls or nothing else."""
         partitions = [self._schema.field(name) for name in self._metadata.partition_columns]
-        leaves = [
-            leaf
-            for leaf in stats_leaves(self._schema, self._metadata.partition_columns, self._metadata.configuration)
-            if len(leaf.path) == 1 and kind_of(leaf.type) is not None and not leaf.field.has_collation
-        ]
+        columns = self._bounded_columns()
         known: dict[str, list[pc.Expression]] = {}
-        texts, stats = (self._table.column(name).to_pylist() for name in ("partition_values", "stats"))
-        for text, stat in zip(texts, stats, strict=True):
-            if text not in known:
-                values = json.loads(text or "{}")
-                known[text] = [
-                    _equals(item.name, values.get(item.physical_name), item.type, schema)
-                    for item in partitions
-                    if item is not None
-                ]
-            parts = [*known[text], *_bounds(stat, leaves)]
-            yield reduce(lambda left, right: left & right, parts) if parts else None
+        texts = iter(self._table.column("partition_values").to_pylist())
+        for batch in self._table.select(["partition_values", "stats"]).to_batches(_FILES_AT_ONCE):
+            bounds = compute_bounds_of_batch([column for _, column in columns], batch)
+            ends = [zip(*(part.to_pylist() for part in found.columns), strict=True) for found in bounds.columns]
+            for text, *row in zip((next(texts) for _ in range(batch.num_rows)), *ends, strict=True):
+                if text not in known:
+                    values = json.loads(text or "{}")
+                    known[text] = [
+                        _equals(item.name, values.get(item.physical_name), item.type, schema)
+                        for item in partitions
+                        if item is not None
+                    ]
+                parts = [*known[text]]
+                for (name, column), bound in zip(columns, row, strict=True):
+                    parts += _within(ds.field(name), Bound(*bound), column)
+                yield reduce(lambda left, right: left & right, parts) if parts else None
+
+    def _bounded_columns(self) -> list[tuple[str, BoundsColumn]]:
+        """The columns of which statistics tell something, by their names; parts of structs have no guarantee."""
+        names = {(item.physical_name,): item.name for item in self._schema.fields}
+        found = bounds_columns(self._schema, self._metadata.partition_columns, self._metadata.configuration)
+        return [
+            (names[column.physical_path], column)
+            for column in found
+            if not column.is_partition and column.physical_path in names
+        ]
 
 
 def _equals(name: str, text: str | None, data_type: Any, schema: pa.Schema) -> pc.Expression:
@@ -145,42 +155,56 @@ def _equals(name: str, text: str | None, data_type: Any, schema: pa.Schema) -> p
     return ds.field(name).is_null() if value is None else ds.field(name) == pa.scalar(value, arrow)
 
 
-def _bounds(text: str | None, leaves: Sequence[Leaf]) -> Iterator[pc.Expression]:
-    stats = None if text is None else parse_stats(from_sql_text(text), exact=True)
-    if stats is None:
+def _within(field: pc.Expression, bound: Bound, column: BoundsColumn) -> Iterator[pc.Expression]:
+    """What a file's bounds guarantee of a column; null is within no bounds, so who may be null is named beside them."""
+    if bound.width_class == EMPTY:
+        yield field.is_null()
         return
-    low, high, nulls = stats.min_values or {}, stats.max_values or {}, stats.null_count or {}
-    for leaf in leaves:
-        (key,) = leaf.physical_path
-        field, count = ds.field(leaf.name), nulls.get(key)
-        if type(count) is int and stats.num_records is not None:
-            if count == stats.num_records:
-                yield field.is_null()
-            elif count == 0:
-                yield field.is_valid()
-        if leaf.type in _FLOATS:
-            continue  # nobody says whether there are NaNs among them, and those are within no bounds
-        lower, upper = (typed_value(side.get(key), leaf.type) for side in (low, high))
-        yield from _ends(field, _lower(lower), _upper(upper), to_arrow_type(leaf.type))
+    if bound.null_count == 0:
+        yield field.is_valid()
+    # Nobody says whether there are NaNs among floats, and those are within no bounds; booleans are often wrong.
+    if column.is_float or column.type == PrimitiveType("boolean"):
+        return
+    arrow = to_arrow_type(column.type)
+    ends = [(field >= end) for end in _scalar(_lowest(bound, column), arrow)]
+    ends += [(field <= end) for end in _scalar(_highest(bound, column), arrow)]
+    yield from ends if bound.null_count == 0 else [end | field.is_null() for end in ends]
 
 
-def _ends(field: pc.Expression, lower: Any, upper: Any, arrow: pa.DataType) -> Iterator[pc.Expression]:
+def _scalar(value: Any, arrow: pa.DataType) -> Iterator[pa.Scalar]:
+    """The value as one of the column; nothing where there is none, or where it is beyond the type."""
     try:
-        if lower is not None:
-            yield field >= pa.scalar(lower, arrow)
-        if upper is not None:
-            yield field <= pa.scalar(upper, arrow)
-    except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
-        return  # statistics are anybody's: a value that does not fit its column guarantees nothing
+        if value is not None:
+            yield pa.scalar(value, arrow)
+    except (pa.ArrowInvalid, OverflowError, ValueError):
+        return
 
 
-def _lower(value: Any) -> Any:
-    if isinstance(value, str):
-        return lower_text_bound(value)
-    return value - _CUT if isinstance(value, datetime) else value
+def _lowest(bound: Bound, column: BoundsColumn) -> Any:
+    """The least value of the column's type that is not below the bound, which is rounded outwards."""
+    if column.kind == "text":
+        return bound.lower_text or None
+    if bound.lower is None or math.isinf(bound.lower):
+        return None
+    if isinstance(column.type, DecimalType):
+        return _decimal(bound.lower, column.type, ROUND_CEILING)
+    return math.ceil(bound.lower)
 
 
-def _upper(value: Any) -> Any:
-    if isinstance(value, str):
-        return upper_text_bound(value)
-    return value + _CUT if isinstance(value, datetime) else value
+def _highest(bound: Bound, column: BoundsColumn) -> Any:
+    """The greatest value of the column's type that is not above the bound."""
+    if column.kind == "text":
+        return bound.upper_text
+    if bound.upper is None or math.isinf(bound.upper):
+        return None
+    if isinstance(column.type, DecimalType):
+        return _decimal(bound.upper, column.type, ROUND_FLOOR)
+    return math.floor(bound.upper)
+
+
+def _decimal(end: float, kind: DecimalType, rounding: str) -> Decimal | None:
+    exact = Decimal(end)
+    try:
+        return exact.quantize(Decimal(1).scaleb(-kind.scale), rounding, Context(prec=kind.precision))
+    except InvalidOperation:
+        return None  # more digits than the type has

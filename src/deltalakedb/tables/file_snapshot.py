@@ -149,6 +149,9 @@ class NewTableSnapshot:
     metadata: Metadata
     version: int = -1
 
+    def app_transaction(self, app_id: str) -> AppTransaction | None:  # noqa: ARG002  nobody has been here yet
+        return None
+
     def files_table(self, columns: Sequence[str] | None = None) -> pa.Table:
         return FILES_SCHEMA.empty_table().select(list(FILES_SCHEMA.names if columns is None else columns))
 

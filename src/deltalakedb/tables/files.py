@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from deltalakedb.answers import ColumnStats, Plan, distinct_partitions, readable
 from deltalakedb.exceptions import DeltaError
 from deltalakedb.log import paths
+from deltalakedb.log.file_filters import encode_filters, read_file_filters
 from deltalakedb.reading import FilterDnf, PredicateLike, one_predicate
 from deltalakedb.store import Connection, registry
 from deltalakedb.store.snapshot import FileTotals, SqlSnapshot
@@ -49,6 +50,7 @@ class FilesOfTable(TableState):
     ) -> list[dict[str, str | None]]:
         """The distinct partition values of the active files, as the log spells them."""
         predicate = one_predicate(partition_filters, file_pruning_predicate)
+        self._check_filtered(predicate)
         if not self._snapshot.metadata.partition_columns:
             return []
         texts = self._files_matching(predicate, ["partition_values"]).column("partition_values").unique().to_pylist()
@@ -142,8 +144,26 @@ class FilesOfTable(TableState):
             "`update_incremental` moves there"
         )
 
-    def _files_matching(self, predicate: PredicateLike | None, columns: list[str]) -> pa.Table:
-        if predicate is None:
+    def _check_filtered(self, predicate: PredicateLike | None) -> None:
+        """ValueError for filters on columns that are not there, as `deltalake` has it where it lists partitions."""
+        groups = [] if not predicate or isinstance(predicate, str) else encode_filters(predicate)
+        unknown = sorted({name for group in groups for name, *_ in group} - set(self._struct.names))
+        if unknown:
+            raise ValueError(f"filters on columns that {self.name} does not have: {', '.join(unknown)}")
+
+    def _files_matching(self, predicate: PredicateLike | None, columns: list[str] | None) -> pa.Table:
+        """The files that a predicate, or filters on files, choose."""
+        return readable(self._chosen_files(predicate, columns))
+
+    def _chosen_files(self, predicate: PredicateLike | None, columns: list[str] | None) -> pa.Table:
+        if not predicate:
             self._note_read(None)
-            return readable(self._snapshot.files_table(columns))
-        return self.plan(predicate, columns=columns).files
+            return self._snapshot.files_table(columns)
+        if isinstance(predicate, str):
+            parsed = self._parsed(predicate)
+            self._note_read(parsed)
+            return self._planned(parsed, columns, False).files
+        filters = read_file_filters(encode_filters(predicate), self._struct, self._snapshot.metadata.partition_columns)
+        self._note_read(filters.predicate)
+        wanted = None if columns is None else [*columns, *({"partition_values"} - set(columns))]
+        return filters.choose(self._planned(filters.predicate, wanted, False).files)

@@ -74,7 +74,7 @@ class RowsOfTable(FilesOfTable):
         from deltalakedb.tables.datasets import files_dataset
 
         predicate = one_predicate(partitions, file_pruning_predicate, name="partitions")
-        files = self._files_for(None if not predicate else self._parsed(predicate))
+        files = self._chosen_files(predicate, None)
         self._check_there(files)
         return files_dataset(
             files,
@@ -156,7 +156,7 @@ class RowsOfTable(FilesOfTable):
         self, partitions: FilterDnf | None, columns: list[str] | None, filters: RowFilter | None
     ) -> pa.RecordBatchReader:
         rows = read_rows(
-            self._files_for(self._predicate_of(filters if partitions is None else partitions)),
+            self._files_to_read(partitions, filters),
             self._snapshot.metadata,
             self._backing.location,
             self._backing.storage_options(),
@@ -201,6 +201,11 @@ class RowsOfTable(FilesOfTable):
         text = expression_to_sql(chosen, self._struct)
         return None if text is None else self._parsed(text)
 
+    def _files_to_read(self, partitions: FilterDnf | None, filters: RowFilter | None) -> pa.Table:
+        if partitions is not None:
+            return self._chosen_files(partitions, None)
+        return self._files_for(self._predicate_of(filters))
+
     def _files_for(self, predicate: Predicate | None) -> pa.Table:
         self._note_read(predicate)
         return self._snapshot.files_table() if predicate is None else self._planned(predicate, None, False).files
@@ -214,7 +219,7 @@ class RowsOfTable(FilesOfTable):
 
         if isinstance(filters, str):
             raise ValueError("a filter in SQL goes with plain column names and the table's own file system only")
-        files = self._files_for(self._predicate_of(filters if partitions is None else partitions))
+        files = self._files_to_read(partitions, filters)
         self._check_there(files)
         dataset = files_dataset(
             files,

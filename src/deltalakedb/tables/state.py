@@ -9,11 +9,17 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.answers import DeltaTableConfig, Metadata, ProtocolVersions, history_entry, readable
-from deltalakedb.exceptions import DeltaError, FilesVacuumedError, MissingFileError, NegativeVersionError
+from deltalakedb.exceptions import (
+    ConcurrentTransactionError,
+    DeltaError,
+    FilesVacuumedError,
+    MissingFileError,
+    NegativeVersionError,
+)
 from deltalakedb.instants import Instant, to_epoch_ms
 from deltalakedb.log.proposal import DEFINITION, HISTORY, WHOLE_TABLE, ReadSet
 from deltalakedb.log.types import StructType, parse_schema
-from deltalakedb.operations.target import Verb
+from deltalakedb.operations.target import Done, Target, Verb
 from deltalakedb.reading import PredicateLike
 from deltalakedb.schema import Schema, to_public
 from deltalakedb.store.vacuums import PURGED, purged
@@ -177,9 +183,32 @@ class TableState:
     ) -> dict[str, Any]:
         """One statement, one commit on the table's newest version; this object moves to the version it makes."""
         properties, hooks = commit_properties or CommitProperties(), post_commithook_properties
+        if properties.app_transactions:
+            verb = self._going_on_from_here(verb, [one.app_id for one in properties.app_transactions])
         told = self._backing.run(verb, properties, hooks or PostCommitHookProperties())
         self.update_incremental()
         return told
+
+    def _going_on_from_here(self, verb: Verb, app_ids: Sequence[str]) -> Verb:
+        """The same verb, refused when applications have come further since the version this object is at: whoever
+        records their progress has read it there."""
+        seen = {app_id: self._snapshot.app_transaction(app_id) for app_id in app_ids}
+
+        def go_on(target: Target) -> Done:
+            done = verb(target)
+            for app_id, before in seen.items() if done.commit is not None else ():
+                now = target.snapshot.app_transaction(app_id)
+                if now is not None and (before is None or now.version != before.version):
+                    raise ConcurrentTransactionError(
+                        f"table {self.name}: application {app_id} has recorded version {now.version} since version "
+                        f"{self._snapshot.version} of the table, which was read. Nothing was committed. "
+                        "`update_incremental`, read its version from the table, and go on from there.",
+                        table=self.name,
+                        version=target.snapshot.version,
+                    )
+            return done
+
+        return go_on
 
     def _explain_missing(self, error: MissingFileError, version: int) -> DeltaError:
         """What to say of a file that a version needs and that is gone: a vacuum took it, or nobody knows."""

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Sequence
 
+from deltalakedb import forks
 from deltalakedb.exceptions import DeltaError, StoreError, TableLockedError, redact
 from deltalakedb.store import Connection, Store
 from deltalakedb.store.registry import TableRow
@@ -37,6 +38,7 @@ class IntentLocks:
         self._holder = holder
         self._lease_ms = round(lease_seconds * 1000)
         self._released = threading.Event()
+        self._generation = forks.generation()
         self._renewer: threading.Thread | None = None
 
     def take(self, wait_seconds: float) -> None:
@@ -56,7 +58,7 @@ class IntentLocks:
 
     def release(self) -> None:
         """Give the claims back; a database that cannot be reached lets them expire."""
-        if self._released.is_set():
+        if self._generation != forks.generation() or self._released.is_set():  # a child has none of its parent's claims
             return
         self._released.set()
         if self._renewer is not None and self._renewer is not threading.current_thread():

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Literal, Self
 
+from deltalakedb import forks
 from deltalakedb.exceptions import DeltaError
 
 State = Literal["open", "unknown", "committed", "failed", "rolled back", "aborted"]
@@ -22,6 +23,7 @@ class TransactionLife(ABC):
         """The last version of each table, by name, once the transaction is committed."""
         self._state: State = "open"
         self._entered = False
+        self._generation = forks.generation()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.txn_id!r}, {self._state})"
@@ -36,7 +38,7 @@ class TransactionLife(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._state != "open":  # ended inside the block
+        if self._state != "open" or not self._is_ours:  # ended inside the block, or by the parent of a fork
             return
         if error is None:
             self.commit()
@@ -51,7 +53,17 @@ class TransactionLife(ABC):
     def _give_up(self, error: BaseException) -> None:
         """The block was left by an error, which goes on its way."""
 
+    @property
+    def _is_ours(self) -> bool:
+        """Whether this process has begun it. In a child of a fork it is its parent's: one of them may end it."""
+        return self._generation == forks.generation()
+
     def _check_open(self) -> None:
+        if not self._is_ours:
+            raise DeltaError(
+                f"transaction {self.txn_id} was begun before this process was forked off, and is its parent's; begin "
+                "another one in the child"
+            )
         if self._state == "open":
             return
         ended = "may or may not be committed: commit() again tells" if self._state == "unknown" else f"is {self._state}"
@@ -59,5 +71,5 @@ class TransactionLife(ABC):
 
     def _check_can_end(self) -> None:
         """An outcome that is unknown can be asked for again; what has ended cannot end twice."""
-        if self._state != "unknown":
+        if self._state != "unknown" or not self._is_ours:
             self._check_open()

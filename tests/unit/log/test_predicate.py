@@ -47,6 +47,7 @@ SCHEMA = schema_of(
     m="decimal(38,10)",
     n="decimal(9,2)",
     b="boolean",
+    flag="boolean",
     d="date",
     t="timestamp",
     z="timestamp_ntz",
@@ -61,7 +62,7 @@ SCHEMA = schema_of(
 
 
 def parse(source: Any) -> Predicate:
-    return parse_predicate(source, SCHEMA, ["p"])
+    return parse_predicate(source, SCHEMA, ["p", "b"])
 
 
 def ranges(source: Any) -> list[tuple[Any, ...]]:
@@ -200,6 +201,9 @@ def test_null_tests_and_null_safe_comparison() -> None:
         "x = 'five'",
         "x = true",
         "b = 1",
+        "flag",
+        "not flag",
+        "flag = true",
         "d = 5",
         "d = '2020-13-01'",
         "d = '01/02/2020'",

@@ -172,6 +172,8 @@ class DuckdbStore:
             session = DuckdbSession(handle, self._where)
             session.execute("begin transaction", {})
             yield session
+            if not file.is_ours:
+                return  # the block was opened before a fork, and is its parent's
             if session.num_bulk_rows < MANY_ROWS:
                 session.execute("commit", {})
             else:

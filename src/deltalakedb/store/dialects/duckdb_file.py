@@ -16,12 +16,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
+from deltalakedb import forks
 from deltalakedb.exceptions import StoreBusyError, StoreError
 from deltalakedb.store.dialects.duckdb_instance import CONFIG, Config, instance
 
@@ -39,7 +40,9 @@ REPLAYED_WAL_BYTES = 8 * 1024
 """Who had to replay as much before writing makes the next ones open sooner: the same is to come for them."""
 
 _files: dict[Path, "DuckdbFile"] = {}
-_files_lock = threading.Lock()
+_files_lock = threading.RLock()
+_in_use_at_fork: set[Path] = set()
+"""Files that a block of an ancestor had open when it forked: DuckDB finds the ancestor's handle again by the name."""
 
 
 class DuckdbFile:
@@ -48,11 +51,12 @@ class DuckdbFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._wal = Path(f"{path}.wal")
-        self._pid = os.getpid()
+        self._generation = forks.generation()
         self._users = 0
         self._changed = threading.Condition()
         self._readers: dict[int, int] = {}
         self._writer: int | None = None
+        self._is_forking = False
         self._attached: str | None = None  # the file's name in the process's instance
         self._is_writable = False  # whether it is attached for writing too
         self._seen: tuple[object, ...] = ()
@@ -65,35 +69,58 @@ class DuckdbFile:
         """The process's state for a file; each call is answered by one `leave`."""
         path = Path(os.path.realpath(path))
         with _files_lock:
+            if path in _in_use_at_fork:
+                raise StoreError(
+                    f"DuckDB database {path} was in use while this process was forked off; fork outside of blocks"
+                )
             file = _files.get(path)
-            if file is None or file._pid != os.getpid():
-                if file is not None:
-                    file._refuse_if_forked_in_use()
+            if file is None:
                 file = _files[path] = cls(path)
             file._users += 1
             return file
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process has opened it. What a fork brought along is its parent's."""
+        return self._generation == forks.generation()
+
     def in_this_process(self) -> "DuckdbFile":
-        return self if self._pid == os.getpid() else DuckdbFile.of(self.path)
+        return self if self.is_ours else DuckdbFile.of(self.path)
 
-    def _refuse_if_forked_in_use(self) -> None:
-        """DuckDB's threads do not survive a fork, and its handle would be found again by the file's name."""
+    def hold(self, deadline: float) -> bool:
+        """Before a fork: wait for the blocks of other threads, and begin no more; whether it is held.
+
+        A file that nobody reads then is detached, so that the child can attach it anew.
+        """
+        if not self._changed.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            return False
+        me = threading.get_ident()
+        self._is_forking = True  # whoever has no block open waits with his until then
+        self._changed.wait_for(
+            lambda: self._writer in (None, me) and not self._readers.keys() - {me},
+            max(0.0, deadline - time.monotonic()),
+        )
+        self._is_forking = False
+        if not self._readers and self._writer is None:
+            self._drop_all()
+        return True
+
+    def go_on(self) -> None:
+        """After a fork, in the parent."""
+        self._changed.notify_all()
+        self._changed.release()
+
+    def leave_to_parent(self) -> None:
+        """After a fork, in the child: with its copies of descriptors left open, a lock would outlive the parent."""
         if self._attached is not None or self._writer is not None:
-            raise StoreError(
-                f"DuckDB database {self.path} was in use while this process was forked off; fork outside of blocks"
-            )
-
-    def drop_if_idle(self) -> None:
-        """Before a fork: a file nobody reads is detached, so that the child can attach it anew."""
-        if self._changed.acquire(blocking=False):
-            try:
-                if not self._readers and self._writer is None:
-                    self._drop_all()
-            finally:
-                self._changed.release()
+            _in_use_at_fork.add(self.path)
+        for descriptor in (self._data_file, self._lock_file):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._data_file = self._lock_file = -1
 
     def leave(self) -> None:
-        if self._pid != os.getpid():
+        if not self.is_ours:
             return
         with _files_lock:
             self._users -= 1
@@ -143,17 +170,23 @@ class DuckdbFile:
         try:
             yield cursor
         finally:
-            cursor.close()
-            with self._changed:
-                self._readers[me] -= 1
-                if not self._readers[me]:
-                    del self._readers[me]
-                if not self._readers:
-                    self._let_go()
-                    self._unlock()
-                    if not self._users:
-                        self._drop_all()
-                self._changed.notify_all()
+            self._end_reading(cursor, me)
+
+    def _end_reading(self, cursor: duckdb.DuckDBPyConnection, me: int) -> None:
+        if not self.is_ours:  # the block was opened before a fork
+            forks.leave_to_parent([cursor])
+            return
+        cursor.close()
+        with self._changed:
+            self._readers[me] -= 1
+            if not self._readers[me]:
+                del self._readers[me]
+            if not self._readers:
+                self._let_go()
+                self._unlock()
+                if not self._users:
+                    self._drop_all()
+            self._changed.notify_all()
 
     @contextmanager
     def for_users(self, timeout_seconds: float) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -179,26 +212,35 @@ class DuckdbFile:
             self._lock(fcntl.LOCK_EX, deadline)
             self._writer = me
         is_whole = False
+        cursor: duckdb.DuckDBPyConnection | None = None
         try:
-            with closing(instance.cursor(self._attach_to_write(deadline))) as cursor:
-                yield cursor
-                if _size(self._wal) > self._wal_limit:
-                    cursor.execute("checkpoint")
-                    self._wal_limit = WAL_BYTES
+            cursor = instance.cursor(self._attach_to_write(deadline))
+            yield cursor
+            if self.is_ours and _size(self._wal) > self._wal_limit:
+                cursor.execute("checkpoint")
+                self._wal_limit = WAL_BYTES
             is_whole = True
         finally:
-            with self._changed:
-                self._count_change()
-                if is_whole:
-                    self._seen = self._state()
-                    self._let_go()
-                else:
-                    self._detach()
-                self._writer = None
-                self._unlock()
-                if not self._users:
-                    self._drop_all()
-                self._changed.notify_all()
+            self._end_writing(cursor, is_whole)
+
+    def _end_writing(self, cursor: duckdb.DuckDBPyConnection | None, is_whole: bool) -> None:
+        if not self.is_ours:  # the block was opened before a fork
+            forks.leave_to_parent([cursor])
+            return
+        if cursor is not None:
+            cursor.close()
+        with self._changed:
+            self._count_change()
+            if is_whole:
+                self._seen = self._state()
+                self._let_go()
+            else:
+                self._detach()
+            self._writer = None
+            self._unlock()
+            if not self._users:
+                self._drop_all()
+            self._changed.notify_all()
 
     @contextmanager
     def alone(self, timeout_seconds: float) -> Iterator[None]:
@@ -214,7 +256,12 @@ class DuckdbFile:
         yield
 
     def _wait(self, ready: Callable[[], bool], deadline: float) -> None:
-        if not self._changed.wait_for(ready, timeout=max(0.0, deadline - time.monotonic())):
+        me = threading.get_ident()
+
+        def is_ready() -> bool:
+            return ready() and (not self._is_forking or me in self._readers)
+
+        if not self._changed.wait_for(is_ready, timeout=max(0.0, deadline - time.monotonic())):
             raise StoreBusyError(f"DuckDB database {self.path} stayed in use by another thread of this process")
 
     def _lock(self, kind: int, deadline: float) -> None:
@@ -318,13 +365,35 @@ class DuckdbFile:
         self._data_file = self._lock_file = -1
 
 
-def _before_fork() -> None:
-    for file in list(_files.values()):
-        file.drop_if_idle()
-    instance.close_if_idle()
+_forking = threading.local()
 
 
-os.register_at_fork(before=_before_fork)
+def _hold() -> None:
+    deadline = time.monotonic() + forks.WAIT_SECONDS
+    _files_lock.acquire()
+    _forking.held = [file for file in _files.values() if file.hold(deadline)]
+    instance.hold()
+
+
+def _go_on() -> None:
+    instance.go_on()
+    for file in _forking.held:
+        file.go_on()
+    _forking.held = []
+    _files_lock.release()
+
+
+def _start_anew() -> None:
+    global _files_lock
+    _files_lock = threading.RLock()
+    _forking.held = []
+    for file in _files.values():
+        file.leave_to_parent()
+    _files.clear()
+    instance.start_anew()
+
+
+forks.at_fork(before=_hold, after_in_parent=_go_on, after_in_child=_start_anew)
 
 
 def is_locked(error: Exception) -> bool:

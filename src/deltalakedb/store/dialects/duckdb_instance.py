@@ -1,13 +1,14 @@
 """The one DuckDB instance of this process that catalog files are attached to."""
 
 import itertools
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
+
+from deltalakedb import forks
 
 Config = dict[str, str | bool | int | float | list[str]]
 CONFIG: Config = {
@@ -28,17 +29,12 @@ class ProcessInstance:
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._numbers = itertools.count(1)
         self._attached = 0
-        self._pid = os.getpid()
-        self._inherited: list[duckdb.DuckDBPyConnection] = []  # neither usable nor safe to close in a child
 
     def attach(self, path: Path, *, read_only: bool = True) -> str:
         """Attach a file; the name it has in the instance."""
         with self._lock:
-            if self._connection is not None and self._pid != os.getpid():
-                self._inherited.append(self._connection)
-                self._connection, self._attached = None, 0
             if self._connection is None:
-                self._connection, self._pid = duckdb.connect(":memory:", config=_INSTANCE_CONFIG), os.getpid()
+                self._connection = duckdb.connect(":memory:", config=_INSTANCE_CONFIG)
                 # Letting go of a file would checkpoint it, at the price of several commits; it is done when due.
                 self._connection.execute("pragma disable_checkpoint_on_shutdown")
             name = f"catalog_{next(self._numbers)}"
@@ -74,11 +70,23 @@ class ProcessInstance:
         cursor.execute(f"use {name}")
         return cursor
 
-    def close_if_idle(self) -> None:
-        with self._lock:
-            if self._connection is not None and not self._attached:
-                self._connection.close()
-                self._connection = None
+    def hold(self) -> None:
+        """Before a fork: nothing is attached any more until it is over; an instance without files is closed."""
+        self._lock.acquire()
+        if self._connection is not None and not self._attached:
+            self._connection.close()
+            self._connection = None
+
+    def go_on(self) -> None:
+        """After a fork, in the parent."""
+        self._lock.release()
+
+    def start_anew(self) -> None:
+        """After a fork, in the child."""
+        self._lock = threading.Lock()
+        if self._connection is not None:
+            forks.leave_to_parent([self._connection])
+        self._connection, self._attached = None, 0
 
 
 instance = ProcessInstance()

@@ -1,17 +1,15 @@
 """A bounded pool of connections: last in, first out, so that few stay warm."""
 
-import os
 import threading
 import time
+import weakref
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from deltalakedb import forks
 from deltalakedb.exceptions import StoreBusyError, StoreError
 
 C = TypeVar("C")
-
-# Connections a fork carried into this process: closing them would speak on the parent's socket or drop its locks.
-_inherited: list[object] = []
 
 
 class Pool(Generic[C]):
@@ -29,46 +27,63 @@ class Pool(Generic[C]):
         self._what = what
         self._reset()
         self._closed = False
+        _pools.add(self)
 
     def _reset(self) -> None:
-        self._pid = os.getpid()
         self._changed = threading.Condition()
         self._idle: list[C] = []
+        self._taken: dict[int, tuple[C, int]] = {}
+        """By their ids, the connections in use, and the threads that use them."""
         self._open = 0
+        self._is_forking = False
 
     def take(self) -> tuple[C, bool]:
         """A connection, and whether it was used before (then its server may have gone since)."""
-        if os.getpid() != self._pid:
-            _inherited.extend(self._idle)
-            self._reset()
         deadline = time.monotonic() + self._timeout_seconds
         with self._changed:
             while True:
                 if self._closed:
                     raise StoreError(f"{self._what} is closed")
-                if self._idle:
-                    return self._idle.pop(), True
-                if self._open < self._size:
-                    self._open += 1
-                    break
+                if not self._is_forking or self._is_user(threading.get_ident()):
+                    if self._idle:
+                        return self._note(self._idle.pop()), True
+                    if self._open < self._size:
+                        self._open += 1
+                        break
                 if not self._changed.wait(deadline - time.monotonic()) and time.monotonic() >= deadline:
                     raise StoreBusyError(
                         f"{self._what}: all {self._size} connections stayed in use for {self._timeout_seconds:g} "
                         "seconds; finish a read or write block, or raise max_connections"
                     )
         try:
-            return self._connect(), False
+            connection = self._connect()
         except BaseException:
             self._forget()
             raise
+        with self._changed:
+            self._changed.notify_all()
+            return self._note(connection), False
+
+    def _is_user(self, thread: int) -> bool:
+        return any(user == thread for _, user in self._taken.values())
+
+    def _note(self, connection: C) -> C:
+        self._taken[id(connection)] = connection, threading.get_ident()
+        return connection
+
+    def owns(self, connection: C) -> bool:
+        """Whether this process has opened it. One that a fork brought along is its parent's."""
+        return id(connection) in self._taken
 
     def give(self, connection: C, *, broken: bool = False) -> None:
         """Return a connection; a broken one is closed and makes room for a new one."""
         with self._changed:
-            keep = not (broken or self._closed) and os.getpid() == self._pid
+            if self._taken.pop(id(connection), None) is None:
+                return
+            keep = not (broken or self._closed)
             if keep:
                 self._idle.append(connection)
-                self._changed.notify()
+            self._changed.notify_all()
         if not keep:
             self._close(connection)
             self._forget()
@@ -80,9 +95,6 @@ class Pool(Generic[C]):
             idle, self._idle = self._idle, []
             self._open -= len(idle)
             self._changed.notify_all()
-        if os.getpid() != self._pid:
-            _inherited.extend(idle)
-            return
         for connection in idle:
             self._close(connection)
 
@@ -94,3 +106,54 @@ class Pool(Generic[C]):
         with self._changed:
             self._open -= 1
             self._changed.notify()
+
+    # -- forks
+
+    def hold(self, deadline: float) -> bool:
+        """Before a fork: wait for other threads to return their connections, and lend no more. Whether it is held."""
+        if not self._changed.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            return False
+        me = threading.get_ident()
+        self._is_forking = True  # whoever has no connection waits for one until then
+
+        def is_quiet() -> bool:
+            opening = self._open - len(self._idle) - len(self._taken)
+            return not opening and all(thread == me for _, thread in self._taken.values())
+
+        self._changed.wait_for(is_quiet, max(0.0, deadline - time.monotonic()))
+        self._is_forking = False
+        return True
+
+    def go_on(self) -> None:
+        """After a fork, in the parent."""
+        self._changed.notify_all()
+        self._changed.release()
+
+    def start_anew(self) -> None:
+        """After a fork, in the child: closing a connection would speak on the parent's socket or drop its locks."""
+        forks.leave_to_parent((*self._idle, *(connection for connection, _ in self._taken.values())))
+        self._reset()
+
+
+_pools: weakref.WeakSet[Pool[Any]] = weakref.WeakSet()
+_forking = threading.local()
+
+
+def _hold_all() -> None:
+    deadline = time.monotonic() + forks.WAIT_SECONDS
+    _forking.held = [pool for pool in list(_pools) if pool.hold(deadline)]
+
+
+def _release_all() -> None:
+    for pool in _forking.held:
+        pool.go_on()
+    _forking.held = []
+
+
+def _start_anew() -> None:
+    _forking.held = []
+    for pool in list(_pools):
+        pool.start_anew()
+
+
+forks.at_fork(before=_hold_all, after_in_parent=_release_all, after_in_child=_start_anew)

@@ -101,12 +101,15 @@ class PostgresStore:
         try:
             session = PostgresSession(connection, self._where, self._parameters, opens=bool(self._has_functions))
             yield session
+            if not self._pool.owns(connection):
+                return  # the block was opened before a fork, and is its parent's
             if begin:
                 session.execute("commit", {})
             session.settle_deferred()
         except BaseException:
-            with suppress(StoreError):  # the first error is the one to tell
-                session.settle_deferred()
+            if self._pool.owns(connection):
+                with suppress(StoreError):  # the first error is the one to tell
+                    session.settle_deferred()
             raise
         finally:
             self._give(connection)
@@ -173,6 +176,8 @@ class PostgresStore:
                     raise_error(error, self._where)
 
     def _give(self, connection: PgConnection) -> None:
+        if not self._pool.owns(connection):
+            return
         if not connection.closed and connection.info.transaction_status != TransactionStatus.IDLE:
             try:
                 connection.execute("rollback")

@@ -80,7 +80,6 @@ class SqliteStore:
     @contextmanager
     def _session(self, begin: str, *, durable: bool = True) -> Iterator[SqliteSession]:
         connection, _ = self._pool.take()
-        broken = False
         try:
             session = SqliteSession(connection, self._where)
             if not durable:
@@ -89,20 +88,22 @@ class SqliteStore:
             if begin:
                 session.execute(begin, {})
             yield session
-            if begin:
+            if begin and self._pool.owns(connection):
                 session.execute("commit", {})
         finally:
+            if self._pool.owns(connection):  # else the block was opened before a fork, and is its parent's
+                self._give(connection, durable=durable)
+
+    def _give(self, connection: sqlite3.Connection, *, durable: bool) -> None:
+        broken = False
+        try:
             if connection.in_transaction:
-                try:
-                    connection.rollback()
-                except sqlite3.Error:
-                    broken = True
-            if not durable and not broken:
-                try:
-                    connection.execute("pragma synchronous = full")
-                except sqlite3.Error:
-                    broken = True
-            self._pool.give(connection, broken=broken)
+                connection.rollback()
+            if not durable:
+                connection.execute("pragma synchronous = full")
+        except sqlite3.Error:
+            broken = True
+        self._pool.give(connection, broken=broken)
 
     def settle(self) -> None:
         # Whoever has read the clock holds the write lock until its transaction ends.
