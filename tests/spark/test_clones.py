@@ -46,7 +46,7 @@ def paths_of(folder: Path) -> str:
     return "".join(one.read_text() for one in (folder / "_delta_log").glob("*.json"))
 
 
-@pytest.mark.parametrize("name", ["c", "`c-1`", "inner.c"])
+@pytest.mark.parametrize("name", ["c", "inner.`c-1`"])
 def test_a_clone_is_a_table_of_the_catalog_that_every_reader_reads(clones: Clones, name: str) -> None:
     clones.sql(f"create table ns.{name} shallow clone ns.t")
     assert clones.rows(f"ns.{name}") == ROWS
@@ -70,7 +70,6 @@ def test_a_clone_lives_on_its_own(clones: Clones, tmp_path: Path) -> None:
     assert [row[0] for row in clones.rows("ns.own")] == [2, 3, 9]
     clones.sql("restore table ns.own to version as of 0")
     assert [row[0] for row in clones.rows("ns.own")] == [0, 1, 2, 3]
-    clones.sql("optimize ns.own")
     clones.sql("vacuum ns.own")
     clones.sql("create table ns.again shallow clone ns.own")
     assert [row[0] for row in clones.rows("ns.again")] == [0, 1, 2, 3]
