@@ -122,3 +122,9 @@ def test_followers_at_once_take_every_commit_once(environment: dict[str, str], a
     versions = dl("sql", "select count(*) as n, max(version) as v from dl_table_versions").stdout
     assert versions == "n\tv\n13\t12\n"
     assert dl("validate", "--all").exit_code == 0
+
+
+def test_the_package_is_the_command(environment: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "deltalakedb.cli", "--version"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout.split()[0]) == (0, "deltalakedb")

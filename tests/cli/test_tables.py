@@ -182,3 +182,26 @@ def test_names_in_backticks_are_created_shown_renamed_and_dropped(dl: Dl, tmp_pa
     assert "a slash outside of backticks" in refused.stderr
     assert "not a valid name: a backtick is not closed" in dl("create", "sales.`a", "--schema", "id long").stderr
     assert [one["name"] for one in json.loads(dl("tables", "sales", "--json").stdout)] == ["c/d", "my-table"]
+
+
+def test_an_empty_listing_says_why_it_is_empty(dl: Dl) -> None:
+    assert dl("create", "sales.orders", "--schema", "id long").exit_code == 0
+    assert dl("namespace", "create", "eu").exit_code == 0
+    wrong = dl("tables", "sale")
+    assert (wrong.exit_code, wrong.stderr) == (0, "there is no namespace sale; did you mean sales?\n")
+    assert "`dl namespace list` lists those that exist" in dl("tables", "x.y").stderr
+    assert dl("tables", "eu").stderr.startswith("the namespace eu has no tables; `dl tables --dropped eu`")
+    listed = dl("tables", "sale", "--json")
+    assert (listed.exit_code, json.loads(listed.stdout)) == (0, [])
+    assert dl("tables", "sales").stderr == ""
+
+
+def test_a_namespace_is_dropped_with_its_tables(dl: Dl) -> None:
+    assert dl("create", "eu.a", "--schema", "id long").exit_code == 0
+    assert dl("create", "eu.inner.b", "--schema", "id long").exit_code == 0
+    assert dl("namespace", "drop", "eu").exit_code == 1
+    would = dl("namespace", "drop", "eu", "--cascade", "--dry-run")
+    assert (would.exit_code, would.stderr) == (0, "would drop the namespace eu with 2 tables\n")
+    assert len(json.loads(dl("tables", "--json").stdout)) == 2
+    assert dl("namespace", "drop", "eu", "--cascade").stderr == "dropped the namespace eu with 2 tables\n"
+    assert json.loads(dl("tables", "--json").stdout) == []

@@ -367,3 +367,83 @@ def test_a_namespace_is_not_dropped_under_a_table_that_is_being_created(catalog:
         tx.create_table("eu.t", "id long")
         catalog.drop_namespace("eu")
     assert (catalog.tables(), catalog.namespaces()) == (["eu.t"], ["default", "eu"])
+
+
+def test_a_namespace_goes_with_all_that_is_in_it_or_stays_with_all_of_it(catalog: Catalog, tmp_path: Path) -> None:
+    for name in ("eu.a", "eu.inner.b", "eu2.c"):
+        catalog.create_table(name, "id long")
+    catalog.create_table("eu.placed", "id long", location=str(tmp_path / "placed"))
+    catalog.create_table("eu.kept", "id long", properties={"drop_protection": "true"})
+    everything = catalog.tables()
+    with pytest.raises(DropProtectedError, match="kept"):
+        catalog.drop_namespace("eu", cascade=True)
+    with pytest.raises(DropProtectedError, match="kept"):
+        catalog.drop_namespace("eu", cascade=True, dry_run=True)
+    catalog.set_properties("eu.kept", {"drop_protection": "false"})
+    assert len(catalog.drop_namespace("eu", cascade=True, dry_run=True)) == 4
+    assert (catalog.tables(), catalog.namespaces("eu")) == (everything, ["eu.inner"])
+    places = {catalog.table_info(name).location for name in everything if name != "eu2.c"}
+    assert set(catalog.drop_namespace("eu", cascade=True)) == places
+    assert (catalog.tables(), catalog.namespaces()) == (["eu2.c"], ["default", "eu2"])
+    assert sorted(catalog.tables(dropped=True)) == ["eu.a", "eu.inner.b", "eu.kept"]
+    assert deltalake.DeltaTable(tmp_path / "placed").version() == 1, "its user's: detached"
+    catalog.undrop_table("eu.inner.b")
+    assert catalog.tables("eu") == ["eu.inner.b"]
+    with pytest.raises(dl.exceptions.DeltaError, match="stays"):
+        catalog.drop_namespace("default", cascade=True)
+    with pytest.raises(NamespaceNotFoundError):
+        catalog.drop_namespace("nosuch", cascade=True)
+
+
+def test_tables_go_to_the_location_of_their_namespace(catalog: Catalog, tmp_path: Path) -> None:
+    own = tmp_path / "of its own"
+    catalog.create_namespace("eu", {"location": str(own)})
+    assert catalog.namespace("eu").properties == {"location": own.as_uri()}
+    catalog.create_table("eu.t", "id long")
+    catalog.create_table("eu.inner.t", "id long")
+    at = {name: catalog.table_info(name) for name in ("eu.t", "eu.inner.t")}
+    assert (at["eu.t"].location, at["eu.t"].files_owner) == ((own / "t").as_uri(), "catalog")
+    assert not at["eu.inner.t"].location.startswith(own.as_uri()), "the namespace around it has its own tables only"
+    catalog.drop_table("eu.t")
+    catalog.create_table("eu.t", "id long")
+    assert catalog.table_info("eu.t").location.startswith(f"{own.as_uri()}/t-"), "the old one can still come back"
+    catalog.set_namespace_properties("eu", {"location": None})
+    catalog.create_table("eu.u", "id long")
+    assert not catalog.table_info("eu.u").location.startswith(own.as_uri())
+    for wrong in ("/", f"{tmp_path}/a%20b", f"{tmp_path}/a\nb"):
+        with pytest.raises(dl.exceptions.ConfigError, match="cannot (go|be)"):
+            catalog.set_namespace_properties("eu", {"location": wrong})
+
+
+@pytest.mark.parametrize(("name", "what"), [("a%20b", "percent sign"), ("a\\b", "backslash"), ("a\nb", r"U\+000A")])
+def test_a_location_that_other_readers_take_for_another_one_is_refused(
+    catalog: Catalog, tmp_path: Path, name: str, what: str
+) -> None:
+    """`deltalake` decodes the path it is given, and would look in another folder."""
+    with pytest.raises(dl.exceptions.ConfigError, match=f"contains .*{what}.*choose a location without it"):
+        catalog.create_table("t", "id long", location=str(tmp_path / name))
+    deltalake.write_deltalake(str(tmp_path / "plain"), numbers(1))
+    (tmp_path / "plain").rename(tmp_path / name)
+    assert catalog.attach_table(tmp_path / name, "there").count() == 1, "one that is there already is read"
+
+
+def test_a_creation_that_died_does_not_keep_a_delta_table_from_being_attached(catalog: Catalog, tmp_path: Path) -> None:
+    from deltalakedb.serve.bridge.log import BridgedLog
+
+    BridgedLog(catalog).reserve("died", location=str(tmp_path / "there"))
+    deltalake.write_deltalake(str(tmp_path / "there"), numbers(1))
+    assert catalog.attach_existing("other", tmp_path / "there")
+    assert catalog.tables() == ["default.other"]
+
+
+def test_a_plain_write_into_the_folder_of_a_dropped_table_is_told_of_undrop(catalog: Catalog) -> None:
+    with catalog.begin() as tx:
+        tx.write("eu.t", numbers(1))
+    place = place_of(catalog, "eu.t")
+    catalog.mirror.flush(30)
+    with pytest.raises(dl.exceptions.NotWritableError, match=r"open it as deltasql://"):
+        dl.write_deltalake(str(place), numbers(2), mode="append")
+    catalog.drop_table("eu.t")
+    catalog.mirror.flush(30)
+    with pytest.raises(dl.exceptions.NotWritableError, match=r"was dropped from its catalog.*`dl undrop eu\.t`"):
+        dl.write_deltalake(str(place), numbers(2), mode="append")

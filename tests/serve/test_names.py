@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -136,3 +137,20 @@ def test_a_namespace_is_made_and_only_an_empty_one_removed(client: EndpointClien
         client.drop_namespace("eu.sales")
     with pytest.raises(DeltaError, match="stays"):
         client.drop_namespace("default")
+
+
+def test_a_name_tells_whether_it_is_at_a_location(client: EndpointClient, warehouse: Path) -> None:
+    make_table(client, "sales.orders")
+    at = (warehouse / "sales/orders").as_uri()
+    assert client.name("sales.orders").location == at
+    ask = partial(client._json, "GET", "/name")
+    assert ask({"name": "sales.orders", "location": f"dldb:///file{warehouse}/sales/../sales/orders/"})["is_there"]
+    assert not ask({"name": "sales.orders", "location": f"dldb:///file{warehouse}/sales/other"})["is_there"]
+
+
+def test_a_namespace_is_removed_with_all_its_tables(client: EndpointClient) -> None:
+    paths = [make_table(client, name) for name in ("eu.a", "eu.inner.b")]
+    query = {"namespace": "eu", "cascade": "true"}
+    dropped = client._json("DELETE", "/namespace", query, is_repeatable=False)["paths"]
+    assert sorted(dropped) == sorted(f"dldb://{path}" for path in paths)
+    assert (client.names("eu"), client.namespaces()) == ([], ["default"])

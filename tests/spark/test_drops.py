@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import deltalake
 import pyarrow as pa
@@ -28,7 +29,7 @@ class Drops:
         return [tuple(row) for row in self.spark.sql(text.replace("ns.", f"{self.ns}.")).collect()]
 
     def root(self, table: str) -> Path:
-        return Path(self.catalog.table(f"{self.ns}.{table}").table_uri.removeprefix("file://"))
+        return Path(unquote(self.catalog.table(f"{self.ns}.{table}").table_uri.removeprefix("file://")))
 
     def tables(self) -> list[str]:
         return sorted(str(one).rpartition(".")[2] for one in self.catalog.tables(self.ns))

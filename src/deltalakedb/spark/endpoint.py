@@ -56,6 +56,8 @@ class Named:
     """Its files are a user's: dropping it leaves them."""
     attached: bool = False
     """A Delta table was there, and has the name now."""
+    location: str = ""
+    """Where it is, as everybody writes it; empty for one that is yet to be created."""
 
 
 @dataclass(frozen=True, slots=True)

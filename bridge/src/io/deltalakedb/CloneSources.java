@@ -92,7 +92,8 @@ final class CloneSources extends Rule<LogicalPlan> {
 
     @Override
     public String name() {
-      return source.name();
+      String name = source.name();
+      return name.contains(LogPath.SCHEME + ":") ? "delta.`" + path + "`" : name;
     }
 
     @Override

@@ -84,12 +84,11 @@ final class NameParser implements ParserInterface {
   public Seq<String> parseMultipartIdentifier(String text) throws ParseException {
     Seq<String> given = parser.parseMultipartIdentifier(text);
     List<String> parts = CollectionConverters.asJava(given);
-    if (parts.size() == 2 || SqlExtension.catalogOf(spark) == null) {
-      return given;
+    if (parts.size() < 3 || SqlExtension.catalogOf(spark) == null) {
+      return given; // one without a namespace may be that of a temporary view
     }
     Identifier ident = SqlExtension.identifier(spark, parts);
-    boolean isNested = ident != null && ident.namespace().length > 1;
-    if (!isNested || (parts.size() == 1 && SqlExtension.isTempView(spark, parts))) {
+    if (ident == null || ident.namespace().length < 2) {
       return given;
     }
     List<String> whole = new ArrayList<>(List.of(NestedCatalog.NAME));

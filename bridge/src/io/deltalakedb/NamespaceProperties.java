@@ -31,7 +31,10 @@ final class NamespaceProperties {
     all.keySet().removeIf(key -> !isSparks(key) && !key.equals(SupportsNamespaces.PROP_LOCATION));
     all.putIfAbsent(SupportsNamespaces.PROP_COMMENT, "");
     all.putAll(ours);
-    all.computeIfPresent(SupportsNamespaces.PROP_LOCATION, (key, uri) -> spelled(uri));
+    String own = ours.get(SupportsNamespaces.PROP_LOCATION);
+    if (own != null) {
+      all.put(SupportsNamespaces.PROP_LOCATION, spelled(own));
+    }
     return all;
   }
 

@@ -3,6 +3,7 @@ package io.deltalakedb;
 import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.TableIdentifier;
 import org.apache.spark.sql.catalyst.analysis.CurrentNamespace$;
 import org.apache.spark.sql.catalyst.analysis.ResolvedIdentifier;
 import org.apache.spark.sql.catalyst.analysis.ResolvedNamespace;
@@ -10,6 +11,7 @@ import org.apache.spark.sql.catalyst.analysis.ResolvedTable;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedIdentifier;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedNamespace;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedTableOrView;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.plans.logical.CommentOnNamespace;
 import org.apache.spark.sql.catalyst.plans.logical.CreateNamespace;
@@ -25,6 +27,7 @@ import org.apache.spark.sql.catalyst.plans.logical.ShowTablesExtended;
 import org.apache.spark.sql.catalyst.plans.logical.V2CreateTablePlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.execution.command.SaveAsV1TableCommand;
 import scala.collection.immutable.Map$;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -43,7 +46,13 @@ final class NestedNames extends Rule<LogicalPlan> {
   @Override
   public LogicalPlan apply(LogicalPlan plan) {
     SqlCatalog catalog = SqlExtension.catalogOf(spark);
-    if (catalog == null || plan.children().isEmpty()) {
+    if (catalog == null) {
+      return plan;
+    }
+    if (plan instanceof SaveAsV1TableCommand) {
+      refuse(((SaveAsV1TableCommand) plan).tableDesc());
+    }
+    if (plan.children().isEmpty()) {
       return plan;
     }
     LogicalPlan name = plan.children().head();
@@ -71,6 +80,17 @@ final class NestedNames extends Rule<LogicalPlan> {
     List<LogicalPlan> children = new ArrayList<>(CollectionConverters.asJava(plan.children()));
     children.set(0, resolved);
     return plan.withNewChildren(CollectionConverters.asScala(children).toSeq());
+  }
+
+  /** In a nested namespace Spark takes a name without one for that of a table of its own. */
+  private void refuse(CatalogTable table) {
+    TableIdentifier id = table.identifier();
+    String[] current = SqlExtension.inCatalog(spark, List.of(SqlExtension.currentNamespace(spark)));
+    if (id.database().isEmpty() && current != null && current.length > 1) {
+      throw Refusal.because(
+          "saveAsTable does not look into nested namespaces: give the whole name, "
+              + Names.of(Identifier.of(current, id.table())) + ".");
+    }
   }
 
   private LogicalPlan table(LogicalPlan name, SqlCatalog catalog) {
