@@ -31,9 +31,9 @@ def notice(folder: Path) -> Path:
     return folder / "_dldb" / "README.txt"
 
 
-def write(catalog: dl.Catalog, name: str = "sales.orders", mode: str = "append") -> Path:
+def write(catalog: dl.Catalog, name: str = "sales.orders") -> Path:
     with catalog.begin() as tx:
-        tx.write(name, ROWS, mode=mode)
+        tx.write(name, ROWS, mode="append")
     assert catalog.mirror.flush(30)
     return Path(catalog.table(name).table_uri.removeprefix("file://"))
 
