@@ -50,7 +50,7 @@ test: setup $(CLASSES) ## the suite on SQLite, DuckDB, Postgres, S3 and Spark, w
 	wait $$spark; spark=$$?; cat $$log; rm -f $$log; \
 	for code in $$others $$spark; do test $$code -eq 0 || test $$code -eq 5 || exit $$code; done
 
-test-full: test ## `make test`, then the slow groups: jobs, streams and kills on a Spark cluster
+test-full: test ## `make test`, then the slow groups: jobs, streams and kills on a Spark cluster, all statements compared with plain delta-spark
 	$(PYTEST) -m "$(SLOW)" $(ARGS) || test $$? -eq 5
 
 test-partitioned: setup ## the conformance suite on Postgres with hash-partitioned tables (docs/scale.md)

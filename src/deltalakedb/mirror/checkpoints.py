@@ -131,11 +131,6 @@ class Maintenance:
         if seen is None or self._wants(seen, mirror.known):
             self._checkpoint(mirror)
 
-    def _forget_purged(self, mirror: TableMirror) -> None:
-        """Another table may lie in the folder of one that was purged while its checksums waited for their turn."""
-        if self._look(mirror.table.table_id) is None:
-            mirror.checksums.clear()
-
     def explain(self, mirror: TableMirror) -> None:
         """Write the notice beside the table's log, if this process has not looked at it yet."""
         with self._store.read() as conn:
@@ -147,6 +142,12 @@ class Maintenance:
             put_notice(self._store, mirror)
         except DeltaError as error:
             logger.info("table %s: no notice beside its log: %s", mirror.table.full_name, redact(str(error)))
+
+    def _forget_purged(self, mirror: TableMirror) -> None:
+        """Another table may lie in the folder of one that was purged while its checksums waited for their turn."""
+        if self._look(mirror.table.table_id) is None:
+            mirror.checksums.clear()
+            mirror.notice = None
 
     def _checkpoint(self, mirror: TableMirror) -> int | None:
         """Write the checkpoint that is due, if any and if nobody else is at it; its version."""
