@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from deltalakedb import Catalog
@@ -34,6 +34,10 @@ class Checks:
     def remember(self, other: Checks) -> None:
         """Go on from what others have seen of the same catalog."""
         self._keys, self._rows, self._folders = dict(other._keys), dict(other._rows), dict(other._folders)
+
+    def know(self, keys: Mapping[str, str]) -> None:
+        """The model's identities of tables, by uuid."""
+        self._keys.update(keys)
 
     def note_instant(self, txn_id: str, state: State) -> None:
         self._instants[txn_id] = sorted(state.names)

@@ -30,15 +30,11 @@ from tests.conformance.catalog_steps import (
     Step,
     Swap,
     Undrop,
-    Vacuum,
     answer,
     renames_of,
 )
 from tests.conformance.serial_orders import Mismatch, Unit, find_order, replay
 from tests.conformance.transacting import numbers, open_catalog
-
-VACUUM_BESIDE_RESTORE = False
-"""Whether a table is vacuumed that an open transaction restores: once the commit checks what was vacuumed."""
 
 
 @dataclass(slots=True)
@@ -145,7 +141,7 @@ class Runner:
                 call = replace(call, key=self.checks.key_of(performing.uuid_of(opened.tx, step.target)))
         context = Context(opened.unit.number, self.history.keeps_dropped)
         view, expected = answer(call, opened.view, context)
-        files_went = self._deletions > opened.deletions
+        files_went = self._may_lack_files(step, since=opened.deletions)
         assert performing.fits(step, expected, seen, files_went=files_went), (
             f"{step}: answered {seen}, and should have {expected}"
         )
@@ -153,6 +149,10 @@ class Runner:
             opened.view = view
         opened.unit.calls.append((call, seen))
         return seen
+
+    def _may_lack_files(self, step: Step, *, since: int) -> bool:
+        """Whether files that it needs may be gone: of what it sees, or of an older version that it restores."""
+        return self._deletions > (0 if isinstance(step, Restore) else since)
 
     def _dropped_for(self, opened: Open) -> tuple[Dropped, ...]:
         back = {call.key for call, seen in opened.unit.calls if isinstance(call.step, Undrop) and seen == ("ok", None)}
@@ -193,8 +193,6 @@ class Runner:
         if isinstance(step, Swap):
             self._swap_alone(step)
             return
-        if isinstance(step, Vacuum) and self._is_being_restored(step.name) and not VACUUM_BESIDE_RESTORE:
-            return
         if isinstance(step, AppendElsewhere) and not self._may_append(step.place):
             return
         self._number += 1
@@ -210,7 +208,7 @@ class Runner:
             uuid = self.checks.look().live[step.target].uuid
             call = replace(call, key=self.checks.key_of(uuid))
         _, expected = answer(call, self.state, Context(unit.number, self.history.keeps_dropped))
-        assert performing.fits(step, expected, seen, files_went=False), (
+        assert performing.fits(step, expected, seen, files_went=self._may_lack_files(step, since=self._deletions)), (
             f"{step} on its own: answered {seen}, and should have {expected}"
         )
         unit.calls.append((call, seen))
@@ -237,12 +235,6 @@ class Runner:
 
     def _folder(self, place: str) -> Path:
         return self.root / "elsewhere" / place
-
-    def _is_being_restored(self, name: str) -> bool:
-        """Whether an open transaction brings back files of the table that has this name now."""
-        table = self.state.names.get(name)
-        calls = [call for opened in self.open.values() for call, _ in opened.unit.calls]
-        return any(isinstance(c.step, Restore) and table is not None and c.key == table.key for c in calls)
 
     def _may_append(self, place: str) -> bool:
         """Another writer keeps away from a folder that nobody has fenced yet, but somebody has claimed."""

@@ -50,7 +50,7 @@ def find_order(
 ) -> tuple[list[Unit], State] | None:
     """An order of the units that explains all answers and the final state, and that state; None when there is none.
 
-    A unit that ended before another began comes first. The order of commits is tried first.
+    A unit that ended before another began comes first. The order in which they are given is tried first.
     """
 
     tried: set[tuple[int, str]] = set()
@@ -72,4 +72,4 @@ def find_order(
                     return found
         return None
 
-    return search(start, [], sorted(units, key=lambda unit: unit.ended))
+    return search(start, [], list(units))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,14 +29,16 @@ NewTarget = Callable[[], tuple[str, Path]]
 
 @pytest.fixture
 def new_target(engine: str, new_catalog: NewCatalog, tmp_path: Path, request: pytest.FixtureRequest) -> NewTarget:
-    """A new catalog for each history, and an empty folder."""
+    """A new catalog for each history, and an empty folder; the one before is removed."""
     numbers = itertools.count()
     database: MigratedDatabase | None = None
     if engine == "postgres":
         database = request.getfixturevalue("_migrated_database")
 
     def make() -> tuple[str, Path]:
-        root = tmp_path / f"history-{next(numbers)}"
+        number = next(numbers)
+        shutil.rmtree(tmp_path / f"history-{number - 1}", ignore_errors=True)
+        root = tmp_path / f"history-{number}"
         root.mkdir()
         if database is not None:
             database.renew()

@@ -10,7 +10,13 @@ import deltalake
 import pytest
 
 from deltalakedb import Catalog
-from deltalakedb.exceptions import LocationOwnedError, NameChangedError, NotWritableError, TableNotFoundError
+from deltalakedb.exceptions import (
+    FilesVacuumedError,
+    LocationOwnedError,
+    NameChangedError,
+    NotWritableError,
+    TableNotFoundError,
+)
 from deltalakedb.mirror.detach import open_registered
 from deltalakedb.mirror.reconciler import Reconciler
 from deltalakedb.store.proposals import Proposal, TableProposal
@@ -262,6 +268,31 @@ def test_a_table_given_back_to_its_user_leaves_no_owner_behind(unmirrored: Catal
     assert location_states(unmirrored) == []
     deltalake.write_deltalake(tmp_path / "mine", numbers(2), mode="append")
     assert unmirrored.import_table(tmp_path / "mine", "s.b").to_pyarrow_table().num_rows == 2
+
+
+def test_a_purge_leaves_what_a_user_has_put_into_the_folder_of_a_table_that_was_detached(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    with catalog.begin() as tx:
+        tx.write("s.a", numbers(1))
+    catalog.detach_table("s.a")
+    note = tmp_path / "lake/s/a/note.txt"
+    note.write_text("mine")
+    catalog.promote_table("s.a")
+    catalog.drop_table("s.a", purge=True)
+    assert [path for path in note.parent.rglob("*") if path.is_file()] == [note]
+
+
+def test_a_statement_that_fails_leaves_no_file_although_its_transaction_commits(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    with catalog.begin() as tx:
+        tx.write("s.a", numbers(1))
+    with catalog.begin() as tx:
+        catalog.drop_table("s.a", purge=True)
+        with pytest.raises(FilesVacuumedError):
+            tx.write("s.a", numbers(2), mode="overwrite")
+    assert not list((tmp_path / "lake").rglob("*.parquet"))
 
 
 def test_the_owner_of_a_location_is_named_as_it_is_called_now(catalog: Catalog, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from deltalakedb.exceptions import MirrorError
 from deltalakedb.files import FileTxnLogWriter
 from deltalakedb.files.checksum import Checksum
 from deltalakedb.log.actions import Format, Metadata, Protocol
@@ -42,7 +43,15 @@ def test_the_in_commit_timestamp_is_there_if_and_only_if_the_table_keeps_it() ->
 def test_a_checksum_is_never_overwritten(place: str, tmp_path: Path, s3: S3) -> None:
     location, options = (str(tmp_path), {}) if place == "local" else (s3.uri("t"), s3.storage_options)
     writer = FileTxnLogWriter(location, options, table="t")
+    writer.put_commit(3, b"{}", modified_ms=1)
     assert writer.put_checksum(3, Checksum(1, 1, METADATA, PROTOCOL)) == "written"
     assert writer.put_checksum(3, Checksum(2, 2, METADATA, PROTOCOL)) == "exists"
     kept = writer._folder.read("00000000000000000003.crc")
     assert kept == Checksum(1, 1, METADATA, PROTOCOL).render()
+
+
+def test_a_checksum_does_not_bring_back_the_folder_of_a_table_that_was_purged(tmp_path: Path) -> None:
+    writer = FileTxnLogWriter(tmp_path / "t", {}, table="t")
+    with pytest.raises(MirrorError, match="No such file"):
+        writer.put_checksum(0, Checksum(1, 1, METADATA, PROTOCOL))
+    assert not (tmp_path / "t").exists()

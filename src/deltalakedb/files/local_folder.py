@@ -50,12 +50,13 @@ class LocalFolder:
         step: str = "",
         lasting: bool = True,
         decides: bool = True,  # noqa: ARG002 a disk decides for every file
+        creates_folder: bool = True,
     ) -> PutResult:
         linked = False
         try:
             if os.path.lexists(self._at(name)):
                 return self._exists()
-            temporary = self._write_temporary(name, data, modified_ms)
+            temporary = self._write_temporary(name, data, modified_ms, creates_folder)
             try:
                 if step:
                     reached(f"{step}_temp")
@@ -193,8 +194,8 @@ class LocalFolder:
         _sync_folder(self._folder)
         return "exists"
 
-    def _write_temporary(self, name: str, data: bytes, modified_ms: int | None) -> str:
-        temporary, descriptor = self._open_temporary(name)
+    def _write_temporary(self, name: str, data: bytes, modified_ms: int | None, creates_folder: bool) -> str:
+        temporary, descriptor = self._open_temporary(name, creates_folder)
         try:
             try:
                 _write_all(descriptor, data)
@@ -209,7 +210,7 @@ class LocalFolder:
             raise
         return temporary
 
-    def _open_temporary(self, name: str) -> tuple[str, int]:
+    def _open_temporary(self, name: str, creates_folder: bool = True) -> tuple[str, int]:
         """A new hidden file beside its target: every reader of logs passes over names that begin with a dot."""
         temporary = self._at(f".{name}.{os.getpid()}.{next(_counter)}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}")
         flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_CLOEXEC", 0)
@@ -217,7 +218,7 @@ class LocalFolder:
         def create() -> int:
             return os.open(temporary, flags, 0o666)
 
-        return temporary, self._in_folder(create)
+        return temporary, self._in_folder(create) if creates_folder else create()
 
     def _in_folder(self, create: Callable[[], int]) -> int:
         try:

@@ -87,6 +87,7 @@ class ObjectFolder:
         step: str = "",
         lasting: bool = True,  # noqa: ARG002 an object that was put is durable
         decides: bool = True,
+        creates_folder: bool = True,  # noqa: ARG002 there are none
     ) -> PutResult:
         if self._refuses_to_overwrite(name, timeout_seconds):
             result = self._put(name, data, timeout_seconds, mode="create")

@@ -65,10 +65,12 @@ class LogFolder(Protocol):
         step: str = "",
         lasting: bool = True,
         decides: bool = True,
+        creates_folder: bool = True,
     ) -> PutResult:
         """Write a file unless one of that name is there, whatever it holds. It is durable when this returns; without
         `lasting` what it holds is, and its name after `sync`. Without `decides` all writers would write the same, so
-        that nothing is lost where two do.
+        that nothing is lost where two do. Without `creates_folder` a folder that is gone, because its table was purged,
+        stays gone; object stores know no folders.
 
         `step` begins the names of the steps that are said to be reached (see `deltalakedb.steps`).
         """

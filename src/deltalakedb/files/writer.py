@@ -62,12 +62,13 @@ class FileTxnLogWriter:
         modified_ms: int,
         timeout_seconds: float = PUT_TIMEOUT_SECONDS,
         lasting: bool = True,
+        creates_folder: bool = True,
     ) -> PutResult:
         """Write a commit unless one is there; "exists" says nothing about what it holds.
 
         It is whole and durable when this returns; without `lasting` its name is only after `sync`. On local disk its
         file carries the time of the commit, by which readers travel; in an object store the time is when it was put.
-        MirrorError when it cannot be written.
+        MirrorError when it cannot be written, and without `creates_folder` also when the log's folder is gone.
         """
         name = commit_name(version)
         with self._put_span(name):
@@ -78,6 +79,7 @@ class FileTxnLogWriter:
                 timeout_seconds=timeout_seconds,
                 step="mirror.json",
                 lasting=lasting,
+                creates_folder=creates_folder,
             )
 
     def sync(self) -> None:
@@ -136,7 +138,7 @@ class FileTxnLogWriter:
         name = checksum_name(version)
         with self._put_span(name):
             # A name that is lost with the machine's power is written anew, or missed by nobody.
-            return self._folder.put(name, checksum.render(), lasting=False, decides=False)
+            return self._folder.put(name, checksum.render(), lasting=False, decides=False, creates_folder=False)
 
     def put_compacted(self, first: int, last: int, data: bytes) -> PutResult:
         """Write what the commits from `first` through `last` come to, unless it is there (PROTOCOL.md, "Log

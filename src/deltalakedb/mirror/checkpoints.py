@@ -36,6 +36,9 @@ SHARE = 0.02
 
 LONGEST_WAIT_SECONDS = 10.0
 
+CHECKED_SECONDS = 1.0
+"""How long checksums may wait before SQL is asked again whether the table is still there."""
+
 
 @dataclass(frozen=True, slots=True)
 class CheckpointState:
@@ -115,12 +118,19 @@ class Maintenance:
 
     def _maintain(self, mirror: TableMirror) -> None:
         try:
+            if mirror.checksums and time.monotonic() - mirror.checked_at > CHECKED_SECONDS:
+                self._forget_purged(mirror)
             put_checksums(mirror)
         except DeltaError as error:
             logger.warning("table %s: no checksum: %s", mirror.table.full_name, redact(str(error)))
         seen = self._seen.get(mirror.table.table_id)
         if seen is None or self._wants(seen, mirror.known):
             self._checkpoint(mirror)
+
+    def _forget_purged(self, mirror: TableMirror) -> None:
+        """Another table may lie in the folder of one that was purged while its checksums waited for their turn."""
+        if self._look(mirror.table.table_id) is None:
+            mirror.checksums.clear()
 
     def _checkpoint(self, mirror: TableMirror) -> int | None:
         """Write the checkpoint that is due, if any and if nobody else is at it; its version."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -35,6 +36,7 @@ def prepare_checksums(conn: Connection, mirror: TableMirror) -> None:
     head = registry.read_head(conn, table_id) if put else None
     if head is None or head.vacuumed_version == LIVE:  # purged meanwhile: its folder is gone, or another table's
         return
+    mirror.checked_at = time.monotonic()
     counted = totals_at(conn, head, [version for version, totals in put.items() if totals is None])
     found: list[tuple[int, Checksum]] = []
     for version in sorted(put, reverse=True):

@@ -85,7 +85,7 @@ def _clear(store: Store, place: LocationRow, options_of: OptionsOf) -> bool:
             options = None if cleared.table is None else options_of(cleared.table)
             reason = _why_not(store, cleared, options)
             if reason is None:
-                _delete_files(store, place, options)
+                _delete_files(store, cleared, options)
             else:
                 logger.warning("table %s was dropped, and its files are not deleted: %s", place.table_name, reason)
         reached("drop.purged")
@@ -99,9 +99,12 @@ def _clear(store: Store, place: LocationRow, options_of: OptionsOf) -> bool:
     return True
 
 
-def _delete_files(store: Store, place: LocationRow, options: Mapping[str, str] | None) -> None:
-    """The whole folder, if the catalog chose it; else the log and what it names: the rest is its user's."""
-    if place.files_owner == "catalog":
+def _delete_files(store: Store, cleared: _Cleared, options: Mapping[str, str] | None) -> None:
+    """The whole folder, if it is the catalog's; else the log and what it names: the rest is its user's."""
+    place = cleared.place
+    # A folder that the catalog chose is its user's once the table was detached.
+    owner = place.files_owner if cleared.table is None else cleared.table.files_owner
+    if owner == "catalog":
         delete_table(place.location, options)
         return
     with store.read() as conn:

@@ -92,6 +92,8 @@ class TableMirror:
         self._written: deque[tuple[int, tuple[int, int] | None]] = deque()
         self.checksums: deque[tuple[int, Checksum]] = deque(maxlen=MAX_CHECKSUMS)
         """Of versions put by us, to be written when there is time."""
+        self.checked_at = 0.0
+        """When SQL last said that the table was not purged, on this process's clock."""
         self.in_force: InForce | None = None
         """What the newest of them was made from."""
         self._stop = stop
@@ -230,7 +232,12 @@ class TableMirror:
         )
         with telemetry.span("deltalakedb.mirror", table=self.table.full_name, version=version):
             result = self.files.put_commit(
-                version, data, modified_ms=timestamp_ms, lasting=not self._is_together, **limit
+                version,
+                data,
+                modified_ms=timestamp_ms,
+                lasting=not self._is_together,
+                creates_folder=version == 0,  # later on, one that is gone was purged
+                **limit,
             )
         is_new = result == "written"
         self._is_unsynced |= is_new and self._is_together

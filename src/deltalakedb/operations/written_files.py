@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,18 @@ class WrittenFiles:
         """A folder that holds nothing but files of this transaction; `remove` never fails."""
         self._folders.append((self.table_uuid, remove))
 
+    @contextmanager
+    def of_statement(self) -> Iterator[None]:
+        """Around a statement: if it fails, the transaction may go on without it, so what it wrote is removed."""
+        num_files, num_folders = len(self._files), len(self._folders)
+        try:
+            yield
+        except BaseException:
+            files, folders = self._files[num_files:], self._folders[num_folders:]
+            del self._files[num_files:], self._folders[num_folders:]
+            _remove(files, folders)
+            raise
+
     def forget(self) -> None:
         """They are part of a version now, or may be."""
         self._files.clear()
@@ -61,21 +74,23 @@ class WrittenFiles:
 
         `kept` are locations and paths below them that a version names. What is left only takes room.
         """
-        left = 0
         files = [one for one in self._files if tables is None or one.table_uuid in tables]
         folders = [one for one in self._folders if tables is None or one[0] in tables]
         self._files[:] = [] if tables is None else [one for one in self._files if one.table_uuid not in tables]
         self._folders[:] = [] if tables is None else [one for one in self._folders if one[0] not in tables]
-        for file in files:
-            if (file.storage.location, file.path) in kept:
-                continue
-            try:
-                file.storage.delete(file.path)
-            except (DeltaError, OSError) as error:
-                left += 1
-                logger.warning("a file of a transaction that did not commit is left behind: %s", redact(str(error)))
-        for _, remove in folders:
-            remove()
-        if left:
-            logger.warning("%d files are left behind; vacuum removes them", left)
-        return left
+        return _remove([one for one in files if (one.storage.location, one.path) not in kept], folders)
+
+
+def _remove(files: Sequence[_Written], folders: Sequence[tuple[str, Callable[[], None]]]) -> int:
+    left = 0
+    for file in files:
+        try:
+            file.storage.delete(file.path)
+        except (DeltaError, OSError) as error:
+            left += 1
+            logger.warning("a file of a transaction that did not commit is left behind: %s", redact(str(error)))
+    for _, remove in folders:
+        remove()
+    if left:
+        logger.warning("%d files are left behind; vacuum removes them", left)
+    return left

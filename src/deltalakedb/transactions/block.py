@@ -79,7 +79,8 @@ class TransactionBlock(TransactionLife):
             raise self._two_threads()
         try:
             self._check_open()
-            yield
+            with self._written.of_statement():
+                yield
         finally:
             self._busy.release()
 
