@@ -5,13 +5,15 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 CLASSES := $(VENV)/spark-classes.jsa
 PYTEST ?= $(BIN)/pytest
+# Markers of the tests that `make test` leaves to `make test-full`, joined by "or".
+SLOW   := cluster
 
 # The tests start hundreds of Pythons: each would compile all that it imports where nothing compiled may be kept. What is
 # never imported, most of the dependencies, is not compiled (--no-compile below).
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bridge demo test test-partitioned check format soak bench lock clean
+.PHONY: help setup bridge demo test test-full test-partitioned check format soak bench lock clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -41,12 +43,15 @@ demo: setup ## a tour of the catalog, a nightly star-schema load on Spark, then 
 	@$(BIN)/python -m examples.capture_orders
 
 # Tests that need a JVM share two Sparks, beside two processes for all others. Exit code 5: ARGS chose none of a kind.
-test: setup $(CLASSES) ## the whole suite, on SQLite, DuckDB, Postgres, S3 and Spark
+test: setup $(CLASSES) ## the suite on SQLite, DuckDB, Postgres, S3 and Spark, without the slow groups
 	@log=$$(mktemp); \
-	$(PYTEST) -m spark -n 2 --dist loadgroup --no-loadscope-reorder $(ARGS) >$$log 2>&1 & spark=$$!; \
-	$(PYTEST) -m "not spark" -n 2 --dist loadfile $(ARGS); others=$$?; \
+	$(PYTEST) -m "spark and not ($(SLOW))" -n 2 --dist loadgroup --no-loadscope-reorder $(ARGS) >$$log 2>&1 & spark=$$!; \
+	$(PYTEST) -m "not spark and not ($(SLOW))" -n 2 --dist loadfile $(ARGS); others=$$?; \
 	wait $$spark; spark=$$?; cat $$log; rm -f $$log; \
 	for code in $$others $$spark; do test $$code -eq 0 || test $$code -eq 5 || exit $$code; done
+
+test-full: test ## `make test`, then the slow groups: jobs, streams and kills on a Spark cluster
+	$(PYTEST) -m "$(SLOW)" $(ARGS) || test $$? -eq 5
 
 test-partitioned: setup ## the conformance suite on Postgres with hash-partitioned tables (docs/scale.md)
 	DL_TEST_PARTITIONED=1 $(PYTEST) tests/conformance -k "postgres and not migrations and not create_its_schema" $(ARGS)
@@ -61,7 +66,7 @@ format: setup ## let ruff rewrite what it can
 	$(BIN)/ruff format .
 
 soak: setup ## property tests with many more examples, crash tests with many more kills
-	HYPOTHESIS_PROFILE=soak $(PYTEST) -m "not spark" $(ARGS)
+	HYPOTHESIS_PROFILE=soak $(PYTEST) -m "not spark and not ($(SLOW))" $(ARGS)
 	HYPOTHESIS_PROFILE=soak $(PYTEST) -m spark tests/faults tests/cdc tests/interop tests/spark tests/conformance $(ARGS)
 
 bench: setup ## us and the peers on the same tables; ARGS=commits for the write path, ARGS="--files 1000000" for more

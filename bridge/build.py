@@ -19,6 +19,9 @@ DELTA = (("delta-spark_4.1_2.13", "4.4.0"), ("delta-storage", "4.4.0"))
 # What lint says of other people's jars (path, classfile, overrides) is not ours to mend.
 LINT = "-Xlint:all,-path,-processing,-classfile,-overrides"
 JAVAC = ("--release", "17", "-encoding", "UTF-8", "-g", "-proc:none", "-Werror", LINT)
+# Without these javac also compiles sources that it finds in the class path, where they are newer than their classes.
+OWN_SOURCES = ("-implicit:none", "-sourcepath", str(SOURCES))
+PACKAGE = "io/deltalakedb/"
 IVY = """<ivy-module version="2.0"><info organisation="io.deltalakedb" module="bridge"/>
 <configurations><conf name="default"/></configurations>
 <dependencies>{dependencies}</dependencies></ivy-module>
@@ -37,7 +40,7 @@ def main() -> None:
         spark = find_spark_jars()
         delta = resolve_delta(spark, Path(scratch))
         classpath = os.pathsep.join([str(spark / "*"), *delta])
-        command = [javac, *JAVAC, "-cp", classpath, "-d", str(classes), *map(str, sources())]
+        command = [javac, *JAVAC, *OWN_SOURCES, "-cp", classpath, "-d", str(classes), *map(str, sources())]
         run(command, "compiling the bridge")
         pack(classes, Path(scratch) / "bridge.jar")
     print(f"built {JAR.relative_to(HERE.parent)}", file=sys.stderr)
@@ -59,8 +62,8 @@ def sources() -> list[Path]:
 
 
 def digest() -> str:
-    """What the jar is made of: the sources, and what they were compiled against."""
-    known = hashlib.sha256(repr(DELTA).encode())
+    """What the jar is made of: the sources, what they were compiled against, and how."""
+    known = hashlib.sha256(repr((DELTA, JAVAC, OWN_SOURCES[0])).encode())
     for source in sources():
         known.update(source.relative_to(SOURCES).as_posix().encode() + b"\0" + source.read_bytes() + b"\0")
     return known.hexdigest()[:40]
@@ -86,8 +89,9 @@ def find_spark_jars() -> Path:
 
 
 def resolve_delta(spark: Path, scratch: Path) -> list[str]:
-    """Delta's jars, found or loaded by the Ivy that ships with Spark."""
-    lines = (f'<dependency org="io.delta" name="{name}" rev="{rev}" transitive="false"/>' for name, rev in DELTA)
+    """Delta's jars, found or loaded by the Ivy that ships with Spark; the main ones, not those of sources or docs."""
+    dependency = '<dependency org="io.delta" name="{}" rev="{}" transitive="false" conf="default->master"/>'
+    lines = (dependency.format(name, rev) for name, rev in DELTA)
     (scratch / "ivy.xml").write_text(IVY.format(dependencies="".join(lines)))
     ivy = next(iter(sorted(spark.glob("ivy-*.jar"))), None)
     if ivy is None:
@@ -96,7 +100,8 @@ def resolve_delta(spark: Path, scratch: Path) -> list[str]:
     settings = os.environ.get("DL_IVY_SETTINGS")
     command += ["-settings", settings] if settings else []
     found = scratch / "classpath"
-    run([*command, "-ivy", str(scratch / "ivy.xml"), "-cachepath", str(found)], "finding Delta's jars (Ivy)")
+    command += ["-ivy", str(scratch / "ivy.xml"), "-types", "jar", "-cachepath", str(found)]
+    run(command, "finding Delta's jars (Ivy)")
     return found.read_text().strip().split(os.pathsep)
 
 
@@ -107,14 +112,18 @@ def run(command: list[str], what: str) -> None:
 
 
 def pack(classes: Path, scratch: Path) -> None:
-    """Write the jar: entries in order, no times, so that the same sources give the same bytes."""
+    """Write the jar: our classes alone, in order, without times, so that the same sources give the same bytes."""
+    entries = {one.relative_to(classes).as_posix(): one for one in classes.rglob("*.class")}
+    foreign = sorted(name for name in entries if not name.startswith(PACKAGE))
+    if foreign:
+        sys.exit(f"the jar would have classes that are not the bridge's ({', '.join(foreign)}): it is not packed")
     manifest = f"Manifest-Version: 1.0\r\nSources-Digest: {digest()}\r\n\r\n"
     with zipfile.ZipFile(scratch, "w", zipfile.ZIP_DEFLATED) as jar:
         jar.writestr(zipfile.ZipInfo(MANIFEST, LONG_AGO), manifest)
-        for one in sorted(classes.rglob("*.class")):
-            entry = zipfile.ZipInfo(one.relative_to(classes).as_posix(), LONG_AGO)
+        for name, compiled in sorted(entries.items()):
+            entry = zipfile.ZipInfo(name, LONG_AGO)
             entry.compress_type = zipfile.ZIP_DEFLATED
-            jar.writestr(entry, one.read_bytes())
+            jar.writestr(entry, compiled.read_bytes())
     JAR.parent.mkdir(parents=True, exist_ok=True)
     # In place of the old one at a stroke: a Spark that runs keeps the file it has opened.
     beside = JAR.with_suffix(".tmp")

@@ -241,3 +241,15 @@ def test_doctor_looks_at_everything_and_creates_nothing(dl: Dl, catalog: str, la
     missing = dl("doctor", "--location", str(lake.parent))
     assert missing.exit_code == 1
     assert "location\tfailed" in missing.stdout
+
+
+def test_doctor_says_why_no_spark_session_can_be_started(dl: Dl, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DL_TOKEN", "a-token-of-the-tests")
+    told = dl("doctor", "--spark", "--endpoint", "http://127.0.0.1:9", "--json")
+    assert told.exit_code == 1
+    (session,) = [check for check in json.loads(told.stdout) if check["name"] == "session"]
+    assert session["status"] == "failed"
+    assert "http://127.0.0.1:9 cannot be reached" in session["found"]
+    misused = dl("doctor", "--spark", "--conf", "driver.memory=1g")
+    assert misused.exit_code == 2
+    assert "spark.KEY=VALUE" in misused.stderr

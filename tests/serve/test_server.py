@@ -91,7 +91,8 @@ def test_the_token_is_in_no_log_repr_or_error(
 def test_health_tells_which_catalog_is_served(client: EndpointClient, endpoint: LocalEndpoint) -> None:
     from deltalakedb import __version__
 
-    assert client.health() == {"catalog": str(endpoint.catalog.uri), "version": __version__}
+    warehouse = f"dldb:///file{endpoint.catalog.config.warehouse}"
+    assert client.health() == {"catalog": str(endpoint.catalog.uri), "version": __version__, "warehouse": warehouse}
 
 
 # -- TLS

@@ -13,8 +13,8 @@ PACKAGES = ["org.apache.hadoop:hadoop-aws:3.4.2", *(f"software.amazon.awssdk:{na
 """18 MB instead of the 600 MB of the SDK's bundle, which hadoop-aws asks for."""
 
 
-@contextmanager
-def peer_over_s3(endpoint_url: str, scratch: Path) -> Iterator[Peer]:
+def s3a_conf(endpoint_url: str) -> dict[str, str]:
+    """Settings of a Spark that has Hadoop's S3 client, and reaches the tests' S3 with it."""
     client = {
         "endpoint": endpoint_url,
         "endpoint.region": REGION,
@@ -24,12 +24,16 @@ def peer_over_s3(endpoint_url: str, scratch: Path) -> Iterator[Peer]:
         "connection.ssl.enabled": "false",
         "aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
     }
-    conf = {
+    return {
         "spark.jars.packages": ",".join(PACKAGES),
         "spark.jars.excludes": "software.amazon.awssdk:bundle",
         **{f"spark.hadoop.fs.s3a.{key}": value for key, value in client.items()},
     }
-    peer = Peer(scratch, **conf)
+
+
+@contextmanager
+def peer_over_s3(endpoint_url: str, scratch: Path) -> Iterator[Peer]:
+    peer = Peer(scratch, **s3a_conf(endpoint_url))
     try:
         peer.ask(f"import os; os.environ.update({S3(endpoint_url, '', None).storage_options!r})")
         yield peer

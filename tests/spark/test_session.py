@@ -42,17 +42,6 @@ def run_python(script: str, folder: Path) -> str:
     return done.stdout
 
 
-def test_configure_adds_to_what_a_builder_has(tmp_path: Path) -> None:
-    builder = SparkSession.builder.config("spark.jars.packages", "org.example:lib:1.0").config("spark.jars", "mine.jar")
-    builder = builder.config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension,org.example.Mine")
-    with dl.connect(tmp_path / "catalog.db") as catalog, LocalEndpoint(catalog) as endpoint:
-        options = dls.configure(builder, endpoint=endpoint.url, token=endpoint.token)._options
-    assert options["spark.jars"] == f"{jar.JAR},mine.jar"
-    assert options["spark.jars.packages"] == f"{jar.DELTA_SPARK},org.example:lib:1.0"
-    assert options["spark.sql.extensions"] == ",".join([*jar.EXTENSIONS, "org.example.Mine"])
-    assert options["spark.hadoop.deltalakedb.endpoint"] == endpoint.url
-
-
 def test_the_names_of_the_package_are_functions_whatever_was_imported_before(tmp_path: Path) -> None:
     script = """
         import deltalakedb.spark.session

@@ -49,9 +49,27 @@ def doctor(
         str | None, typer.Option("--location", metavar="PATH", help="A table or folder whose access is tried.")
     ] = None,
     storage_option: StorageOption = None,
+    spark: Annotated[
+        bool, typer.Option("--spark", help="Start a Spark session as a job does, and check driver and executors.")
+    ] = False,
+    master: Annotated[
+        str | None, typer.Option("--master", metavar="URL", help="With --spark: the cluster, as spark://HOST:7077.")
+    ] = None,
+    endpoint: Annotated[
+        str | None,
+        typer.Option(
+            "--endpoint", metavar="URL", help="With --spark: where `dl serve --bridge` is; the token is DL_TOKEN."
+        ),
+    ] = None,
+    conf: Annotated[
+        list[str] | None,
+        typer.Option("--conf", metavar="KEY=VALUE", help="With --spark: a setting of Spark; may be repeated."),
+    ] = None,
 ) -> None:
     """Check engine, drivers, Java, Spark and object store access; say what to install."""
     checks = [*_packages(), _java(), _catalog(catalog), *_storage(location, storage_options(storage_option))]
+    if spark:
+        checks += _spark(catalog, master, endpoint, conf or [])
     rows = [asdict(check) for check in checks]
     output.emit(
         rows, lambda: output.table(("check", "status", "found", "what to do"), [tuple(r.values()) for r in rows])
@@ -117,6 +135,14 @@ def _catalog(uri: str | None) -> Check:
     except DeltaError as error:
         status = "failed" if uri else "missing"
         return Check("catalog", status, redact(" ".join(str(error).split())), "dl init --catalog URI creates one")
+
+
+def _spark(catalog: str | None, master: str | None, endpoint: str | None, conf: list[str]) -> list[Check]:
+    if importlib.util.find_spec("pyspark") is None:
+        return [Check("session", "failed", "pyspark is not installed", "pip install 'deltalakedb[spark]'")]
+    from deltalakedb.cli.doctor_spark import check_spark
+
+    return [Check(**asdict(check)) for check in check_spark(catalog, master, endpoint, conf)]
 
 
 def _storage(location: str | None, options: dict[str, str] | None) -> Iterator[Check]:

@@ -8,16 +8,19 @@ from deltalakedb.lazy import lazy_names
 from deltalakedb.spark.session import bridge_of, configure, session
 
 if TYPE_CHECKING:
+    from deltalakedb.spark.checks import SparkCheck, doctor
     from deltalakedb.spark.read import read_table
     from deltalakedb.spark.streaming import foreach_batch
     from deltalakedb.spark.transaction import SparkTransaction, begin
     from deltalakedb.spark.write import write_table
 
 __all__ = [
+    "SparkCheck",
     "SparkTransaction",
     "begin",
     "bridge_of",
     "configure",
+    "doctor",
     "foreach_batch",
     "read_table",
     "session",
@@ -27,8 +30,10 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
+        "SparkCheck": "deltalakedb.spark.checks",
         "SparkTransaction": "deltalakedb.spark.transaction",
         "begin": "deltalakedb.spark.transaction",
+        "doctor": "deltalakedb.spark.checks",
         "foreach_batch": "deltalakedb.spark.streaming",
         "read_table": "deltalakedb.spark.read",
         "write_table": "deltalakedb.spark.write",

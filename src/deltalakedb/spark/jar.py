@@ -14,6 +14,8 @@ FILE_SYSTEM = "io.deltalakedb.SqlLogFileSystem"
 ABSTRACT_FILE_SYSTEM = "io.deltalakedb.SqlLogFs"
 LOG_STORE = "io.deltalakedb.SqlLogStore"
 CATALOG = "io.deltalakedb.SqlCatalog"
+ENDPOINT = "deltalakedb.endpoint"
+TOKEN = "deltalakedb.token"
 # Ours comes first: it tells Delta's where new tables are to be.
 EXTENSIONS = ("io.deltalakedb.SqlExtension", "io.delta.sql.DeltaSparkSessionExtension")
 

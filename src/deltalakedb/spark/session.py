@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import ConfigError, MissingExtraError
+from deltalakedb.spark.endpoint import RETRY_SECONDS as ENDPOINT_RETRY_SECONDS
 from deltalakedb.spark.endpoint import EndpointClient
 from deltalakedb.spark.jar import (
     ABSTRACT_FILE_SYSTEM,
     CATALOG,
-    DELTA_SPARK,
-    EXTENSIONS,
+    ENDPOINT,
     FILE_SYSTEM,
     LOG_STORE,
+    TOKEN,
     check_spark_version,
     find_jar,
 )
@@ -28,11 +28,20 @@ if TYPE_CHECKING:
 
     CatalogLike = str | os.PathLike[str] | Catalog | None
 
-ENDPOINT = "deltalakedb.endpoint"
-TOKEN = "deltalakedb.token"
 RETRY_SECONDS = "deltalakedb.retry.seconds"
 TLS_CA = "deltalakedb.tls.ca"
 VACUUM_COMMITS = "spark.databricks.delta.vacuum.logging.enabled"
+BRIDGE_SETTINGS = {
+    "spark.sql.catalog.spark_catalog": CATALOG,
+    "spark.hadoop.fs.dldb.impl": FILE_SYSTEM,
+    "spark.hadoop.fs.AbstractFileSystem.dldb.impl": ABSTRACT_FILE_SYSTEM,
+    # One object per transaction would stay in Hadoop's cache for as long as the JVM lives.
+    "spark.hadoop.fs.dldb.impl.disable.cache": "true",
+    "spark.delta.logStore.dldb.impl": LOG_STORE,
+    # Delta writes these commits on file systems that it knows. The catalog learns from them what VACUUM deletes.
+    VACUUM_COMMITS: "true",
+}
+"""What a session needs beside the jars, the extensions, the endpoint and the token."""
 _HEALTH_SECONDS = 5.0
 
 
@@ -45,11 +54,10 @@ def session(
     settings: `**{"spark.driver.memory": "4g"}`. When Spark runs in this process already, with the bridge, the session
     is one of that Spark.
     """
-    builder, ca = _builder(), conf.get(f"spark.hadoop.{TLS_CA}")
-    if _is_running():
-        return _join(builder.getOrCreate(), _endpoint(catalog, endpoint, token, ca), conf)
+    builder = _builder()
     for key, value in conf.items():
         builder = builder.config(key, value)
+    ca = conf.get(f"spark.hadoop.{TLS_CA}")
     return configure(builder, catalog, endpoint=endpoint, token=token, ca=ca).getOrCreate()
 
 
@@ -61,37 +69,28 @@ def configure(
     token: str | None = None,
     ca: str | os.PathLike[str] | None = None,
 ) -> SparkSession.Builder:
-    """The same for a builder of your own; `getOrCreate()` comes next. `ca`: the endpoint's CA, a PEM file."""
+    """The same for a builder of your own: the builder that is returned has the bridge. `ca`: the endpoint's CA (PEM).
+
+    Jars, packages and extensions are added to those of the builder, of `spark-submit` and of `spark-defaults.conf`.
+    """
+    _builder()  # without pyspark this says what to install
+    from deltalakedb.spark.builder import BridgedBuilder
+
     jar = find_jar()
     check_spark_version(_spark_version())
     check_java()
     url, secret = _endpoint(catalog, endpoint, token, ca)
-    # The workers must run this interpreter, not whatever `python3` is first in PATH.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     given: dict[str, Any] = getattr(builder, "_options", {})
-    ours = {
-        "spark.jars": _joined(given.get("spark.jars"), (str(jar),)),
-        "spark.jars.packages": _joined(given.get("spark.jars.packages"), (DELTA_SPARK,)),
-        "spark.sql.extensions": _joined(given.get("spark.sql.extensions"), EXTENSIONS),
-        "spark.sql.catalog.spark_catalog": CATALOG,
-        "spark.hadoop.fs.dldb.impl": FILE_SYSTEM,
-        "spark.hadoop.fs.AbstractFileSystem.dldb.impl": ABSTRACT_FILE_SYSTEM,
-        # One object per transaction would stay in Hadoop's cache for as long as the JVM lives.
-        "spark.hadoop.fs.dldb.impl.disable.cache": "true",
-        "spark.delta.logStore.dldb.impl": LOG_STORE,
-        f"spark.hadoop.{ENDPOINT}": url,
-        f"spark.hadoop.{TOKEN}": secret,
-    }
-    # Delta writes these commits on file systems that it knows. The catalog learns from them what VACUUM deletes.
-    ours[VACUUM_COMMITS] = str(given.get(VACUUM_COMMITS, "true"))
+    bridge = {**BRIDGE_SETTINGS, f"spark.hadoop.{ENDPOINT}": url, f"spark.hadoop.{TOKEN}": secret}
+    bridge[VACUUM_COMMITS] = str(given.get(VACUUM_COMMITS, bridge[VACUUM_COMMITS]))
     if ca is not None:
-        ours[f"spark.hadoop.{TLS_CA}"] = os.fspath(ca)
-    for key, value in ours.items():
-        builder = builder.config(key, value)
-    return builder
+        bridge[f"spark.hadoop.{TLS_CA}"] = os.fspath(ca)
+    return BridgedBuilder(builder, jar, bridge)
 
 
-def bridge_of(spark: SparkSession, catalog: CatalogLike = None) -> EndpointClient:
+def bridge_of(
+    spark: SparkSession, catalog: CatalogLike = None, *, retry_seconds: float = ENDPOINT_RETRY_SECONDS
+) -> EndpointClient:
     """The endpoint of a bridged session. `catalog` only says which one is meant: another one is an error."""
     url, token, ca = (_setting(spark, key) for key in (ENDPOINT, TOKEN, TLS_CA))
     if url is None:
@@ -99,7 +98,7 @@ def bridge_of(spark: SparkSession, catalog: CatalogLike = None) -> EndpointClien
             "this Spark session has no bridge to a catalog: start it with deltalakedb.spark.session(), or pass its "
             "builder through deltalakedb.spark.configure()"
         )
-    client = EndpointClient(url, token or "", ca)
+    client = EndpointClient(url, token or os.environ.get("DL_TOKEN", ""), ca, retry_seconds=retry_seconds)
     if catalog is not None:
         _check_same(client, catalog)
     return client
@@ -115,22 +114,6 @@ def _check_same(client: EndpointClient, catalog: CatalogLike) -> None:
             f"this Spark session is bound to another catalog ({client.url} serves {served}): leave the argument out, "
             "or start a session for the catalog that you mean"
         )
-
-
-def _join(running: SparkSession, served: tuple[str, str], conf: dict[str, Any]) -> SparkSession:
-    """A session of the Spark that runs, bound to this endpoint; the one that is there, if it is bound to it."""
-    check_spark_version(running.version)
-    if running.conf.get("spark.sql.catalog.spark_catalog", "") != CATALOG:
-        raise ConfigError(
-            "Spark runs in this process without the bridge, and the jar cannot be added to it: stop it "
-            "(`spark.stop()`) before deltalakedb.spark.session(), or pass its builder through configure()"
-        )
-    spark = running if _setting(running, ENDPOINT) == served[0] else running.newSession()
-    for key, value in {ENDPOINT: served[0], TOKEN: served[1], **conf}.items():
-        name = key.removeprefix("spark.hadoop.")
-        if not name.startswith("spark.") or spark.conf.isModifiable(name):  # the rest was settled when Spark started
-            spark.conf.set(name, value)
-    return spark
 
 
 def _endpoint(
@@ -159,12 +142,6 @@ def _builder() -> SparkSession.Builder:
     return SparkSession.builder
 
 
-def _is_running() -> bool:
-    from pyspark import SparkContext
-
-    return SparkContext._active_spark_context is not None
-
-
 def _spark_version() -> str:
     try:
         from pyspark import __version__
@@ -178,12 +155,6 @@ def check_java() -> None:
     home = os.environ.get("JAVA_HOME")
     if shutil.which("java") is None and (home is None or shutil.which("java", path=f"{home}/bin") is None):
         raise ConfigError("Spark needs Java 17: install it (`apt install openjdk-17-jre-headless`), or set JAVA_HOME")
-
-
-def _joined(given: Any, ours: tuple[str, ...]) -> str:
-    """Values of a setting that holds several: ours, then what else was asked for."""
-    others = [part.strip() for part in str(given or "").split(",")]
-    return ",".join([*ours, *(part for part in others if part and part not in ours)])
 
 
 def _setting(spark: SparkSession, key: str) -> str | None:

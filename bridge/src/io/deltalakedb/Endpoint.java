@@ -204,7 +204,8 @@ final class Endpoint {
     if (answer.status == 401) {
       throw Refusal.because(
           "The endpoint of the catalog at " + url + " refuses this session's token: give the token"
-              + " that the endpoint was started with (spark.hadoop." + TOKEN + ").");
+              + " that the endpoint was started with (" + EnvironmentToken.VARIABLE + " in the driver's"
+              + " environment, or spark.hadoop." + TOKEN + ").");
     }
     if (answer.status == 410) {
       throw Refusal.of("The transaction is over", answer);

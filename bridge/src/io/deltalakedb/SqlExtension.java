@@ -19,6 +19,7 @@ import scala.runtime.BoxedUnit;
 public class SqlExtension extends AbstractFunction1<SparkSessionExtensions, BoxedUnit> {
   @Override
   public BoxedUnit apply(SparkSessionExtensions extensions) {
+    EnvironmentToken.take();
     extensions.injectHintResolutionRule(NestedNames::new);
     extensions.injectResolutionRule(NewTableLocations::new);
     extensions.injectPostHocResolutionRule(CloneSources::new);

@@ -27,7 +27,7 @@ from deltalakedb.files.listing import commit_name
 from deltalakedb.serve.bodies import body_chunks, bytes_answer, lines_of
 from deltalakedb.serve.bridge.log import BridgedLog
 from deltalakedb.serve.bridge.names import Names
-from deltalakedb.serve.bridge.places import Place
+from deltalakedb.serve.bridge.places import Place, bridge_uri
 from deltalakedb.serve.bridge.transactions import OpenTransactions
 from deltalakedb.serve.problems import problem, status_of
 from deltalakedb.serve.workers import Workers
@@ -280,7 +280,14 @@ class BridgeRouter:
         return JSONResponse({"version": await self._under(request, work)})
 
     async def _health(self, _request: Request) -> Response:
-        return JSONResponse({"catalog": str(self._catalog.uri), "version": deltalakedb.__version__})
+        warehouse = self._catalog.config.warehouse
+        return JSONResponse(
+            {
+                "catalog": str(self._catalog.uri),
+                "version": deltalakedb.__version__,
+                "warehouse": bridge_uri(warehouse) if warehouse else "",
+            }
+        )
 
 
 # -- parameters
