@@ -295,6 +295,17 @@ def test_a_statement_that_fails_leaves_no_file_although_its_transaction_commits(
     assert not list((tmp_path / "lake").rglob("*.parquet"))
 
 
+def test_a_purge_elsewhere_waits_for_a_commit_that_is_on_its_way_into_the_files(
+    catalog: Catalog, target: str, tmp_path: Path
+) -> None:
+    with open_catalog(target, tmp_path, mirror_mode="background") as busy:
+        with busy.begin() as tx:
+            tx.write("s.a", numbers(1))
+        catalog.drop_table("s.a", purge=True)
+        assert busy.mirror.flush(30)
+    assert not (tmp_path / "lake/s/a").exists()
+
+
 def test_the_owner_of_a_location_is_named_as_it_is_called_now(catalog: Catalog, tmp_path: Path) -> None:
     catalog.create_table("s.a", "id long", location=tmp_path / "mine")
     catalog.rename_table("s.a", "s.b")

@@ -20,6 +20,10 @@ from deltalakedb.store.registry import TableRow
 MAX_BACKOFF_SECONDS = 300.0
 MAX_ERROR_CHARACTERS = 2_000
 LEASE_SECONDS = 10.0
+FRESH_SECONDS = 0.25
+"""How long after a commit its file is put without asking SQL again whether the table is still there."""
+PURGE_DELAY_SECONDS = 2 * FRESH_SECONDS
+"""How long after the last commit a purge waits with the files, if that commit may not be in them yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,7 @@ class MirrorEngine:
         self._tables: dict[int, TableMirror] = {}
         self._marks = Marks(self._store, self.maintenance, self._id)
         self._held: dict[int, list[RatifiedCommit]] = {}
+        self._held_since: dict[int, float] = {}
         self._held_bytes = 0
         self._retry_at: dict[int, float] = {}
 
@@ -246,6 +247,7 @@ class MirrorEngine:
         table_id = mirror.table.table_id
         with self._lock:
             held = self._held.setdefault(table_id, [])
+            self._held_since.setdefault(table_id, time.monotonic())
             room = MAX_HELD_BYTES - self._held_bytes
             for commit in commits:
                 fits = len(commit.data or b"") <= room
@@ -262,11 +264,12 @@ class MirrorEngine:
     def _work(self, mirror: TableMirror) -> None:
         with self._lock:
             held = self._held.pop(mirror.table.table_id, [])
+            since = self._held_since.pop(mirror.table.table_id, 0.0)
             self._held_bytes -= sum(len(commit.data or b"") for commit in held)
         held.sort(key=lambda commit: commit.version)
         try:
             with mirror.lock, mirror.behind():
-                if held and self.mode == "background":
+                if held and time.monotonic() - since > bookkeeping.FRESH_SECONDS:
                     self._look_again(mirror)
                 self._attempt(mirror, held, math.inf)
         except ExternalWriterError as error:

@@ -8,6 +8,7 @@ next one goes on. A lease keeps two from deleting at once.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -18,7 +19,14 @@ from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.log.codec import deletion_vector_from_json
 from deltalakedb.log.paths import decode_path, is_absolute
 from deltalakedb.log.text import from_sql_text
-from deltalakedb.mirror.bookkeeping import last_table_row, new_holder, release_lease, renewed, take_lease
+from deltalakedb.mirror.bookkeeping import (
+    PURGE_DELAY_SECONDS,
+    last_table_row,
+    new_holder,
+    release_lease,
+    renewed,
+    take_lease,
+)
 from deltalakedb.steps import reached
 from deltalakedb.store import locations, registry
 from deltalakedb.store.action_values import to_metadata
@@ -39,6 +47,8 @@ class _Cleared:
     place: LocationRow
     table: TableRow | None
     metadata_id: str | None
+    delay_seconds: float = 0.0
+    """How long a commit that was just made may still be on its way into the files."""
 
     @property
     def lease(self) -> str:
@@ -80,6 +90,7 @@ def _clear(store: Store, place: LocationRow, options_of: OptionsOf) -> bool:
         if cleared is None or not take_lease(conn, cleared.lease, holder):
             return False
     reached("purge.begun")
+    time.sleep(cleared.delay_seconds)
     try:
         with renewed(store, cleared.lease, holder):
             options = None if cleared.table is None else options_of(cleared.table)
@@ -124,12 +135,16 @@ def _begin(conn: Connection, place: LocationRow) -> _Cleared | None:
     if place.table_id is None:
         return _Cleared(place, None, None)
     found = last_table_row(conn, place.table_id)
+    delay_seconds = 0.0
     if head is not None:
+        if head.mirrored_version < head.current_version:
+            age_seconds = (conn.now_ms() - head.last_commit_ms) / 1000
+            delay_seconds = min(max(0.0, PURGE_DELAY_SECONDS - age_seconds), PURGE_DELAY_SECONDS)
         # Nothing is left to be mirrored: it would come back, file by file, into a folder that is gone.
         conn.run("mark_mirrored", table_id=place.table_id, version=head.current_version)
         conn.run("mark_vacuumed", table_id=place.table_id, version=LIVE)
     row = conn.one("select_metadata", table_id=place.table_id, version=LIVE)
-    return _Cleared(place, found[0] if found else None, to_metadata(row).id if row else None)
+    return _Cleared(place, found[0] if found else None, to_metadata(row).id if row else None, delay_seconds)
 
 
 def _why_not(store: Store, cleared: _Cleared, options: Mapping[str, str] | None) -> str | None:
