@@ -24,7 +24,7 @@ class Column:
     fuzzy_float: bool = False
     """Statistics may be written in single precision: the column is, or once was, a `float`."""
     unprunable: str = ""
-    """Why bounds say nothing about this column (a collation, padding); '' when they do."""
+    """Why bounds say nothing about this column (a collation, padding, a boolean), though its nulls are counted."""
 
     @property
     def name(self) -> str:

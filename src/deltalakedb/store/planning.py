@@ -158,7 +158,7 @@ class _HeadPlan:
     def _row_of(self, column: Column) -> Row | None:
         path = to_sql_text(to_json(list(column.physical_path)))
         row = self._indexed.get((path, column.kind))
-        return row if row is not None and row["first_file_id"] < LIVE and not column.unprunable else None
+        return row if row is not None and row["first_file_id"] < LIVE else None
 
     # -- what drives
 
@@ -303,7 +303,7 @@ class _BoundsAt:
 
 
 def _bounds_of_predicate(metadata: Metadata, predicate: Predicate) -> list[BoundsColumn]:
-    wanted = {(column.physical_path, column.kind) for column in predicate.columns if not column.unprunable}
+    wanted = {(column.physical_path, column.kind) for column in predicate.columns}
     found = bounds_columns(parse_schema(metadata.schema_string), metadata.partition_columns, metadata.configuration)
     return [column for column in found if (column.physical_path, column.kind) in wanted]
 
