@@ -141,7 +141,7 @@ public final class ClusterProbe {
     try {
       Answer health = Endpoint.of(conf).get("/health");
       return health.ok() ? OK : health.message();
-    } catch (IOException e) {
+    } catch (Exception e) { // a Refusal too, which nothing declares
       return e.getMessage();
     }
   }

@@ -28,7 +28,7 @@ final class Spool implements Closeable {
     Spool spool = new Spool();
     try {
       spool.take(lines);
-    } catch (IOException | RuntimeException e) {
+    } catch (Throwable e) { // a Refusal too, which nothing declares
       spool.close();
       throw e;
     }
