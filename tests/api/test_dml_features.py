@@ -47,7 +47,8 @@ def adds_of(table: Any) -> list[Any]:
 
 def stored(folder: Path) -> set[Path]:
     """All files of tables but those of their logs, which the mirror may still be writing."""
-    return {path for path in (folder / "lake").rglob("*") if path.is_file() and "_delta_log" not in path.parts}
+    found = (path for path in (folder / "lake").rglob("*") if path.is_file())
+    return {path for path in found if not {"_delta_log", "_dldb"} & set(path.parts)}
 
 
 # -- deletion vectors

@@ -25,7 +25,7 @@ FREE: dict[str, Any] = {"retention_hours": 0, "enforce_retention_duration": Fals
 
 def data_files(folder: Path) -> set[str]:
     found = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
-    return {str(path) for path in found if path.parts[0] != "_delta_log"}
+    return {str(path) for path in found if path.parts[0] not in {"_delta_log", "_dldb"}}
 
 
 def found(lib: Any, **arguments: Any) -> int:

@@ -70,6 +70,19 @@ def test_a_runner_hears_that_it_should_stop_and_the_asker_waits_for_it(source: S
     assert heard.is_set()
 
 
+def test_a_stop_that_was_meant_for_the_runner_before_stops_nobody(source: Source) -> None:
+    with RunnerPresence(source.dsn, "dl_shop") as presence, connect(source.dsn) as conn:
+        runner = find_runner(conn, "dl_shop")
+        assert runner is not None
+        assert runner.pid == os.getpid()
+        conn.execute("select pg_notify(%s, %s)", [channel_of("dl_shop"), str(runner.backend_pid - 1)])
+        assert presence.flushed_lsn()
+        assert not presence.should_stop()
+        conn.execute("select pg_notify(%s, %s)", [channel_of("dl_shop"), str(runner.backend_pid)])
+        assert presence.flushed_lsn()
+        assert presence.should_stop()
+
+
 def test_a_runner_that_does_not_stop_is_named(source: Source) -> None:
     with (
         RunnerPresence(source.dsn, "dl_shop"),

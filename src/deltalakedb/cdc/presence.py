@@ -86,7 +86,8 @@ class RunnerPresence:
         """
         with self._turn, translate_errors():
             if self._conn is not None and not self._stop:
-                self._stop = any(True for _ in self._conn.notifies(timeout=0, stop_after=1))
+                mine = str(self._conn.info.backend_pid)
+                self._stop = any(asked.payload == mine for asked in self._conn.notifies(timeout=0))
         return self._stop
 
     def flushed_lsn(self) -> int | None:
@@ -95,20 +96,18 @@ class RunnerPresence:
             return None if self._conn is None else self._ask(self._conn)
 
     def _ask(self, conn: Connection) -> int:
-        """The last statement of a connection is what others see of it, so every one says who asks."""
-        who = json.dumps({"pid": os.getpid(), "host": _plain(socket.gethostname())})
-        row = conn.execute(f"select /* runner {who} */ pg_current_wal_flush_lsn()::text".encode()).fetchone()
+        row = conn.execute(f"select {_who()} pg_current_wal_flush_lsn()::text".encode()).fetchone()
         return parse_lsn(row[0]) if row is not None else 0
 
     def _take(self, conn: Connection) -> None:
         conn.execute("select set_config('application_name', %s, false)", [application_name_of(self._slot)])
         # It says nothing for hours. The setting is there from Postgres 14 on.
         conn.execute("select set_config(name, '0', false) from pg_settings where name = 'idle_session_timeout'")
+        # Before the lock: from the moment it is held, somebody may ask its holder to stop.
+        conn.execute(f'listen "{channel_of(self._slot)}"'.encode())
         if not _wait(lambda: _try_lock(conn, self._slot), _TAKE_SECONDS):
             found = find_runner(conn, self._slot)
             raise running_error(self._slot, found)
-        conn.execute(f'listen "{channel_of(self._slot)}"'.encode())
-        self._ask(conn)
 
 
 def find_runner(conn: Connection, slot: str) -> RunningCapture | None:
@@ -135,7 +134,7 @@ def request_stop(conn: Connection, slot: str, timeout_seconds: float) -> Running
     runner = find_runner(conn, slot)
     if runner is None:
         return None
-    conn.execute("select pg_notify(%s, '')", [channel_of(slot)])
+    conn.execute("select pg_notify(%s, %s)", [channel_of(slot), str(runner.backend_pid)])
 
     def is_gone() -> bool:
         found = find_runner(conn, slot)
@@ -160,8 +159,14 @@ def channel_of(slot: str) -> str:
     return name if len(name) <= _LONGEST_NAME else f"deltalakedb_cdc_{_digest(slot).hex()}"
 
 
+def _who() -> str:
+    """The last statement of a connection is what others see of it, so every one says who asks."""
+    who = json.dumps({"pid": os.getpid(), "host": _plain(socket.gethostname())})
+    return f"/* runner {who} */"
+
+
 def _try_lock(conn: Connection, slot: str) -> bool:
-    row = conn.execute("select pg_try_advisory_lock(%s)", [_lock_key(slot)]).fetchone()
+    row = conn.execute(f"select {_who()} pg_try_advisory_lock({_lock_key(slot)})".encode()).fetchone()
     return row is not None and bool(row[0])
 
 
