@@ -1,0 +1,93 @@
+"""`read_table` is a sound door to the rows of a table, as those of tests/data/test_doors.py are.
+
+The judge is Spark itself over the same rows in memory: it knows nothing of files, statistics or partitions.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import strategies as st
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import lit
+
+import deltalakedb as dl
+import deltalakedb.spark as dls
+from deltalakedb.exceptions import PredicateError
+from tests.fixtures.predicates import sql_predicates
+from tests.fixtures.sizes import sized
+from tests.fixtures.stored import stored_tables
+
+pytestmark = pytest.mark.spark
+
+TABLES = sized(2, 1000)
+PREDICATES = 10
+"""Of each table, asked in two ways."""
+
+
+@pytest.fixture(scope="module")
+def catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dl.Catalog]:
+    with dl.connect(tmp_path_factory.mktemp("doors") / "catalog.db") as opened:
+        yield opened
+
+
+@settings(
+    max_examples=TABLES,
+    phases=[Phase.explicit, Phase.generate],  # a smaller table takes Spark minutes to find
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(data=st.data())
+def test_read_table_gives_the_rows_for_which_spark_says_true(
+    spark: SparkSession, catalog: dl.Catalog, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    stored = data.draw(stored_tables())
+    assume(stored.rows().num_rows)  # PySpark makes no frame of structs without rows
+    folder = tmp_path_factory.mktemp("door") / "t"
+    stored.put(folder)
+    name = f"doors.t{len(catalog.tables())}"
+    catalog.attach_table(folder, name)
+    in_memory = spark.createDataFrame(stored.rows()).cache()
+    texts = [data.draw(sql_predicates(stored.table)) for _ in range(PREDICATES)]
+    expected = {text: in_memory.where(text) for text in texts if _fits(in_memory, text)}
+    found = {text: _read(spark, catalog, name, text) for text in expected}
+    by_where = {text: frame for text, frame in found.items() if frame is not None}
+    pushed = {text: dls.read_table(spark, name, catalog=catalog).where(text) for text in expected}
+    try:
+        judged = _ids(expected)
+        assert _ids(by_where) == {text: judged[text] for text in by_where}
+        assert _ids(pushed) == judged
+    finally:
+        in_memory.unpersist()
+
+
+def _read(spark: SparkSession, catalog: dl.Catalog, name: str, text: str) -> DataFrame | None:
+    """None where we say that we do not take the predicate, which is no wrong row."""
+    try:
+        return dls.read_table(spark, name, where=text, catalog=catalog)
+    except PredicateError:
+        return None
+
+
+def _fits(frame: DataFrame, text: str) -> bool:
+    """Whether Spark takes the predicate, and can work it out for every row."""
+    try:
+        frame.where(text).count()
+    except PySparkException:
+        return False
+    return True
+
+
+def _ids(frames: dict[str, DataFrame]) -> dict[str, list[int]]:
+    """The ids that each frame gives, in one job."""
+    if not frames:
+        return {}
+    numbered = [frame.select(lit(number), "id") for number, frame in enumerate(frames.values())]
+    union = numbered[0]
+    for frame in numbered[1:]:
+        union = union.union(frame)
+    found: dict[str, list[int]] = {text: [] for text in frames}
+    texts = list(frames)
+    for number, row_id in union.collect():
+        found[texts[number]].append(row_id)
+    return {text: sorted(ids) for text, ids in found.items()}
