@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import time
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -81,8 +80,11 @@ def check_streams(catalog: dl.Catalog, namespace: str, *, files: int | None) -> 
         if files is not None:
             assert len(ids) == files * ROWS
         versions = application_versions(catalog, table)
-        batches = len(ids) // ROWS
-        assert [Counter(found) for found in versions.values()] == [Counter(range(batches))] * bool(batches), table
+        assert len(versions) == bool(ids), table
+        for found in versions.values():
+            # A batch has one file, or two where its driver was killed after it had chosen the first and noted it nowhere.
+            assert found == list(range(len(found))), table
+            assert len(ids) // (2 * ROWS) <= len(found) <= len(ids) // ROWS, table
     totals = {row["id"]: row["rows"] for row in catalog.table(f"{namespace}.totals").to_pyarrow_table().to_pylist()}
     copied = catalog.table(f"{namespace}.copy").to_pyarrow_table().num_rows
     assert totals == {remainder: copied // 3 for remainder in range(3) if copied}
