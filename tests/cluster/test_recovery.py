@@ -82,7 +82,7 @@ def check_streams(catalog: dl.Catalog, namespace: str, *, files: int | None) -> 
         versions = application_versions(catalog, table)
         assert len(versions) == bool(ids), table
         for found in versions.values():
-            # A batch has one file, or two where its driver was killed after it had chosen the first and noted it nowhere.
+            # One file a batch, or two where a killed driver had chosen the first of them and noted it nowhere.
             assert found == list(range(len(found))), table
             assert len(ids) // (2 * ROWS) <= len(found) <= len(ids) // ROWS, table
     totals = {row["id"]: row["rows"] for row in catalog.table(f"{namespace}.totals").to_pyarrow_table().to_pylist()}
