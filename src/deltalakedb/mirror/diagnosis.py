@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from deltalakedb.exceptions import DeltaError, LogGapError, TableNotFoundError, redact
+from deltalakedb.exceptions import DeltaError, DeltaProtocolError, LogGapError, TableNotFoundError, redact
 from deltalakedb.files.listing import LogListing
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.log.commit_info import Mark
@@ -69,9 +69,10 @@ def diagnose(location: str, options: Mapping[str, str] | None = None, store: Sto
     except LogGapError as error:
         return _explain_gap(where, reader.listing(), error.missing_version, known)
     except (DeltaError, OSError) as error:
-        advice = (
-            "check access (--storage-option, AWS_*, AZURE_*, GOOGLE_*); `dl validate` compares a table of the catalog"
-        )
+        if isinstance(error, DeltaProtocolError):
+            advice = "put the file that is damaged back from a backup, or use a reader that knows what the log asks for"
+        else:
+            advice = "check the path, and access to it (--storage-option, AWS_*, AZURE_*, GOOGLE_*)"
         return Diagnosis("unreadable", redact(" ".join(str(error).split())), advice, is_wrong=True)
     if not is_fenced:
         return _explain_open(where, snapshot.version, known)
