@@ -118,11 +118,11 @@ def test_a_log_with_a_gap_says_which_versions_are_missing(dl: Dl, attached: Path
         (log / f"{version:020d}.json").rename(log / f"{version}.moved")
     check, code = explain(dl, attached)
     assert (check["name"], check["status"], code) == ("gap", "failed", 1)
-    assert "has a gap: versions 1 to 2, 4 are missing of 0 to 6" in check["found"]
+    assert "has a gap: versions 1 to 2, 4 are missing, its newest is 6" in check["found"]
     assert "put those files of _delta_log back" in check["advice"]
     for version in (1, 2):
         (log / f"{version}.moved").rename(log / f"{version:020d}.json")
-    assert "has a gap: version 4 is missing of 0 to 6" in explain(dl, attached)[0]["found"]
+    assert "has a gap: version 4 is missing, its newest is 6" in explain(dl, attached)[0]["found"]
 
 
 def test_a_gap_in_the_log_of_a_managed_table_is_repaired(dl: Dl, attached: Path) -> None:

@@ -94,12 +94,12 @@ def _look_up(store: Store, location: str) -> _Registered:
 def _explain_gap(where: str, listing: LogListing, first: int, known: _Registered | None) -> Diagnosis:
     """A log of which commits are missing that no checkpoint stands in for."""
     latest = listing.latest_version or first
-    found = f"the log of {where} has a gap: {_missing(listing, first, latest)} of 0 to {latest}"
+    found = f"the log of {where} has a gap: {_missing(listing, first, latest)}, its newest is {latest}"
     table = None if known is None else known.table
     if table is not None and table.mode == "managed":
         advice = f"`dl validate {table.full_name} --repair` writes them again from the catalog"
     else:
-        advice = "put those files of _delta_log back, from a backup or from whoever deleted them; no reader can do without"
+        advice = "put those files of _delta_log back from a backup: no reader can do without them"
     return Diagnosis("gap", found, advice, is_wrong=True)
 
 
