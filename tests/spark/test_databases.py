@@ -80,6 +80,18 @@ def test_a_file_in_the_folder_that_spark_chose_stays_and_the_database_is_made_an
     assert (db.listed(), db.sparks_folder.exists()) == (set(), False)
 
 
+def test_a_database_that_only_others_are_inside_of_is_not_dropped(databases: Databases) -> None:
+    db = databases
+    db.sql("create table NS.inner.t using delta as select 1 as id")
+    db.sql("use NS")
+    db.sql("use default")
+    for statement, said in (("drop database NS", "SCHEMA_NOT_EMPTY"), ("drop database NS cascade", "are inside it")):
+        with pytest.raises(AnalysisException, match=said):
+            db.sql(statement)
+    assert (db.listed(), db.sparks_folder.exists()) == ({""}, True)
+    assert db.sql("select * from NS.inner.t") == [(1,)]
+
+
 def test_the_places_of_a_dropped_database_are_free_at_once(databases: Databases) -> None:
     db = databases
     for name in ("a", "b"):

@@ -136,8 +136,16 @@ abstract class SqlNamespaces extends DeltaCatalog {
   public boolean dropNamespace(String[] namespace, boolean cascade)
       throws NoSuchNamespaceException, NonEmptyNamespaceException {
     try {
-      if (!names().hasNamespace(namespace)) {
+      if (!Names.isAmong(names().namespaces(), namespace)) {
         return super.dropNamespace(namespace, cascade);
+      }
+      if (!names().hasNamespace(namespace)) {
+        if (cascade) {
+          throw Refusal.because(
+              "There is no namespace " + Names.of(namespace) + ", but others are inside it: drop"
+                  + " those (SHOW NAMESPACES IN " + Names.of(namespace) + ").");
+        }
+        throw new NonEmptyNamespaceException(namespace);
       }
       boolean isHeld = namespace.length == 1 && session().holds(namespace[0]);
       boolean isEmpty = names().tables(namespace).isEmpty();
