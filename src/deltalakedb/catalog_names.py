@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from .exceptions import ConfigError, DeltaError, NamespaceNotEmptyError, NamespaceNotFoundError, TableExistsError
+from .exceptions import (
+    ConfigError,
+    DeltaError,
+    LocationOwnedError,
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
+    TableExistsError,
+    redact,
+)
 from .log.secret_checks import refuse_secrets
 from .names import DEFAULT_NAMESPACE, name_key, parse_namespace
 from .registered import DroppedTable, last_named, within
-from .store import Connection, Store, namespaces, registry
+from .store import Connection, Store, locations, namespaces, registry
 from .store.audit import write_audit
 from .store.namespaces import Namespace
 from .store.registry import TableRow
@@ -54,7 +63,7 @@ class CatalogNames(ABC):
     ) -> Namespace:
         """Make a namespace. Those around it need not exist; a table's own is made with the table."""
         wanted = parse_namespace(name)
-        given = _as_texts(properties or {}, wanted)
+        given = self._checked(properties or {}, wanted)
         with self.store.write() as conn:
             now_ms = registry.next_change_ms(conn)
             created = namespaces.ensure_namespace(conn, wanted, at_ms=now_ms, properties=given)
@@ -108,7 +117,7 @@ class CatalogNames(ABC):
 
     def set_namespace_properties(self, name: str, properties: Mapping[str, Any]) -> Namespace:
         """Set properties of a namespace, others stay; None removes one."""
-        given = _as_texts(properties, name)
+        given = self._checked(properties, name)
         with self.store.write() as conn:
             current = self._locked(conn, name)
             merged = {**current.properties, **given}
@@ -117,6 +126,22 @@ class CatalogNames(ABC):
             namespaces.set_namespace_properties(conn, current, kept, at_ms=now_ms)
             self._audit(conn, "set namespace properties", now_ms, {"namespace": current.namespace, "properties": given})
             return _require(namespaces.find_namespace(conn, current.namespace), name)
+
+    def _checked(self, properties: Mapping[str, Any], namespace: str) -> dict[str, str | None]:
+        """Properties as texts; a location among them is a folder that is no table's."""
+        texts = _as_texts(properties, namespace)
+        location = texts.get(namespaces.LOCATION)
+        if location is not None:
+            with self.store.read() as conn:
+                owner = locations.owner_around(conn, location, now_ms=conn.now_ms())
+            at = _log_around(location) if owner is None else redact(owner.location)
+            if at is not None:
+                table = "a Delta table" if owner is None else f"the table {owner.table_name}"
+                raise LocationOwnedError(
+                    f"tables of {namespace} cannot go to {redact(location)}: {at} is the folder of {table}, and a "
+                    "table's VACUUM deletes what is in its folder; choose a folder outside of it"
+                )
+        return texts
 
     def _locked(self, conn: Connection, name: str) -> Namespace:
         """A namespace in which nobody creates or drops anything until the transaction ends."""
@@ -166,6 +191,15 @@ def _as_texts(properties: Mapping[str, Any], namespace: str) -> dict[str, str | 
     texts = {str(key): None if value is None else str(value) for key, value in properties.items()}
     location = texts.get(namespaces.LOCATION)
     return texts if location is None else {**texts, namespaces.LOCATION: _as_location(location, namespace)}
+
+
+def _log_around(location: str) -> str | None:
+    """The folder of a Delta table that a location is, or lies in; a storage that does not answer has none."""
+    from .definitions.folder import has_log
+
+    with suppress(DeltaError):
+        return next((redact(one) for one in locations.around(location) if has_log(one)), None)
+    return None
 
 
 def _as_location(location: str, namespace: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from deltalake import write_deltalake
 
 import deltalakedb
-from deltalakedb.mirror import promote
+from deltalakedb.mirror import detach, promote
 from tests.cli.conftest import Dl
 from tests.conformance.lives import foreign_append
 
@@ -25,6 +26,15 @@ def explain(dl: Dl, path: Path | str, *options: str) -> tuple[dict[str, Any], in
 def manage(catalog: str, folder: Path) -> None:
     with deltalakedb.connect(catalog, warehouse=str(folder)) as opened, opened.begin() as tx:
         tx.write("sales.bills", pa.table({"id": [1]}))
+
+
+class Killed(BaseException):
+    pass
+
+
+def die_at(step: str, name: str) -> None:
+    if step == name:
+        raise Killed
 
 
 def test_no_delta_table_at_all(dl: Dl, tmp_path: Path) -> None:
@@ -90,21 +100,91 @@ def test_a_table_of_another_catalog(dl: Dl, tmp_path: Path) -> None:
 
 
 def test_a_promotion_that_was_interrupted(dl: Dl, attached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Killed(BaseException):
-        pass
-
-    def die(step: str) -> None:
-        if step == "promote.fence_put":
-            raise Killed
-
     with monkeypatch.context() as dying, deltalakedb.connect() as catalog:
-        dying.setattr(promote, "reached", die)
+        dying.setattr(promote, "reached", lambda name: die_at("promote.fence_put", name))
         with pytest.raises(Killed):
             catalog.promote_table("sales.orders")
     check, code = explain(dl, attached)
     assert (check["name"], check["status"], code) == ("half-promoted", "failed", 1)
     assert dl("promote", "sales.orders").exit_code == 0
     assert explain(dl, attached)[0]["name"] == "managed"
+
+
+def test_a_log_with_a_gap_says_which_versions_are_missing(dl: Dl, attached: Path) -> None:
+    log = attached / "_delta_log"
+    for number in range(3, 7):
+        write_deltalake(attached, pa.table({"id": [number], "day": ["d"], "amount": [1.0]}), mode="append")
+    for version in (1, 2, 4):
+        (log / f"{version:020d}.json").rename(log / f"{version}.moved")
+    check, code = explain(dl, attached)
+    assert (check["name"], check["status"], code) == ("gap", "failed", 1)
+    assert "has a gap: versions 1 to 2, 4 are missing, its newest is 6" in check["found"]
+    assert "put those files of _delta_log back" in check["advice"]
+    for version in (1, 2):
+        (log / f"{version}.moved").rename(log / f"{version:020d}.json")
+    assert "has a gap: version 4 is missing, its newest is 6" in explain(dl, attached)[0]["found"]
+
+
+def test_a_gap_in_the_log_of_a_managed_table_is_repaired(dl: Dl, attached: Path) -> None:
+    assert dl("promote", "sales.orders").exit_code == 0
+    (attached / "_delta_log" / f"{1:020d}.json").unlink()
+    check, _ = explain(dl, attached)
+    assert (check["name"], "version 1 is missing" in check["found"]) == ("gap", True)
+    assert "`dl validate sales.orders --repair`" in check["advice"]
+    assert dl("validate", "sales.orders", "--repair").exit_code == 0
+    assert explain(dl, attached)[0]["name"] == "managed"
+
+
+def test_a_log_that_cannot_be_read(dl: Dl, lake: Path, tmp_path: Path) -> None:
+    (lake / "_delta_log" / f"{1:020d}.json").write_text('{"add": {"path": ')
+    check, code = explain(dl, lake)
+    assert (check["name"], check["status"], code) == ("unreadable", "failed", 1)
+    assert "from a backup" in check["advice"]
+    check, code = explain(dl, tmp_path / ("x" * 300))
+    assert (check["name"], code) == ("unreadable", 1)
+    assert "access" in check["advice"]
+
+
+def test_a_managed_table_whose_fence_is_gone(dl: Dl, attached: Path, tmp_path: Path) -> None:
+    """Its folder was put back from a copy that is older than the import."""
+    shutil.copytree(attached, tmp_path / "copy")
+    assert dl("promote", "sales.orders").exit_code == 0
+    shutil.rmtree(attached)
+    shutil.copytree(tmp_path / "copy", attached)
+    check, code = explain(dl, attached)
+    assert (check["name"], check["status"], code) == ("unfenced", "failed", 1)
+    assert "this catalog manages it as sales.orders: its fence is gone" in check["found"]
+    assert "dl validate --repair" in check["advice"]
+    assert dl("validate", "sales.orders", "--repair").exit_code == 0
+    assert explain(dl, attached)[0]["name"] == "managed"
+
+
+def test_a_copy_of_a_managed_table_is_known_to_nobody(dl: Dl, catalog: str, tmp_path: Path) -> None:
+    manage(catalog, tmp_path / "lake")
+    shutil.copytree(tmp_path / "lake" / "sales" / "bills", tmp_path / "copy")
+    check, code = explain(dl, tmp_path / "copy")
+    assert (check["name"], check["status"], code) == ("unknown", "failed", 1)
+    assert "this catalog put the fence there and knows no table here" in check["found"]
+    assert "dl import --rebuild" in check["advice"]
+
+
+@pytest.mark.parametrize("step", ["detach.committed", "detach.mirrored"])
+def test_a_detach_that_was_interrupted(
+    dl: Dl, catalog: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Before the fence is off in the files, and after it."""
+    manage(catalog, tmp_path / "lake")
+    folder = tmp_path / "lake" / "sales" / "bills"
+    with monkeypatch.context() as dying, deltalakedb.connect() as opened:
+        dying.setattr(detach, "reached", lambda name: die_at(step, name))
+        with pytest.raises(Killed):
+            opened.detach_table("sales.bills")
+    check, code = explain(dl, folder)
+    assert (check["name"], check["status"], code) == ("half-detached", "failed", 1)
+    assert ("behind the writer feature" in check["found"]) is (step == "detach.committed")
+    assert "`dl detach sales.bills` goes on where it was" in check["advice"]
+    assert dl("detach", "sales.bills").exit_code == 0
+    assert explain(dl, folder)[0]["name"] == "detached"
 
 
 def test_a_frozen_table(dl: Dl, attached: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import deltalakedb
 from deltalakedb import exceptions
 from deltalakedb.exceptions import (
     CommitFailedError,
@@ -113,6 +114,9 @@ def test_an_endpoint_that_comes_back_in_time_is_not_noticed(catalog_uri: str) ->
     late = threading.Timer(0.7, lambda: started.append(Endpoint(catalog_uri, token=TOKEN, port=port)))
     late.start()
     assert "catalog" in client.health()
+    with deltalakedb.connect(catalog_uri) as opened:
+        (known,) = opened.sql("select catalog_id from dl_catalog").to_pylist()
+    assert client.catalog_id() == known["catalog_id"]
     late.join()
     started[0].close()
 

@@ -13,6 +13,7 @@ import pytest
 from deltalakedb.exceptions import (
     ConfigError,
     DeltaError,
+    FilesPurgedError,
     TableExistsError,
     TableNotFoundError,
     VersionTakenError,
@@ -37,6 +38,9 @@ def bridged(path: str) -> str:
 def test_a_dropped_table_comes_back_under_its_old_or_a_new_name(client: EndpointClient) -> None:
     path = make_table(client, "sales.orders", "a.parquet")
     client.drop("sales.orders")
+    with pytest.raises(FilesPurgedError, match=r"no a\.parquet any more"):
+        client.undrop("sales.orders")
+    Path(path.removeprefix("/file"), "a.parquet").touch()
     client.undrop("sales.orders")
     assert client.name("sales.orders").path == f"dldb://{path}"
     client.drop("sales.orders")

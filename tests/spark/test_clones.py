@@ -1,4 +1,4 @@
-"""SHALLOW CLONE names the files of a table by their own addresses: every reader can follow them."""
+"""SHALLOW CLONE names the files of a table by their own addresses, never by those of the bridge."""
 
 import uuid
 from pathlib import Path
@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 import deltalakedb as dl
 import deltalakedb.spark as dls
+from tests.fixtures.readers import Deltalake, DeltalakePyarrow, DuckDB, Polars, Refused
 
 ROWS = [(0, "x y"), (2, "x y"), (3, "x y")]
 
@@ -47,7 +48,7 @@ def paths_of(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("name", ["c", "inner.`c-1`"])
-def test_a_clone_is_a_table_of_the_catalog_that_every_reader_reads(clones: Clones, name: str) -> None:
+def test_a_clone_is_a_table_of_the_catalog_that_plain_spark_and_python_read(clones: Clones, name: str) -> None:
     clones.sql(f"create table ns.{name} shallow clone ns.t")
     assert clones.rows(f"ns.{name}") == ROWS
     table = clones.catalog.table(f"{clones.ns}.{name}")
@@ -98,4 +99,11 @@ def test_a_transaction_clones_what_it_wrote(clones: Clones) -> None:
         tx.sql(f"create table {{{first}}} using delta as select 1L as id")
         tx.sql(f"create table {{{second}}} shallow clone {{{first}}}")
     assert clones.sql("select * from ns.cloned") == [(1,)]
-    assert "dldb:" not in paths_of(clones.root("cloned"))
+    clones.catalog.mirror.flush(30)
+    root = clones.root("cloned")
+    assert "dldb:" not in paths_of(root)
+    # As docs/spark.md says: absolute paths are in the protocol, and not in every reader.
+    assert Deltalake().latest(root).rows.to_pylist() == [{"id": 1}]
+    for reader in (DeltalakePyarrow(), DuckDB(), Polars()):
+        with pytest.raises(Refused):
+            reader.latest(root)

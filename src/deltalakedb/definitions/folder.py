@@ -8,7 +8,14 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from deltalakedb.exceptions import ConfigError, TableExistsError, TableNameError, redact
+from deltalakedb.exceptions import (
+    ConfigError,
+    DeltaError,
+    FilesPurgedError,
+    TableExistsError,
+    TableNameError,
+    redact,
+)
 from deltalakedb.files.listing import LOG_FOLDER, is_log_name
 from deltalakedb.files.location import parse_location
 from deltalakedb.names import TableName, check_part, join_namespace, namespace_parts
@@ -113,6 +120,45 @@ def is_unused(location: str, options: Mapping[str, str] | None) -> bool:
     return next(iter(list_files(location, options)), None) is None
 
 
+def has_log(location: str, options: Mapping[str, str] | None = None) -> bool:
+    """Whether a folder has a Delta log in it."""
+    from deltalakedb.files.storage import open_storage
+
+    return any(map(is_log_name, open_storage(location, options).names(LOG_FOLDER)))
+
+
+def refuse_missing_files(
+    location: str,
+    options: Mapping[str, str] | None,
+    *,
+    table: str,
+    is_mirrored: bool,
+    data_file: str | None,
+) -> None:
+    """A table does not come back without its files: FilesPurgedError when its log, or this file of it, is not there.
+
+    A storage that does not answer is no reason: whoever reads the table will hear of it.
+    """
+    from deltalakedb.files.storage import open_storage
+
+    missing = LOG_FOLDER
+    try:
+        if not is_mirrored or has_log(location, options):
+            if data_file is None:
+                return
+            missing = data_file
+            open_storage(location, options).modified_ms(data_file)
+            return
+    except FileNotFoundError:
+        pass
+    except (DeltaError, OSError):
+        return
+    raise FilesPurgedError(
+        f"table {table} cannot be undropped: its files are gone, {redact(location)} has no {redact(missing)} any more; "
+        "put the folder back from a backup and undrop the table again"
+    )
+
+
 def refuse_existing_log(
     location: str,
     options: Mapping[str, str] | None,
@@ -121,10 +167,7 @@ def refuse_existing_log(
     unless: Callable[[], bool] = lambda: False,
 ) -> None:
     """A new table is not made over one that is there: its commits would be somebody else's history."""
-    from deltalakedb.files.storage import open_storage
-
-    storage = open_storage(location, options)
-    if any(map(is_log_name, storage.names(LOG_FOLDER))) and not unless():
+    if has_log(location, options) and not unless():
         shown = redact(location)
         raise TableExistsError(
             f"{table} cannot be created at {shown}: a Delta table is there already; `dl import {shown} --as {table}` "

@@ -37,12 +37,17 @@ def delete_table(location: str, options: Mapping[str, str] | None = None) -> Non
 
 
 def delete_named_files(location: str, paths: Iterable[str], options: Mapping[str, str] | None = None) -> None:
-    """Remove some files below a table's location, then its log; everything else in the folder stays."""
+    """Remove some files below a table's location, then its log; everything else in the folder stays.
+
+    Hadoop keeps the checksum of `NAME` on a disk in `.NAME.crc` beside it, which goes with the file.
+    """
     place = parse_location(location, options)
     if place.scheme == "file":
         try:
             for path in paths:
-                _delete(os.path.join(place.path, path))
+                file = os.path.join(place.path, path)
+                _delete(file)
+                _delete(os.path.join(os.path.dirname(file), f".{os.path.basename(file)}.crc"))
             reached("drop.data_deleted")
             for folder in OWN_FOLDERS:
                 _delete(os.path.join(place.path, folder))

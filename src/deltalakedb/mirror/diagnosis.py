@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from deltalakedb.exceptions import DeltaError, TableNotFoundError, redact
+from deltalakedb.exceptions import DeltaError, DeltaProtocolError, LogGapError, TableNotFoundError, redact
+from deltalakedb.files.listing import LogListing
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.log.commit_info import Mark
 from deltalakedb.log.fence import FEATURE, unfence
@@ -15,6 +16,8 @@ from deltalakedb.store import locations, registry
 from deltalakedb.store.connection import Store
 from deltalakedb.store.locations import LocationRow
 from deltalakedb.store.registry import TableRow
+
+_MOST_RUNS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,7 @@ def diagnose(location: str, options: Mapping[str, str] | None = None, store: Sto
     """Look at the folder, and at what a catalog says of it, if one is given. Nothing is written."""
     reader = FileTxnLogReader(location, options, table=location)
     where = redact(reader.location)
+    known = None if store is None else _look_up(store, reader.location)
     try:
         snapshot = reader.snapshot()
         is_fenced = unfence(snapshot.protocol)[1]
@@ -62,12 +66,14 @@ def diagnose(location: str, options: Mapping[str, str] | None = None, store: Sto
     except TableNotFoundError:
         advice = "check the path: a Delta table has a folder _delta_log in it"
         return Diagnosis("none", f"no Delta table at {where}", advice, is_wrong=True)
+    except LogGapError as error:
+        return _explain_gap(where, reader.listing(), error.missing_version, known)
     except (DeltaError, OSError) as error:
-        advice = (
-            "check access (--storage-option, AWS_*, AZURE_*, GOOGLE_*); `dl validate` compares a table of the catalog"
-        )
+        if isinstance(error, DeltaProtocolError):
+            advice = "put the file that is damaged back from a backup, or use a reader that knows what the log asks for"
+        else:
+            advice = "check the path, and access to it (--storage-option, AWS_*, AZURE_*, GOOGLE_*)"
         return Diagnosis("unreadable", redact(" ".join(str(error).split())), advice, is_wrong=True)
-    known = None if store is None else _look_up(store, reader.location)
     if not is_fenced:
         return _explain_open(where, snapshot.version, known)
     fenced = _Fenced(where, snapshot.version, mark, read_notice(location, options))
@@ -83,6 +89,31 @@ def _look_up(store: Store, location: str) -> _Registered:
             registry.table_by_location(conn, location),
             locations.find_location(conn, location),
         )
+
+
+def _explain_gap(where: str, listing: LogListing, first: int, known: _Registered | None) -> Diagnosis:
+    """A log of which commits are missing that no checkpoint stands in for."""
+    latest = listing.latest_version or first
+    found = f"the log of {where} has a gap: {_missing(listing, first, latest)}, its newest is {latest}"
+    table = None if known is None else known.table
+    if table is not None and table.mode == "managed":
+        advice = f"`dl validate {table.full_name} --repair` writes them again from the catalog"
+    else:
+        advice = "put those files of _delta_log back from a backup: no reader can do without them"
+    return Diagnosis("gap", found, advice, is_wrong=True)
+
+
+def _missing(listing: LogListing, first: int, latest: int) -> str:
+    """The versions whose commits are not there, as `version 3` or `versions 3 to 5, 8`."""
+    runs: list[tuple[int, int]] = []
+    start = listing.missing_commit(first, latest)
+    while start is not None and len(runs) < _MOST_RUNS:
+        end = min((version for version in listing.commits if version > start), default=latest + 1) - 1
+        runs.append((start, end))
+        start = listing.missing_commit(end + 1, latest)
+    shown = ", ".join(str(one) if one == end else f"{one} to {end}" for one, end in runs) + (", ..." if start else "")
+    is_one = len(runs) == 1 and runs[0][0] == runs[0][1]
+    return f"version {shown} is missing" if is_one else f"versions {shown} are missing"
 
 
 def _explain_open(where: str, version: int, known: _Registered | None) -> Diagnosis:

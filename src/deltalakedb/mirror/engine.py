@@ -216,6 +216,22 @@ class MirrorEngine:
         """Remove the notice beside the log of a table that is no longer behind the fence."""
         remove_notice(table, self._options_of(table))
 
+    def hand_over(self, table: TableRow) -> None:
+        """Finish the files of a dropped table that are its user's: all is mirrored, the notice is gone, SQL knows it.
+
+        What cannot be written now is the reconciler's, as after any commit; so is all of it when the mode is `off`.
+        """
+        if self.mode == "off":
+            return
+        try:
+            done = self.mirror_table(table, deadline=time.monotonic() + self._config.mirror_inline_timeout)
+        except ExternalWriterError as error:
+            logger.error("%s", error)
+            return
+        self._marks.write()
+        if done.error is None:
+            self.forget_table(table)
+
     # -- in line
 
     def _mirror_inline(self, mirror: TableMirror, commits: list[RatifiedCommit], deadline: float) -> None:

@@ -27,6 +27,7 @@ from deltalakedb.mirror.bookkeeping import (
     renewed,
     take_lease,
 )
+from deltalakedb.mirror.notice import remove_notice
 from deltalakedb.steps import reached
 from deltalakedb.store import locations, registry
 from deltalakedb.store.action_values import to_metadata
@@ -64,11 +65,15 @@ def finish_purges(store: Store, options_of: OptionsOf, *, table_id: int | None =
     with store.read() as conn:
         now_ms = conn.now_ms()
         rows = conn.all("select_locations_to_clear", now_ms=now_ms)
-        left = [row["table_uuid"] for row in conn.all("select_left_locations", now_ms=now_ms)]
+        left = [locations.to_location(row) for row in conn.all("select_left_locations", now_ms=now_ms)]
+        tables = [last_table_row(conn, place.table_id) for place in left if place.table_id is not None]
     if left and table_id is None:
+        for found in tables:
+            if found is not None:
+                remove_notice(found[0], options_of(found[0]))
         with store.write() as conn:
-            for table_uuid in left:
-                locations.release(conn, table_uuid)
+            for place in left:
+                locations.release(conn, place.table_uuid)
     done = []
     for place in map(locations.to_location, rows):
         if table_id not in (None, place.table_id):

@@ -224,6 +224,10 @@ class EndpointClient:
         """Tell that a data file was opened under a transaction; the path of its table."""
         return self._ask("POST", "/read", {"path": path, "txn": txn})[1].decode()
 
+    def catalog_id(self) -> str:
+        """The id of the catalog that is served."""
+        return str(self._json("GET", "/catalog")["id"])
+
     def health(self) -> dict[str, str]:
         return dict(self._json("GET", "/health"))
 

@@ -139,6 +139,12 @@ def is_free(conn: Connection, location: str, *, now_ms: int) -> bool:
     return all(_is_over(row, now_ms) for row in _overlapping(conn, location))
 
 
+def owner_around(conn: Connection, location: str, *, now_ms: int) -> LocationRow | None:
+    """The table that has the location, or one around it."""
+    rows = (row for row in _overlapping(conn, location) if not _is_over(row, now_ms))
+    return next((to_location(row) for row in rows if f"{location}/".startswith(f"{row['location']}/")), None)
+
+
 def to_location(row: Row) -> LocationRow:
     """The columns of dl_locations in a row that may have others."""
     return LocationRow(

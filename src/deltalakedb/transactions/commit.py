@@ -61,6 +61,8 @@ def commit_drafts(
     for draft in ordered:
         if draft.purge:
             _purge(catalog, draft)
+        elif draft.is_handed_over:
+            catalog.mirror.hand_over(draft.pinned)
     return outcome
 
 

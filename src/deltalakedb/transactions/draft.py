@@ -75,6 +75,11 @@ class TableDraft:
         return not self.is_new and (self.read != NOTHING_READ or (self.is_named and not self.by_id))
 
     @property
+    def is_handed_over(self) -> bool:
+        """Whether the transaction drops a table of ours whose files stay with their user."""
+        return self.dropped and not (self.is_new or self.purge or self.kept_ms) and self.pinned.mode == "managed"
+
+    @property
     def takes_name(self) -> bool:
         """Whether the transaction gives the table the name it has."""
         is_renamed = (self.row.namespace, self.row.name) != (self.pinned.namespace, self.pinned.name)

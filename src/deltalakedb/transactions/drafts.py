@@ -9,10 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from deltalakedb.definitions.folder import refuse_existing_log
+from deltalakedb.definitions.folder import refuse_existing_log, refuse_missing_files
 from deltalakedb.definitions.table import PropertyValue, new_table
 from deltalakedb.exceptions import DeltaError
 from deltalakedb.log.actions import Metadata, Protocol
+from deltalakedb.log.paths import decode_path, is_absolute
+from deltalakedb.log.text import from_sql_text
 from deltalakedb.log.types import StructType
 from deltalakedb.names import TableName, parse_table_name
 from deltalakedb.registered import is_promoted_by_writes, not_among, not_dropped
@@ -220,10 +222,19 @@ class Drafts:
                 raise not_dropped((row["table_name"] for row in rows), name)
             table = to_table_row(same[0])
             head = registry.read_head(conn, table.table_id)
+            file = conn.one("select_live_file", table_id=table.table_id)
         assert head is not None, "a dropped table keeps its head until it is purged"
         store = self._catalog.store
         snapshot = SqlSnapshot(store, table, head.current_version, head.last_commit_ms)
         options = self._catalog.storage_options_of(table)
+        path = None if file is None else from_sql_text(file["path"])
+        refuse_missing_files(
+            table.location,
+            options,
+            table=str(name),
+            is_mirrored=head.mirrored_version >= 0,
+            data_file=None if path is None or is_absolute(path) else decode_path(path),
+        )
         called = new or parse_table_name(same[0]["table_name"])
         row = replace(table, namespace=called.namespace, name=called.name)
         draft = TableDraft(store, table, snapshot, row, head, options=options, undropped=True)

@@ -36,6 +36,15 @@ final class Names {
     endpoint = Endpoint.of(conf);
   }
 
+  /** The id of the catalog, which it keeps wherever it is served. */
+  String catalogId() {
+    try {
+      return ok("The catalog does not say its id", endpoint.get("/catalog")).get("id").asText();
+    } catch (IOException e) {
+      throw Refusal.because(e);
+    }
+  }
+
   /** A name as the catalog writes it: parts joined by dots, in backticks where they need them. */
   static String of(Identifier ident) {
     return of(ident.namespace()) + "." + quote(ident.name());
@@ -137,9 +146,13 @@ final class Names {
       return null;
     }
     if (location != null && answer.error().equals("TableExistsError")) {
+      if (look(ident) != null) {
+        return null;
+      }
       throw Refusal.because(
-          answer.message() + ". CREATE TABLE ... USING delta LOCATION, without AS SELECT, gives the"
-              + " table that is there this name; then INSERT INTO it.");
+          of(ident) + " cannot be created at " + location + ": a Delta table is there already."
+              + " CREATE TABLE " + of(ident) + " USING delta LOCATION '" + location + "', without AS"
+              + " SELECT, gives it this name: write to it then; or choose another location.");
     }
     return ok("CREATE TABLE", answer).get("path").asText();
   }

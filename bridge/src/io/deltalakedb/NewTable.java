@@ -53,9 +53,9 @@ final class NewTable {
     return properties;
   }
 
-  /** Whether it is a Delta table that was there, and has just got its name. */
-  boolean isAttached() {
-    return isAttached;
+  /** Whether it is a table of the catalog's at a location that the statement names. */
+  boolean isPlaced() {
+    return isOurs && location != null;
   }
 
   /** Whether it replaces a table that Delta knows by its path only. */

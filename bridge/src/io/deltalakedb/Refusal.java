@@ -9,6 +9,7 @@ import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.io.InterruptedIOException;
 import org.apache.spark.QueryContext;
+import org.apache.spark.SparkThrowable;
 import org.apache.spark.sql.AnalysisException;
 import scala.Option;
 import scala.collection.immutable.Map$;
@@ -23,13 +24,20 @@ import scala.collection.immutable.Map$;
 public final class Refusal extends AnalysisException {
   private static final long serialVersionUID = 1;
 
+  /** Delta's condition for a new table in a folder that has other files in it. */
+  private static final String NOT_EMPTY = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION";
+
   private Refusal(String line, Throwable cause) {
+    this(line, cause, null);
+  }
+
+  private Refusal(String line, Throwable cause, String condition) {
     super(
         line,
         Option.empty(),
         Option.empty(),
         Option.apply(cause),
-        Option.empty(),
+        Option.apply(condition),
         Map$.MODULE$.<String, String>empty(),
         new QueryContext[0]);
   }
@@ -51,6 +59,18 @@ public final class Refusal extends AnalysisException {
 
   static RuntimeException because(String line, Throwable cause) {
     throw sneaky(new Refusal(oneLine(line), cause));
+  }
+
+  /** Throws an error of Delta's, with what to do where Delta does not say. */
+  static RuntimeException withAdvice(Throwable e) {
+    if (e instanceof SparkThrowable && NOT_EMPTY.equals(((SparkThrowable) e).getCondition())) {
+      String line =
+          e.getMessage() + " The files in it are of no table, such as those that a failed write left"
+              + " or a purged table never committed: delete them if nobody needs them, or choose"
+              + " another location.";
+      throw sneaky(new Refusal(oneLine(line), e, NOT_EMPTY));
+    }
+    throw sneaky(e);
   }
 
   /** Refuses a statement with the endpoint's words; a conflict is one of Delta's own exceptions. */

@@ -1,10 +1,15 @@
 package io.deltalakedb;
 
+import java.io.IOException;
 import java.net.URI;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.function.Supplier;
 import java.util.regex.Pattern;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.TableIdentifier;
@@ -22,23 +27,41 @@ import scala.collection.immutable.Map$;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Owns the entries of Spark's own session catalog that stand for tables of the catalog: commands of
- * Spark and Delta that know only that catalog find the tables there. An entry is a name, the
- * provider and the location; it is made when a name is first asked for, and goes with the table.
+ * Owns the entries of Spark's own session catalog that stand for tables and namespaces of the
+ * catalog: commands of Spark and Delta that know only that catalog find them there. The entry of a
+ * table is a name, the provider and the location; it is made when a name is first asked for, and
+ * goes with the table. All sessions of a JVM share Spark's own catalog, whatever catalog they have.
  */
 final class SessionTables {
   /** Marks the entry of a table that is read where it lies, so that its location does not tell. */
   private static final String MARK = "deltalakedb.registered";
+
+  /** Marks a database that stands for a namespace; its value is the id of the catalog. */
+  private static final String STANDS_FOR = "deltalakedb.catalog";
 
   /** What Spark's own catalog takes for a name; all else it refuses to create. */
   private static final Pattern VALID = Pattern.compile("\\w+");
 
   private final SparkSession spark;
   private final SessionCatalog catalog;
+  private final Supplier<String> askCatalogId;
+  private String catalogId;
 
-  SessionTables(SparkSession spark, SessionCatalog catalog) {
+  SessionTables(SparkSession spark, SessionCatalog catalog, Supplier<String> askCatalogId) {
     this.spark = spark;
     this.catalog = catalog;
+    this.askCatalogId = askCatalogId;
+  }
+
+  private String catalogId() {
+    if (catalogId == null) {
+      catalogId = askCatalogId.get();
+    }
+    return catalogId;
+  }
+
+  private static scala.collection.immutable.Map<String, String> noProperties() {
+    return Map$.MODULE$.<String, String>empty();
   }
 
   static TableIdentifier id(String namespace, String table) {
@@ -58,16 +81,80 @@ final class SessionTables {
     return catalog.databaseExists(namespace);
   }
 
+  /**
+   * Makes a database for a namespace of the catalog. Its folder is the one that Spark chooses, and
+   * never the location of the namespace: Spark deletes a database's folder with the database.
+   */
   void ensureDatabase(String namespace) {
     if (canHold(namespace) && !catalog.databaseExists(namespace)) {
-      CatalogDatabase database =
-          new CatalogDatabase(
-              namespace,
-              "namespace of the catalog",
-              catalog.getDefaultDBPath(namespace),
-              Map$.MODULE$.<String, String>empty());
-      catalog.createDatabase(database, true);
+      URI folder = catalog.getDefaultDBPath(namespace);
+      catalog.createDatabase(
+          standIn(new CatalogDatabase(namespace, "", folder, noProperties())), true);
     }
+  }
+
+  private CatalogDatabase standIn(CatalogDatabase database) {
+    Map<String, String> properties =
+        new HashMap<>(CollectionConverters.asJava(database.properties()));
+    properties.put(STANDS_FOR, catalogId());
+    return new CatalogDatabase(
+        database.name(),
+        "namespace of the catalog",
+        database.locationUri(),
+        Map$.MODULE$.from(CollectionConverters.asScala(properties)));
+  }
+
+  /** Whether a database is only there because some catalog has, or had, a namespace of this name. */
+  boolean isStandIn(String namespace) {
+    CatalogDatabase database = findDatabase(namespace);
+    return database != null && database.properties().contains(STANDS_FOR);
+  }
+
+  /** Whether there is a database for a namespace that is not another catalog's. */
+  boolean holds(String namespace) {
+    CatalogDatabase database = findDatabase(namespace);
+    if (database == null) {
+      return false;
+    }
+    Option<String> id = database.properties().get(STANDS_FOR);
+    return id.isEmpty() || id.get().equals(catalogId());
+  }
+
+  private CatalogDatabase findDatabase(String namespace) {
+    try {
+      return hasDatabase(namespace) ? catalog.getDatabaseMetadata(namespace) : null;
+    } catch (Exception e) { // gone in between; Scala does not declare what it throws
+      return null;
+    }
+  }
+
+  /**
+   * Drops a database with the tables in it that are Spark's own. Other files in its folder stay,
+   * and the database with them, which from then on nobody is shown: Spark would delete all of it.
+   */
+  void dropDatabase(String namespace, boolean cascade) throws IOException {
+    for (String table : others(namespace)) {
+      catalog.dropTable(id(namespace, table), true, false);
+    }
+    CatalogDatabase database = catalog.getDatabaseMetadata(namespace);
+    if (removeEmptyFolder(new Path(database.locationUri()))) {
+      catalog.dropDatabase(namespace, true, cascade);
+    } else if (!isStandIn(namespace)) {
+      catalog.alterDatabase(standIn(database));
+    }
+  }
+
+  private Configuration conf() {
+    return ((org.apache.spark.sql.classic.SparkSession) spark).sessionState().newHadoopConf();
+  }
+
+  /** Removes a folder that is empty; whether it is gone. */
+  private boolean removeEmptyFolder(Path folder) throws IOException {
+    FileSystem fs = folder.getFileSystem(conf());
+    if (fs.exists(folder) && fs.listStatus(folder).length == 0) {
+      fs.delete(folder, false);
+    }
+    return !fs.exists(folder);
   }
 
   /** Makes a table known under its name, in place of an entry that stood for another one. */
@@ -179,7 +266,7 @@ final class SessionTables {
             Option.empty(),
             Option.empty(),
             false,
-            Map$.MODULE$.<String, String>empty());
+            noProperties());
     return new CatalogTable(
         id,
         type,

@@ -109,7 +109,11 @@ public class SqlCatalog extends SqlNamespaces {
             session().forget(namespace[0], stale);
           }
         }
-        if (session().hasDatabase(namespace[0]) || !names().hasNamespace(namespace)) {
+        boolean isOurs = Names.isAmong(names().namespaces(), namespace);
+        if (!isOurs) {
+          refuseStandIn(namespace);
+        }
+        if (session().hasDatabase(namespace[0]) || !isOurs) {
           for (Identifier one : super.listTables(namespace)) {
             all.put(one.name().toLowerCase(Locale.ROOT), one);
           }
@@ -135,7 +139,7 @@ public class SqlCatalog extends SqlNamespaces {
       return super.createTable(table.ident(), columns, parts, table.properties());
     } catch (Throwable e) { // other columns than those of the table that is there, say
       table.giveBack(e);
-      throw e;
+      throw Refusal.withAdvice(e);
     }
   }
 
@@ -144,7 +148,7 @@ public class SqlCatalog extends SqlNamespaces {
       Identifier ident, Column[] columns, Transform[] parts, Map<String, String> properties) {
     NewTable table = newTable(ident, properties);
     table.reserve();
-    return super.stageCreate(table.ident(), columns, parts, table.properties());
+    return placed(super.stageCreate(table.ident(), columns, parts, table.properties()), table);
   }
 
   @Override
@@ -152,7 +156,7 @@ public class SqlCatalog extends SqlNamespaces {
       Identifier ident, Column[] columns, Transform[] parts, Map<String, String> properties) {
     NewTable table = newTable(ident, properties);
     table.replaceOrReserve();
-    return super.stageReplace(table.ident(), columns, parts, table.properties());
+    return placed(super.stageReplace(table.ident(), columns, parts, table.properties()), table);
   }
 
   @Override
@@ -165,7 +169,11 @@ public class SqlCatalog extends SqlNamespaces {
         table.replacesPath()
             ? super.stageReplace(table.ident(), columns, parts, table.properties())
             : super.stageCreateOrReplace(table.ident(), columns, parts, table.properties());
-    return table.isAttached() ? new AttachedStage(staged, table) : staged;
+    return placed(staged, table);
+  }
+
+  private static StagedTable placed(StagedTable staged, NewTable table) {
+    return table.isPlaced() ? new PlacedStage(staged, table) : staged;
   }
 
   private NewTable newTable(Identifier ident, Map<String, String> properties) {
@@ -267,7 +275,10 @@ public class SqlCatalog extends SqlNamespaces {
     try {
       Identifier target =
           to.namespace().length == 0 ? Identifier.of(from.namespace(), to.name()) : to;
-      if (tableExists(target) || !names().rename(from, target)) {
+      boolean isOtherCase =
+          Names.key(Names.of(from)).equals(Names.key(Names.of(target)))
+              && !from.name().equals(target.name());
+      if ((!isOtherCase && tableExists(target)) || !names().rename(from, target)) {
         throw new TableAlreadyExistsException(target);
       }
       forget(from);

@@ -26,6 +26,11 @@ class Names:
         self._catalog = catalog
         self._log = log
 
+    def catalog(self) -> Answer:
+        """The catalog's id: sessions of different catalogs may share one Spark."""
+        with self._catalog.store.read(single=True) as conn:
+            return {"id": registry.catalog_id(conn)}
+
     def resolve(
         self, name: str, tx: CatalogTransaction | None = None, txn: str = "", location: str | None = None
     ) -> Answer:

@@ -80,6 +80,7 @@ class BridgeRouter:
             Route("/txn/{txn}/commit", self._commit, methods=["POST"]),
             Route("/txn/{txn}/abort", self._abort, methods=["POST"]),
             Route("/txn/{txn}/alive", self._alive, methods=["POST"]),
+            Route("/catalog", self._identify, methods=["GET"]),
             Route("/health", self._health, methods=["GET"]),
         ]
 
@@ -278,6 +279,9 @@ class BridgeRouter:
             return tx.app_version(name, app_id)
 
         return JSONResponse({"version": await self._under(request, work)})
+
+    async def _identify(self, request: Request) -> Response:
+        return JSONResponse(await self._run(request, self._names.catalog))
 
     async def _health(self, _request: Request) -> Response:
         warehouse = self._catalog.config.warehouse

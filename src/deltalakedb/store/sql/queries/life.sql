@@ -30,6 +30,10 @@ select path, deletion_vector from dl_add_files where table_id = :table_id
 union select path, deletion_vector from dl_remove_files where table_id = :table_id
 union select path, null from dl_cdc_files where table_id = :table_id;
 
+-- name: select_live_file
+-- One data file that the newest version of a table has, whichever: whether it is there tells whether the table's files are.
+select path from dl_add_files where table_id = :table_id and removed_version = 9223372036854775807 limit 1;
+
 -- name: mark_vacuumed
 -- Versions below this one may have lost files; of a purged table all have.
 update dl_table_heads set vacuumed_version = :version where table_id = :table_id and vacuumed_version < :version;

@@ -234,7 +234,7 @@ order by location;
 -- name: select_left_locations
 -- Locations that nobody has any more: of dropped tables whose files are their users' and complete, or were stopped by another writer; and
 -- those that users gave for tables which were never created.
-select l.table_uuid from dl_locations l
+select l.location, l.table_uuid, l.table_id, l.table_name, l.files_owner, l.location_state, l.expires_ms from dl_locations l
 where (l.location_state = 'leaving'
        and (not exists (select 1 from dl_table_heads h where h.table_id = l.table_id and h.mirrored_version < h.current_version)
             or exists (select 1 from dl_mirror_status s where s.table_id = l.table_id and s.next_try_ms = 9223372036854775807)))

@@ -11,21 +11,26 @@ import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 
 /**
- * A table that a statement has just given its name to and is about to replace. If the statement
- * fails, the table loses the name again; all else is Delta's.
+ * A table that a statement is about to create or replace at a location that it names. If the
+ * statement fails, the error says what to do, and a table that was there and has just got its name
+ * loses it again; all else is Delta's.
  */
-final class AttachedStage implements StagedTable, SupportsWrite {
+final class PlacedStage implements StagedTable, SupportsWrite {
   private final StagedTable staged;
   private final NewTable table;
 
-  AttachedStage(StagedTable staged, NewTable table) {
+  PlacedStage(StagedTable staged, NewTable table) {
     this.staged = staged;
     this.table = table;
   }
 
   @Override
   public void commitStagedChanges() {
-    staged.commitStagedChanges();
+    try {
+      staged.commitStagedChanges();
+    } catch (Throwable e) {
+      throw Refusal.withAdvice(e);
+    }
   }
 
   @Override
