@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from deltalakedb.definitions.features import with_features
+from deltalakedb.definitions.features import with_features, with_listed_features
 from deltalakedb.definitions.table import with_properties, with_schema
 from deltalakedb.exceptions import DeltaError, SchemaMismatchError
 from deltalakedb.log.actions import Action, Metadata
@@ -48,6 +48,8 @@ KNOWN_PROPERTIES: Final = frozenset(
         "delta.inCommitTimestampEnablementVersion",
         "delta.isolationLevel",
         "delta.logRetentionDuration",
+        "delta.minReaderVersion",
+        "delta.minWriterVersion",
         "delta.parquet.compression.codec",
         "delta.randomizeFilePrefixes",
         "delta.randomPrefixLength",
@@ -65,7 +67,7 @@ KNOWN_PROPERTIES: Final = frozenset(
 def add_columns(target: Target, fields: Sequence[StructField]) -> Done:
     """New columns at the end of the schema; a struct that is there gets the fields it does not have."""
     merged = _merge(target.schema, fields, target)
-    actions = with_schema(target.protocol, target.metadata, merged, table=target.name)
+    actions = with_schema(target.protocol, target.metadata, merged, table=target.name, history=target.history)
     parameters = {"fields": to_json([_field_json(item) for item in fields])}
     return _done(target, "ADD COLUMN", parameters, actions)
 
@@ -135,7 +137,7 @@ def add_feature(target: Target, features: Sequence[str], *, allow_protocol_versi
             f"has {protocol.min_reader_version} and {protocol.min_writer_version}; allow_protocol_versions_increase "
             "raises them, and older readers and writers then cannot use the table"
         )
-    raised = with_features(protocol, features)
+    raised = with_listed_features(protocol, features, target.history)
     return _done(target, "ADD FEATURE", {"name": to_json(list(features))}, [] if raised == protocol else [raised])
 
 
@@ -155,7 +157,14 @@ def set_properties(target: Target, properties: Mapping[str, str], *, raise_if_no
     if not properties:
         return _done(target, "SET TBLPROPERTIES", parameters, [target.metadata])
     has_files = _ROW_TRACKING in properties and target.snapshot.files_table(["path"]).num_rows > 0
-    actions = with_properties(target.protocol, target.metadata, properties, table=target.name, has_files=has_files)
+    actions = with_properties(
+        target.protocol,
+        target.metadata,
+        properties,
+        table=target.name,
+        has_files=has_files,
+        history=target.history,
+    )
     return _done(target, "SET TBLPROPERTIES", parameters, actions)
 
 
@@ -190,7 +199,7 @@ def _done(
         if isinstance(action, Metadata):
             refuse_new_secrets(action, target.metadata, what=f"table {target.name}")
             used = features_in_use(parse_schema(action.schema_string), action.configuration)
-            raised = with_features(target.protocol, used)
+            raised = with_features(target.protocol, used, history=target.history)
             if raised != target.protocol and not any(type(one) is type(raised) for one in made):
                 made.insert(0, raised)
     return Done(ProposedCommit(tuple(made), operation, dict(parameters), read=read))

@@ -65,7 +65,7 @@ def evolve(
     )
     if merged is target.schema:
         return Definition.of(target)
-    return Definition.of(target, with_schema(target.protocol, target.metadata, merged, table=target.name))
+    return Definition.of(target, with_schema(target.protocol, target.metadata, merged, table=target.name, history=target.history))
 
 
 def _replaced(target: Target, schema: StructType, partition_by: Sequence[str] | None) -> Definition:
@@ -79,7 +79,7 @@ def _replaced(target: Target, schema: StructType, partition_by: Sequence[str] | 
         )
     if columns == kept and _same_columns(schema, target.schema):
         return Definition.of(target)
-    actions = with_schema(target.protocol, target.metadata, schema, table=target.name, partition_by=columns)
+    actions = with_schema(target.protocol, target.metadata, schema, table=target.name, partition_by=columns, history=target.history)
     return Definition.of(target, actions)
 
 

@@ -43,6 +43,10 @@ class TableSnapshot(Interface):
         """The live files in FILES_SCHEMA; only some columns when `columns` names them."""
         ...
 
+    def metadata_history(self) -> Sequence[Metadata] | None:
+        """The metadata of every version up to this one; None where the first of them are gone, or too many."""
+        ...
+
 
 @dataclass(frozen=True)
 class Target:
@@ -77,6 +81,10 @@ class Target:
     @property
     def protocol(self) -> Protocol:
         return self.snapshot.protocol
+
+    def history(self) -> Sequence[Metadata] | None:
+        """The metadata of every version up to this one, where it is known."""
+        return self.snapshot.metadata_history()
 
 
 @dataclass(frozen=True, slots=True)
