@@ -14,6 +14,7 @@ from deltalakedb.definitions.features import MetadataHistory, Wishes, needed_fea
 from deltalakedb.definitions.properties import check_own_properties
 from deltalakedb.exceptions import ConfigError, InvalidCommitError, SchemaMismatchError
 from deltalakedb.log.actions import Action, Format, Metadata, Protocol
+from deltalakedb.log.feature_use import GENERATION_EXPRESSION, every_field
 from deltalakedb.log.features import is_enabled
 from deltalakedb.log.secret_checks import refuse_new_secrets
 from deltalakedb.log.types import DecimalType, PrimitiveType, StructField, StructType, parse_schema
@@ -130,12 +131,23 @@ def with_columns(
     """The actions that add columns at the end of the schema; in the files that are there they are null."""
     schema = parse_schema(metadata.schema_string)
     fields = _as_fields(columns)
+    refuse_generated(fields, table)
     for item in fields:
         if not item.nullable:
             raise SchemaMismatchError(
                 f"table {table}: the new column {item.name} must be nullable: files that are there do not have it"
             )
     return with_schema(protocol, metadata, StructType((*schema.fields, *fields)), table=table, history=history)
+
+
+def refuse_generated(fields: Sequence[StructField], table: str) -> None:
+    """A generated column cannot be added: the rows that are there would not have its values."""
+    for path, item in every_field(StructType(tuple(fields))):
+        if GENERATION_EXPRESSION in item.metadata:
+            raise SchemaMismatchError(
+                f"table {table}: the new column {path} cannot be a generated column, since rows that are there have no "
+                "value of it; create the table with it, or overwrite it with schema_mode='overwrite'"
+            )
 
 
 def with_schema(

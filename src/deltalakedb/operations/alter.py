@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from deltalakedb.definitions.features import with_features, with_listed_features
-from deltalakedb.definitions.table import with_properties, with_schema
+from deltalakedb.definitions.table import refuse_generated, with_properties, with_schema
 from deltalakedb.exceptions import DeltaError, SchemaMismatchError
 from deltalakedb.log.actions import Action, Metadata
 from deltalakedb.log.codec import to_json
@@ -66,6 +66,7 @@ KNOWN_PROPERTIES: Final = frozenset(
 
 def add_columns(target: Target, fields: Sequence[StructField]) -> Done:
     """New columns at the end of the schema; a struct that is there gets the fields it does not have."""
+    refuse_generated(fields, target.name)
     merged = _merge(target.schema, fields, target)
     actions = with_schema(target.protocol, target.metadata, merged, table=target.name, history=target.history)
     parameters = {"fields": to_json([_field_json(item) for item in fields])}
@@ -113,8 +114,11 @@ def drop_column_not_null(target: Target, column: str) -> Done:
 
 
 def set_column_metadata(target: Target, column: str, metadata: Mapping[str, str]) -> Done:
-    """Entries of a column's metadata; those it has under other keys stay."""
+    """Entries of a column's metadata; those it has under other keys stay. Delta's own say what the data is."""
     item = _column(target, column)
+    own = next((key for key in metadata if key.startswith("delta.")), None)
+    if own is not None:
+        raise DeltaError(f"table {target.name}: {own} of the column {column} is Delta's own, and is not set by hand")
     changed = _with_field(target, replace(item, metadata={**item.metadata, **metadata}))
     fields = parse_schema(changed.schema_string).fields
     parameters = {"fields": to_json([_field_json(one) for one in fields])}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from deltalakedb.definitions.table import with_schema
 from deltalakedb.exceptions import DeltaError, SchemaMismatchError
 from deltalakedb.log.actions import Action, Metadata, Protocol
+from deltalakedb.log.feature_use import GENERATION_EXPRESSION
 from deltalakedb.log.types import StructField, StructType, parse_schema
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 SchemaMode: TypeAlias = Literal["merge", "overwrite"] | None
 
-_COMPUTED = ("delta.generationExpression", "CURRENT_DEFAULT", "delta.identity.start")
+_COMPUTED = (GENERATION_EXPRESSION, "CURRENT_DEFAULT", "delta.identity.start")
 """A field with one of these in its metadata need not be in the data."""
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from deltalakedb.exceptions import AppendOnlyError, DeltaError, PredicateError
 from deltalakedb.log.actions import Metadata, Protocol
-from deltalakedb.log.feature_use import CONSTRAINT_PREFIX, every_field
+from deltalakedb.log.feature_use import CONSTRAINT_PREFIX, GENERATION_EXPRESSION, every_field
 from deltalakedb.log.features import is_enabled, writer_features
 from deltalakedb.log.types import (
     ArrayType,
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from deltalakedb.data.engine import Engine
 
-_GENERATION: Final = "delta.generationExpression"
 _INVARIANTS: Final = "delta.invariants"
 _DEFAULT: Final = "CURRENT_DEFAULT"
 _MAPPING_PREFIX: Final = "delta.columnMapping."
@@ -84,7 +83,7 @@ class Rules:
             checks += _invariants(schema)
         if "checkConstraints" in known:
             checks += _constraints(metadata.configuration)
-        generated = _computed(schema, _GENERATION) if "generatedColumns" in known else ()
+        generated = _computed(schema, GENERATION_EXPRESSION) if "generatedColumns" in known else ()
         defaults = _computed(schema, _DEFAULT) if "allowColumnDefaults" in known else ()
         return cls(table or metadata.name or metadata.id, schema, tuple(checks), generated, defaults)
 
