@@ -77,7 +77,7 @@ def add_constraint(target: Target, constraints: Mapping[str, str]) -> Done:
     """Conditions that every row must keep from now on; the rows that are there are looked at first."""
     if not constraints:
         raise DeltaError(f"table {target.name}: no constraint is given; give a name and a condition")
-    parsed = {name: Expression.parse(text, target.schema) for name, text in constraints.items()}
+    parsed = {name: Expression.parse_rule(text, target.schema) for name, text in constraints.items()}
     _check_rows(target, parsed)
     configuration = dict(target.metadata.configuration)
     for name, text in constraints.items():
