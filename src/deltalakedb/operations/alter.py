@@ -20,6 +20,7 @@ from deltalakedb.log.secret_checks import refuse_new_secrets
 from deltalakedb.log.table_checks import DROP_PROTECTION
 from deltalakedb.log.types import ArrayType, DataType, MapType, StructField, StructType, parse_schema
 from deltalakedb.operations.engines import open_engine
+from deltalakedb.operations.expression_text import constraint_text
 from deltalakedb.operations.expressions import Expression
 from deltalakedb.operations.target import Done, Target
 
@@ -79,13 +80,14 @@ def add_constraint(target: Target, constraints: Mapping[str, str]) -> Done:
         raise DeltaError(f"table {target.name}: no constraint is given; give a name and a condition")
     parsed = {name: Expression.parse_rule(text, target.schema) for name, text in constraints.items()}
     _check_rows(target, parsed)
+    texts = {name: constraint_text(text) for name, text in constraints.items()}
     configuration = dict(target.metadata.configuration)
-    for name, text in constraints.items():
+    for name, text in texts.items():
         known = configuration.get(_constraint_key(configuration, name) or "")
-        if known is not None and known != text:
+        if known is not None and constraint_text(known) != text:
             raise DeltaError(f"table {target.name} has a constraint {name} already: {known}; drop it first")
         configuration[_constraint_key(configuration, name) or f"{CONSTRAINT_PREFIX}{name}"] = text
-    parameters = {"constraints": to_json([{"name": name, "expr": text} for name, text in constraints.items()])}
+    parameters = {"constraints": to_json([{"name": name, "expr": text} for name, text in texts.items()])}
     metadata = replace(target.metadata, configuration=configuration)
     return _done(target, "ADD CONSTRAINT", parameters, [metadata], read=WHOLE_TABLE)
 

@@ -62,14 +62,14 @@ def evolve(
     if schema_mode is None:
         refuse_missing(target.schema, list(arrow), target.name)
     known = _with_computed_optional(target.schema)
-    merged = check_schema(
-        arrow, known, schema_mode="merge" if schema_mode == "merge" else None, table_name=target.name
-    )
+    merged = check_schema(arrow, known, schema_mode="merge" if schema_mode == "merge" else None, table_name=target.name)
     if merged is known:
         return Definition.of(target)
     nullable = {item.name: item.nullable for item in target.schema.fields}
     merged = StructType(tuple(replace(item, nullable=nullable.get(item.name, True)) for item in merged.fields))
-    return Definition.of(target, with_schema(target.protocol, target.metadata, merged, table=target.name, history=target.history))
+    return Definition.of(
+        target, with_schema(target.protocol, target.metadata, merged, table=target.name, history=target.history)
+    )
 
 
 def _with_computed_optional(schema: StructType) -> StructType:
@@ -93,7 +93,9 @@ def _replaced(target: Target, schema: StructType, partition_by: Sequence[str] | 
         )
     if columns == kept and _same_columns(schema, target.schema):
         return Definition.of(target)
-    actions = with_schema(target.protocol, target.metadata, schema, table=target.name, partition_by=columns, history=target.history)
+    actions = with_schema(
+        target.protocol, target.metadata, schema, table=target.name, partition_by=columns, history=target.history
+    )
     return Definition.of(target, actions)
 
 

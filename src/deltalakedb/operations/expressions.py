@@ -16,6 +16,7 @@ from deltalakedb.exceptions import PredicateError
 from deltalakedb.log.predicate import resolve_column
 from deltalakedb.log.predicate_sql import parse_expression, spell
 from deltalakedb.log.types import ArrayType, DataType, DecimalType, MapType, PrimitiveType, StructType
+from deltalakedb.operations.expression_text import commit_text
 from deltalakedb.operations.spark_functions import RuleDialect, translate_spark_functions
 
 Node = Any
@@ -110,7 +111,7 @@ class Expression:
         wrong = root.find(exp.Query, exp.Subquery, exp.AggFunc, exp.Window)
         if wrong is not None:
             raise PredicateError(f"an expression on rows cannot hold {wrong.sql(dialect=DuckDB)!r}: {text[:200]!r}")
-        shown = root.this.sql(dialect=DuckDB, normalize_functions="lower")
+        shown = commit_text(root.this)
         is_stable = not _is_volatile(root)
         if is_rule:
             translate_spark_functions(root)

@@ -37,7 +37,9 @@ def evolve_for(target: Target, request: MergeRequest, names: Names) -> Definitio
     merged = check_schema(_schema(fields), target.schema, schema_mode="merge", table_name=target.name)
     if merged is target.schema:
         return Definition.of(target)
-    return Definition.of(target, with_schema(target.protocol, target.metadata, merged, table=target.name, history=target.history))
+    return Definition.of(
+        target, with_schema(target.protocol, target.metadata, merged, table=target.name, history=target.history)
+    )
 
 
 def _schema(fields: dict[str, pa.Field]) -> pa.Schema:
