@@ -147,8 +147,7 @@ def _unit(name: str, node: Node, known: Sequence[str]) -> str:
 
 def _date_format(name: str, arguments: Sequence[Node]) -> Node:
     pattern = _pattern(name, arguments)
-    made = _fill("strftime(cast(:a as timestamp), :b)", [arguments[0], exp.Literal.string(pattern)])
-    return made
+    return _fill("strftime(cast(:a as timestamp), :b)", [arguments[0], exp.Literal.string(pattern)])
 
 
 def _to_date(name: str, arguments: Sequence[Node]) -> Node:
