@@ -196,7 +196,8 @@ def _names_of_row_ids(configuration: Mapping[str, str | None]) -> dict[str, str 
 
 
 def _changes(before: tuple[Protocol, Metadata], after: tuple[Protocol, Metadata]) -> list[Action]:
-    return [now for was, now in zip(before, after, strict=True) if now != was]
+    protocol, metadata = after
+    return [*([protocol] if protocol != before[0] else ()), *([metadata] if metadata != before[1] else ())]
 
 
 def _as_fields(columns: SchemaLike) -> tuple[StructField, ...]:

@@ -1,4 +1,4 @@
-"""Owns how expressions are written down: in commits as `deltalake` spells them, in constraints as every engine reads."""
+"""Owns how expressions are written: in commits as `deltalake` spells them, in constraints as every engine reads them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
-from sqlglot.tokens import TokenType
+from sqlglot.tokenizer_core import TokenType
 
 from deltalakedb.exceptions import PredicateError
 from deltalakedb.log.predicate_sql import parse_expression

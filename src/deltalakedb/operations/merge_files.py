@@ -80,8 +80,8 @@ def find_reach(target: Target, request: MergeRequest, names: Names, engine: Engi
 def _noted(
     conditions: list[str | Key], request: MergeRequest, names: Names, target: Target, engine: Engine
 ) -> str | None:
-    """What the commit says that the merge looked for. Of a source that does not count as a stream also its keys: each of
-    them if they choose partitions, else their range."""
+    """What the commit says that the merge looked for. Of a source that does not count as a stream also its keys: each
+    of them if they choose partitions, else their range."""
     alone = [one for one in conditions if isinstance(one, str)]
     keys = [one for one in conditions if isinstance(one, Key)]
     source = f"from source as {names.s}"
@@ -89,7 +89,9 @@ def _noted(
         if any(key.column in target.metadata.partition_columns for key in keys):
             chosen = ", ".join(key.source.sql for key in keys)
             rows = engine.execute(f"select distinct {chosen} {source} order by all limit {_MAX_NOTED + 1}")
-            found = [[f"{key.column} = {_literal(value)}" for key, value in zip(keys, row, strict=True)] for row in rows]
+            found = [
+                [f"{key.column} = {_literal(value)}" for key, value in zip(keys, row, strict=True)] for row in rows
+            ]
         else:
             ends = ", ".join(f"min({key.source.sql}), max({key.source.sql})" for key in keys)
             row = engine.execute(f"select {ends} {source}")[0]

@@ -1,4 +1,4 @@
-"""Owns Spark's functions in the rules of tables, such as `trunc(day, 'YEAR')`: spelled for the query engine, or refused.
+"""Owns Spark's functions in the rules of tables, such as `trunc(day, 'YEAR')`: spelled for the engine, or refused.
 
 A rule is read as `deltalake` reads it. What only Spark has means what it means there: Delta's generated columns and
 constraints are Spark's SQL. A function whose meaning is not known here is refused, since its values would be wrong.
@@ -114,13 +114,14 @@ _LETTERS: Final = {
 """Letters of Spark's patterns for dates, and what `strftime` calls them."""
 
 _UNKNOWN: Final = frozenset(
-    """
-    ARRAY_SORT ASSERT_TRUE BASE64 CONV CRC32 ELT FORMAT_NUMBER FORMAT_STRING FROM_CSV FROM_JSON FROM_UTC_TIMESTAMP
-    GET_JSON_OBJECT HASH JSON_TUPLE MAKE_INTERVAL MONTHS_BETWEEN NEXT_DAY OVERLAY PARSE_URL PRINTF SCHEMA_OF_CSV
-    SCHEMA_OF_JSON SENTENCES SHIFTRIGHTUNSIGNED SORT_ARRAY SOUNDEX STR_TO_MAP TIMESTAMPADD TIMESTAMPDIFF TO_CSV TO_JSON
-    TO_UTC_TIMESTAMP TYPEOF WINDOW XXHASH64
-    """.split()
-)
+    {
+        "ARRAY_SORT", "ASSERT_TRUE", "BASE64", "CONV", "CRC32", "ELT", "FORMAT_NUMBER", "FORMAT_STRING", "FROM_CSV",
+        "FROM_JSON", "FROM_UTC_TIMESTAMP", "GET_JSON_OBJECT", "HASH", "JSON_TUPLE", "MAKE_INTERVAL", "MONTHS_BETWEEN",
+        "NEXT_DAY", "OVERLAY", "PARSE_URL", "PRINTF", "SCHEMA_OF_CSV", "SCHEMA_OF_JSON", "SENTENCES",
+        "SHIFTRIGHTUNSIGNED", "SORT_ARRAY", "SOUNDEX", "STR_TO_MAP", "TIMESTAMPADD", "TIMESTAMPDIFF", "TO_CSV",
+        "TO_JSON", "TO_UTC_TIMESTAMP", "TYPEOF", "WINDOW", "XXHASH64",
+    }
+)  # fmt: skip
 """Functions of Spark that the engine does not have, or has with another meaning under the same name."""
 
 
@@ -139,7 +140,8 @@ def _date_trunc(name: str, arguments: Sequence[Node]) -> Node:
 
 
 def _unit(name: str, node: Node, known: Sequence[str]) -> str:
-    unit = _UNITS.get(node.name.upper(), node.name.upper())
+    given = str(node.name).upper()
+    unit = _UNITS.get(given, given)
     if unit not in known:
         raise PredicateError(f"{name.lower()} to {node.name!r} is not known; the units are {', '.join(known)}")
     return unit
@@ -228,7 +230,7 @@ class RuleDialect(DuckDB):
     class Tokenizer(DuckDB.Tokenizer):
         IDENTIFIERS = ['"', "`"]  # noqa: RUF012  (sqlglot's way to configure a tokenizer)
 
-    class Parser(DuckDB.Parser):
+    class Parser(DuckDB.Parser):  # type: ignore[misc, valid-type]  # a class that sqlglot makes
         FUNCTIONS = {name: make for name, make in DuckDB.Parser.FUNCTIONS.items() if name not in _NAMES}  # noqa: RUF012
         FUNCTION_PARSERS = {  # noqa: RUF012
             name: make for name, make in DuckDB.Parser.FUNCTION_PARSERS.items() if name not in _NAMES

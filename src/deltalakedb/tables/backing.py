@@ -32,6 +32,10 @@ class TableSnapshot(LogSnapshot, Interface):
         """The live files in FILES_SCHEMA; only some columns when `columns` names them."""
         ...
 
+    def metadata_history(self) -> Sequence[Metadata] | None:
+        """The metadata of every version up to this one; None where the first of them are gone, or too many."""
+        ...
+
     def totals(self) -> FileTotals: ...
 
 
