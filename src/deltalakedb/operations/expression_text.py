@@ -1,4 +1,4 @@
-"""Owns how expressions are written: in commits as `deltalake` spells them, in constraints as every engine reads them."""
+"""Owns how expressions are written: in commits as `deltalake` spells them, in constraints as every engine reads."""
 
 from __future__ import annotations
 
@@ -86,12 +86,10 @@ def _spell(node: Node, quote: str) -> tuple[str, int]:
             return _negated(node.this, quote)
         case exp.Is() if isinstance(node.expression, exp.Null):
             return f"{_write(node.this, _COMPARED, quote)} IS NULL", _COMPARED
-        case exp.Between():
-            low, high = node.args["low"], node.args["high"]
-            both = exp.And(
-                this=exp.GTE(this=node.this, expression=low), expression=exp.LTE(this=node.this, expression=high)
-            )
-            return _spell(both, quote)
+        case exp.Between() if not node.args.get("symmetric"):
+            parts = (node.this, node.args["low"], node.args["high"])
+            value, low, high = (_write(part, _COMPARED + 1, quote) for part in parts)
+            return f"{value} >= {low} AND {value} <= {high}", _AND
         case exp.In() if node.expressions:
             return _in(node, quote, negate=bool(node.args.get("negate")))
         case exp.Like() if not node.args.get("negate"):

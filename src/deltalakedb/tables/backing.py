@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from typing import Protocol as Interface
 
-from deltalakedb.log.actions import AppTransaction
+from deltalakedb.log.actions import AppTransaction, Metadata
 from deltalakedb.log.commit import Commit
 from deltalakedb.log.txnlog import LogSnapshot, TxnLogReader
 from deltalakedb.operations.target import Verb
