@@ -56,9 +56,9 @@ def test_what_cannot_be_recorded_is_refused_when_it_is_used(anywhere: Both, give
 
 
 CONSTRAINTS = [
-    "id > 0", "p is not null", "p <> 'it''s'", '"id" > 0', "`id` > 0 and p != 'q'", "id = 1 or id > 1", "id in (1, 2, 3)",
-    "id not in (7, 8)", "id in (1, 2, 3, 4, 5)", "id between 0 and 9", "not (id < 0)", "id % 2 >= 0", "upper(p) != 'X'",
-    "(id > 0 or n > 0) and p like '_%'", "id + n * 2 > -1", "id is distinct from 7",
+    "id > 0", "p is not null", "p <> 'it''s'", '"id" > 0', "`id` > 0 and p != 'q'", "id = 1 or id > 1",
+    "id in (1, 2, 3)", "id not in (7, 8)", "id in (1, 2, 3, 4, 5)", "id between 0 and 9", "not (id < 0)",
+    "id % 2 >= 0", "upper(p) != 'X'", "(id > 0 or n > 0) and p like '_%'", "id + n * 2 > -1", "id is distinct from 7",
 ]  # fmt: skip
 
 
@@ -99,9 +99,7 @@ def test_a_merge_says_what_it_looked_for(anywhere: Both, partition_by: list[str]
         pair.write(ROWS, partition_by=partition_by or None)
 
         def merge(lib: Library, predicate: str = predicate, streamed: bool = streamed) -> Any:
-            merger = lib.table().merge(
-                source, predicate, source_alias="s", target_alias="t", streamed_exec=streamed
-            )
+            merger = lib.table().merge(source, predicate, source_alias="s", target_alias="t", streamed_exec=streamed)
             return merger.when_matched_update({"n": "s.n"}).when_not_matched_insert_all("s.p <> 'q'").execute()
 
         pair.same(merge)

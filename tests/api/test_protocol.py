@@ -156,7 +156,7 @@ def test_behind_the_fence_features_are_listed_and_a_detached_table_has_its_legac
     assert both.ours.catalog.validate("api.t").drift is None
     pair = run(both, "detached", [write(), constrain])
     pair.ours.catalog.detach_table("api.t_detached")
-    last = sorted((pair.ours.folder / "_delta_log").glob("*.json"))[-1]
+    last = max((pair.ours.folder / "_delta_log").glob("*.json"))
     (action,) = [json.loads(line)["protocol"] for line in last.read_text().splitlines() if "protocol" in line]
     assert action == {"minReaderVersion": 1, "minWriterVersion": 3}
     deltalake.write_deltalake(str(pair.ours.folder), pa.table({"id": [2]}), mode="append")
