@@ -37,7 +37,7 @@ NOTES: dict[str, str] = {
         "the keys of the source only where the condition says that columns are equal"
     ),
     "DeltaTable.protocol": (
-        "a table with deletion vectors, or with the protocol versions 3 and 7 by properties, does not list variantType, "
+        "a table with deletion vectors, or with protocol versions 3 and 7 by properties, does not list variantType, "
         "which locks out readers that do not know it; `delta.minWriterVersion=7` leaves the reader version alone; a "
         "move to table features lists what any version has used, as the protocol demands; `delta.checkpointPolicy=v2` "
         "comes with its feature"
@@ -50,7 +50,8 @@ NOTES: dict[str, str] = {
     "PostCommitHookProperties": "tables of a catalog leave checkpoints and clean-up to the mirror, by its settings",
     "CommitProperties": (
         "an application version that is not above the recorded one is refused (`ConcurrentTransactionError`, a "
-        "`CommitFailedError`): the work was committed before; `deltalake` records it again"
+        "`CommitFailedError`): the work was committed before; `deltalake` records it again; `isBlindAppend` cannot be "
+        "set for a commit that has read rows, since conflicts are judged by it"
     ),
     "QueryBuilder": (
         "the SQL is DuckDB's, where `deltalake` has DataFusion's; NaN is found also where `deltalake` loses it to "

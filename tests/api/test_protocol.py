@@ -160,3 +160,14 @@ def test_behind_the_fence_features_are_listed_and_a_detached_table_has_its_legac
     (action,) = [json.loads(line)["protocol"] for line in last.read_text().splitlines() if "protocol" in line]
     assert action == {"minReaderVersion": 1, "minWriterVersion": 3}
     deltalake.write_deltalake(str(pair.ours.folder), pa.table({"id": [2]}), mode="append")
+
+
+def test_where_the_first_versions_are_gone_all_that_a_legacy_version_stood_for_is_listed(on_paths: Both) -> None:
+    """Nobody can prove that they did not use it (PROTOCOL.md, "Table Features for New and Existing Tables")."""
+    lib = on_paths.ours
+    lib.write({"id": [1]}, configuration={"delta.logRetentionDuration": "interval 0 days"})
+    lib.write({"id": [2]}, mode="append")
+    lib.table().create_checkpoint()
+    lib.table().cleanup_metadata()
+    local_rows(lib)
+    assert protocol(lib) == (3, 7, ["timestampNtz"], ["appendOnly", "invariants", "timestampNtz"])

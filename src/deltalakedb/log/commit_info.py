@@ -13,7 +13,7 @@ MARK: Final = "deltalakedb"
 """The field of commitInfo that holds our mark."""
 
 ISOLATION_LEVEL: Final = "Serializable"
-_FOR_USERS: Final = frozenset({"clientVersion", "isBlindAppend", "isolationLevel"})
+_FOR_USERS: Final = frozenset({"clientVersion", "isolationLevel"})
 """Fields that say what a user says, if he does."""
 
 
@@ -81,9 +81,10 @@ def render_commit_info(
 def with_user_fields(info: Mapping[str, Any], user: Mapping[str, Any], *, is_blind_append: bool) -> dict[str, Any]:
     """A commitInfo with the fields that a user gives; which of them replace ours is as with `deltalake`.
 
-    A blind append has read no version, so that a user may say which one he has read.
+    Of a blind append a user may say which version he has read, or that it was not blind. A commit that has read rows is
+    never called blind: conflicts are judged by it.
     """
-    given_up = {"readVersion", *_FOR_USERS} if is_blind_append else _FOR_USERS
+    given_up = _FOR_USERS | {"isBlindAppend", "readVersion"} if is_blind_append else _FOR_USERS
     return {**info, **{key: value for key, value in user.items() if key not in info or key in given_up}}
 
 
