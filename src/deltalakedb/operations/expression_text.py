@@ -115,6 +115,8 @@ def _negated(node: Node, quote: str) -> tuple[str, int]:
     match node:
         case exp.Paren():
             return _negated(node.this, quote)
+        case exp.Not():
+            return _spell(node.this, quote)
         case exp.Is() if isinstance(node.expression, exp.Null):
             return f"{_write(node.this, _COMPARED, quote)} IS NOT NULL", _COMPARED
         case exp.In() if node.expressions:
