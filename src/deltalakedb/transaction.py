@@ -26,15 +26,21 @@ class CommitProperties:
     max_commit_retries: int | None = None
     app_transactions: list[Transaction] | None = None
 
-    def __post_init__(self) -> None:
-        for key, value in (self.custom_metadata or {}).items():
+    def checked_metadata(self) -> Mapping[str, Any]:
+        """The fields to record; ValueError for what a commit cannot hold. Called before a statement does anything."""
+        if self.custom_metadata is None:
+            return {}
+        if not isinstance(self.custom_metadata, Mapping):
+            raise ValueError(f"custom_metadata is a mapping of names to values, not {self.custom_metadata!r}")
+        for key, value in self.custom_metadata.items():
             _check_field(key, value)
+        return self.custom_metadata
 
     def joined(
         self, app_transactions: Sequence[Transaction] = (), custom_metadata: Mapping[str, Any] | None = None
     ) -> CommitProperties:
         """The same with more of both."""
-        noted = {**(self.custom_metadata or {}), **(custom_metadata or {})}
+        noted = {**self.checked_metadata(), **(custom_metadata or {})}
         return replace(
             self, custom_metadata=noted, app_transactions=[*(self.app_transactions or ()), *app_transactions]
         )

@@ -25,22 +25,33 @@ NOTES: dict[str, str] = {
         "opens `deltasql://...?table=ns.name`, a name or a registered location with DL_CATALOG, or a plain path; "
         "`without_files`, `log_buffer_size` and `skip_stats` are taken and change nothing"
     ),
-    "DeltaTable.cleanup_metadata": "of the files; a catalog keeps its own history until `dl gc`",
+    "DeltaTable.cleanup_metadata": "of the files, by their times; a catalog keeps its own history until `dl gc`",
     "DeltaTable.count": "with a predicate: how many rows match, where metadata knows it",
     "DeltaTable.deletion_vectors": _READER,
     "DeltaTable.get_add_actions": "a table of pyarrow, where `deltalake` returns one of arro3",
     "DeltaTable.history": "`since` and `until` choose by time",
     "DeltaTable.load_as_version": "a negative version is a `VersionNotFoundError`, not an `OverflowError`",
     "DeltaTable.load_cdf": _READER,
+    "DeltaTable.merge": (
+        "generated columns follow the new values, where `deltalake` fails; with `streamed_exec=False` the commit notes "
+        "the keys of the source only where the condition says that columns are equal"
+    ),
+    "DeltaTable.protocol": (
+        "a table with deletion vectors, or with protocol versions 3 and 7 by properties, does not list variantType, "
+        "which locks out readers that do not know it; `delta.minWriterVersion=7` leaves the reader version alone; a "
+        "move to table features lists what any version has used, as the protocol demands; `delta.checkpointPolicy=v2` "
+        "comes with its feature"
+    ),
     "DeltaTable.scan": _READER,
     "DeltaTable.update": (
-        f"a column that the table does not have {_STRICT}; the change data feed also tells of rows that were set "
-        "to what they were, as delta-spark's does"
+        f"a column that the table does not have {_STRICT}; generated columns follow the new values, where `deltalake` "
+        "fails; the change data feed also tells of rows that were set to what they were, as delta-spark's does"
     ),
     "PostCommitHookProperties": "tables of a catalog leave checkpoints and clean-up to the mirror, by its settings",
     "CommitProperties": (
         "an application version that is not above the recorded one is refused (`ConcurrentTransactionError`, a "
-        "`CommitFailedError`): the work was committed before; `deltalake` records it again"
+        "`CommitFailedError`): the work was committed before; `deltalake` records it again; `isBlindAppend` cannot be "
+        "set for a commit that has read rows, since conflicts are judged by it"
     ),
     "QueryBuilder": (
         "the SQL is DuckDB's, where `deltalake` has DataFusion's; NaN is found also where `deltalake` loses it to "
@@ -53,9 +64,16 @@ NOTES: dict[str, str] = {
     "rust_core_version": "the version of this package: there is no Rust of its own",
     "write_deltalake": (
         "columns of the partitioning stay where they are when others are added; an empty text in them is null, as the "
-        "protocol has it"
+        "protocol has it; generated columns may use Spark's functions, and `date_format` takes Spark's patterns"
     ),
-    "table.TableAlterer.add_columns": f"a new column that must not be null {_STRICT}",
+    "table.TableAlterer.add_columns": (
+        f"a new column that must not be null {_STRICT}, and so is a generated one inside of a struct"
+    ),
+    "table.TableAlterer.add_constraint": (
+        "names that need quotes are kept in backquotes, which Spark reads too: between `deltalake`'s double quotes it "
+        "reads a text; more functions are taken"
+    ),
+    "table.TableAlterer.add_feature": "features that another one needs come with it: domainMetadata with rowTracking",
     "table.TableAlterer.set_table_properties": f"a value that the protocol does not allow {_STRICT}",
 }
 """Members that are called alike, and do something else somewhere."""

@@ -97,11 +97,13 @@ def test_properties_that_make_no_sense_are_refused(both: Both) -> None:
     both.same_version()
 
 
-def test_a_property_raises_the_protocol(both: Both) -> None:
+def test_a_property_raises_the_protocol(everywhere: Both) -> None:
+    both = everywhere
     both.seed(ROWS)
     both.same(lambda lib: lib.table().alter.set_table_properties({"delta.enableChangeDataFeed": "true"}))
     both.same(lambda lib: lib.table().alter.set_table_properties({"delta.enableDeletionVectors": "true"}))
     both.same(lambda lib: "deletionVectors" in lib.table().protocol().reader_features, exactly=True)
+    assert sorted(both.ours.table().protocol().writer_features) == ["changeDataFeed", "deletionVectors"]
     both.same_rows()
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from itertools import count
+from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
@@ -72,6 +75,39 @@ def test_the_feed_of_all_versions_is_the_same(both: Both) -> None:
     last = both.same_version()
     theirs, ours = (changes(library, 1, last) for library in both.libraries)
     check_same_rows(theirs, without_idle_updates(ours), "the changes since version 1")
+
+
+def merge(lib: Library, rows: dict[str, list[Any]]) -> Any:
+    return lib.table().merge(pa.table(rows), "t.id = s.id", source_alias="s", target_alias="t")
+
+
+STATEMENTS: dict[str, Callable[[Library], object]] = {
+    "overwrite": lambda lib: lib.write({"id": [9], "p": ["q"]}, mode="overwrite"),
+    "overwrite some": lambda lib: lib.write({"id": [2], "p": ["a"]}, mode="overwrite", predicate="id = 2"),
+    "overwrite a partition": lambda lib: lib.write({"id": [7], "p": ["a"]}, mode="overwrite", predicate="p = 'a'"),
+    "overwrite nothing": lambda lib: lib.write({"id": [70], "p": ["a"]}, mode="overwrite", predicate="id = 70"),
+    "insert": lambda lib: merge(lib, {"id": [3, 4], "p": ["z", "y"]}).when_not_matched_insert_all().execute(),
+    "insert nothing": lambda lib: merge(lib, {"id": [1], "p": ["a"]}).when_not_matched_insert_all().execute(),
+    "upsert": lambda lib: (
+        merge(lib, {"id": [3, 4], "p": ["z", "y"]}).when_matched_update_all().when_not_matched_insert_all().execute()
+    ),
+    "delete": lambda lib: lib.table().delete("id = 1"),
+    "delete a partition": lambda lib: lib.table().delete("p = 'a'"),
+    "update": lambda lib: lib.table().update({"p": "'c'"}, predicate="id = 1"),
+}
+
+
+@pytest.mark.parametrize("partition_by", [[], ["p"]], ids=["flat", "partitioned"])
+def test_the_same_statements_write_change_data(anywhere: Both, partition_by: list[str]) -> None:
+    """As many files below `_change_data`, and the same rows in the feed."""
+    for number, (name, statement) in enumerate(STATEMENTS.items()):
+        pair = anywhere.other(f"s{number}")
+        pair.write({"id": [1, 2, 3], "p": ["a", "a", "b"]}, configuration=FEED, partition_by=partition_by or None)
+        pair.same(statement)
+        files = [len(list((lib.folder / "_change_data").rglob("*.parquet"))) for lib in pair.libraries]
+        assert files[1] == files[0], name
+        last = pair.same_version()
+        check_same_rows(changes(pair.theirs, 0, last), changes(pair.ours, 0, last), name, ordered=False)
 
 
 def test_delta_spark_reads_our_feed(both: Both, spark: SparkSession) -> None:

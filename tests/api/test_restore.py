@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -122,22 +124,43 @@ def test_checkpoints_and_compacted_logs(anywhere: Both) -> None:
     both.mirror_agrees()
 
 
-def test_old_commits_go_when_a_checkpoint_stands_for_them(anywhere: Both) -> None:
+HOURS = {"an hour": "interval 1 hours", "a day": "interval 1 days", "nothing": "interval 0 days"}
+
+
+@pytest.mark.parametrize(
+    ("retention", "checkpoints", "ages"),
+    [
+        ("an hour", [2], {"0": 2, "1": 2, "2": 2, "3": 2}),
+        ("a day", [2], {"0": 25, "1": 25, "2": 25, "3": 25}),
+        ("a day", [2], {"0": 25, "1": 25}),
+        ("a day", [2], {"0": 25, "1": 1, "2": 25}),
+        ("a day", [1, 3], {"0": 25, "1": 25, "2": 25, "3": 25}),
+        ("a day", [1, 3], {"0": 25, "1": 25, "2": 25, "3": 25, "1.checkpoint.parquet": 25, "3.checkpoint.parquet": 25}),
+        ("a day", [], {"0": 25, "1": 25, "2": 25, "3": 25}),
+        ("nothing", [2], {}),
+    ],
+)
+def test_old_commits_go_when_a_checkpoint_stands_for_them(
+    anywhere: Both, retention: str, checkpoints: list[int], ages: dict[str, int]
+) -> None:
+    """By the times of the files; `ages` are in hours, of commits where nothing else is said."""
     both = anywhere
-    both.seed(ROWS, ROWS, ROWS, configuration={"delta.logRetentionDuration": "interval 0 days"})
+    both.seed(ROWS, ROWS, ROWS, configuration={"delta.logRetentionDuration": HOURS[retention]})
 
     def age(lib: Library) -> None:
-        import os
-        import time
+        for version in checkpoints:
+            lib.table(version=version).create_checkpoint()
+        for name, hours in ages.items():
+            number, _, kind = name.partition(".")
+            path = lib.folder / "_delta_log" / f"{int(number):020d}.{kind or 'json'}"
+            os.utime(path, (time.time() - hours * 3600,) * 2)
 
-        lib.table().create_checkpoint()
-        for path in (lib.folder / "_delta_log").iterdir():
-            os.utime(path, (time.time() - 3 * 86_400,) * 2)
+    def left(lib: Library) -> list[str]:
+        return sorted(path.name for path in (lib.folder / "_delta_log").glob("0*") if path.suffix != ".crc")
 
     both.same(age)
     both.same(lambda lib: lib.table().cleanup_metadata())
-    kept = [path.name for path in (both.ours.folder / "_delta_log").glob("*.json")]
-    assert kept == ["00000000000000000003.json"]
+    both.same(left, exactly=True)
     both.same_rows()
 
 

@@ -52,11 +52,36 @@ def test_a_raised_protocol_has_what_is_asked_for_and_all_it_had(protocol: Protoc
         assert raised is protocol
 
 
-def test_column_mapping_alone_keeps_to_the_reader_version_that_most_readers_know() -> None:
-    raised = with_features(Protocol(1, 2), {"columnMapping"})
-    assert (raised.min_reader_version, raised.min_writer_version, raised.reader_features) == (2, 7, None)
-    both = with_features(raised, {"deletionVectors"})
+@pytest.mark.parametrize(
+    ("features", "raised"),
+    [
+        ({"checkConstraints"}, Protocol(1, 3)),
+        ({"changeDataFeed"}, Protocol(1, 4)),
+        ({"generatedColumns", "checkConstraints"}, Protocol(1, 4)),
+        ({"columnMapping"}, Protocol(2, 5)),
+        ({"identityColumns"}, Protocol(1, 6)),
+    ],
+)
+def test_legacy_versions_go_as_far_as_they_can(features: set[str], raised: Protocol) -> None:
+    assert with_features(Protocol(1, 2), features) == raised
+    listing = with_features(Protocol(1, 7, None, ("appendOnly",)), features)
+    assert listing.min_writer_version == 7, "where features are listed already, there is no way back"
+    assert listing.min_reader_version == raised.min_reader_version, "readers that know no table features can stay"
+
+
+def test_column_mapping_is_listed_for_readers_once_they_need_lists() -> None:
+    both = with_features(with_features(Protocol(1, 2), {"columnMapping"}), {"deletionVectors"})
     assert (both.min_reader_version, both.reader_features) == (3, ("columnMapping", "deletionVectors"))
+
+
+def test_what_a_legacy_version_stood_for_is_listed_if_any_version_used_it() -> None:
+    """PROTOCOL.md, "Table Features for New and Existing Tables"."""
+    metadata = [made("id long", **properties)[1] for properties in ({"delta.enableChangeDataFeed": "true"}, {})]
+    ntz, legacy = {"timestampNtz"}, Protocol(1, 4)
+    assert with_features(legacy, ntz, history=lambda: metadata).writer_features == ("changeDataFeed", "timestampNtz")
+    assert with_features(legacy, ntz, history=lambda: metadata[1:]).writer_features == ("timestampNtz",)
+    for unknown in (None, lambda: None):
+        assert writer_features(with_features(legacy, ntz, history=unknown)) == writer_features(legacy) | ntz
 
 
 def test_a_feature_in_preview_is_not_added_a_second_time() -> None:
@@ -79,7 +104,7 @@ def test_whatever_a_table_is_made_with_passes_the_check_of_commits(names: set[st
     first = made(schema, **{name: PROPERTIES[name] for name in names})
     check(list(first), None)
     if not names:
-        assert first[0] == (Protocol(3, 7, ("timestampNtz",), ("appendOnly", "invariants", "timestampNtz"))
+        assert first[0] == (Protocol(3, 7, ("timestampNtz",), ("timestampNtz",))
                             if ntz else Protocol(1, 2))  # fmt: skip
 
 
@@ -117,7 +142,8 @@ def test_a_mapping_of_a_table_with_files_keeps_the_names_in_them() -> None:
 
 @pytest.mark.parametrize(
     "properties",
-    [{"delta.feature.dance": "supported"}, {"delta.feature.deletionVectors": "maybe"}, {"delta.minWriterVersion": "7"},
+    [{"delta.feature.dance": "supported"}, {"delta.feature.deletionVectors": "maybe"}, {"delta.minWriterVersion": "8"},
+     {"delta.minReaderVersion": "3"}, {"delta.minReaderVersion": "²"},
      {"": "x"}, {"delta.columnMapping.mode": "position"}],
 )  # fmt: skip
 def test_properties_that_mean_nothing_are_refused(properties: dict[str, str]) -> None:

@@ -13,6 +13,7 @@ import pyarrow.types as pt
 from deltalakedb.data.arrow_types import refuse_twins, stored_fields, to_delta_type
 from deltalakedb.data.casting import StructPlan
 from deltalakedb.exceptions import SchemaMismatchError
+from deltalakedb.log.feature_use import GENERATION_EXPRESSION
 from deltalakedb.log.types import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 
 SchemaMode: TypeAlias = Literal["merge"] | None
@@ -49,6 +50,11 @@ def _merge(table: StructType, data: Iterable[pa.Field], path: Path, *, adds: boo
         if place is None:
             if not adds:
                 raise _extra(table, here)
+            if GENERATION_EXPRESSION.encode() in (item.metadata or {}):
+                raise SchemaMismatchError(
+                    f"the new column {'.'.join(here)!r} is generated, and the rows that are there have no value of it; "
+                    "replace the table with mode='overwrite' and schema_mode='overwrite'"
+                )
             fields.append(StructField(item.name, _nullable(to_delta_type(item.type, here)), True))
             changed = True
             continue

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.definitions.column_mapping import map_columns, mapping_mode
 from deltalakedb.definitions.ddl import parse_ddl
-from deltalakedb.definitions.features import needed_features, split_feature_properties, with_features
+from deltalakedb.definitions.features import MetadataHistory, Wishes, needed_features, with_features
 from deltalakedb.definitions.properties import check_own_properties
 from deltalakedb.exceptions import ConfigError, InvalidCommitError, SchemaMismatchError
 from deltalakedb.log.actions import Action, Format, Metadata, Protocol
+from deltalakedb.log.feature_use import GENERATION_EXPRESSION, every_field
 from deltalakedb.log.features import is_enabled
 from deltalakedb.log.secret_checks import refuse_new_secrets
 from deltalakedb.log.types import DecimalType, PrimitiveType, StructField, StructType, parse_schema
@@ -60,7 +61,8 @@ def new_table(
         raise SchemaMismatchError(f"table {table} has no columns: give at least one")
     _refuse_twins(schema, table)
     partition_columns = _partition_columns(schema, partition_by, table)
-    given, demanded = split_feature_properties(to_texts(properties))
+    wishes = Wishes.of(to_texts(properties))
+    given = wishes.properties
     check_own_properties(given, table=table)
     configuration: dict[str, str | None] = {**given, **_names_of_row_ids(given)}
     if mapping_mode(configuration) != "none":
@@ -76,16 +78,23 @@ def new_table(
         created_time=created_ms,
     )
     refuse_new_secrets(metadata, None, what=f"table {table}")
-    return with_features(_PLAINEST, needed_features(schema, configuration) | demanded), metadata
+    return wishes.apply(_PLAINEST, needed_features(schema, configuration), history=tuple), metadata
 
 
 def with_properties(
-    protocol: Protocol, metadata: Metadata, properties: Mapping[str, PropertyValue], *, table: str, has_files: bool
+    protocol: Protocol,
+    metadata: Metadata,
+    properties: Mapping[str, PropertyValue],
+    *,
+    table: str,
+    has_files: bool,
+    history: MetadataHistory | None = None,
 ) -> list[Action]:
     """The actions that set table properties, the protocol raised where they need it."""
     if not properties:
         raise ConfigError(f"table {table}: no property is given to be set")
-    given, demanded = split_feature_properties(to_texts(properties))
+    wishes = Wishes.of(to_texts(properties))
+    given = wishes.properties
     check_own_properties(given, table=table)
     configuration = {**metadata.configuration, **given}
     configuration |= _names_of_row_ids(configuration)
@@ -107,19 +116,38 @@ def with_properties(
     if not given:
         changed = metadata
     refuse_new_secrets(changed, metadata, what=f"table {table}")
-    return _changes(protocol, metadata, changed, needed_features(schema, configuration) | demanded)
+    raised = wishes.apply(protocol, needed_features(schema, configuration), history)
+    return _changes((protocol, metadata), (raised, changed))
 
 
-def with_columns(protocol: Protocol, metadata: Metadata, columns: SchemaLike, *, table: str) -> list[Action]:
+def with_columns(
+    protocol: Protocol,
+    metadata: Metadata,
+    columns: SchemaLike,
+    *,
+    table: str,
+    history: MetadataHistory | None = None,
+) -> list[Action]:
     """The actions that add columns at the end of the schema; in the files that are there they are null."""
     schema = parse_schema(metadata.schema_string)
     fields = _as_fields(columns)
+    refuse_generated(fields, table)
     for item in fields:
         if not item.nullable:
             raise SchemaMismatchError(
                 f"table {table}: the new column {item.name} must be nullable: files that are there do not have it"
             )
-    return with_schema(protocol, metadata, StructType((*schema.fields, *fields)), table=table)
+    return with_schema(protocol, metadata, StructType((*schema.fields, *fields)), table=table, history=history)
+
+
+def refuse_generated(fields: Sequence[StructField], table: str) -> None:
+    """A generated column cannot be added: the rows that are there would not have its values."""
+    for path, item in every_field(StructType(tuple(fields))):
+        if GENERATION_EXPRESSION in item.metadata:
+            raise SchemaMismatchError(
+                f"table {table}: the new column {path} cannot be a generated column, since rows that are there have no "
+                "value of it; create the table with it, or overwrite it with schema_mode='overwrite'"
+            )
 
 
 def with_schema(
@@ -129,6 +157,7 @@ def with_schema(
     *,
     table: str,
     partition_by: str | Sequence[str] | None = None,
+    history: MetadataHistory | None = None,
 ) -> list[Action]:
     """The actions that give a table another schema, and other partition columns when they are given.
 
@@ -141,7 +170,8 @@ def with_schema(
         schema, configuration = map_columns(schema, configuration, fresh=True)
     changed = replace(metadata, schema_string=schema.to_json(), partition_columns=columns, configuration=configuration)
     refuse_new_secrets(changed, metadata, what=f"table {table}")
-    return _changes(protocol, metadata, changed, needed_features(schema, configuration))
+    raised = with_features(protocol, needed_features(schema, configuration), history=history)
+    return _changes((protocol, metadata), (raised, changed))
 
 
 def to_texts(properties: Mapping[str, PropertyValue]) -> dict[str, str]:
@@ -165,14 +195,9 @@ def _names_of_row_ids(configuration: Mapping[str, str | None]) -> dict[str, str 
     return {key: configuration.get(key) or name for key, name in names.items()}
 
 
-def _changes(protocol: Protocol, before: Metadata, after: Metadata, features: Iterable[str]) -> list[Action]:
-    actions: list[Action] = []
-    raised = with_features(protocol, features)
-    if raised != protocol:
-        actions.append(raised)
-    if after != before:
-        actions.append(after)
-    return actions
+def _changes(before: tuple[Protocol, Metadata], after: tuple[Protocol, Metadata]) -> list[Action]:
+    protocol, metadata = after
+    return [*([protocol] if protocol != before[0] else ()), *([metadata] if metadata != before[1] else ())]
 
 
 def _as_fields(columns: SchemaLike) -> tuple[StructField, ...]:

@@ -14,6 +14,7 @@ PROTECTION_FEATURE = "checkpointProtection"
 PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
 DAY_MS = 86_400_000
 
+_COMMIT = re.compile(r"([0-9]{20})\.json")
 _CHECKSUM = re.compile(r"([0-9]{20})\.crc")
 # Complete or not: parts of a multi-part checkpoint whose rest never came must go too.
 _CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint\..+")
@@ -60,6 +61,30 @@ def find_expired(
     if base is None or base.version < protected_before:
         return Expired((), oldest)
     return Expired(tuple(_before(files, listing, base)), max(base.version, oldest))
+
+
+def find_expired_by_times(files: Sequence[LogFile], *, cutoff_ms: int, protected_before: int = 0) -> Expired:
+    """The files older than the cut-off that the newest checkpoint before the first younger file makes unnecessary.
+
+    This is what `cleanup_metadata` of `deltalake` deletes: by the times of files, to the millisecond. The version that
+    was the newest at the cut-off may go, which the protocol's own rule keeps for time travel.
+    """
+    listing = LogListing.of(file.name for file in files)
+    versions = [*listing.commits, *(entry.version for entry in listing.checkpoints)]
+    young = [found for file in files if file.modified_ms >= cutoff_ms and (found := _version_of(file.name)) is not None]
+    kept_from = min([*young, *([max(versions)] if versions else [])], default=0)
+    base = next((entry for entry in listing.checkpoints if entry.version <= kept_from), None)
+    oldest = min(versions, default=0)
+    if base is None or base.version < protected_before:
+        return Expired((), oldest)
+    old = [file for file in files if file.modified_ms <= cutoff_ms]
+    return Expired(tuple(_before(old, LogListing.of(file.name for file in old), base)), max(base.version, oldest))
+
+
+def _version_of(name: str) -> int | None:
+    """The version of a commit or of a checkpoint, by its name."""
+    match = _COMMIT.fullmatch(name) or _CHECKPOINT.fullmatch(name)
+    return None if match is None else int(match[1])
 
 
 def _cut_commit(listing: LogListing, files: Iterable[LogFile], cutoff_ms: int) -> int | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from deltalakedb.log.actions import CommitInfo
 from deltalakedb.log.codec import to_json
+from deltalakedb.log.commit_info import with_user_fields
 from deltalakedb.log.proposal import ProposedCommit
 
 _VERSION = package_version("deltalakedb")
@@ -41,9 +42,7 @@ def render_plain_commit_info(
         "operationMetrics": metrics,
         "txnId": txn_id,
     }
-    # What is ours keeps its meaning, whatever a user calls his own fields.
-    info |= {key: value for key, value in proposed.user_info.items() if key not in info}
-    return CommitInfo(to_json(info))
+    return CommitInfo(to_json(with_user_fields(info, proposed.user_info, is_blind_append=proposed.is_blind_append)))
 
 
 def _text(value: Any) -> str:

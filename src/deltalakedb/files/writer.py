@@ -15,7 +15,7 @@ from deltalakedb.exceptions import DeltaError, MirrorError, redact
 from deltalakedb.files.checkpoint import sidecar_names
 from deltalakedb.files.checkpoint_writer import CheckpointFile, layout_of
 from deltalakedb.files.checksum import Checksum, checksum_name
-from deltalakedb.files.cleanup import DAY_MS, CleanedUp, find_expired
+from deltalakedb.files.cleanup import DAY_MS, CleanedUp, Expired, find_expired, find_expired_by_times
 from deltalakedb.files.last_checkpoint import CheckpointWritten, hinted_version, render_last_checkpoint
 from deltalakedb.files.listing import LAST_CHECKPOINT, LOG_FOLDER, LogListing, checkpoint_name, commit_name
 from deltalakedb.files.put import PUT_TIMEOUT_SECONDS, PutResult, Puts, open_log_folder
@@ -157,6 +157,16 @@ class FileTxnLogWriter:
         expired = find_expired(
             files, cutoff_ms=cutoff_ms, keep_from_version=keep_from_version, protected_before=protected_before
         )
+        return self._delete_expired(expired)
+
+    def clean_up_by_times(self, *, cutoff_ms: int, protected_before: int = 0) -> CleanedUp:
+        """Delete what `deltalake` deletes: see `cleanup.find_expired_by_times`."""
+        files = list(self._folder.list())
+        return self._delete_expired(
+            find_expired_by_times(files, cutoff_ms=cutoff_ms, protected_before=protected_before)
+        )
+
+    def _delete_expired(self, expired: Expired) -> CleanedUp:
         self._folder.delete(expired.names)
         now_ms = time.time_ns() // 1_000_000
         removed = [*expired.names, *self._folder.sweep(now_ms - TEMPORARY_FILE_AGE_MS)]

@@ -13,6 +13,8 @@ MARK: Final = "deltalakedb"
 """The field of commitInfo that holds our mark."""
 
 ISOLATION_LEVEL: Final = "Serializable"
+_FOR_USERS: Final = frozenset({"clientVersion", "isolationLevel"})
+"""Fields that say what a user says, if he does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +75,17 @@ def render_commit_info(
         "txnId": mark.txn_id,
         MARK: _mark_to_json(mark),
     }
-    # What is ours keeps its meaning, whatever a user calls his own fields.
-    info |= {key: value for key, value in (user_info or {}).items() if key not in info}
-    return CommitInfo(to_json(info))
+    return CommitInfo(to_json(with_user_fields(info, user_info or {}, is_blind_append=is_blind_append)))
+
+
+def with_user_fields(info: Mapping[str, Any], user: Mapping[str, Any], *, is_blind_append: bool) -> dict[str, Any]:
+    """A commitInfo with the fields that a user gives; which of them replace ours is as with `deltalake`.
+
+    Of a blind append a user may say which version he has read, or that it was not blind. A commit that has read rows is
+    never called blind: conflicts are judged by it.
+    """
+    given_up = _FOR_USERS | {"isBlindAppend", "readVersion"} if is_blind_append else _FOR_USERS
+    return {**info, **{key: value for key, value in user.items() if key not in info or key in given_up}}
 
 
 def mark_commit_info(info: CommitInfo, mark: Mark, *, timestamp_ms: int) -> CommitInfo:

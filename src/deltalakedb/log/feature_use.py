@@ -9,6 +9,7 @@ from deltalakedb.log.types import ArrayType, DataType, MapType, StructField, Str
 
 CONSTRAINT_PREFIX: Final = "delta.constraints."
 COLUMN_MAPPING_MODE: Final = "delta.columnMapping.mode"
+GENERATION_EXPRESSION: Final = "delta.generationExpression"
 
 BY_PROPERTY: Final[Mapping[str, str]] = {
     "delta.appendOnly": "appendOnly",
@@ -26,7 +27,7 @@ BY_PROPERTY: Final[Mapping[str, str]] = {
 
 BY_FIELD: Final[Mapping[str, str]] = {
     "delta.invariants": "invariants",
-    "delta.generationExpression": "generatedColumns",
+    GENERATION_EXPRESSION: "generatedColumns",
     "delta.identity.start": "identityColumns",
     "delta.identity.step": "identityColumns",
     "delta.typeChanges": "typeWidening",

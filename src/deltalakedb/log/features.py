@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Final
 
@@ -115,6 +115,15 @@ def writer_features(protocol: Protocol) -> frozenset[str]:
 def legacy_writer_features(version: int) -> tuple[str, ...]:
     """What a writer version below 7 stands for, always in the same order."""
     return tuple(name for name, since in _LEGACY_WRITER.items() if since <= version)
+
+
+def legacy_versions(features: Iterable[str]) -> tuple[int, int] | None:
+    """The lowest reader and writer version below table features that stand for all of these; None if none do."""
+    names = set(features)
+    if not names <= _LEGACY_WRITER.keys():
+        return None
+    reader = max((_LEGACY_READER.get(name, 1) for name in names), default=1)
+    return reader, max((_LEGACY_WRITER[name] for name in names), default=1)
 
 
 def check_readable(protocol: Protocol, table: str) -> None:

@@ -66,9 +66,9 @@ def read_sql(text: str, resolve: Resolve) -> Dnf:
     return _Reader(resolve).read(root, negate=False)
 
 
-def parse_expression(text: str) -> Node:
+def parse_expression(text: str, dialect: type[DuckDB] = _Predicates) -> Node:
     try:
-        statements = sqlglot.parse(text, dialect=_Predicates)
+        statements = sqlglot.parse(text, dialect=dialect)
     except (SqlglotError, RecursionError) as error:
         places = getattr(error, "errors", None)
         detail = places[0]["description"] if places else "it ends early or nests too deep"

@@ -76,7 +76,8 @@ def check_protocol(new: Protocol, old: Protocol | None, where: str, *, drops: bo
     if reader == MAX_READER_VERSION and writer != MAX_WRITER_VERSION:
         _refuse(where, f"sets the protocol to ({reader},{writer})", "reader version 3 needs writer version 7")
     for_readers, for_writers = reader_features(new), writer_features(new)
-    for name in sorted(for_readers - for_writers):
+    # Before table features, reader version 2 could come without writer version 5, which alone gives it a meaning.
+    for name in sorted(for_readers - for_writers if writer == MAX_WRITER_VERSION else ()):
         _refuse(where, f"asks readers for {name}, and writers not", "list it in writerFeatures too")
     # Before table features, column mapping came with writer version 5 for tables that readers see without it.
     for name in sorted((for_writers & READER_FEATURES) - for_readers - {"columnMapping"}):

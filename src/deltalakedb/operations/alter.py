@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from deltalakedb.definitions.features import with_features
-from deltalakedb.definitions.table import with_properties, with_schema
+from deltalakedb.definitions.features import with_features, with_listed_features
+from deltalakedb.definitions.table import refuse_generated, with_properties, with_schema
 from deltalakedb.exceptions import DeltaError, SchemaMismatchError
 from deltalakedb.log.actions import Action, Metadata
 from deltalakedb.log.codec import to_json
@@ -20,6 +20,7 @@ from deltalakedb.log.secret_checks import refuse_new_secrets
 from deltalakedb.log.table_checks import DROP_PROTECTION
 from deltalakedb.log.types import ArrayType, DataType, MapType, StructField, StructType, parse_schema
 from deltalakedb.operations.engines import open_engine
+from deltalakedb.operations.expression_text import constraint_text
 from deltalakedb.operations.expressions import Expression
 from deltalakedb.operations.target import Done, Target
 
@@ -48,6 +49,8 @@ KNOWN_PROPERTIES: Final = frozenset(
         "delta.inCommitTimestampEnablementVersion",
         "delta.isolationLevel",
         "delta.logRetentionDuration",
+        "delta.minReaderVersion",
+        "delta.minWriterVersion",
         "delta.parquet.compression.codec",
         "delta.randomizeFilePrefixes",
         "delta.randomPrefixLength",
@@ -64,8 +67,9 @@ KNOWN_PROPERTIES: Final = frozenset(
 
 def add_columns(target: Target, fields: Sequence[StructField]) -> Done:
     """New columns at the end of the schema; a struct that is there gets the fields it does not have."""
+    refuse_generated(fields, target.name)
     merged = _merge(target.schema, fields, target)
-    actions = with_schema(target.protocol, target.metadata, merged, table=target.name)
+    actions = with_schema(target.protocol, target.metadata, merged, table=target.name, history=target.history)
     parameters = {"fields": to_json([_field_json(item) for item in fields])}
     return _done(target, "ADD COLUMN", parameters, actions)
 
@@ -74,15 +78,16 @@ def add_constraint(target: Target, constraints: Mapping[str, str]) -> Done:
     """Conditions that every row must keep from now on; the rows that are there are looked at first."""
     if not constraints:
         raise DeltaError(f"table {target.name}: no constraint is given; give a name and a condition")
-    parsed = {name: Expression.parse(text, target.schema) for name, text in constraints.items()}
+    parsed = {name: Expression.parse_rule(text, target.schema) for name, text in constraints.items()}
     _check_rows(target, parsed)
+    texts = {name: constraint_text(text) for name, text in constraints.items()}
     configuration = dict(target.metadata.configuration)
-    for name, text in constraints.items():
+    for name, text in texts.items():
         known = configuration.get(_constraint_key(configuration, name) or "")
-        if known is not None and known != text:
+        if known is not None and constraint_text(known) != text:
             raise DeltaError(f"table {target.name} has a constraint {name} already: {known}; drop it first")
         configuration[_constraint_key(configuration, name) or f"{CONSTRAINT_PREFIX}{name}"] = text
-    parameters = {"constraints": to_json([{"name": name, "expr": text} for name, text in constraints.items()])}
+    parameters = {"constraints": to_json([{"name": name, "expr": text} for name, text in texts.items()])}
     metadata = replace(target.metadata, configuration=configuration)
     return _done(target, "ADD CONSTRAINT", parameters, [metadata], read=WHOLE_TABLE)
 
@@ -111,8 +116,11 @@ def drop_column_not_null(target: Target, column: str) -> Done:
 
 
 def set_column_metadata(target: Target, column: str, metadata: Mapping[str, str]) -> Done:
-    """Entries of a column's metadata; those it has under other keys stay."""
+    """Entries of a column's metadata; those it has under other keys stay. Delta's own say what the data is."""
     item = _column(target, column)
+    own = next((key for key in metadata if key.startswith("delta.")), None)
+    if own is not None:
+        raise DeltaError(f"table {target.name}: {own} of the column {column} is Delta's own, and is not set by hand")
     changed = _with_field(target, replace(item, metadata={**item.metadata, **metadata}))
     fields = parse_schema(changed.schema_string).fields
     parameters = {"fields": to_json([_field_json(one) for one in fields])}
@@ -135,7 +143,7 @@ def add_feature(target: Target, features: Sequence[str], *, allow_protocol_versi
             f"has {protocol.min_reader_version} and {protocol.min_writer_version}; allow_protocol_versions_increase "
             "raises them, and older readers and writers then cannot use the table"
         )
-    raised = with_features(protocol, features)
+    raised = with_listed_features(protocol, features, target.history)
     return _done(target, "ADD FEATURE", {"name": to_json(list(features))}, [] if raised == protocol else [raised])
 
 
@@ -155,7 +163,14 @@ def set_properties(target: Target, properties: Mapping[str, str], *, raise_if_no
     if not properties:
         return _done(target, "SET TBLPROPERTIES", parameters, [target.metadata])
     has_files = _ROW_TRACKING in properties and target.snapshot.files_table(["path"]).num_rows > 0
-    actions = with_properties(target.protocol, target.metadata, properties, table=target.name, has_files=has_files)
+    actions = with_properties(
+        target.protocol,
+        target.metadata,
+        properties,
+        table=target.name,
+        has_files=has_files,
+        history=target.history,
+    )
     return _done(target, "SET TBLPROPERTIES", parameters, actions)
 
 
@@ -190,7 +205,7 @@ def _done(
         if isinstance(action, Metadata):
             refuse_new_secrets(action, target.metadata, what=f"table {target.name}")
             used = features_in_use(parse_schema(action.schema_string), action.configuration)
-            raised = with_features(target.protocol, used)
+            raised = with_features(target.protocol, used, history=target.history)
             if raised != target.protocol and not any(type(one) is type(raised) for one in made):
                 made.insert(0, raised)
     return Done(ProposedCommit(tuple(made), operation, dict(parameters), read=read))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, Self
 
@@ -70,13 +69,3 @@ class ChangeWriter:
         adds = self._writer.finish()
         self._target.written.remember(self._target.storage, adds)
         return [AddCDCFile(add.path, add.partition_values, add.size, data_change=False) for add in adds]
-
-
-def write_changes(
-    target: Target, rows: Iterable[pa.RecordBatch], *, schema: StructType | None = None
-) -> list[AddCDCFile]:
-    """Write rows that have `_change_type` beside the table's columns."""
-    with ChangeWriter(target, schema) as writer:
-        for batch in rows:
-            writer.write(batch)
-        return writer.finish()

@@ -66,7 +66,9 @@ def replace_table(target: Target, new: NewTable, mode: str = "overwrite") -> Don
     protocol, metadata = new.first(target.name, target.metadata.name)
     metadata = replace(metadata, id=target.metadata.id)
     # What readers of older versions were told of stays true of them.
-    raised = with_features(target.protocol, writer_features(protocol) | reader_features(protocol))
+    raised = with_features(
+        target.protocol, writer_features(protocol) | reader_features(protocol), history=target.history
+    )
     now_ms = time.time_ns() // 1_000_000
     kept = {add.path for add in new.adds}
     live = (add_from_row(row) for row in target.snapshot.files_table().to_pylist())

@@ -16,11 +16,24 @@ from deltalakedb.operations.rules import refuse_changed_rows
 from deltalakedb.operations.target import Done, Target
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pyarrow as pa
+
     from deltalakedb.operations.parquet_options import Properties
 
 
-def delete(target: Target, predicate: str | None = None, writer_properties: Properties | None = None) -> Done:
-    """Delete the rows for which `predicate` is true; without one, all rows."""
+def delete(
+    target: Target,
+    predicate: str | None = None,
+    writer_properties: Properties | None = None,
+    *,
+    inserted: Iterable[pa.RecordBatch] = (),
+) -> Done:
+    """Delete the rows for which `predicate` is true; without one, all rows.
+
+    `inserted` are rows that the same commit adds; they are read only if its change data feed has to tell of them.
+    """
     started = time.perf_counter()
     refuse_changed_rows(target.metadata, target.name, "deleted")
     condition = None if predicate is None else Expression.parse(predicate, target.schema)
@@ -32,6 +45,8 @@ def delete(target: Target, predicate: str | None = None, writer_properties: Prop
     if found.files:
         with _feed(target, found) as changes:
             gone = remove_rows(target, found.files, changes=changes, writer_properties=writer_properties)
+            for batch in inserted if changes is not None else ():
+                changes.write(batch, "insert")
             told = () if changes is None else changes.finish()
         actions, copied = (*gone.actions, *told), gone.copied_rows or 0
         metrics = {"num_added_files": gone.new_files, "num_removed_files": gone.gone_files}

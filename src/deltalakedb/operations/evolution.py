@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from deltalakedb.definitions.table import with_schema
 from deltalakedb.exceptions import DeltaError, SchemaMismatchError
 from deltalakedb.log.actions import Action, Metadata, Protocol
+from deltalakedb.log.feature_use import GENERATION_EXPRESSION
 from deltalakedb.log.types import StructField, StructType, parse_schema
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 SchemaMode: TypeAlias = Literal["merge", "overwrite"] | None
 
-_COMPUTED = ("delta.generationExpression", "CURRENT_DEFAULT", "delta.identity.start")
+_COMPUTED = (GENERATION_EXPRESSION, "CURRENT_DEFAULT", "delta.identity.start")
 """A field with one of these in its metadata need not be in the data."""
 
 
@@ -60,12 +61,25 @@ def evolve(
     check_partitioning(target.metadata, partition_by, target.name)
     if schema_mode is None:
         refuse_missing(target.schema, list(arrow), target.name)
-    merged = check_schema(
-        arrow, target.schema, schema_mode="merge" if schema_mode == "merge" else None, table_name=target.name
-    )
-    if merged is target.schema:
+    known = _with_computed_optional(target.schema)
+    merged = check_schema(arrow, known, schema_mode="merge" if schema_mode == "merge" else None, table_name=target.name)
+    if merged is known:
         return Definition.of(target)
-    return Definition.of(target, with_schema(target.protocol, target.metadata, merged, table=target.name))
+    nullable = {item.name: item.nullable for item in target.schema.fields}
+    merged = StructType(tuple(replace(item, nullable=nullable.get(item.name, True)) for item in merged.fields))
+    return Definition.of(
+        target, with_schema(target.protocol, target.metadata, merged, table=target.name, history=target.history)
+    )
+
+
+def _with_computed_optional(schema: StructType) -> StructType:
+    """The schema as data may come: what the table computes may be missing, even where it must not be null."""
+    return StructType(
+        tuple(
+            replace(item, nullable=item.nullable or any(key in item.metadata for key in _COMPUTED))
+            for item in schema.fields
+        )
+    )
 
 
 def _replaced(target: Target, schema: StructType, partition_by: Sequence[str] | None) -> Definition:
@@ -79,7 +93,9 @@ def _replaced(target: Target, schema: StructType, partition_by: Sequence[str] | 
         )
     if columns == kept and _same_columns(schema, target.schema):
         return Definition.of(target)
-    actions = with_schema(target.protocol, target.metadata, schema, table=target.name, partition_by=columns)
+    actions = with_schema(
+        target.protocol, target.metadata, schema, table=target.name, partition_by=columns, history=target.history
+    )
     return Definition.of(target, actions)
 
 

@@ -16,6 +16,8 @@ from deltalakedb.exceptions import PredicateError
 from deltalakedb.log.predicate import resolve_column
 from deltalakedb.log.predicate_sql import parse_expression, spell
 from deltalakedb.log.types import ArrayType, DataType, DecimalType, MapType, PrimitiveType, StructType
+from deltalakedb.operations.expression_text import commit_text
+from deltalakedb.operations.spark_functions import RuleDialect, translate_spark_functions
 
 Node = Any
 """A node of sqlglot's tree."""
@@ -94,19 +96,31 @@ class Expression:
         PredicateError for what cannot be read, for a column that is not there, and for what is not about one row: a
         query, an aggregate, a window.
         """
-        root = exp.Paren(this=parse_expression(text))
+        return cls._of(exp.Paren(this=parse_expression(text)), text, _Names(schema, aliases or {}), aliases or {})
+
+    @classmethod
+    def parse_rule(cls, text: str, schema: StructType) -> Expression:
+        """Read what a table demands of its rows: the same SQL, and Spark's functions beside it."""
+        root = exp.Paren(this=parse_expression(text, RuleDialect))
+        return cls._of(root, text, _Names(schema, {}), {}, is_rule=True)
+
+    @classmethod
+    def _of(
+        cls, root: Node, text: str, names: _Names, aliases: Mapping[str, StructType], *, is_rule: bool = False
+    ) -> Expression:
         wrong = root.find(exp.Query, exp.Subquery, exp.AggFunc, exp.Window)
         if wrong is not None:
             raise PredicateError(f"an expression on rows cannot hold {wrong.sql(dialect=DuckDB)!r}: {text[:200]!r}")
-        names = _Names(schema, aliases or {})
-        shown = root.this.sql(dialect=DuckDB, normalize_functions="lower")
+        shown = commit_text(root.this)
         is_stable = not _is_volatile(root)
+        if is_rule:
+            translate_spark_functions(root)
         _translate(root, names)
         return cls(
             text=shown,
             sql=spell(root),
             columns=frozenset(column for _, column in names.used),
-            by_alias={alias: frozenset(c for a, c in names.used if a == alias) for alias in aliases or {}},
+            by_alias={alias: frozenset(c for a, c in names.used if a == alias) for alias in aliases},
             is_stable=is_stable,
         )
 
@@ -158,6 +172,9 @@ def _translate(root: Node, names: _Names) -> None:
         _compare_as_text(node, names)
     for node in list(root.find_all(exp.In, exp.Between)):
         _compare_many_as_text(node, names)
+    for node in list(root.find_all(exp.Cast)):
+        if node.to.this in exp.DataType.INTEGER_TYPES and _is_fractional(node.this, names):
+            node.set("this", exp.Anonymous(this="TRUNC", expressions=[node.this]))  # the engine would round
     for node in reversed(list(root.find_all(exp.Anonymous, exp.UnixToTime, exp.ToChar))):
         made = _function(node) if isinstance(node, exp.Anonymous) else _moment(node)
         if made is not node:
@@ -200,6 +217,17 @@ def _compare_many_as_text(node: Node, names: _Names) -> None:
 
 def _is_text(node: Node, names: _Names) -> bool:
     return isinstance(node, exp.Column) and names.is_text([part.name for part in node.parts])
+
+
+def _is_fractional(node: Node, names: _Names) -> bool:
+    """Whether a value may have digits after the point, as far as columns, literals and arithmetic tell."""
+    if isinstance(node, exp.Column):
+        return names.find([part.name for part in node.parts])[2].startswith(("float", "double", "decimal"))
+    if isinstance(node, exp.Literal):
+        return _is_number(node) and not node.is_int
+    if isinstance(node, exp.Paren | exp.Neg | exp.Add | exp.Sub | exp.Mul | exp.Div | exp.Mod):
+        return any(_is_fractional(part, names) for part in node.iter_expressions())
+    return False
 
 
 def _is_number(node: Node) -> bool:

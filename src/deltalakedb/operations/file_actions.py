@@ -41,7 +41,7 @@ def commit_files(
         brought = {add.path for add in adds}
         removes, read = _matching(target, groups, brought)
         if schema.to_json() != target.schema.to_json():
-            changes = with_schema(target.protocol, target.metadata, schema, table=target.name)
+            changes = with_schema(target.protocol, target.metadata, schema, table=target.name, history=target.history)
     elif removes:
         removes = _as_live(target, removes)
         read = ReadSet(files=frozenset(remove.key for remove in removes))

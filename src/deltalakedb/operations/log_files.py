@@ -40,13 +40,15 @@ def create_checkpoint(
 
 
 def clean_up(writer: FileTxnLogWriter, snapshot: LogSnapshot, *, retention_days: int) -> CleanedUp:
-    """Delete commits older than the table's retention that a checkpoint stands for."""
+    """Delete commits whose files are older than the table's retention and that a checkpoint stands for."""
     try:
         keep_ms = log_retention_ms(snapshot.metadata.configuration, retention_days * DAY_MS)
     except ValueError:
         keep_ms = _FOR_EVER_MS
-    cutoff_ms = (time.time_ns() // 1_000_000 - keep_ms) // DAY_MS * DAY_MS  # midnight UTC, as the protocol says
-    return writer.clean_up(cutoff_ms=cutoff_ms, protected_before=protected_before(snapshot.protocol, snapshot.metadata))
+    return writer.clean_up_by_times(
+        cutoff_ms=time.time_ns() // 1_000_000 - keep_ms,
+        protected_before=protected_before(snapshot.protocol, snapshot.metadata),
+    )
 
 
 def compact_logs(

@@ -34,6 +34,12 @@ _COMPARABLE: Final = {
 """Types of the source's keys whose values stand in order as the column's do; whole numbers and decimals beside."""
 
 
+_MAX_NOTED = 1000
+"""Keys that a commit names one by one."""
+_UNWRITTEN = "\0"
+"""Stands for a value that has no plain literal."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reach:
     """The rows of the target that a merge can touch or match."""
@@ -49,17 +55,18 @@ class Reach:
 
 def find_reach(target: Target, request: MergeRequest, names: Names, engine: Engine) -> Reach:
     """What must be true of a row for the merge to need it: it may match, or a clause takes rows without a match."""
-    alone: list[str] = []
     parts: list[Dnf] = []
     texts: list[str] = []
+    conditions: list[str | Key] = []
     for conjunct in names.conjuncts(request.predicate):
         plain = names.on_target_alone(conjunct)
         if plain is not None:
-            alone.append(plain)
+            conditions.append(plain)
             parts.append(_parse(plain, target).disjuncts)
             texts.append(plain)
             continue
         key = names.key(conjunct)
+        conditions += [] if key is None else [key]
         found = None if key is None else _of_key(key, target, names, engine)
         if found is not None:
             parts.append(found.disjuncts)
@@ -67,7 +74,54 @@ def find_reach(target: Target, request: MergeRequest, names: Names, engine: Engi
     matching = Predicate(_shown(texts, " and "), dnf.all_of(parts))
     others = list(_without_match(request, names, target))
     predicate = Predicate(_shown([matching.text, *(one.text for one in others)], " or "), _any([matching, *others]))
-    return Reach(predicate, " AND ".join(alone) or None)
+    return Reach(predicate, _noted(conditions, request, names, target, engine))
+
+
+def _noted(
+    conditions: list[str | Key], request: MergeRequest, names: Names, target: Target, engine: Engine
+) -> str | None:
+    """What the commit says that the merge looked for. Of a source that does not count as a stream also its keys: each
+    of them if they choose partitions, else their range."""
+    alone = [one for one in conditions if isinstance(one, str)]
+    keys = [one for one in conditions if isinstance(one, Key)]
+    source = f"from source as {names.s}"
+    if not request.streamed and keys:
+        if any(key.column in target.metadata.partition_columns for key in keys):
+            chosen = ", ".join(key.source.sql for key in keys)
+            rows = engine.execute(f"select distinct {chosen} {source} order by all limit {_MAX_NOTED + 1}")
+            found = [
+                [f"{key.column} = {_literal(value)}" for key, value in zip(keys, row, strict=True)] for row in rows
+            ]
+        else:
+            ends = ", ".join(f"min({key.source.sql}), max({key.source.sql})" for key in keys)
+            row = engine.execute(f"select {ends} {source}")[0]
+            bounds = [_literal(value) for value in row]
+            found = [
+                [f"{key.column} >= {low} AND {key.column} <= {high}"
+                 for key, low, high in zip(keys, bounds[::2], bounds[1::2], strict=True)]
+            ]  # fmt: skip
+        if len(found) <= _MAX_NOTED and not any(_UNWRITTEN in part for parts in found for part in parts):
+            return " OR ".join(_all_of([*_in_order(conditions, parts)]) for parts in found) or None
+    return _all_of(alone) or None
+
+
+def _in_order(conditions: list[str | Key], keys: list[str]) -> Iterator[str]:
+    """The parts of the condition as they were written, keys with their values."""
+    values = iter(keys)
+    for one in conditions:
+        yield one if isinstance(one, str) else next(values)
+
+
+def _all_of(conditions: list[str]) -> str:
+    return " AND ".join(f"({one})" if len(conditions) > 1 and " OR " in one else one for one in conditions)
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else "NULL" if value is None else _UNWRITTEN
 
 
 def _any(predicates: Iterable[Predicate]) -> Dnf:

@@ -13,6 +13,7 @@ from sqlglot.dialects.duckdb import DuckDB
 from deltalakedb.exceptions import DeltaError, PredicateError
 from deltalakedb.log.predicate_sql import parse_expression
 from deltalakedb.log.types import DataType, StructType
+from deltalakedb.operations.expression_text import commit_text
 from deltalakedb.operations.expressions import Expression, quoted
 
 _PLAIN = re.compile(r'([A-Za-z_]\w*)\.(?:([A-Za-z_]\w*)|"([^"]+)")', re.ASCII)
@@ -124,8 +125,7 @@ class Names:
             if len(parts) > 1 and parts[0].name.casefold() == self.target.casefold():
                 named = dict(zip(("this", "table", "db"), reversed(parts[1:]), strict=False))
                 node.replace(exp.Column(**{place: part.copy() for place, part in named.items()}))
-        plain: str = root.this.sql(dialect=DuckDB)
-        return plain
+        return commit_text(root.this)
 
     def key(self, text: str) -> Key | None:
         """What a part of the condition says about equal columns; None when it says something else."""

@@ -54,6 +54,8 @@ class MergeRequest:
     max_spill_size: int | None = None
     """Bytes of memory that the join may take before it goes to disk."""
     max_temp_directory_size: int | None = None
+    streamed: bool = True
+    """Whether the source counts as a stream; if not, its keys are noted in the commit, as `deltalake` does."""
 
     def of_kind(self, kind: Kind) -> list[tuple[int, Clause]]:
         """The clauses of a kind that can come to be used, each with its number; what follows one without a predicate

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
-from deltalakedb.definitions.table import with_schema
+from deltalakedb.definitions.table import refuse_generated, with_schema
 from deltalakedb.exceptions import DeltaError
 from deltalakedb.log.types import StructField, StructType
 from deltalakedb.operations.evolution import Definition
@@ -33,11 +33,14 @@ def evolve_for(target: Target, request: MergeRequest, names: Names) -> Definitio
     fields: dict[str, pa.Field] = {item.name.casefold(): item for item in target.schema.to_arrow()}
     for clause in request.clauses:
         for item in _set_fields(clause, names, target.name):
+            refuse_generated([item], target.name)
             fields[item.name.casefold()] = StructType((item,)).to_arrow().field(0)
     merged = check_schema(_schema(fields), target.schema, schema_mode="merge", table_name=target.name)
     if merged is target.schema:
         return Definition.of(target)
-    return Definition.of(target, with_schema(target.protocol, target.metadata, merged, table=target.name))
+    return Definition.of(
+        target, with_schema(target.protocol, target.metadata, merged, table=target.name, history=target.history)
+    )
 
 
 def _schema(fields: dict[str, pa.Field]) -> pa.Schema:

@@ -100,7 +100,7 @@ class MergeWriter:
         """Write what the merge makes of these files, and its new rows; nothing is left behind when that fails."""
         try:
             with ExitStack() as stack:
-                if files and feeds_changes(self._target):
+                if feeds_changes(self._target):
                     self._changes = stack.enter_context(self._feed())
                 self._write(files, updates, inserts)
                 if self._changes is not None:

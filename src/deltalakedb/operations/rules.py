@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from deltalakedb.exceptions import AppendOnlyError, DeltaError, PredicateError
 from deltalakedb.log.actions import Metadata, Protocol
-from deltalakedb.log.feature_use import CONSTRAINT_PREFIX, every_field
+from deltalakedb.log.feature_use import CONSTRAINT_PREFIX, GENERATION_EXPRESSION, every_field
 from deltalakedb.log.features import is_enabled, writer_features
 from deltalakedb.log.types import (
     ArrayType,
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from deltalakedb.data.engine import Engine
+    from deltalakedb.operations.expressions import Expression
 
-_GENERATION: Final = "delta.generationExpression"
 _INVARIANTS: Final = "delta.invariants"
 _DEFAULT: Final = "CURRENT_DEFAULT"
 _MAPPING_PREFIX: Final = "delta.columnMapping."
@@ -84,7 +84,7 @@ class Rules:
             checks += _invariants(schema)
         if "checkConstraints" in known:
             checks += _constraints(metadata.configuration)
-        generated = _computed(schema, _GENERATION) if "generatedColumns" in known else ()
+        generated = _computed(schema, GENERATION_EXPRESSION) if "generatedColumns" in known else ()
         defaults = _computed(schema, _DEFAULT) if "allowColumnDefaults" in known else ()
         return cls(table or metadata.name or metadata.id, schema, tuple(checks), generated, defaults)
 
@@ -163,6 +163,7 @@ class _Judge:
         fields = self._conform.fields
         self.schema = pa.schema([pa.field(item.name, file_type(item.type), item.nullable) for item in fields])
         self._sql = self._to_sql(relaxed)
+        self._check_sql()
 
     @property
     def is_idle(self) -> bool:
@@ -174,10 +175,11 @@ class _Judge:
         used: set[str] = set()
 
         def expression(text: str) -> str:
-            sql, names = _to_duckdb(text, schema, self._rules.table)
-            used.update(names)
-            return sql
+            found = _read(text, schema, self._rules.table)
+            used.update(found.columns)
+            return found.sql
 
+        _refuse_volatile(self._rules, schema)
         filled = {one.column: _cast(expression(one.text), schema, one.column) for one in self._filled}
         made = {one.column: _cast(expression(one.text), schema, one.column) for one in self._made}
         checks = [f"coalesce(({expression(check.text)})::boolean, false)" for check in self._checks]
@@ -187,6 +189,15 @@ class _Judge:
         second = _select(["*", *_named(made)], f"({first})")
         results = [*map(_quoted, [*filled, *made]), *checks]
         return _select([f"{sql} as c{place}" for place, sql in enumerate(results)], f"({second})")
+
+    def _check_sql(self) -> None:
+        """DeltaError for rules that the engine cannot evaluate: now, and not when the first rows come."""
+        from deltalakedb.data.engine import Engine
+
+        if not self.is_idle:
+            with Engine() as engine:
+                engine.register("batch", _nullable(self.schema).empty_table().select(self._needed))
+                self._ask(engine)
 
     def judge(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -236,14 +247,23 @@ def _is_as_generated(one: Computed) -> Check:
     return Check(f"the generation of column {one.column}", f"`{column}` is not distinct from ({one.text})")
 
 
-def _to_duckdb(text: str, schema: StructType, table: str) -> tuple[str, frozenset[str]]:
+def _refuse_volatile(rules: Rules, schema: StructType) -> None:
+    """A value that nobody can compute again is no generated one."""
+    for one in rules.generated:
+        if not _read(one.text, schema, rules.table).is_stable:
+            raise DeltaError(
+                f"table {rules.table}: the generated column {one.column} is {one.text}, which gives another value each "
+                "time; nothing was written"
+            )
+
+
+def _read(text: str, schema: StructType, table: str) -> Expression:
     from deltalakedb.operations.expressions import Expression
 
     try:
-        found = Expression.parse(text, schema)
+        return Expression.parse_rule(text, schema)
     except PredicateError as error:
         raise PredicateError(f"table {table}: the rule {text!r} cannot be read: {error}") from error
-    return found.sql, found.columns
 
 
 def _cast(sql: str, schema: StructType, column: str) -> str:

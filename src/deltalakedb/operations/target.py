@@ -43,6 +43,10 @@ class TableSnapshot(Interface):
         """The live files in FILES_SCHEMA; only some columns when `columns` names them."""
         ...
 
+    def metadata_history(self) -> Sequence[Metadata] | None:
+        """The metadata of every version up to this one; None where the first of them are gone, or too many."""
+        ...
+
 
 @dataclass(frozen=True)
 class Target:
@@ -78,6 +82,10 @@ class Target:
     def protocol(self) -> Protocol:
         return self.snapshot.protocol
 
+    def history(self) -> Sequence[Metadata] | None:
+        """The metadata of every version up to this one, where it is known."""
+        return self.snapshot.metadata_history()
+
 
 @dataclass(frozen=True, slots=True)
 class Done:
@@ -89,13 +97,16 @@ class Done:
     """What was looked at to know that nothing changes; a commit says itself what it read."""
 
     def noting(self, app_transactions: Sequence[AppTransaction], user_info: Mapping[str, Any]) -> Done:
-        """The same with what the caller wants recorded beside it."""
+        """The same with what the caller wants recorded beside it; a statement's own parameters stay what they are."""
         if self.commit is None or not (app_transactions or user_info):
             return self
+        fields = {**self.commit.user_info, **user_info}
+        parameters = fields.pop("operationParameters", {})
         commit = replace(
             self.commit,
             actions=(*app_transactions, *self.commit.actions),
-            user_info={**self.commit.user_info, **user_info},
+            operation_parameters={**parameters, **self.commit.operation_parameters},
+            user_info=fields,
         )
         return replace(self, commit=commit)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -130,9 +130,10 @@ def write(target: Target, data: Any, request: WriteRequest) -> Done:
     )
     replaced = _Replaced()
     if overwrites:
-        replaced = _replace_all(target) if request.predicate is None else _replace_where(target, request, definition)
-        if any(isinstance(action, AddCDCFile) for action in replaced.actions):
-            replaced = replace(replaced, actions=(*replaced.actions, *_inserted(target, definition, adds)))
+        if request.predicate is None:
+            replaced = _replace_all(target)
+        else:
+            replaced = _replace_where(target, request, definition, adds)
     commit = ProposedCommit(
         actions=(*definition.actions, *replaced.actions, *adds),
         operation="WRITE",
@@ -158,15 +159,28 @@ def _replace_all(target: Target) -> _Replaced:
     return _Replaced(tuple(RemoveFile.of(add_from_row(row), at_ms=now_ms) for row in rows), WHOLE_TABLE)
 
 
-def _replace_where(target: Target, request: WriteRequest, definition: Definition) -> _Replaced:
-    """The rows that match go, as a delete would have it; files without such a row stay as they are."""
+def _replace_where(target: Target, request: WriteRequest, definition: Definition, adds: Sequence[AddFile]) -> _Replaced:
+    """The rows that match go, as a delete would have it; files without such a row stay as they are.
+
+    Where the change data feed tells which rows went, it tells the new ones too: all changes of a commit are there, or
+    none. A file of it has the columns of one schema.
+    """
     from deltalakedb.operations.delete import delete
 
     if definition.metadata.partition_columns != target.metadata.partition_columns:
         raise ConfigError(f"table {target.name}: a write with a predicate keeps files, and so the partition columns")
-    done = delete(target, request.predicate, writer_properties=request.writer_properties)
+    same = definition.schema == target.schema
+    done = delete(
+        target,
+        request.predicate,
+        writer_properties=request.writer_properties,
+        inserted=_new_rows(target, definition, adds) if same else (),
+    )
     if done.commit is not None:
-        return _Replaced(done.commit.actions, done.commit.read)
+        actions = done.commit.actions
+        if not same and any(isinstance(action, AddCDCFile) for action in actions):
+            actions = (*actions, *_inserted(target, definition, adds))
+        return _Replaced(actions, done.commit.read)
     return _Replaced((), _read_of(target, str(request.predicate)))
 
 
@@ -177,25 +191,25 @@ def _read_of(target: Target, predicate: str) -> ReadSet:
 
 
 def _inserted(target: Target, definition: Definition, adds: Sequence[AddFile]) -> list[AddCDCFile]:
-    """The new rows as change data: where a commit has any, all of its changes are there."""
-    import pyarrow as pa
+    """The new rows as change data of their own."""
+    from deltalakedb.operations.change_data import ChangeWriter
 
+    with ChangeWriter(target, definition.schema) as changes:
+        for batch in _new_rows(target, definition, adds):
+            changes.write(batch, "insert")
+        return changes.finish()
+
+
+def _new_rows(target: Target, definition: Definition, adds: Sequence[AddFile]) -> Iterator[pa.RecordBatch]:
     from deltalakedb.data import read_files
-    from deltalakedb.operations.change_data import write_changes
 
-    rows = read_files(
+    yield from read_files(
         adds_to_batch(adds),
         storage=target.storage,
         schema=definition.schema,
         partition_columns=definition.metadata.partition_columns,
         configuration=definition.metadata.configuration,
     )
-    schema = rows.schema.append(pa.field("_change_type", pa.string()))
-    batches = (
-        pa.RecordBatch.from_arrays([*batch.columns, pa.array(["insert"] * batch.num_rows)], schema=schema)
-        for batch in rows
-    )
-    return write_changes(target, batches, schema=definition.schema)
 
 
 def _predicate_check(predicate: str | None) -> list[Check]:

@@ -71,6 +71,10 @@ class OverlaySnapshot:
         own = self._own.metadata
         return own if own is not None else self._needed_base.metadata
 
+    def metadata_history(self) -> list[Metadata] | None:
+        known = [] if self._base is None else self._base.metadata_history()
+        return None if known is None else known + [one for one in self._actions if isinstance(one, Metadata)]
+
     @property
     def _needed_base(self) -> SqlSnapshot:
         assert self._base is not None, "a table's first commit carries protocol and metadata"

@@ -63,6 +63,11 @@ class SqlSnapshot:
     def metadata(self) -> Metadata:
         return to_metadata(self._one("select_metadata"))
 
+    def metadata_history(self) -> list[Metadata] | None:
+        """The metadata of every version up to this one; None where SQL does not begin with the table's first."""
+        rows = self._all("select_metadata_history")
+        return [to_metadata(row) for row in rows] if rows and rows[0]["version"] == 0 else None
+
     def app_transactions(self) -> Mapping[str, AppTransaction]:
         actions = map(to_app_transaction, self._all("select_app_transactions"))
         return {action.app_id: action for action in actions}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from typing import Protocol as Interface
 
-from deltalakedb.log.actions import AppTransaction
+from deltalakedb.log.actions import AppTransaction, Metadata
 from deltalakedb.log.commit import Commit
 from deltalakedb.log.txnlog import LogSnapshot, TxnLogReader
 from deltalakedb.operations.target import Verb
@@ -30,6 +30,10 @@ class TableSnapshot(LogSnapshot, Interface):
 
     def files_table(self, columns: Sequence[str] | None = None) -> pa.Table:
         """The live files in FILES_SCHEMA; only some columns when `columns` names them."""
+        ...
+
+    def metadata_history(self) -> Sequence[Metadata] | None:
+        """The metadata of every version up to this one; None where the first of them are gone, or too many."""
         ...
 
     def totals(self) -> FileTotals: ...

@@ -80,7 +80,7 @@ class ChangesOfTable(RowsOfTable):
         merge_schema: bool = False,
         error_on_type_mismatch: bool = True,
         writer_properties: WriterProperties | None = None,
-        streamed_exec: bool = True,  # noqa: ARG002  the source is always a stream, and its keys always choose files
+        streamed_exec: bool = True,
         max_spill_size: int | None = None,
         max_temp_directory_size: int | None = None,
         *args: Any,
@@ -92,7 +92,7 @@ class ChangesOfTable(RowsOfTable):
         `predicate` (SQL) says which rows match; the two tables are called by their aliases in it, or `source` and
         `target`. `merge_schema` adds columns of the source that clauses set. A value that its column cannot hold is an
         error, or null when `error_on_type_mismatch` is off. `max_spill_size` bytes are kept in memory before the join
-        goes to disk. `streamed_exec` is accepted as in `deltalake`, and has no effect.
+        goes to disk. The source is always streamed; with `streamed_exec=False` its keys are noted in the commit.
         """
         from deltalakedb.merge import prepare_merge
         from deltalakedb.operations.merge_request import MergeRequest
@@ -108,5 +108,6 @@ class ChangesOfTable(RowsOfTable):
             writer_properties=writer_properties,
             max_spill_size=max_spill_size,
             max_temp_directory_size=max_temp_directory_size,
+            streamed=streamed_exec,
         )
         return prepare_merge(request, lambda verb: self._run(verb, properties, hooks))

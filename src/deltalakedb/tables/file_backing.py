@@ -173,11 +173,12 @@ class FileBacking:
         *,
         joins: bool = False,
     ) -> dict[str, Any]:
+        user_info = properties.checked_metadata()
         written = WrittenFiles()
         committer = self._committer(snapshot, properties)
         try:
             done = verb(self._target(snapshot, written))
-            done = done.noting(properties.app_transactions or (), properties.custom_metadata or {})
+            done = done.noting(properties.app_transactions or (), user_info)
             if done.commit is not None:
                 try:
                     committer.commit(done.commit)

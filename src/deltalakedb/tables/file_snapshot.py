@@ -23,6 +23,9 @@ from deltalakedb.store.snapshot import FileTotals
 PAGE_ROWS = 20_000
 """Files held against a predicate at a time."""
 
+MAX_HISTORY = 1_000
+"""Commits read at most to know what a table has made use of."""
+
 _MAX_LOADS = 3
 
 
@@ -60,6 +63,13 @@ class PathSnapshot:
 
     def domain_metadata(self) -> Mapping[str, DomainMetadata]:
         return self.loaded.domain_metadata()
+
+    def metadata_history(self) -> list[Metadata] | None:
+        """The metadata of every version; None where commits are cleaned up, or too many to be read for this."""
+        if self.version > MAX_HISTORY or self._reader.listing().first_contiguous(self.version) > 0:
+            return None
+        commits = self._reader.commits(0, self.version)
+        return [action for commit in commits for action in commit.actions if isinstance(action, Metadata)]
 
     def files(self) -> pa.RecordBatchReader:
         return self._files.to_reader()
@@ -151,6 +161,9 @@ class NewTableSnapshot:
 
     def app_transaction(self, app_id: str) -> AppTransaction | None:  # noqa: ARG002  nobody has been here yet
         return None
+
+    def metadata_history(self) -> tuple[Metadata, ...]:
+        return (self.metadata,)
 
     def files_table(self, columns: Sequence[str] | None = None) -> pa.Table:
         return FILES_SCHEMA.empty_table().select(list(FILES_SCHEMA.names if columns is None else columns))

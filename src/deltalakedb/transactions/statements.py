@@ -27,10 +27,11 @@ class DataStatements(TableStatements):
     def run(self, table: str, verb: Verb, properties: CommitProperties | None = None) -> dict[str, Any]:
         """Let a verb of `operations/` make one version of a table; what it says it did."""
         with self._statement():
+            noted = (properties or CommitProperties()).joined()
             draft = self._drafts.get_writable(table)
             done = verb(replace(draft.to_target(self._written), config=self._catalog.config))
             draft.note_read(done.read)
-            self._propose(draft, done, properties or CommitProperties())
+            self._propose(draft, done, noted)
             return done.metrics
 
     def run_all(self, verbs: Mapping[str, Verb], properties: CommitProperties | None = None) -> dict[str, Any]:
@@ -39,6 +40,7 @@ class DataStatements(TableStatements):
         Where one fails, none of them has happened.
         """
         with self._statement():
+            noted = (properties or CommitProperties()).joined()
             drafts = {table: self._drafts.get_writable(table) for table in verbs}
             targets = {
                 table: replace(draft.to_target(self._written), config=self._catalog.config)
@@ -49,11 +51,11 @@ class DataStatements(TableStatements):
             done = {table: one.result() for table, one in waiting.items()}
             for table, draft in drafts.items():
                 draft.note_read(done[table].read)
-                self._propose(draft, done[table], properties or CommitProperties())
+                self._propose(draft, done[table], noted)
             return {table: one.metrics for table, one in done.items()}
 
     def _propose(self, draft: TableDraft, done: Done, noted: CommitProperties) -> None:
-        done = done.noting(noted.app_transactions or (), noted.custom_metadata or {})
+        done = done.noting(noted.app_transactions or (), noted.checked_metadata())
         if done.commit is not None:
             draft.propose(done.commit)
 

@@ -135,6 +135,7 @@ class TableStatements(StagedCommits):
                 properties,
                 table=draft.row.full_name,
                 has_files=snapshot.totals().num_files > 0,
+                history=snapshot.metadata_history,
             )
             if not actions:
                 draft.note_read(DEFINITION)
@@ -147,7 +148,13 @@ class TableStatements(StagedCommits):
         with self._statement():
             draft = self._drafts.get_writable(table)
             snapshot = draft.snapshot()
-            actions = with_columns(snapshot.protocol, snapshot.metadata, columns, table=draft.row.full_name)
+            actions = with_columns(
+                snapshot.protocol,
+                snapshot.metadata,
+                columns,
+                table=draft.row.full_name,
+                history=snapshot.metadata_history,
+            )
             added = next(action.schema_string for action in actions if isinstance(action, Metadata))
             draft.propose(ProposedCommit(tuple(actions), "ADD COLUMNS", {"schema": added}))
 

@@ -139,6 +139,7 @@ class CatalogTransaction(DescriptionStatements):
     ) -> None:
         """A new table, whose first version is what a verb of `operations/` makes of it while it is empty."""
         with self._statement():
+            noted = (commit_properties or CommitProperties()).joined()
             target = parse_table_name(name)
             if self._drafts.find(target) is not None:
                 raise TableExistsError(f"the table {target} exists already; choose another name")
@@ -148,7 +149,7 @@ class CatalogTransaction(DescriptionStatements):
             )  # fmt: skip
             done = begin_table(draft, first, verb, self._written)
             self._drafts.add(draft)
-            self._propose(draft, done, commit_properties or CommitProperties())
+            self._propose(draft, done, noted)
 
     def commit_actions(
         self,

@@ -60,7 +60,7 @@ def mapped(name: str, number: int | None, physical: str | None) -> StructField:
         (Protocol(3, 7, ("timestampNtz",), ()), "asks readers for timestampNtz"),
         (Protocol(1, 7, None, ("deletionVectors",)), "asks writers for deletionVectors"),
         (Protocol(3, 7, (), ("deletionVectors",)), "asks writers for deletionVectors"),
-        (Protocol(2, 4), "asks readers for columnMapping"),
+        (Protocol(2, 7, None, ("appendOnly",)), "asks readers for columnMapping"),
         (with_features("rowTracking"), "rowTracking without domainMetadata"),
         (with_features("icebergCompatV2"), "icebergCompatV2 without columnMapping"),
     ],

@@ -173,6 +173,11 @@ order by v.version desc;
 select version, metadata_id, name, description, format, schema_json, partition_columns, configuration, created_time, extra
 from dl_metadata_updates where table_id = :table_id and version <= :version order by version desc limit 1;
 
+-- name: select_metadata_history
+-- Every metadata up to a version: what a protocol must list when it moves to table features.
+select version, metadata_id, name, description, format, schema_json, partition_columns, configuration, created_time, extra
+from dl_metadata_updates where table_id = :table_id and version <= :version order by version;
+
 -- name: select_protocol
 -- The protocol in force at a version.
 select version, min_reader_version, min_writer_version, reader_features, writer_features, fenced, extra
