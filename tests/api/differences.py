@@ -17,7 +17,7 @@ DIFFERENT: dict[str, str] = {
 }
 """Members whose calls differ."""
 
-_READER = "a reader of pyarrow, where `deltalake` returns one of arro3"
+_READER = "a reader of arro3, as in `deltalake`; texts and binaries are `string` and `binary`, not views"
 _STRICT = "is refused; `deltalake` passes over it"
 
 NOTES: dict[str, str] = {
@@ -27,8 +27,6 @@ NOTES: dict[str, str] = {
     ),
     "DeltaTable.cleanup_metadata": "of the files; a catalog keeps its own history until `dl gc`",
     "DeltaTable.count": "with a predicate: how many rows match, where metadata knows it",
-    "DeltaTable.deletion_vectors": _READER,
-    "DeltaTable.get_add_actions": "a table of pyarrow, where `deltalake` returns one of arro3",
     "DeltaTable.history": "`since` and `until` choose by time",
     "DeltaTable.load_as_version": "a negative version is a `VersionNotFoundError`, not an `OverflowError`",
     "DeltaTable.load_cdf": _READER,

@@ -88,7 +88,7 @@ def test_add_actions_have_the_same_columns_and_values(
 ) -> None:
     path = tables_by_deltalake[name]
     theirs = pa.table(deltalake.DeltaTable(path).get_add_actions(flatten)).sort_by("path")
-    ours = catalog.attach_table(path, name).get_add_actions(flatten).sort_by("path")
+    ours = pa.table(catalog.attach_table(path, name).get_add_actions(flatten)).sort_by("path")
     assert ours.schema.equals(theirs.schema), f"{ours.schema}\n\n{theirs.schema}"
     if name == "every_type":
         # deltalake does not read the decimal 1e+30 that it wrote; everything else is the same.
@@ -106,7 +106,7 @@ def test_add_actions_of_mapped_columns_bear_the_names_that_users_know(
     catalog: Catalog, tables_by_deltalake: dict[str, Path]
 ) -> None:
     path = tables_by_deltalake["column_mapped"]
-    ours = catalog.attach_table(path, "t").get_add_actions(True).sort_by("path")
+    ours = pa.table(catalog.attach_table(path, "t").get_add_actions(True)).sort_by("path")
     theirs = pa.table(deltalake.DeltaTable(path).get_add_actions(True)).sort_by("path")
     logical = {
         field.metadata["delta.columnMapping.physicalName"]: field.name
