@@ -77,7 +77,7 @@ def as_number(raw: Any, leaf: Leaf) -> Any:
         found = parse_timestamp(raw)
         assert found is not None
         return found.micros
-    return raw.encode() if isinstance(raw, str) else raw
+    return raw[:32].encode() if isinstance(raw, str) else raw  # Delta cuts texts there, we do after 64 bytes
 
 
 def _without_tie_breaker(raw: Any) -> Any:
@@ -114,7 +114,7 @@ def test_every_type_has_the_bounds_that_delta_writes_or_wider_ones(
             assert [np.float32(one) for one in (low, high)] == [np.float32(one) for one in (their_low, their_high)]
     assert seen == EXACT
     highs = ours["maxValues"]
-    assert {"nan", "inf", "flag", "bytes", "huge"}.isdisjoint(highs)
+    assert {"nan", "inf", "bytes", "huge"}.isdisjoint(highs)
     assert ours["nullCount"]["nothing"] == 6
     assert "l" not in ours["nullCount"]
 
