@@ -118,5 +118,5 @@ class DeltaTable(CreationOfTable):
         table._backing = SqlBacking(catalog, row)
         # Nothing that early is kept, or a gap lies there: the reader says what there is.
         known = None if row.mode == "follower" else version
-        table._snapshot = table._backing.snapshot(table._backing.version_at(at_ms) if known is None else known)
+        table._snapshot = table._backing.snapshot(table._backing.reader.version_at(at_ms) if known is None else known)
         return table
