@@ -1,4 +1,4 @@
-"""DeltaStorageHandler: a table's folder as a file system of PyArrow's, with the habits of an object store everywhere."""
+"""DeltaStorageHandler: a table's folder as a file system of PyArrow's, which behaves as an object store does."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_results_are_of_arro3s_classes(fed: Both) -> None:
 def test_streams_are_taken_by_whatever_reads_arrow(fed: Both) -> None:
     rows = [(1, "a", "x"), (2, None, "x"), (3, "c", "y")]
     table = fed.ours.table()
-    stream = table.scan()
+    stream = table.scan()  # noqa: F841  DuckDB finds it by its name
     assert sorted(duckdb.sql("from stream").fetchall()) == rows
     assert sorted(pl.DataFrame(table.scan()).rows()) == rows
     assert pa.table(table.scan()).sort_by("id").column("text").to_pylist() == ["a", None, "c"]

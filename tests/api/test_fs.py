@@ -70,7 +70,7 @@ CALLS: dict[str, Callable[[Library], Any]] = {
     "append": lambda lib: handler(lib).open_append_stream("x.txt", {}),
     "normalize": lambda lib: [handler(lib).normalize_path(path) for path in ("a", "/a", "a/", "a/b", "")],
     "a small buffer": lambda lib: handler(lib, options={"max_buffer_size": "10"}).open_output_stream("o").close(),
-    "a buffer that is no number": lambda lib: handler(lib, options={"max_buffer_size": "x"}).open_output_stream("o").close(),
+    "no buffer size": lambda lib: handler(lib, options={"max_buffer_size": "x"}).open_output_stream("o").close(),
     "options of another type": lambda lib: handler(lib, options=3),
     "an option of another type": lambda lib: handler(lib, options={"a": 3}),
     "a size of another type": lambda lib: handler(lib, known_sizes={"a": "b"}),

@@ -15,7 +15,9 @@ from tests.api.both import Both, Library
 ROWS = pa.table({"a": [1, 2], "b": ["x", "y"]})
 
 
-@pytest.mark.parametrize("early", [datetime(2000, 1, 1, tzinfo=UTC), "2000-01-01T00:00:00Z", "2000-01-01T00:00:00+02:00"])
+@pytest.mark.parametrize(
+    "early", [datetime(2000, 1, 1, tzinfo=UTC), "2000-01-01T00:00:00Z", "2000-01-01T00:00:00+02:00"]
+)
 def test_a_time_before_the_first_commit_is_the_first_version(anywhere: Both, early: datetime | str) -> None:
     anywhere.write(ROWS)
     anywhere.write(ROWS, mode="append")

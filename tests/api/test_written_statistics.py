@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from tests.api.both import Both
 
-SECOND, MILLI, MICRO = (datetime(2020, 1, 1, 1, 2, 3, micros) for micros in (0, 120_000, 1))  # noqa: DTZ001  the column has the zone
-ENDS = [datetime(1, 1, 1, 0, 0, 0, 5), datetime(9999, 12, 31, 23, 59, 59, 999_999), None]  # noqa: DTZ001
+SECOND, MILLI, MICRO = (datetime(2020, 1, 1, 1, 2, 3, micros) for micros in (0, 120_000, 1))
+ENDS = [datetime(1, 1, 1, 0, 0, 0, 5), datetime(9999, 12, 31, 23, 59, 59, 999_999), None]
 UTC, LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
 PARTS = pa.struct([("l", pa.list_(pa.int64())), ("b", pa.binary()), ("yes", pa.bool_()), ("t", UTC)])
 

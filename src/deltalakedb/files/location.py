@@ -74,7 +74,9 @@ def parse_location(location: str | os.PathLike[str], options: Mapping[str, str] 
     scheme = _SCHEMES.get(match[1].lower())
     if scheme is None:
         known = ", ".join(f"{name}://" for name in _SCHEMES)
-        raise UnknownLocationError(f"cannot open {redact(text)!r}: unknown scheme {match[1]!r}; give a path or one of {known}")
+        raise UnknownLocationError(
+            f"cannot open {redact(text)!r}: unknown scheme {match[1]!r}; give a path or one of {known}"
+        )
     rest = text[match.end() :]
     if scheme == "file":
         return _local_uri(rest, text)
