@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .catalog import Catalog, connect
+from .catalog import Catalog, open_catalog
 from .config import load_config
 from .exceptions import CatalogUriError, ConfigError, TableNotFoundError
 from .names import TableName, outside_backticks, parse_table_name
@@ -59,7 +59,7 @@ def resolve(
         return SqlAddress(*locate(text))
     if load_config().catalog is None:
         return _place(text, storage_options)
-    catalog = connect()
+    catalog = open_catalog()
     try:
         found = _in_catalog(catalog, text, storage_options, writes=writes, only_new=only_new, registers=registers)
     except BaseException:
@@ -107,9 +107,9 @@ def locate(text: str) -> tuple[Catalog, TableName]:
         address = parse_catalog_uri(text)
         if address.table is None:
             raise CatalogUriError(f"{address} names a catalog but no table; add ?table=namespace.name")
-        return connect(text), address.table
+        return open_catalog(text), address.table
     try:
-        catalog = connect()
+        catalog = open_catalog()
     except ConfigError as error:
         raise ConfigError(
             f"cannot open {text!r} as a table: {error}; or give deltasql://...?table=namespace.name"

@@ -22,6 +22,7 @@ from .store import SchemaMode, Store, open_store, registry
 from .store.audit import read_audit
 from .store.reader import SqlTxnLogReader
 from .store.registry import TableRow
+from .telemetry import record_spans
 from .uri import CatalogUri, parse_catalog_uri
 
 if TYPE_CHECKING:
@@ -38,6 +39,12 @@ Progress = Callable[[int], None]
 
 def connect(uri: str | os.PathLike[str] | None = None, warehouse: str | None = None, **config: Any) -> Catalog:
     """Open a catalog, creating or migrating its schema as `sql.schema` says; without a URI, the one of `DL_CATALOG`."""
+    record_spans()
+    return open_catalog(uri, warehouse, **config)
+
+
+def open_catalog(uri: str | os.PathLike[str] | None = None, warehouse: str | None = None, **config: Any) -> Catalog:
+    """The same behind an address of a table: what `deltalake` names puts no span into the application's tracer."""
     origin = str(config.pop("origin", "python"))
     address, settings = locate_catalog(uri, warehouse=warehouse, **config)
     if ":/" in (settings.warehouse or ""):

@@ -35,6 +35,7 @@ DeltaError
 |   |__ ValueNotHeld               .where, .place: a value that its column's type cannot hold; it stops one table
 |__ ConfigError
     |__ CatalogUriError, TableNameError, MissingExtraError
+    |__ UnknownLocationError       a TableNotFoundError too: an address of no kind that is known
 """
 
 from __future__ import annotations
@@ -93,6 +94,7 @@ __all__ = [
     "TableNameError",
     "TableNotFoundError",
     "TableReplacedError",
+    "UnknownLocationError",
     "UnsupportedFeatureError",
     "ValueNotHeld",
     "VersionNotFoundError",
@@ -382,6 +384,10 @@ class TableReplacedError(MirrorError):
 
 class ConfigError(DeltaError):
     """A setting that cannot be used."""
+
+
+class UnknownLocationError(ConfigError, TableNotFoundError):
+    """A table's address that is neither a path nor a URI of a known scheme."""
 
 
 class CatalogUriError(ConfigError):

@@ -1,47 +1,47 @@
-"""DeltaStorageHandler: a table's folder as a file system of PyArrow's, on disk or in an object store."""
+"""DeltaStorageHandler: a table's folder as a file system of PyArrow's, which behaves as an object store does."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 import pyarrow as pa
-from pyarrow.fs import (
-    FileInfo,
-    FileSelector,
-    FileSystem,
-    FileSystemHandler,
-    FileType,
-    LocalFileSystem,
-    SubTreeFileSystem,
-)
+from pyarrow.fs import FileInfo, FileSelector, FileSystemHandler, FileType
 
-from .exceptions import DeltaError
+from .exceptions import DeltaError, TableNotFoundError
 from .files.location import canonical_location, parse_location
-from .files.options import Credentials, open_object_store
-from .storage import open_data_storage
+from .fs_stores import DiskStore, ObjectStore, Store
 
-_PART_BYTES = 8 * 1024 * 1024
+_BUFFER_BYTES: Final = 5 * 1024 * 1024
+_SMALL_BUFFER: Final = (
+    "You specified a `max_buffer_size` of {given} bytes, less than {least}. Most object stores expect parts of at "
+    "least that size, you may experience issues"
+)
 
 
 class DeltaStorageHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
-    """Paths are relative to the table. Wrap it: `pyarrow.fs.PyFileSystem(DeltaStorageHandler(uri, options))`."""
+    """Paths are relative to the table. Wrap it: `pyarrow.fs.PyFileSystem(DeltaStorageHandler(uri, options))`.
+
+    Folders are there while a file is in them, as in an object store: none is made, and a folder that is not there is
+    an empty one.
+    """
 
     def __init__(
         self, table_uri: str, options: Mapping[str, str] | None = None, known_sizes: Mapping[str, int] | None = None
     ) -> None:
-        """`known_sizes` of files save a request for each of them in an object store."""
+        """`known_sizes` of files are taken as they are: such a file is opened without asking for its size."""
         self._location = canonical_location(table_uri)
-        self._options = dict(options or {})
-        self._sizes = dict(known_sizes or {})
+        self._options = _checked("options", options, str)
+        self._sizes = _checked("known_sizes", known_sizes, int)
         place = parse_location(self._location, self._options)
-        self._prefix = place.path
-        self._disk: FileSystem | None = None
-        self._store: Any = None
-        if place.scheme == "file":
-            self._disk = SubTreeFileSystem(place.path, LocalFileSystem())
-        else:
-            self._store = open_object_store(place, self._options, Credentials.of(self._options))
+        self._store: Store
+        if place.scheme != "file":
+            self._store = ObjectStore(place, self._options)
+            return
+        self._store = DiskStore(place.path)
+        if not self._store.exists():
+            raise TableNotFoundError(f'Local path "{place.path}" does not exist or you don\'t have access!')
 
     @classmethod
     def from_table(
@@ -65,58 +65,48 @@ class DeltaStorageHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow h
         return "object-store"
 
     def normalize_path(self, path: str) -> str:
-        return path.strip("/")
+        return _key(path) + ("/" if path.endswith("/") else "")
 
     # -- what is there
 
     def get_file_info(self, paths: list[str]) -> list[FileInfo]:
-        if self._disk is not None:
-            return list(self._disk.get_file_info(list(paths)))
-        return [self._object_info(path) for path in paths]
+        return [self._info(_key(path)) for path in paths]
+
+    def _info(self, key: str) -> FileInfo:
+        if any(self._store.list(key)):
+            return FileInfo(key, FileType.Directory)
+        try:
+            found = self._store.head(key)
+        except FileNotFoundError:
+            return FileInfo(key, FileType.NotFound)
+        return FileInfo(key, FileType.File, size=found.size, mtime=found.modified)
 
     def get_file_info_selector(self, selector: FileSelector) -> list[FileInfo]:
-        if self._disk is not None:
-            return list(self._disk.get_file_info(selector))
-        found = self._listed(selector.base_dir)
-        if not found and not selector.allow_not_found and selector.base_dir.strip("/"):
-            raise FileNotFoundError(f"{self._location} has nothing below {selector.base_dir}")
-        depth = selector.base_dir.strip("/").count("/") + (1 if selector.base_dir.strip("/") else 0)
-        return [
-            FileInfo(path, FileType.File, size=size)
-            for path, size in found.items()
-            if selector.recursive or path.count("/") == depth
+        folders, files = self._store.list(_key(selector.base_dir))
+        waiting = list(folders) if selector.recursive else []
+        while waiting:
+            below, more = self._store.list(waiting.pop())
+            waiting += below
+            folders, files = folders + below, files + more
+        return [FileInfo(folder, FileType.Directory) for folder in folders] + [
+            FileInfo(found.key, FileType.File, size=found.size, mtime=found.modified) for found in files
         ]
-
-    def _object_info(self, path: str) -> FileInfo:
-        try:
-            return FileInfo(path, FileType.File, size=self._store.head(self._key(path))["size"])
-        except FileNotFoundError:
-            return FileInfo(path, FileType.Directory if self._listed(path) else FileType.NotFound)
-
-    def _listed(self, folder: str) -> dict[str, int]:
-        prefix = self._key(folder.strip("/"))
-        cut = len(self._prefix) + 1 if self._prefix else 0
-        pages = self._store.list(f"{prefix}/" if prefix else None)
-        return {item["path"][cut:]: item["size"] for page in pages for item in page}
 
     # -- reading and writing
 
     def open_input_file(self, path: str) -> pa.NativeFile:
-        if self._disk is not None:
-            return self._disk.open_input_file(path)
-        return open_data_storage(self._location, self._options).open(path, self._sizes.get(path))
+        key, size = _key(path), self._sizes.get(path)
+        return pa.PythonFile(_Input(self._store, key, self._store.head(key).size if size is None else size), mode="r")
 
     def open_input_stream(self, path: str) -> pa.NativeFile:
         return self.open_input_file(path)
 
-    def open_output_stream(self, path: str, metadata: Mapping[str, str] | None = None) -> pa.NativeFile:
-        if self._disk is not None:
-            folder = path.rpartition("/")[0]
-            self._disk.create_dir(folder, recursive=True)
-            return self._disk.open_output_stream(path, metadata=dict(metadata or {}))
-        from obstore import open_writer
-
-        return pa.PythonFile(_Upload(open_writer(self._store, self._key(path), buffer_size=_PART_BYTES)), mode="w")
+    def open_output_stream(self, path: str, metadata: Mapping[str, str] | None = None) -> pa.NativeFile:  # noqa: ARG002  as in `deltalake`
+        given = self._options.get("max_buffer_size", "")
+        size = int(given) if given.isdecimal() else _BUFFER_BYTES
+        if size < _BUFFER_BYTES:
+            warnings.warn(_SMALL_BUFFER.format(given=size, least=_BUFFER_BYTES), UserWarning, stacklevel=2)
+        return pa.PythonFile(_Output(self._store.open_writer(_key(path), max(size, 1))), mode="w")
 
     def open_append_stream(self, path: str, metadata: Mapping[str, str] | None = None) -> pa.NativeFile:
         raise NotImplementedError(f"{path}: files of a table are never appended to")
@@ -124,56 +114,102 @@ class DeltaStorageHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow h
     # -- changing
 
     def copy_file(self, src: str, dst: str) -> None:
-        if self._disk is not None:
-            self._disk.copy_file(src, dst)
-        else:
-            self._store.copy(self._key(src), self._key(dst))
+        self._store.copy(_key(src), _key(dst))
 
     def move(self, src: str, dest: str) -> None:
-        if self._disk is not None:
-            self._disk.move(src, dest)
-        else:
-            self._store.rename(self._key(src), self._key(dest))
+        self._store.rename(_key(src), _key(dest))
 
     def create_dir(self, path: str, recursive: bool = True) -> None:
-        """An object store has no folders: there is nothing to make."""
-        if self._disk is not None:
-            self._disk.create_dir(path, recursive=recursive)
+        """Nothing is made: a folder is there with its first file."""
 
     def delete_file(self, path: str) -> None:
-        if self._disk is not None:
-            self._disk.delete_file(path)
-        else:
-            self._store.delete(self._key(path))
+        self._store.delete(_key(path))
 
     def delete_dir(self, path: str) -> None:
-        if self._disk is not None:
-            self._disk.delete_dir(path)
-        else:
-            self._delete_all(path)
+        """All files below the folder."""
+        for key in list(self._files_below(_key(path))):
+            self._store.delete(key)
 
-    def delete_dir_contents(self, path: str, *, accept_root_dir: bool = False, missing_dir_ok: bool = False) -> None:
-        if not path.strip("/") and not accept_root_dir:
+    def delete_dir_contents(self, path: str, *, accept_root_dir: bool = False, missing_dir_ok: bool = False) -> None:  # noqa: ARG002  none is missing
+        if not _key(path) and not accept_root_dir:
             raise DeltaError(f"the whole folder {self._location} would be emptied; say `accept_root_dir`")
-        if self._disk is not None:
-            self._disk.delete_dir_contents(path, accept_root_dir=accept_root_dir, missing_dir_ok=missing_dir_ok)
-        else:
-            self._delete_all(path)
+        self.delete_dir(path)
 
     def delete_root_dir_contents(self) -> None:
-        self.delete_dir_contents("", accept_root_dir=True)
+        self.delete_dir("")
 
-    def _delete_all(self, path: str) -> None:
-        keys = [self._key(found) for found in self._listed(path)]
-        if keys:
-            self._store.delete(keys)
-
-    def _key(self, path: str) -> str:
-        return "/".join(part for part in (self._prefix, path.strip("/")) if part)
+    def _files_below(self, key: str) -> Iterator[str]:
+        folders, files = self._store.list(key)
+        yield from (found.key for found in files)
+        for folder in folders:
+            yield from self._files_below(folder)
 
 
-class _Upload:
-    """What pyarrow needs of a file; the object is there once it is closed."""
+def _key(path: str) -> str:
+    """The key of a path: no slash at its ends, and no way out of the table."""
+    parts = [part for part in path.split("/") if part]
+    return "/".join(part.replace(".", "%2E") if part in (".", "..") else part for part in parts)
+
+
+def _checked(name: str, given: Mapping[str, Any] | None, kind: type) -> dict[str, Any]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise TypeError(f"{name}: '{type(given).__name__}' object is not an instance of 'dict'")
+    for value in given.values():
+        if not isinstance(value, kind):
+            raise TypeError(f"{name}: '{type(value).__name__}' object is not an instance of '{kind.__name__}'")
+    return dict(given)
+
+
+class _Input:
+    """A file as pyarrow reads it, a range at a time."""
+
+    mode = "rb"
+
+    def __init__(self, store: Store, key: str, size: int) -> None:
+        self._store, self._key, self._size = store, key, size
+        self._position = 0
+        self.closed = False
+
+    def size(self) -> int:
+        return self._size
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        position = offset + (0, self._position, self._size)[whence]
+        if not 0 <= position <= self._size:
+            where = "for negative position" if position < 0 else "past end of file"
+            raise OSError(f"Cannot seek {where}.")
+        self._position = position
+        return position
+
+    def read(self, nbytes: int | None = None) -> bytes:
+        left = self._size - self._position
+        length = left if nbytes is None else min(nbytes, left)
+        data = self._store.get_range(self._key, self._position, length) if length > 0 else b""
+        self._position += len(data)
+        return data
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class _Output:
+    """A file as pyarrow writes it; an object is there once it is closed."""
+
+    mode = "wb"
 
     def __init__(self, writer: Any) -> None:
         self._writer = writer

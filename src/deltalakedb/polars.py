@@ -117,10 +117,10 @@ def _class_of_both(ours: type[DeltaTable]) -> type[DeltaTable]:
     class PolarsTable(ours, deltalake.DeltaTable):  # type: ignore[misc,valid-type]  # ours comes first
         """A table of ours that passes for one of `deltalake`'s."""
 
-        def get_add_actions(self, flatten: bool = False) -> pa.Table:
+        def _add_actions(self, flatten: bool) -> pa.Table:
             """The files, without the bounds that Polars would take for more than they say: NaN is in none of them,
             booleans' are often wrong, and some writers round decimals."""
-            actions: Any = super().get_add_actions(flatten)
+            actions: Any = super()._add_actions(flatten)
             for side in ("min", "max"):
                 place = actions.column_names.index(side) if side in actions.column_names else -1
                 if place < 0 or flatten:

@@ -6,14 +6,16 @@ import atexit
 import os
 from importlib import import_module
 
+from deltalakedb.telemetry import record_spans
+
 DEFAULT_ENDPOINT = "http://localhost:4318/v1/traces"
 
 
 def init_tracing(endpoint: str | None = None) -> None:
     """Send spans to an OTLP endpoint over HTTP, until the process ends.
 
-    Without an endpoint OTEL_EXPORTER_OTLP_ENDPOINT says where, else a collector on this machine. An application that
-    has a tracer of its own needs no call of this: spans go there by themselves.
+    Without an endpoint OTEL_EXPORTER_OTLP_ENDPOINT says where, else a collector on this machine. If the application has
+    a tracer of its own, call `telemetry.record_spans` instead.
     """
     try:
         from opentelemetry import trace
@@ -30,6 +32,7 @@ def init_tracing(endpoint: str | None = None) -> None:
     provider = TracerProvider(resource=Resource.create({"service.name": "deltalakedb"}), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(exporter(endpoint=named)))
     trace.set_tracer_provider(provider)
+    record_spans()
     atexit.register(provider.shutdown)
 
 

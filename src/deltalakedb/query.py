@@ -10,6 +10,7 @@ from .data.engine import own_column
 from .exceptions import DeltaError, PredicateError
 
 if TYPE_CHECKING:
+    import arro3.core
     import pyarrow as pa
     import pyarrow.dataset as ds
 
@@ -38,10 +39,11 @@ class QueryBuilder:
         self._tables[table_name] = delta_table.lazy_dataset()
         return self
 
-    def execute(self, sql: str) -> pa.RecordBatchReader:
-        """The answer to one query, as a stream of pyarrow's that anything reads that reads Arrow streams."""
+    def execute(self, sql: str) -> arro3.core.RecordBatchReader:
+        """The answer to one query, as a stream."""
         from .config import load_config
         from .data.engine import Engine
+        from .tables.streams import stream
 
         text = _one_query(sql)
         config = load_config()
@@ -54,7 +56,8 @@ class QueryBuilder:
         ):
             for name in self._tables:
                 self._show(engine, name, (*_FLOATS, *_INSTANTS))
-        return engine.reader(_with_longs(engine, text))
+        answer = engine.reader(_with_longs(engine, text))
+        return stream(answer.schema, answer)
 
     def _show(self, engine: Engine, name: str, judged_here: Sequence[IsKind]) -> None:
         """Let queries see a table; conditions on columns of these kinds are judged by DuckDB itself.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from .addresses import PathAddress, resolve
 from .catalog import Catalog
-from .exceptions import FilesPurgedError, TableNotFoundError
+from .exceptions import FilesPurgedError, TableNotFoundError, UnknownLocationError
 from .instants import to_iso
 from .lazy import lazy_names
 from .names import parse_table_name
@@ -77,7 +77,10 @@ class DeltaTable(CreationOfTable):
     @staticmethod
     def is_deltatable(table_uri: str, storage_options: Mapping[str, str] | None = None) -> bool:
         """Whether there is a table at an address that `DeltaTable` takes. Nothing is registered."""
-        address = resolve(table_uri, storage_options, registers=False)
+        try:
+            address = resolve(table_uri, storage_options, registers=False)
+        except UnknownLocationError:
+            return False
         if isinstance(address, PathAddress):
             return FileBacking(address.location, storage_options).exists()
         with address.catalog as catalog, catalog.store.read(single=True) as conn:
@@ -115,5 +118,5 @@ class DeltaTable(CreationOfTable):
         table._backing = SqlBacking(catalog, row)
         # Nothing that early is kept, or a gap lies there: the reader says what there is.
         known = None if row.mode == "follower" else version
-        table._snapshot = table._backing.snapshot(table._backing.version_at(at_ms) if known is None else known)
+        table._snapshot = table._backing.snapshot(table._backing.reader.version_at(at_ms) if known is None else known)
         return table

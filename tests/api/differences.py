@@ -17,7 +17,8 @@ DIFFERENT: dict[str, str] = {
 }
 """Members whose calls differ."""
 
-_READER = "a reader of pyarrow, where `deltalake` returns one of arro3"
+_READER = "a reader of arro3, as in `deltalake`; texts and binaries are `string` and `binary`, not views"
+_BROKEN = "works here; in `deltalake` it raises, whatever the arguments are"
 _STRICT = "is refused; `deltalake` passes over it"
 
 NOTES: dict[str, str] = {
@@ -27,8 +28,13 @@ NOTES: dict[str, str] = {
     ),
     "DeltaTable.cleanup_metadata": "of the files, by their times; a catalog keeps its own history until `dl gc`",
     "DeltaTable.count": "with a predicate: how many rows match, where metadata knows it",
-    "DeltaTable.deletion_vectors": _READER,
-    "DeltaTable.get_add_actions": "a table of pyarrow, where `deltalake` returns one of arro3",
+    "DeltaTable.create_checkpoint": (
+        "in a catalog the checkpoint's protocol names the fence, `deltalakedb`, as the commits do: without it another "
+        "writer that starts from the checkpoint would write past the catalog"
+    ),
+    "DeltaTable.create_write_transaction": (
+        "a file with an absolute path is read from there; `deltalake` looks for it inside of the table"
+    ),
     "DeltaTable.history": "`since` and `until` choose by time",
     "DeltaTable.load_as_version": "a negative version is a `VersionNotFoundError`, not an `OverflowError`",
     "DeltaTable.load_cdf": _READER,
@@ -75,5 +81,11 @@ NOTES: dict[str, str] = {
     ),
     "table.TableAlterer.add_feature": "features that another one needs come with it: domainMetadata with rowTracking",
     "table.TableAlterer.set_table_properties": f"a value that the protocol does not allow {_STRICT}",
+    "Schema.to_arrow": "the entries of a map are called `entries`, as Arrow recommends; `deltalake` says `key_value`",
+    "fs.DeltaStorageHandler.copy_file": _BROKEN,
+    "fs.DeltaStorageHandler.delete_dir_contents": _BROKEN,
+    "fs.DeltaStorageHandler.delete_root_dir_contents": _BROKEN,
+    "fs.DeltaStorageHandler.equals": _BROKEN,
+    "fs.DeltaStorageHandler.open_output_stream": "takes what pyarrow writes; `deltalake` fails on buffers of pyarrow",
 }
 """Members that are called alike, and do something else somewhere."""

@@ -64,7 +64,7 @@ def test_deltalake_reads_the_same_changes_from_our_files(fed: Both) -> None:
 
 def test_columns_are_chosen_and_ordered(fed: Both) -> None:
     reader = fed.ours.table().load_cdf(columns=["_change_type", "id"], predicate="day = 'c'")
-    assert reader.read_all().to_pylist() == [
+    assert pa.table(reader).to_pylist() == [
         {"_change_type": "insert", "id": 7},
         {"_change_type": "delete", "id": 7},
     ]

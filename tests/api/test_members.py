@@ -197,7 +197,7 @@ def test_what_is_broken_in_theirs_works_in_ours(both: Both) -> None:
     with pytest.raises(both.ours.module.DeltaError, match="accept_root_dir"):
         own.delete_dir_contents("")
     own.delete_root_dir_contents()
-    assert not list(both.ours.folder.iterdir())
+    assert not [path for path in both.ours.folder.rglob("*") if path.is_file()]
 
 
 def test_a_log_that_is_no_log_is_refused_with_the_same_error(on_paths: Both) -> None:

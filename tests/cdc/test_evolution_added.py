@@ -2,6 +2,8 @@
 
 from decimal import Decimal
 
+import pyarrow as pa
+
 from deltalakedb.cdc.resnapshot import request_resnapshot
 from deltalakedb.cdc.status import capture_status
 from deltalakedb.log.types import StructType
@@ -45,7 +47,7 @@ def test_rows_from_before_have_the_default_that_a_column_was_added_with(lake: La
         assert capture.rows("lake.orders")[0]["tags"] is not None
         assert "rows from before have its default, it's new" in capture.table().notes[0]
         # the change data feed of the table of current rows tells of it too
-        feed = lake.catalog.table("lake.orders").load_cdf(starting_version=1).read_all().to_pylist()
+        feed = pa.table(lake.catalog.table("lake.orders").load_cdf(starting_version=1)).to_pylist()
         kinds = [row["_change_type"] for row in feed if row["state"] == "it's new" or row["_change_type"] == "insert"]
         assert kinds.count("update_postimage") == 2
 

@@ -46,6 +46,10 @@ READING: dict[str, list[tuple[Call, ReadSet | str]]] = {
         (lambda t: t.lazy_dataset().to_table(filter=pa.compute.field("day") == "mon"), MONDAY),
         (lambda t: list(t.lazy_dataset().get_fragments()), ALL | DEFINITION),
     ],
+    "to_pyarrow_reader": [
+        (lambda t: t.to_pyarrow_reader(), ALL),
+        (lambda t: t.to_pyarrow_reader(filters=MONDAY), MONDAY),
+    ],
     "scan": [(lambda t: t.scan(), ALL), (lambda t: t.scan(predicate=MONDAY), MONDAY)],
     "__arrow_c_stream__": [(lambda t: pa.table(t), ALL)],
     "files": [(lambda t: t.files(["path"]), ALL)],

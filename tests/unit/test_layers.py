@@ -28,6 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "query",
         "polars",
         "fs",
+        "fs_stores",
         "transaction",
         "schema",
         "add_actions",

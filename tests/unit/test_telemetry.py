@@ -264,6 +264,7 @@ def test_spans_reach_the_tracer_that_the_application_set_up_with_secrets_masked(
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import SimpleSpanProcessor
         from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+        telemetry.record_spans()
         with telemetry.span("before any tracer"):
             pass
         spans = InMemorySpanExporter()
@@ -348,3 +349,24 @@ def test_a_commit_opens_spans_around_its_transaction_and_each_file_it_writes(tmp
     assert "deltalakedb_commit_latency_ms_count 2.0" in lines
     assert "deltalakedb_mirror_latency_ms_count 2.0" in lines
     assert not [line for line in lines if line == "deltalakedb_metadata_open_latency_ms_count 0.0"]
+
+
+def test_what_deltalake_names_puts_no_span_into_the_applications_tracer(tmp_path: Path) -> None:
+    out = python(f"""
+        import os
+        os.environ["DL_WAREHOUSE"] = {str(tmp_path / "lake")!r}
+        import deltalakedb as dl, pyarrow as pa
+        from opentelemetry import trace
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+        from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+        spans = InMemorySpanExporter()
+        provider = TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(spans))
+        trace.set_tracer_provider(provider)
+        for address in ({str(tmp_path / "t")!r}, "deltasql://sqlite/{tmp_path / "c.db"}?table=s.t"):
+            dl.write_deltalake(address, pa.table({{"id": [1]}}))
+            assert dl.DeltaTable(address).to_pyarrow_table().num_rows == 1
+        print(len(spans.get_finished_spans()))
+    """)
+    assert out.strip() == "0"

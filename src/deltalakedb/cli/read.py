@@ -49,7 +49,7 @@ def read(
         if instant(timestamp, "--timestamp") is not None:
             opened.load_as_version(str(timestamp))
         wanted = None if columns is None else [name.strip() for name in columns.split(",")]
-        rows = opened.scan(wanted, where)
+        rows = opened.to_pyarrow_reader(wanted, where)
         batches = _at_most(rows, limit)
         if csv:
             _print_csv(rows.schema, batches)

@@ -1,7 +1,7 @@
 """Statistics of data files that another engine wrote, from their Parquet footers: as wide as the truth, or wider.
 
-A footer has no bounds where a NaN is or where a value is longer than 4 KB, and counts nulls of arrays only together
-with empty ones: what it does not know is left out. Timestamps are rounded outwards to the millisecond.
+A footer has no bounds where a NaN is or where a value is longer than 4 KB: what it does not know is left out.
+Timestamps are rounded outwards to the millisecond.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from deltalakedb.data.arrow_types import file_schema, file_type, is_any_list
-from deltalakedb.data.stats import Ends, StatsCollector, StatsPlan
-from deltalakedb.log.bounds_columns import stats_leaves
-from deltalakedb.log.types import ArrayType, DataType, DecimalType, Leaf, MapType, PrimitiveType, StructType
+from deltalakedb.data.stats import Ends, StatsCollector, StatsPlan, counted_leaves
+from deltalakedb.log.types import DataType, DecimalType, Leaf, PrimitiveType, StructType
 
 _MOMENTS: Final = frozenset({"timestamp", "timestamp_ntz"})
-# However a file spells them, in a footer they are texts, bytes or nothing at all.
-_OF_NO_UNIT: Final = (PrimitiveType("string"), PrimitiveType("binary"), PrimitiveType("boolean"))
-_AS_STORED: Final = frozenset({"byte", "short", "integer", "long", "date", "float", "double"})
+# However a file spells them, in a footer they are texts or truth values.
+_OF_NO_UNIT: Final = (PrimitiveType("string"), PrimitiveType("boolean"))
+_AS_STORED: Final = frozenset({"boolean", "byte", "short", "integer", "long", "date", "float", "double"})
 
 
 class FooterStats:
@@ -32,8 +31,7 @@ class FooterStats:
         self, schema: StructType, partition_columns: Sequence[str], configuration: Mapping[str, str | None]
     ) -> None:
         self._plan = StatsPlan(schema, partition_columns, configuration, file_schema(schema, partition_columns))
-        leaves = stats_leaves(schema, partition_columns, configuration)
-        self._leaves = [leaf for leaf in leaves if leaf.type != PrimitiveType("void")]
+        self._leaves = counted_leaves(schema, partition_columns, configuration)
 
     def of(self, footer: pq.FileMetaData) -> str:
         """The statistics string of a file."""
@@ -61,8 +59,6 @@ def _column_of(leaf: Leaf, found: tuple[int, pa.DataType] | None) -> int | None:
     if found is None:
         return None
     column, stored = found
-    if isinstance(leaf.type, ArrayType | MapType):
-        return column  # only its nulls are counted
     return column if leaf.type in _OF_NO_UNIT or stored.equals(file_type(leaf.type)) else None
 
 
@@ -90,10 +86,6 @@ def _width(stored: pa.DataType) -> int:
 def _note(stats: StatsCollector, place: int, leaf: Leaf, chunk: pq.ColumnChunkMetaData) -> None:
     found = chunk.statistics if chunk.is_stats_set else None
     nulls = found.null_count if found is not None and found.has_null_count else None
-    if isinstance(leaf.type, ArrayType | MapType):
-        # what is missing inside of it, and empty ones, are counted as well
-        stats.note(place, 0 if nulls == 0 else None, None)
-        return
     if nulls is not None and nulls == chunk.num_values:
         stats.note(place, nulls, None)  # nothing there that could have ends
         return

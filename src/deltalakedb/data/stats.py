@@ -2,8 +2,9 @@
 
 Bounds hold for every reader that knows the protocol. A float's bound is left out when it is not finite, its maximum
 also when a NaN is there (it is larger than every number in Spark and DuckDB); zero is -0.0 as a minimum and 0.0 as a
-maximum, so that it does not matter which of both the file has. Text is cut to 32 characters, the maximum rounded up.
-Timestamps are cut down to milliseconds, as readers expect of both ends.
+maximum, so that it does not matter which of both the file has. Text is cut to 64 bytes, the maximum rounded up.
+Timestamps are cut down to milliseconds, as readers expect of both ends. Binary columns, arrays and maps have no
+statistics, not even a null count, and values are spelled as `deltalake` spells them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from deltalakedb.log.bounds_columns import stats_leaves
 from deltalakedb.log.text_bounds import successor
 from deltalakedb.log.types import DataType, DecimalType, Leaf, PrimitiveType, StructType
 
-PREFIX_CHARS: Final = 32
+_PREFIX_BYTES: Final = 64
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001  the zone is in the text
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _INTEGERS: Final = frozenset({"byte", "short", "integer", "long"})
@@ -36,6 +37,13 @@ Measure: TypeAlias = Callable[[pa.Array], Ends]
 Render: TypeAlias = Callable[[Any], str | None]
 
 
+def counted_leaves(
+    schema: StructType, partition_columns: Sequence[str], configuration: Mapping[str, str | None]
+) -> list[Leaf]:
+    """The columns of a table's files that have statistics."""
+    return [leaf for leaf in stats_leaves(schema, partition_columns, configuration) if _way_of(leaf.type) is not None]
+
+
 class StatsPlan:
     """Which columns of a table's files have statistics, decided once for all of them."""
 
@@ -46,8 +54,8 @@ class StatsPlan:
         configuration: Mapping[str, str | None],
         file_schema: pa.Schema,
     ) -> None:
-        leaves = stats_leaves(schema, partition_columns, configuration)
-        self.columns = [_Column(leaf, file_schema) for leaf in leaves if leaf.type != PrimitiveType("void")]
+        leaves = counted_leaves(schema, partition_columns, configuration)
+        self.columns = [_Column(leaf, file_schema) for leaf in leaves]
         # as Spark does: where vectors may come, the statistics say that none has yet
         self.says_tight = str(configuration.get("delta.enableDeletionVectors")).lower() == "true"
 
@@ -68,7 +76,9 @@ class _Column:
         for name in self.path[1:]:
             self.within.append(here.get_field_index(name))
             here = here.field(self.within[-1]).type
-        self.measure, self.low_text, self.high_text = _way_of(leaf.type)
+        way = _way_of(leaf.type)
+        assert way is not None, f"{leaf.type} has no statistics"
+        self.measure, self.low_text, self.high_text = way
 
     def array(self, columns: Sequence[pa.Array]) -> pa.Array:
         array = columns[self.place]
@@ -94,13 +104,13 @@ class StatsCollector:
             array = column.array(columns)
             nulls = array.null_count
             self._count(place, nulls)
-            if nulls < num_rows and column.measure is not None:
+            if nulls < num_rows:
                 self._widen(place, column.measure(array))
 
     def note(self, place: int, nulls: int | None, ends: Ends | None) -> None:
         """Take in what somebody else knows of one column of some rows; None where he does not know, or has no ends."""
         self._count(place, nulls)
-        if ends is not None and self._plan.columns[place].measure is not None:
+        if ends is not None:
             self._widen(place, ends)
 
     def _count(self, place: int, nulls: int | None) -> None:
@@ -125,10 +135,8 @@ class StatsCollector:
         lows, highs, nulls = _Tree(), _Tree(), _Tree()
         for place, column in enumerate(self._plan.columns):
             low, high = self._ends[place]
-            if low is not None and not self._open_below[place]:
-                lows.put(column.path, column.low_text(low))
-            if high is not None and not self._open_above[place]:
-                highs.put(column.path, column.high_text(high))
+            lows.put(column.path, None if low is None or self._open_below[place] else column.low_text(low))
+            highs.put(column.path, None if high is None or self._open_above[place] else column.high_text(high))
             count = self._nulls[place]
             nulls.put(column.path, None if count is None else str(count))
         tight = ',"tightBounds":true' if self._plan.says_tight else ""
@@ -147,15 +155,15 @@ class _Tree:
         self._members: dict[str, str | _Tree] = {}
 
     def put(self, path: Sequence[str], text: str | None) -> None:
-        if text is None:
-            return
+        """A text, or only the objects around it where there is none."""
         node = self
         for name in path[:-1]:
             child = node._members.setdefault(name, _Tree())
             if isinstance(child, str):
                 return
             node = child
-        node._members[path[-1]] = text
+        if text is not None:
+            node._members[path[-1]] = text
 
     def to_json(self) -> str:
         parts = (
@@ -165,8 +173,8 @@ class _Tree:
         return f"{{{','.join(parts)}}}"
 
 
-def _way_of(data_type: DataType) -> tuple[Measure | None, Render, Render]:
-    """How a type's ends are measured, and its minimum and maximum written."""
+def _way_of(data_type: DataType) -> tuple[Measure, Render, Render] | None:
+    """How a type's ends are measured, and its minimum and maximum written; None for a type without statistics."""
     if isinstance(data_type, DecimalType):
         return _values, _decimal_text, _decimal_text
     name = data_type.name if isinstance(data_type, PrimitiveType) else ""
@@ -183,8 +191,10 @@ def _way_of(data_type: DataType) -> tuple[Measure | None, Render, Render]:
             return _numbers, _instant_text, _instant_text
         case "timestamp_ntz":
             return _numbers, _local_text, _local_text
+        case "boolean":
+            return _values, _quote, _quote
         case _:
-            return None, str, str  # booleans, bytes, arrays and maps have a null count, as in Spark
+            return None
 
 
 def _values(array: pa.Array) -> Ends:
@@ -219,14 +229,18 @@ def _decimal_text(value: Decimal) -> str:
 
 
 def _low_text(value: str) -> str:
-    return _quote(value[:PREFIX_CHARS])
+    return _quote(_cut(value))
 
 
 def _high_text(value: str) -> str | None:
-    if len(value) <= PREFIX_CHARS:
-        return _quote(value)
-    above = successor(value[:PREFIX_CHARS])
+    prefix = _cut(value)
+    above = value if prefix == value else successor(prefix)
     return None if above is None else _quote(above)
+
+
+def _cut(value: str) -> str:
+    """Its first 64 bytes, or a few less where a character would be torn."""
+    return value.encode()[:_PREFIX_BYTES].decode(errors="ignore")
 
 
 def _date_text(days: int) -> str | None:
@@ -236,14 +250,13 @@ def _date_text(days: int) -> str | None:
         return None  # a year beyond 1..9999 has no spelling that all readers share
 
 
-def _local_text(micros: int) -> str | None:
+def _local_text(micros: int, sep: str = " ", zone: str = "") -> str | None:
     try:
         moment = _EPOCH + timedelta(milliseconds=micros // 1000)
     except OverflowError:
         return None
-    return f'"{moment.isoformat(timespec="milliseconds")}"'
+    return f'"{moment.isoformat(sep, "milliseconds" if micros % 1_000_000 else "seconds")}{zone}"'
 
 
 def _instant_text(micros: int) -> str | None:
-    text = _local_text(micros)
-    return None if text is None else f'{text[:-1]}Z"'
+    return _local_text(micros, "T", "Z")

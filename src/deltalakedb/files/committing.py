@@ -170,6 +170,7 @@ class FileCommitter:
             live_files=_count(snapshot) if snapshot and changes_table else None,
             replaces="REPLACE TABLE" in proposed.operation,
             restores=proposed.operation == "RESTORE",
+            clones=proposed.may_be_elsewhere,
         )
 
     def _live_keys(self, wanted: Collection[FileKey]) -> Set[FileKey]:

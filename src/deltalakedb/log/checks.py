@@ -67,7 +67,7 @@ def check_commit(
     then replace them all. `replaces`: the commit puts another table in the place of this one (REPLACE TABLE).
     `drops_feature`: an engine has purged a feature from the table, and takes it out of the protocol (DROP FEATURE).
     `restores`: the metadata and files are those of an older version (RESTORE), so nothing of them is new to the log.
-    `clones`: the files are those of another table, by their absolute paths (SHALLOW CLONE).
+    `clones`: files may lie outside of the location, by their absolute paths (SHALLOW CLONE, AddAction).
     """
     where = f"table {table}, version {version}"
     checker = CommitChecker(table, version)

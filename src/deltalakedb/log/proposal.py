@@ -58,6 +58,8 @@ class ProposedCommit:
     """Fields a user wants in commitInfo beside ours."""
     fenced: bool | None = None
     """Whether the mirror adds the fence to this commit's protocol action; None: as the table has it."""
+    may_be_elsewhere: bool = False
+    """Files outside of the table's location are meant: the caller named them by absolute paths."""
     restores: int | None = None
     """The older version whose files this commit names again."""
     commit_info: CommitInfo | None = None

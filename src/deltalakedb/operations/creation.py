@@ -57,7 +57,7 @@ def check_creation_mode(mode: str) -> None:
 def create(target: Target, new: NewTable, mode: str) -> Done:
     """The first commit of a table, but for the two actions that begin it."""
     parameters = _parameters(target, (target.protocol, target.metadata), mode)
-    return Done(ProposedCommit(new.adds, "CREATE TABLE", parameters))
+    return Done(ProposedCommit(new.adds, "CREATE TABLE", parameters, may_be_elsewhere=True))
 
 
 def replace_table(target: Target, new: NewTable, mode: str = "overwrite") -> Done:
@@ -79,6 +79,7 @@ def replace_table(target: Target, new: NewTable, mode: str = "overwrite") -> Don
         operation="CREATE OR REPLACE TABLE",
         operation_parameters=_parameters(target, (raised, metadata), mode),
         read=WHOLE_TABLE,
+        may_be_elsewhere=True,
     )
     return Done(commit)
 

@@ -100,9 +100,17 @@ def _replaced(target: Target, schema: StructType, partition_by: Sequence[str] | 
 
 
 def _same_columns(one: StructType, other: StructType) -> bool:
-    """Whether two schemas say the same, but for what a table notes of its fields."""
-    bare = [StructType(tuple(StructField(f.name, f.type, f.nullable) for f in it.fields)) for it in (one, other)]
-    return bare[0] == bare[1] and not any(key in f.metadata for f in other.fields for key in _COMPUTED)
+    """Whether two schemas have the same columns, in any order, but for what a table notes of its fields."""
+    same = _in_any_order(one) == _in_any_order(other)
+    return same and not any(key in f.metadata for f in other.fields for key in _COMPUTED)
+
+
+def _in_any_order(struct: StructType) -> StructType:
+    bare = [
+        StructField(f.name, _in_any_order(f.type) if isinstance(f.type, StructType) else f.type, f.nullable)
+        for f in struct.fields
+    ]
+    return StructType(tuple(sorted(bare, key=lambda item: item.name)))
 
 
 def refuse_missing(table: StructType, data: Sequence[pa.Field], name: str, above: tuple[str, ...] = ()) -> None:

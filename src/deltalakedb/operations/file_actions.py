@@ -51,8 +51,9 @@ def commit_files(
     if partition_by:
         parameters["partitionBy"] = to_json(list(partition_by))
     commit = ProposedCommit(
-        actions=(*changes, *removes, *adds), operation="WRITE", operation_parameters=parameters, read=read
-    )
+        actions=(*changes, *removes, *adds), operation="WRITE", operation_parameters=parameters, read=read,
+        may_be_elsewhere=True,
+    )  # fmt: skip
     return Done(commit)
 
 

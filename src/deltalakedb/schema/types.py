@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias, TypeVar
 
+import arro3.core
 import pyarrow as pa
 
 from deltalakedb.log import types as log
@@ -32,9 +33,9 @@ class _Part:
         """The type as the protocol writes it."""
         return to_json(log.type_to_value(self._value))
 
-    def to_arrow(self) -> pa.DataType:
+    def to_arrow(self) -> arro3.core.DataType:
         """The same type in Arrow."""
-        return forms.arrow_type(self._value, large=False)
+        return arro3.core.DataType.from_arrow(forms.arrow_type(self._value, large=False))
 
     def __arrow_c_schema__(self) -> object:
         return self.to_arrow().__arrow_c_schema__()
@@ -212,9 +213,9 @@ class Field:
     def from_json(field_json: str) -> Field:
         return _public_field(forms.field_from_json(field_json))
 
-    def to_arrow(self) -> pa.Field:
+    def to_arrow(self) -> arro3.core.Field:
         """The same field in Arrow; values of the metadata become text."""
-        return forms.arrow_field(self._value, large=False)
+        return arro3.core.Field.from_arrow(forms.arrow_field(self._value, large=False))
 
     @staticmethod
     def from_arrow(field: Any) -> Field:
@@ -286,9 +287,10 @@ class Schema(StructType):
     def from_json(schema_json: str) -> Schema:
         return to_public(_expect(forms.type_from_json(schema_json), StructType, "Type is not a struct")._value)
 
-    def to_arrow(self, as_large_types: bool = False) -> pa.Schema:
+    def to_arrow(self, as_large_types: bool = False) -> arro3.core.Schema:  # type: ignore[override]  # as in `deltalake`
         """The same schema in Arrow; `as_large_types` gives texts, binaries and lists 64-bit offsets."""
-        return pa.schema([forms.arrow_field(item, large=as_large_types) for item in self._value.fields])
+        fields = [forms.arrow_field(item, large=as_large_types) for item in self._value.fields]
+        return arro3.core.Schema.from_arrow(pa.schema(fields))
 
     @staticmethod
     def from_arrow(data_type: Any) -> Schema:

@@ -106,7 +106,10 @@ class SqlTxnLogReader:
 
     def earliest_version(self) -> int:
         with self._store.read(single=True) as conn:
-            row = conn.one("select_earliest_version", table_id=self.table.table_id)
+            return self._earliest(conn)
+
+    def _earliest(self, conn: Connection) -> int:
+        row = conn.one("select_earliest_version", table_id=self.table.table_id)
         if row is None:
             raise not_loaded(self.table)
         return int(row["version"])
@@ -123,10 +126,12 @@ class SqlTxnLogReader:
             row = conn.one("select_version", table_id=self.table.table_id, version=version)
         return row is not None and not row["is_base"]
 
-    def version_at(self, timestamp_ms: int) -> int:
-        """The newest version committed at or before an instant."""
+    def version_at(self, timestamp_ms: int, *, or_oldest: bool = False) -> int:
+        """The newest version committed at or before an instant; with `or_oldest` the oldest kept if all came later."""
         with self._store.read() as conn:
             found = conn.one("select_version_at", table_id=self.table.table_id, at_ms=timestamp_ms)
+            if found is None and or_oldest:
+                return self._earliest(conn)
             if found is None:
                 raise self._before_history(conn, timestamp_ms)
             after = conn.one("select_version_after", table_id=self.table.table_id, version=found["version"])

@@ -142,7 +142,7 @@ def _check_actions(proposal: TableProposal) -> None:
             # We have no such statement: it comes from an engine that brings its own commitInfo, as Spark does.
             drops_feature=commit.commit_info is not None and commit.operation == "DROP FEATURE",
             restores=commit.operation == "RESTORE",
-            clones=commit.commit_info is not None and commit.operation == "CLONE",
+            clones=commit.may_be_elsewhere or (commit.commit_info is not None and commit.operation == "CLONE"),
         )
         protocol = next((a for a in commit.actions if isinstance(a, Protocol)), protocol)
         metadata = next((a for a in commit.actions if isinstance(a, Metadata)), metadata)

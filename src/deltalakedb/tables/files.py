@@ -16,6 +16,7 @@ from deltalakedb.store.snapshot import FileTotals, SqlSnapshot
 from deltalakedb.tables.state import TableState
 
 if TYPE_CHECKING:
+    import arro3.core
     import pyarrow as pa
 
     from deltalakedb.store.aggregates import PartitionCounts
@@ -57,8 +58,13 @@ class FilesOfTable(TableState):
         fields = [self._struct.field(name) for name in self._snapshot.metadata.partition_columns]
         return distinct_partitions(texts, [item for item in fields if item is not None])
 
-    def get_add_actions(self, flatten: bool = False) -> pa.Table:
+    def get_add_actions(self, flatten: bool = False) -> arro3.core.Table:
         """The active files with their statistics and partition values as typed columns."""
+        import arro3.core
+
+        return arro3.core.Table.from_arrow(self._add_actions(flatten))
+
+    def _add_actions(self, flatten: bool) -> pa.Table:
         from deltalakedb.add_actions import FILE_COLUMNS, add_actions_table
 
         self._note_read(None)

@@ -13,6 +13,7 @@ from deltalakedb.reading import FilterDnf, PredicateLike, RowFilter, is_expressi
 from deltalakedb.tables.files import FilesOfTable
 
 if TYPE_CHECKING:
+    import arro3.core
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
@@ -71,6 +72,8 @@ class RowsOfTable(FilesOfTable):
         `file_pruning_predicate` chooses the files in the log, before a fragment is made of each; rows are not filtered
         by it. `lazy_dataset` needs no predicate in advance.
         """
+        import pyarrow as pa
+
         from deltalakedb.tables.datasets import files_dataset
 
         predicate = one_predicate(partitions, file_pruning_predicate, name="partitions")
@@ -80,7 +83,7 @@ class RowsOfTable(FilesOfTable):
             files,
             self._snapshot.metadata,
             self._storage(),
-            self.schema().to_arrow(as_large_types=as_large_types) if schema is None else schema,
+            pa.schema(self.schema().to_arrow(as_large_types) if schema is None else schema),
             filesystem=filesystem,
             read_options=parquet_read_options,
         )
@@ -97,12 +100,16 @@ class RowsOfTable(FilesOfTable):
             self.to_pyarrow_dataset,
         )
 
-    def scan(self, columns: list[str] | None = None, predicate: str | None = None) -> pa.RecordBatchReader:
-        """The rows for which a SQL predicate is true, as a stream; files are opened as it is read.
+    def to_pyarrow_reader(
+        self, columns: list[str] | None = None, filters: RowFilter | None = None
+    ) -> pa.RecordBatchReader:
+        """The rows of `to_pyarrow_table` as a stream; files are opened as it is read."""
+        return self._read(None, columns, filters)
 
-        What is returned is a reader of pyarrow, and anything that reads Arrow streams takes it.
-        """
-        return self._read(None, columns, predicate)
+    def scan(self, columns: list[str] | None = None, predicate: str | None = None) -> arro3.core.RecordBatchReader:
+        """The rows for which a SQL predicate is true, as a stream; files are opened as it is read."""
+        rows = self.to_pyarrow_reader(columns, predicate)
+        return self._streamed(rows.schema, rows, self._snapshot.version)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """All rows, to whoever reads Arrow streams: `pa.table(t)`, `polars.DataFrame(t)`, DuckDB's `from t`."""
@@ -117,7 +124,7 @@ class RowsOfTable(FilesOfTable):
         columns: list[str] | None = None,
         predicate: str | None = None,
         allow_out_of_range: bool = False,
-    ) -> pa.RecordBatchReader:
+    ) -> arro3.core.RecordBatchReader:
         """The rows that changed between two versions (both included), or two times: with `_change_type`,
         `_commit_version` and `_commit_timestamp`. Without an end, up to the newest version there is.
 
@@ -140,21 +147,24 @@ class RowsOfTable(FilesOfTable):
             predicate=predicate,
             values_before=self._partition_values_before,
         )
-        return self._explained(changes.schema, changes, start)
+        return self._streamed(changes.schema, self._explained(changes, start), start)
 
-    def deletion_vectors(self) -> pa.RecordBatchReader:
+    def deletion_vectors(self) -> arro3.core.RecordBatchReader:
         """The files that have a deletion vector: where they are, and of each row whether it is still there."""
         from deltalakedb.tables.vectors import VECTORS_SCHEMA, selection_vectors
 
         self._note_read(None)
+        version = self._snapshot.version
         batches = selection_vectors(self._snapshot.files_table(), self._storage())
-        return self._explained(VECTORS_SCHEMA, batches, self._snapshot.version)
+        return self._streamed(VECTORS_SCHEMA, self._explained(batches, version), version)
 
     # -- how rows are found
 
     def _read(
         self, partitions: FilterDnf | None, columns: list[str] | None, filters: RowFilter | None
     ) -> pa.RecordBatchReader:
+        import pyarrow as pa
+
         rows = read_rows(
             self._files_to_read(partitions, filters),
             self._snapshot.metadata,
@@ -163,19 +173,22 @@ class RowsOfTable(FilesOfTable):
             columns=columns,
             filters=filters,
         )
-        return self._explained(rows.schema, rows, self._snapshot.version)
+        return pa.RecordBatchReader.from_batches(rows.schema, self._explained(rows, self._snapshot.version))
 
-    def _explained(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch], version: int) -> pa.RecordBatchReader:
-        """A stream of these batches; a file of the version that a vacuum took is said to be one."""
-        import pyarrow as pa
+    def _explained(self, batches: Iterable[pa.RecordBatch], version: int) -> Iterator[pa.RecordBatch]:
+        """These batches; a file of the version that a vacuum deleted is reported as such."""
+        try:
+            yield from batches
+        except MissingFileError as error:
+            raise self._explain_missing(error, version) from error
 
-        def read() -> Iterator[pa.RecordBatch]:
-            try:
-                yield from batches
-            except MissingFileError as error:
-                raise self._explain_missing(error, version) from error
+    def _streamed(
+        self, schema: pa.Schema, batches: Iterator[pa.RecordBatch], version: int
+    ) -> arro3.core.RecordBatchReader:
+        """A reader of arro3, begun at once where a vacuum may have deleted files: the error keeps its class."""
+        from deltalakedb.tables.streams import stream
 
-        return pa.RecordBatchReader.from_batches(schema, read())
+        return stream(schema, batches, begun=version < self._backing.vacuumed_version())
 
     def _check_there(self, files: pa.Table) -> None:
         """Look for the files of a version below the vacuum watermark: pyarrow would only say that one is gone."""
@@ -214,6 +227,8 @@ class RowsOfTable(FilesOfTable):
         self, partitions: FilterDnf | None, columns: Any, filesystem: Any, filters: RowFilter | None
     ) -> pa.Table:
         """By way of a dataset, for what only datasets can do."""
+        import pyarrow as pa
+
         from deltalakedb.reading import to_row_predicate
         from deltalakedb.tables.datasets import files_dataset
 
@@ -225,7 +240,7 @@ class RowsOfTable(FilesOfTable):
             files,
             self._snapshot.metadata,
             self._storage(),
-            self.schema().to_arrow(),
+            pa.schema(self.schema().to_arrow()),
             filesystem=filesystem,
             read_options=None,
         )

@@ -75,7 +75,8 @@ class SqlBacking:
         return self.reader.snapshot(version)
 
     def version_at(self, at_ms: int) -> int:
-        return self.reader.version_at(at_ms)
+        """The newest version at an instant; the oldest that is kept when all came later, as in `deltalake`."""
+        return self.reader.version_at(at_ms, or_oldest=True)
 
     def vacuumed_version(self) -> int:
         with self.catalog.store.read(single=True) as conn:

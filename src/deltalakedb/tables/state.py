@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from deltalakedb.answers import DeltaTableConfig, Metadata, ProtocolVersions, history_entry, readable
 from deltalakedb.exceptions import (
@@ -55,6 +55,11 @@ class TableState:
     @property
     def table_uri(self) -> str:
         return self._backing.location.rstrip("/") + "/"
+
+    @property
+    def _table(self) -> Self:
+        """What `DeltaStorageHandler.from_table` takes; in `deltalake` the table behind the table."""
+        return self
 
     @property
     def _storage_options(self) -> dict[str, str] | None:

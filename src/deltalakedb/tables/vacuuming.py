@@ -90,7 +90,7 @@ def _oldest_kept(backing: Backing, snapshot: TableSnapshot, cutoff_ms: int) -> i
     """The version that was the newest one at the cut-off; in a catalog also what plain readers still see."""
     try:
         oldest = backing.version_at(cutoff_ms)
-    except VersionNotFoundError:
+    except VersionNotFoundError:  # its commits were cleaned up before they could be read
         oldest = backing.reader.earliest_version()
     if isinstance(backing, SqlBacking) and backing.mode == "managed":
         backing.catalog.mirror.mirror_table(backing.row)

@@ -35,7 +35,7 @@ from deltalakedb.telemetry.reports import (
     observe_mirror,
     observe_open,
 )
-from deltalakedb.telemetry.spans import span
+from deltalakedb.telemetry.spans import record_spans, span
 
 __all__ = [
     "CDC_BATCHES",
@@ -65,6 +65,7 @@ __all__ = [
     "observe_commit",
     "observe_mirror",
     "observe_open",
+    "record_spans",
     "span",
     "total_of",
     "value_of",

@@ -1,4 +1,4 @@
-"""Spans around what takes its time, for an application that has set up OpenTelemetry's tracer."""
+"""Spans around what takes its time, for an application that has set up OpenTelemetry's tracer and wants ours in it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,18 @@ from deltalakedb.telemetry.events import masked
 from deltalakedb.telemetry.guard import logger, never_raises
 
 _NO_SPAN: AbstractContextManager[None] = nullcontext()
+_recording = False
+
+
+def record_spans() -> None:
+    """Open spans from now on. Without it none is opened: `deltalake` puts none into an application's tracer either."""
+    global _recording
+    _recording = True
 
 
 def span(name: str, **attributes: str | int | float | bool) -> AbstractContextManager[None]:
-    """A span around a block; nothing at all unless the application has set up an OpenTelemetry tracer."""
-    trace = sys.modules.get("opentelemetry.trace")
+    """A span around a block; nothing at all unless spans are recorded and the application has set up a tracer."""
+    trace = sys.modules.get("opentelemetry.trace") if _recording else None
     if trace is None:
         return _NO_SPAN
     try:

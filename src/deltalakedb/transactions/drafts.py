@@ -161,14 +161,14 @@ class Drafts:
     ) -> tuple[TableDraft, tuple[Protocol, Metadata]]:
         """A table that does not exist yet, and what its first version must carry; it is not added yet.
 
-        `called` is the name in its metadata, when that is not to be the catalog's.
+        `called` is the name in its metadata, which need not be the catalog's.
         """
         first = new_table(
             schema,
             partition_by,
             properties,
             table=str(name),
-            name=called or name.name,
+            name=called,
             description=description,
             created_ms=time.time_ns() // 1_000_000,
         )

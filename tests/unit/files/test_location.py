@@ -74,7 +74,7 @@ def test_the_azure_account_is_part_of_the_place(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
-        ("ftp://host/t", "unknown scheme 'ftp'.*file://, s3://"),
+        ("ftp://host/t", "unknown scheme 'ftp'.*file://, fs://, s3://"),
         ("s3:///t", "names no bucket"),
         ("s3://bucket/a/../b", "name the folder itself"),
         ("s3://bucket/%2e%2E/b", "name the folder itself"),
