@@ -60,9 +60,7 @@ def replace_calls(found: Mapping[Place, Iterable[str]]) -> dict[str, Reason]:
 
 
 def write_reasons(reasons: Mapping[str, Reason]) -> None:
-    parts = [
-        "# Known differences, by reason: [modes, classes of facts, call]. Kept true by `python -m tests.differential`.\n"
-    ]
+    parts = ["# Known differences, by reason: [modes, facts, call]. Kept true by `python -m tests.differential`.\n"]
     for key, reason in reasons.items():
         parts.append(f"[{key}]\ntitle = {_text(reason.title)}\nreason = {_text(reason.reason)}")
         if reason.to_mend:

@@ -19,7 +19,6 @@ UNORDERED = {"DeltaTable.file_uris", "DeltaTable.partitions"}
 """Members whose lists have no promised order."""
 WORDS = re.compile(r"[A-Za-z_][\w]{2,}|-?\d+")
 SQL_WORDS = {"and", "not", "null", "true", "false", "cast", "like", "between", "case", "when", "then", "else", "end"}
-)
 
 
 def run(line: Line, mode: Mode, starts: Starts) -> Facts:
