@@ -35,6 +35,7 @@ DeltaError
 |   |__ ValueNotHeld               .where, .place: a value that its column's type cannot hold; it stops one table
 |__ ConfigError
     |__ CatalogUriError, TableNameError, MissingExtraError
+    |__ LocationError              a TableNotFoundError too: no table can lie there
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ __all__ = [
     "FilesVacuumedError",
     "GoneError",
     "InvalidCommitError",
+    "LocationError",
     "LocationOwnedError",
     "LogGapError",
     "MalformedLogError",
@@ -386,6 +388,10 @@ class ConfigError(DeltaError):
 
 class CatalogUriError(ConfigError):
     """A catalog address that cannot be understood."""
+
+
+class LocationError(ConfigError, TableNotFoundError):
+    """A location that is empty, or of a kind that cannot be opened."""
 
 
 class TableNameError(ConfigError):

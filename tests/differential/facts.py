@@ -21,6 +21,7 @@ MEASURED = re.compile(r"time|Time|timestamp|duration|size|Size|bytes|Bytes|engin
 UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 NUMBER = re.compile(r"\bpart-\d{5}-")
+BACKTRACE = re.compile(r"\n +\d+: .*", re.DOTALL)
 MILLISECONDS = re.compile(r"(?<!\d)1[5-9]\d{11}(?!\d)")
 OUR_COMMIT_INFO = {
     "clientVersion",
@@ -46,8 +47,13 @@ class Mask:
         for address in self.addresses:
             value = value.replace(address, "<table>")
         value = value.replace("deltalakedb", "deltalake").replace("delta-rs", "deltalake")
-        value = NUMBER.sub("part-", ADDRESS.sub("", UUID.sub("<uuid>", value)))
+        value = NUMBER.sub("part-", ADDRESS.sub("", UUID.sub("<uuid>", BACKTRACE.sub("", value))))
         return MILLISECONDS.sub("<ms>", value)
+
+
+def canonical(value: Any) -> str:
+    """A text by which facts are sorted."""
+    return json.dumps(value, sort_keys=True, default=str)
 
 
 def plain(value: Any, mask: Mask, *, ordered: bool = False) -> Any:
@@ -67,11 +73,12 @@ def plain(value: Any, mask: Mask, *, ordered: bool = False) -> Any:
             value = {key: one for key, one in value.items() if key not in OUR_COMMIT_INFO}
         return {str(key): _measured(str(key), one, mask, ordered) for key, one in value.items()}
     if hasattr(value, "_asdict"):
-        return {"kind": type(value).__name__, **plain(value._asdict(), mask)}
+        shown = {key: sorted(one) if isinstance(one, list) else one for key, one in value._asdict().items()}
+        return {"kind": type(value).__name__, **plain(shown, mask)}
     if isinstance(value, list | tuple):
         return [plain(one, mask, ordered=ordered) for one in value]
     if isinstance(value, set | frozenset):
-        return sorted((plain(one, mask) for one in value), key=repr)
+        return sorted((plain(one, mask) for one in value), key=canonical)
     return _object(value, mask, ordered)
 
 
@@ -95,6 +102,8 @@ def _object(value: Any, mask: Mask, ordered: bool) -> Any:
         return table_facts(pa.RecordBatchReader.from_stream(value).read_all(), mask, ordered=ordered)
     if hasattr(value, "to_json") and not isinstance(value, type):
         return {"kind": kind, "json": json.loads(value.to_json()), "repr": mask.text(repr(value))}
+    if kind == "DataType" and not isinstance(value, pa.DataType):
+        return _usual(pa.field(value).type)
     if isinstance(value, pa.Schema | pa.DataType | pa.Field) or hasattr(value, "__arrow_c_schema__"):
         return schema_facts(value)
     if kind == "Metadata":
@@ -141,7 +150,7 @@ def table_facts(table: pa.Table, mask: Mask, *, ordered: bool = False) -> dict[s
     listed = [_row(row, mask) for row in table.to_pylist()]
     return {
         "columns": [[field.name, _usual(field.type), field.nullable] for field in table.schema],
-        "rows": listed if ordered else sorted(listed, key=repr),
+        "rows": listed if ordered else sorted(listed, key=canonical),
     }
 
 
@@ -172,12 +181,14 @@ def commit_facts(folder: Path, after: int, mask: Mask) -> dict[str, Any]:
         facts["protocol"].append(len(actions.get("protocol", [])))
         facts["metadata"].append([_metadata(one) for one in actions.get("metaData", [])])
         adds = actions.get("add", [])
-        facts["statistics"].append(sorted((_statistics(one) for one in adds), key=repr))
+        facts["statistics"].append(sorted((_statistics(one) for one in adds), key=canonical))
         facts["files"].append(
             {
-                "add": sorted(([_shape(one["path"]), _values(one), one["dataChange"]] for one in adds), key=repr),
-                "remove": sorted(([_values(one), one["dataChange"]] for one in actions.get("remove", [])), key=repr),
-                "cdc": sorted(([_shape(one["path"]), _values(one)] for one in actions.get("cdc", [])), key=repr),
+                "add": sorted(([_shape(one["path"]), _values(one), one["dataChange"]] for one in adds), key=canonical),
+                "remove": sorted(
+                    ([_values(one), one["dataChange"]] for one in actions.get("remove", [])), key=canonical
+                ),
+                "cdc": sorted(([_shape(one["path"]), _values(one)] for one in actions.get("cdc", [])), key=canonical),
                 "txn": [[one["appId"], one["version"]] for one in actions.get("txn", [])],
             }
         )
@@ -195,9 +206,11 @@ def _metadata(action: dict[str, Any]) -> Any:
 
 
 def _statistics(add: dict[str, Any]) -> Any:
-    stats = add.get("stats")
-    found = json.loads(stats) if stats else None
-    if found is not None:
+    try:
+        found = json.loads(add.get("stats") or "null")
+    except ValueError:
+        return add["stats"]
+    if isinstance(found, dict):
         found.pop("tightBounds", None)
     return found
 

@@ -42,7 +42,7 @@ def _facts(line: Line, place: Place) -> Facts:
         try:
             value = _execute(line, place)
             result = facts.plain(value, mask, ordered="order by" in line.text.lower())
-            found["result"] = sorted(result, key=repr) if line.member in UNORDERED else result
+            found["result"] = sorted(result, key=facts.canonical) if line.member in UNORDERED else result
         except BaseException as error:  # a panic of Rust is no Exception
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
@@ -90,13 +90,13 @@ def _left(place: Place, before: int, files: dict[str, int], mask: facts.Mask) ->
     return found
 
 
-def literals(line: Line) -> set[str]:
-    """The facts that a message can name: words and numbers of the call's own texts."""
+def _named(line: Line, message: str) -> set[str]:
+    """The words and numbers of the call that a message names."""
     words: set[str] = set()
     for node in ast.walk(ast.parse(line.text)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str | int) and not isinstance(node.value, bool):
             words |= {word for word in WORDS.findall(str(node.value)) if word.lower() not in SQL_WORDS}
-    return words
+    return {word for word in words if re.search(rf"(?<!\w){re.escape(word)}(?!\w)", message)}
 
 
 def differing(line: Line, theirs: Facts, ours: Facts) -> dict[str, tuple[Any, Any]]:
@@ -107,9 +107,7 @@ def differing(line: Line, theirs: Facts, ours: Facts) -> dict[str, tuple[Any, An
         if name == "error" and one and other:
             same = one[0] in other
         elif name == "message" and one is not None and other is not None:
-            same = {word for word in literals(line) if word in one} <= {
-                word for word in literals(line) if word in other
-            }
+            same = _named(line, one) <= _named(line, other)
         else:
             same = one == _without_extra(one, other)
         if not same:

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from deltalakedb.arguments import check_number, check_text, check_texts
 from deltalakedb.exceptions import DeltaError, MissingFileError, NegativeVersionError
 from deltalakedb.instants import to_epoch_ms
 from deltalakedb.log.proposal import DEFINITION, WHOLE_TABLE
@@ -102,6 +103,8 @@ class RowsOfTable(FilesOfTable):
 
         What is returned is a reader of pyarrow, and anything that reads Arrow streams takes it.
         """
+        check_texts(columns)
+        check_text(predicate)
         return self._read(None, columns, predicate)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -126,8 +129,15 @@ class RowsOfTable(FilesOfTable):
         """
         from deltalakedb.operations.cdf import read_changes
 
-        if min(starting_version, ending_version or 0) < 0:
-            raise NegativeVersionError(f"table {self.name}: a version is not negative")
+        check_texts(columns)
+        for text in (predicate, starting_timestamp, ending_timestamp):
+            check_text(text)
+        if starting_version is None and starting_timestamp is None:
+            raise DeltaError(f"table {self.name}: give a version or a time to start from")
+        for version in (starting_version, ending_version):
+            if isinstance(version, int) and version < 0:
+                raise NegativeVersionError(f"table {self.name}: a version is not negative")
+            check_number(version)
         start, end = self._feed_range(
             starting_version, ending_version, starting_timestamp, ending_timestamp, allow_out_of_range
         )

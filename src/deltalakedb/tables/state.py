@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.answers import DeltaTableConfig, Metadata, ProtocolVersions, history_entry, readable
+from deltalakedb.arguments import check_number, check_text
 from deltalakedb.exceptions import (
     ConcurrentTransactionError,
     DeltaError,
@@ -111,6 +112,7 @@ class TableState:
 
     def transaction_version(self, app_id: str) -> int | None:
         """The newest version an application recorded by a `txn` action."""
+        check_text(app_id)
         self._note(ReadSet(app_ids=frozenset({app_id})))
         action = self._snapshot.app_transaction(app_id)
         return None if action is None else action.version
@@ -119,10 +121,12 @@ class TableState:
 
     def load_as_version(self, version: int | str | datetime) -> None:
         """Move to a version, or to the newest one committed at or before a time (ISO 8601; UTC without a zone)."""
-        if isinstance(version, bool) or not isinstance(version, int | str | datetime):
+        if not isinstance(version, int | str | datetime):
             raise TypeError("Invalid datatype provided for version, only int, str or datetime are accepted.")
         if isinstance(version, int) and version < 0:
             raise NegativeVersionError(f"table {self.name}: a version is not negative, and {version} is")
+        if isinstance(version, int):
+            check_number(version)
         snapshot = self._snapshot_at(version)
         snapshot.metadata, snapshot.protocol  # noqa: B018  read now, so that a later clean-up cannot take them away
         self._snapshot = snapshot
@@ -140,8 +144,7 @@ class TableState:
         self, limit: int | None = None, *, since: Instant | None = None, until: Instant | None = None
     ) -> list[dict[str, Any]]:
         """Commits up to this version, newest first: the fields of each commitInfo, and its version."""
-        if limit is not None and limit < 0:
-            raise OverflowError("limit must not be negative")
+        check_number(limit)
         until_ms = None if until is None else to_epoch_ms(until)
         if until_ms is None or until_ms > self._snapshot.timestamp_ms:  # a later commit would be part of the answer
             self._note(HISTORY)
