@@ -132,6 +132,8 @@ def history_entry(entry: HistoryEntry) -> dict[str, Any]:
     """
     info = entry.commit_info.value if entry.commit_info is not None else {}
     metrics = info.get("operationMetrics")
+    if metrics == {}:
+        del info["operationMetrics"]  # nothing was counted
     if isinstance(metrics, dict) and str(info.get("engineInfo")).startswith("deltalakedb"):
         info["operationMetrics"] = {key: _counted(value) for key, value in metrics.items()}
     return {"timestamp": entry.timestamp_ms, **info, "version": entry.version}

@@ -41,9 +41,18 @@ def check_number(value: Any) -> None:
         raise OverflowError(f"{value} is negative, or too large")
 
 
-def check_settings(value: Any, *, nullable: bool = False) -> None:
-    """TypeError unless it is a mapping of texts to texts (or to None where `nullable`), or None."""
-    if value is None:
+def check_commit_arguments(commit_properties: Any, post_commithook_properties: Any) -> None:
+    """AttributeError for what is not of these classes, before anything is committed."""
+    if commit_properties is not None:
+        commit_properties.custom_metadata, commit_properties.max_commit_retries  # noqa: B018  their absence is the error
+        commit_properties.app_transactions  # noqa: B018
+    if post_commithook_properties is not None:
+        post_commithook_properties.create_checkpoint, post_commithook_properties.cleanup_expired_logs  # noqa: B018
+
+
+def check_settings(value: Any, *, nullable: bool = False, required: bool = False) -> None:
+    """TypeError unless it is a mapping of texts to texts (or to None where `nullable`), or None if not `required`."""
+    if value is None and not required:
         return
     if not isinstance(value, Mapping):
         raise TypeError(f"'{type(value).__name__}' object is not an instance of 'dict'")

@@ -16,8 +16,10 @@ import pyarrow as pa
 import pyarrow.dataset as pa_dataset
 import pyarrow.fs as pa_fs
 
-MEASURED = re.compile(r"time|Time|timestamp|duration|size|Size|bytes|Bytes|engineInfo|clientVersion|txnId")
-"""A value under such a name is measured or random: only its kind is compared."""
+MEASURED = re.compile(
+    r"time|Time|duration|size|Size|bytes|Bytes|engineInfo|clientVersion|txnId|files_scanned|files_skipped"
+)
+"""A value under such a name is measured, random, or says how much a plan had to read: only its kind is compared."""
 UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 NUMBER = re.compile(r"\bpart-\d{5}-")
@@ -237,5 +239,13 @@ def folder_facts(folder: Path) -> dict[str, Any]:
 def history_facts(entry: Mapping[str, Any], mask: Mask) -> dict[str, Any]:
     """An entry of the history without what every writer has of its own."""
     shown = {key: value for key, value in entry.items() if key != "operationMetrics" and value is not None}
-    result: dict[str, Any] = plain(shown, mask)
+    parameters = {key: _parameter(value) for key, value in (shown.get("operationParameters") or {}).items()}
+    result: dict[str, Any] = plain(shown | {"operationParameters": parameters}, mask)
     return result
+
+
+def _parameter(value: Any) -> Any:
+    """A parameter of an operation; JSON within is compared as such, without nulls and times."""
+    if not isinstance(value, str) or not value.startswith("{"):
+        return value.rstrip("/") if isinstance(value, str) else value
+    return {key: one for key, one in json.loads(value).items() if one is not None and key != "createdTime"}

@@ -126,4 +126,6 @@ def check_schema_mode(schema_mode: str | None, mode: str) -> None:
     if schema_mode not in (None, "merge", "overwrite"):
         raise DeltaError(f"schema_mode is merge or overwrite, not {schema_mode!r}")
     if schema_mode == "overwrite" and mode != "overwrite":
-        raise DeltaError(f"schema_mode='overwrite' goes with mode='overwrite'; mode={mode!r} keeps the rows: use 'merge'")
+        raise DeltaError(
+            f"schema_mode='overwrite' goes with mode='overwrite'; mode={mode!r} keeps the rows: use 'merge'"
+        )

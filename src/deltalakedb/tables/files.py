@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from deltalakedb.arguments import check_flag
 from deltalakedb.answers import ColumnStats, Plan, distinct_partitions, readable
+from deltalakedb.arguments import check_flag
 from deltalakedb.exceptions import DeltaError
 from deltalakedb.log import paths
 from deltalakedb.log.file_filters import encode_filters, read_file_filters

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from deltalakedb.data import DataStorage
     from deltalakedb.log.atoms import Predicate
 
-_NO_SUCH_COLUMN = "{table} has no column {name!r}; it has {names}"
-
 
 class RowsOfTable(FilesOfTable):
     """What the table's files hold."""
@@ -42,6 +40,8 @@ class RowsOfTable(FilesOfTable):
         if partitions is not None:
             warnings.warn("`partitions` is deprecated; use `filters` instead", DeprecationWarning, stacklevel=2)
         self._check_filters(filters)
+        if columns is not None and not isinstance(columns, list | Mapping):
+            raise ValueError(f"`columns` is a list or a dict, not {type(columns).__name__}")
         if filesystem is None and (columns is None or self._are_plain(columns)):
             return self._read(partitions, columns, filters).read_all()
         return self._dataset_table(partitions, columns, filesystem, filters)
@@ -105,6 +105,8 @@ class RowsOfTable(FilesOfTable):
         """
         check_texts(columns)
         check_text(predicate)
+        if columns is not None and len(set(columns)) < len(columns):
+            raise DeltaError(f"table {self.name}: a column is asked for twice: {', '.join(columns)}")
         return self._read(None, columns, predicate)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -243,19 +245,16 @@ class RowsOfTable(FilesOfTable):
         return dataset.to_table(columns=columns, filter=condition)
 
     def _are_plain(self, columns: Any) -> bool:
-        return not isinstance(columns, Mapping) and all(self._struct.field(name) is not None for name in columns)
+        return bool(columns) and not isinstance(columns, Mapping) and set(columns) <= set(self._struct.names)
 
     def _check_filters(self, filters: RowFilter | None) -> None:
-        """Filter lists are pyarrow's in `deltalake`, and so is the error about a column that is not there."""
-        if filters is None or isinstance(filters, str) or is_expression(filters):
+        """Filter lists are pyarrow's in `deltalake`, and so are the errors about their form, columns and types."""
+        if not isinstance(filters, list | tuple) and not is_expression(filters):
             return
-        import pyarrow as pa
+        from pyarrow.parquet import filters_to_expression
 
-        for conjunct in [filters] if all(isinstance(item, tuple) for item in filters) else filters:
-            for name, *_ in conjunct:
-                if isinstance(name, str) and self._struct.field(name) is None:
-                    names = ", ".join(self._struct.names)
-                    raise pa.ArrowInvalid(_NO_SUCH_COLUMN.format(table=self.name, name=name, names=names))
+        expression = filters if is_expression(filters) else filters_to_expression(filters)
+        self._struct.to_arrow().empty_table().filter(expression)
 
     def _storage(self) -> DataStorage:
         from deltalakedb.storage import open_data_storage

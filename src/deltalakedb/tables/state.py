@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.answers import DeltaTableConfig, Metadata, ProtocolVersions, history_entry, readable
-from deltalakedb.arguments import check_number, check_text
+from deltalakedb.arguments import check_commit_arguments, check_number, check_text
 from deltalakedb.exceptions import (
     ConcurrentTransactionError,
     DeltaError,
@@ -185,6 +185,7 @@ class TableState:
         post_commithook_properties: PostCommitHookProperties | None = None,
     ) -> dict[str, Any]:
         """One statement, one commit on the table's newest version; this object moves to the version it makes."""
+        check_commit_arguments(commit_properties, post_commithook_properties)
         properties, hooks = commit_properties or CommitProperties(), post_commithook_properties
         if properties.app_transactions:
             verb = self._going_on_from_here(verb, [one.app_id for one in properties.app_transactions])

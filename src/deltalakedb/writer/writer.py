@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from deltalakedb.addresses import PathAddress, SqlAddress, resolve
-from deltalakedb.arguments import check_number, check_settings, check_text
+from deltalakedb.arguments import check_commit_arguments, check_number, check_settings, check_text
 from deltalakedb.definitions.properties import to_properties
 from deltalakedb.exceptions import TableExistsError
 from deltalakedb.operations.creation import NewTable
@@ -54,6 +54,7 @@ def write_deltalake(
     check_settings(configuration, nullable=True)
     check_settings(storage_options)
     check_number(target_file_size)
+    check_commit_arguments(commit_properties, post_commithook_properties)
     columns = [partition_by] if isinstance(partition_by, str) else partition_by
     request = WriteRequest(mode.lower(), columns, schema_mode, predicate, target_file_size, writer_properties)
     request.check()
