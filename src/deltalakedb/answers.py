@@ -134,7 +134,7 @@ def history_entry(entry: HistoryEntry) -> dict[str, Any]:
     metrics = info.get("operationMetrics")
     if metrics == {}:
         del info["operationMetrics"]  # nothing was counted
-    if isinstance(metrics, dict) and str(info.get("engineInfo")).startswith("deltalakedb"):
+    elif isinstance(metrics, dict) and str(info.get("engineInfo")).startswith("deltalakedb"):
         info["operationMetrics"] = {key: _counted(value) for key, value in metrics.items()}
     return {"timestamp": entry.timestamp_ms, **info, "version": entry.version}
 

@@ -30,7 +30,6 @@ NOTES: dict[str, str] = {
     "DeltaTable.deletion_vectors": _READER,
     "DeltaTable.get_add_actions": "a table of pyarrow, where `deltalake` returns one of arro3",
     "DeltaTable.history": "`since` and `until` choose by time",
-    "DeltaTable.load_as_version": "a negative version is a `VersionNotFoundError`, not an `OverflowError`",
     "DeltaTable.load_cdf": _READER,
     "DeltaTable.scan": _READER,
     "DeltaTable.update": (

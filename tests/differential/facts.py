@@ -67,7 +67,7 @@ def plain(value: Any, mask: Mask, *, ordered: bool = False) -> Any:
     if isinstance(value, str):
         return mask.text(value)
     if isinstance(value, Enum):
-        return f"{type(value).__name__}.{value.name}"
+        return str(value)
     if isinstance(value, Path | date | time | timedelta | Decimal):
         return mask.text(str(value))
     if isinstance(value, Mapping):
@@ -119,6 +119,8 @@ def _object(value: Any, mask: Mask, ordered: bool) -> Any:
         return [kind, mask.text(str(value))]
     if isinstance(value, bytes):
         return repr(value)
+    if kind == "TableFeatures":
+        return str(value)
     if hasattr(value, "__next__"):
         return [plain(one, mask) for one in value]
     return kind

@@ -151,7 +151,7 @@ class Starts:
         """A new copy; on a path ours begins with what `deltalake` wrote."""
         made = self._made("sql" if mode == "sql" else "deltalake", start)
         copy = Place(mode, self._folder / f"{next(self._numbers)}-{mode}")
-        shutil.copytree(made.root, copy.root)
+        shutil.copytree(made.root, copy.root, ignore=shutil.ignore_patterns("*.tmp"))
         if mode == "sql":
             _move(copy.root / "catalog.db", made.root, copy.root)
         return copy
