@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any
 
 from deltalakedb._positional import commit_arguments
-from deltalakedb.arguments import check_commit_arguments, check_flag, check_number
 from deltalakedb.alter import TableAlterer
+from deltalakedb.arguments import check_commit_arguments, check_flag, check_number
 from deltalakedb.exceptions import DeltaError, MissingFileError
 from deltalakedb.instants import to_epoch_ms
 from deltalakedb.optimize import TableOptimizer
