@@ -46,6 +46,8 @@ def check_commit_arguments(commit_properties: Any, post_commithook_properties: A
     if commit_properties is not None:
         commit_properties.custom_metadata, commit_properties.max_commit_retries  # noqa: B018  their absence is the error
         commit_properties.app_transactions  # noqa: B018
+        if not isinstance(commit_properties.max_commit_retries, int | None):
+            raise TypeError("max_commit_retries is a whole number")
     if post_commithook_properties is not None:
         post_commithook_properties.create_checkpoint, post_commithook_properties.cleanup_expired_logs  # noqa: B018
 

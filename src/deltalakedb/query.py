@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from .arguments import check_text
 from .data.engine import own_column
 from .exceptions import DeltaError, PredicateError
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from .table import DeltaTable
 
 
+_NULLS_AS_IN_DELTALAKE: Final = "set session default_null_order = 'nulls_last_on_asc_first_on_desc'"
 IsKind: TypeAlias = Callable[[Any], bool]
 
 
@@ -33,6 +35,7 @@ class QueryBuilder:
 
     def register(self, table_name: str, delta_table: DeltaTable) -> QueryBuilder:
         """Let queries read a table, at the version it is at, under this name."""
+        check_text(table_name, required=True)
         if table_name in self._tables:
             raise DeltaError(f"the table {table_name} already exists in this QueryBuilder")
         self._tables[table_name] = delta_table.lazy_dataset()
@@ -46,6 +49,7 @@ class QueryBuilder:
         text = _one_query(sql)
         config = load_config()
         engine = Engine(config.data_memory_limit, config.data_temp_folder)
+        engine.execute(_NULLS_AS_IN_DELTALAKE)
         for name, dataset in self._tables.items():
             engine.register(own_column(name), dataset)
             self._show(engine, name, _FLOATS)

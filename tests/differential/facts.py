@@ -17,7 +17,7 @@ import pyarrow.dataset as pa_dataset
 import pyarrow.fs as pa_fs
 
 MEASURED = re.compile(
-    r"time|Time|duration|size|Size|bytes|Bytes|engineInfo|clientVersion|txnId|files_scanned|files_skipped"
+    r"time|Time|duration|size|Size|bytes|Bytes|engineInfo|clientVersion|txnId|files_scanned|files_skipped|numBatches"
 )
 """A value under such a name is measured, random, or says how much a plan had to read: only its kind is compared."""
 UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
@@ -85,6 +85,8 @@ def plain(value: Any, mask: Mask, *, ordered: bool = False) -> Any:
 
 
 def _measured(key: str, value: Any, mask: Mask, ordered: bool) -> Any:
+    if key in ("filesAdded", "filesRemoved") and isinstance(value, str):
+        return json.loads(value)["totalFiles"]
     if MEASURED.search(key) and isinstance(value, int | float | str) and not isinstance(value, bool):
         return f"<{type(value).__name__}>"
     return plain(value, mask, ordered=ordered)
@@ -248,6 +250,11 @@ def history_facts(entry: Mapping[str, Any], mask: Mask) -> dict[str, Any]:
 
 def _parameter(value: Any) -> Any:
     """A parameter of an operation; JSON within is compared as such, without nulls and times."""
-    if not isinstance(value, str) or not value.startswith("{"):
-        return value.rstrip("/") if isinstance(value, str) else value
-    return {key: one for key, one in json.loads(value).items() if one is not None and key != "createdTime"}
+    if isinstance(value, str):
+        if not value.startswith(("{", "[")):
+            return value.rstrip("/")
+        return _parameter(json.loads(value))
+    if isinstance(value, dict):
+        kept = {key: _parameter(one) for key, one in value.items() if one is not None and key != "createdTime"}
+        return {key: sorted(one) if key.endswith("Features") else one for key, one in kept.items()}
+    return [_parameter(one) for one in value] if isinstance(value, list) else value

@@ -42,7 +42,7 @@ def _facts(line: Line, place: Place) -> Facts:
         try:
             value = _execute(line, place)
             result = facts.plain(value, mask, ordered="order by" in line.text.lower())
-            found["result"] = sorted(result, key=facts.canonical) if line.member in UNORDERED else result
+            found["result"] = sorted(result, key=facts.canonical) if _is_unordered(line) else result
         except BaseException as error:  # a panic of Rust is no Exception
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
@@ -50,6 +50,10 @@ def _facts(line: Line, place: Place) -> Facts:
             found["message"] = mask.text(str(error))
     found["warnings"] = sorted({one.category.__name__ for one in heard} & WARNINGS)
     return found | _left(place, before, files, mask)
+
+
+def _is_unordered(line: Line) -> bool:
+    return line.member in UNORDERED or line.text.endswith(".partitions()")
 
 
 def _execute(line: Line, place: Place) -> Any:
@@ -84,7 +88,7 @@ def _left(place: Place, before: int, files: dict[str, int], mask: facts.Mask) ->
     try:
         found["rows"] = facts.table_facts(table.to_pyarrow_table(), mask)
     except Exception as error:
-        found["rows"] = type(error).__name__
+        found["reading"] = [kind.__name__ for kind in type(error).__mro__]
     found |= facts.commit_facts(place.folder, before, mask)
     found["protocol"] = {"new": found["protocol"], "now": facts.plain(table.protocol(), mask)}
     return found
@@ -104,7 +108,7 @@ def differing(line: Line, theirs: Facts, ours: Facts) -> dict[str, tuple[Any, An
     found: dict[str, tuple[Any, Any]] = {}
     for name in sorted({*theirs, *ours}):
         one, other = theirs.get(name), ours.get(name)
-        if name == "error" and one and other:
+        if name in ("error", "reading") and one and other:
             same = one[0] in other
         elif name == "message" and one is not None and other is not None:
             same = _named(line, one) <= _named(line, other)
@@ -116,11 +120,19 @@ def differing(line: Line, theirs: Facts, ours: Facts) -> dict[str, tuple[Any, An
 
 
 def _without_extra(theirs: Any, ours: Any) -> Any:
-    """Ours without the version that a commit read where `deltalake` does not tell it: an append reads nothing."""
+    """Ours without what `deltalake` does not tell of a commit: the version that was read, more parameters."""
     if isinstance(theirs, list) and isinstance(ours, list) and len(theirs) == len(ours):
         return [_without_extra(one, other) for one, other in zip(theirs, ours, strict=True)]
-    if isinstance(theirs, dict) and isinstance(ours, dict) and "operation" in theirs and "readVersion" not in theirs:
-        return {key: value for key, value in ours.items() if key != "readVersion"}
+    if not isinstance(theirs, dict) or not isinstance(ours, dict):
+        return ours
+    if "operation" in theirs:
+        return {
+            key: _without_extra(theirs.get(key), value)
+            for key, value in ours.items()
+            if key in theirs or key != "readVersion"
+        }
+    if "zOrderBy" in ours and "zOrderBy" not in theirs:
+        return {key: value for key, value in ours.items() if key != "zOrderBy"}
     return ours
 
 
