@@ -140,6 +140,8 @@ def history_entry(entry: HistoryEntry) -> dict[str, Any]:
 
 
 def _counted(value: Any) -> Any:
+    if value in ("true", "false"):
+        return value == "true"
     return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
 
 

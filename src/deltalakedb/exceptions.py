@@ -6,7 +6,7 @@ DeltaError
 |   |__ FilesPurgedError           a TableNotFoundError: the table was there, its files are deleted
 |   |__ NamespaceNotFoundError     a TableNotFoundError; NamespaceNotEmptyError
 |   |__ NegativeVersionError       a VersionNotFoundError, and an OverflowError as in `deltalake`
-|__ MissingFileError               .path: a data file that a version names is not there; a FileNotFoundError
+|__ MissingFileError               .path: a data file that a version names is not there
 |__ DeltaProtocolError             a log that breaks, or asks for more than, the protocol we know
 |   |__ MalformedLogError          truncated JSON, bad UTF-8, two metaData, corrupt checkpoint, escaping path
 |   |__ UnsupportedFeatureError    .features, .table
@@ -177,8 +177,8 @@ class NegativeVersionError(VersionNotFoundError, OverflowError):
     """A version below 0; `deltalake` raises OverflowError here."""
 
 
-class MissingFileError(DeltaError, FileNotFoundError):
-    """A data file that a version of the table names is not there; `deltalake` raises FileNotFoundError."""
+class MissingFileError(DeltaError):
+    """A data file that a version of the table names is not there."""
 
     def __init__(self, what: str, *, path: str, advice: str) -> None:
         self.what = what
