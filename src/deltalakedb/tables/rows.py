@@ -115,7 +115,7 @@ class RowsOfTable(FilesOfTable):
 
     def load_cdf(
         self,
-        starting_version: int = 0,
+        starting_version: int | None = 0,
         ending_version: int | None = None,
         starting_timestamp: str | None = None,
         ending_timestamp: str | None = None,
@@ -264,7 +264,7 @@ class RowsOfTable(FilesOfTable):
     # -- the change data feed
 
     def _feed_range(
-        self, first: int, last: int | None, since: str | None, until: str | None, allow_out_of_range: bool
+        self, first: int | None, last: int | None, since: str | None, until: str | None, allow_out_of_range: bool
     ) -> tuple[int, int]:
         """The versions to read, first and last; the last below the first means none."""
         from deltalakedb.operations.cdf import check_feed

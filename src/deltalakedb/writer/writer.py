@@ -56,7 +56,8 @@ def write_deltalake(
     check_number(target_file_size)
     check_commit_arguments(commit_properties, post_commithook_properties)
     columns = [partition_by] if isinstance(partition_by, str) else partition_by
-    request = WriteRequest(mode.lower(), columns, schema_mode, predicate, target_file_size, writer_properties)
+    lowered: Any = mode.lower()
+    request = WriteRequest(lowered, columns, schema_mode, predicate, target_file_size, writer_properties)
     request.check()
     properties, hooks = commit_properties or CommitProperties(), post_commithook_properties
     if isinstance(table_or_uri, TableState):
