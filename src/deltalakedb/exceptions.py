@@ -35,7 +35,7 @@ DeltaError
 |   |__ ValueNotHeld               .where, .place: a value that its column's type cannot hold; it stops one table
 |__ ConfigError
     |__ CatalogUriError, TableNameError, MissingExtraError
-    |__ LocationError              a TableNotFoundError too: no table can lie there
+    |__ UnknownLocationError       a TableNotFoundError too: an address of no kind that is known
 """
 
 from __future__ import annotations
@@ -67,7 +67,6 @@ __all__ = [
     "FilesVacuumedError",
     "GoneError",
     "InvalidCommitError",
-    "LocationError",
     "LocationOwnedError",
     "LogGapError",
     "MalformedLogError",
@@ -95,6 +94,7 @@ __all__ = [
     "TableNameError",
     "TableNotFoundError",
     "TableReplacedError",
+    "UnknownLocationError",
     "UnsupportedFeatureError",
     "ValueNotHeld",
     "VersionNotFoundError",
@@ -386,12 +386,12 @@ class ConfigError(DeltaError):
     """A setting that cannot be used."""
 
 
+class UnknownLocationError(ConfigError, TableNotFoundError):
+    """A table's address that is neither a path nor a URI of a known scheme."""
+
+
 class CatalogUriError(ConfigError):
     """A catalog address that cannot be understood."""
-
-
-class LocationError(ConfigError, TableNotFoundError):
-    """A location that is empty, or of a kind that cannot be opened."""
 
 
 class TableNameError(ConfigError):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from .addresses import PathAddress, resolve
 from .arguments import check_settings
 from .catalog import Catalog
-from .exceptions import FilesPurgedError, LocationError, TableNotFoundError
+from .exceptions import FilesPurgedError, UnknownLocationError, TableNotFoundError
 from .instants import to_iso
 from .lazy import lazy_names
 from .names import parse_table_name
@@ -88,7 +88,7 @@ class DeltaTable(CreationOfTable):
         """Whether there is a table at an address that `DeltaTable` takes. Nothing is registered."""
         try:
             address = resolve(_to_text(table_uri), storage_options, registers=False)
-        except LocationError:
+        except UnknownLocationError:
             return False
         if isinstance(address, PathAddress):
             return FileBacking(address.location, storage_options).exists()

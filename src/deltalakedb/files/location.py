@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
-from deltalakedb.exceptions import ConfigError, LocationError, redact
+from deltalakedb.exceptions import ConfigError, UnknownLocationError, redact
 
 # Every way to write a scheme, and the one that is kept.
 _SCHEMES = {
@@ -73,7 +73,9 @@ def parse_location(location: str | os.PathLike[str], options: Mapping[str, str] 
     scheme = _SCHEMES.get(match[1].lower())
     if scheme is None:
         known = ", ".join(f"{name}://" for name in _SCHEMES)
-        raise LocationError(f"cannot open {redact(text)!r}: unknown scheme {match[1]!r}; give a path or one of {known}")
+        raise UnknownLocationError(
+            f"cannot open {redact(text)!r}: unknown scheme {match[1]!r}; give a path or one of {known}"
+        )
     rest = text[match.end() :]
     if scheme == "file":
         return _local_uri(rest, text)
@@ -87,7 +89,7 @@ def canonical_location(location: str | os.PathLike[str], options: Mapping[str, s
 
 def _local(path: str) -> Location:
     if not path or "\0" in path:
-        raise LocationError("a table location must be a path or a URI, and not empty")
+        raise UnknownLocationError("a table location must be a path or a URI, and not empty")
     return Location("file", "", os.path.realpath(os.path.expanduser(path)))
 
 
