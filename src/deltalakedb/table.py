@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from .addresses import PathAddress, resolve
 from .arguments import check_settings
 from .catalog import Catalog
-from .exceptions import FilesPurgedError, UnknownLocationError, TableNotFoundError
+from .exceptions import FilesPurgedError, TableNotFoundError, UnknownLocationError
 from .instants import to_iso
 from .lazy import lazy_names
 from .names import parse_table_name
