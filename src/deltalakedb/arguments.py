@@ -46,10 +46,14 @@ def check_commit_arguments(commit_properties: Any, post_commithook_properties: A
     if commit_properties is not None:
         commit_properties.custom_metadata, commit_properties.max_commit_retries  # noqa: B018  their absence is the error
         commit_properties.app_transactions  # noqa: B018
-        if not isinstance(commit_properties.max_commit_retries, int | None):
-            raise TypeError("max_commit_retries is a whole number")
+        check_number(commit_properties.max_commit_retries)
+        transactions = commit_properties.app_transactions
+        if isinstance(transactions, str) or not all(hasattr(one, "app_id") for one in transactions or ()):
+            raise TypeError(f"app_transactions is a list of Transactions, not {transactions!r}")
     if post_commithook_properties is not None:
-        post_commithook_properties.create_checkpoint, post_commithook_properties.cleanup_expired_logs  # noqa: B018
+        check_flag(post_commithook_properties.create_checkpoint)
+        if post_commithook_properties.cleanup_expired_logs is not None:
+            check_flag(post_commithook_properties.cleanup_expired_logs)
 
 
 def check_settings(value: Any, *, nullable: bool = False, required: bool = False) -> None:

@@ -6,6 +6,8 @@ import atexit
 import os
 from importlib import import_module
 
+from .arguments import check_text
+
 DEFAULT_ENDPOINT = "http://localhost:4318/v1/traces"
 
 
@@ -15,6 +17,7 @@ def init_tracing(endpoint: str | None = None) -> None:
     Without an endpoint OTEL_EXPORTER_OTLP_ENDPOINT says where, else a collector on this machine. An application that
     has a tracer of its own needs no call of this: spans go there by themselves.
     """
+    check_text(endpoint)
     try:
         from opentelemetry import trace
         from opentelemetry.sdk.resources import Resource

@@ -100,6 +100,8 @@ class ChangesOfTable(RowsOfTable):
         from deltalakedb.merge import prepare_merge
         from deltalakedb.operations.merge_request import MergeRequest
 
+        for alias in (source_alias, target_alias):
+            check_text(alias)
         properties, hooks = commit_arguments("merge", args, commit_properties, post_commithook_properties, order=_ORDER)
         request = MergeRequest(
             source=source,
