@@ -49,7 +49,10 @@ def _facts(line: Line, place: Place) -> Facts:
             found["error"] = [kind.__name__ for kind in type(error).__mro__]
             found["message"] = mask.text(str(error))
     found["warnings"] = sorted({one.category.__name__ for one in heard} & WARNINGS)
-    return found | _left(place, before, files, mask)
+    left = _left(place, before, files, mask)
+    if "error" in found:
+        del left["on disk"]  # what `deltalake` had begun to write, it leaves there or not
+    return found | left
 
 
 def _is_unordered(line: Line) -> bool:
