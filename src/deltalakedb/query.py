@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from .table import DeltaTable
 
 
-_NULLS_AS_IN_DELTALAKE: Final = "set session default_null_order = 'nulls_last_on_asc_first_on_desc'"
 IsKind: TypeAlias = Callable[[Any], bool]
 
 
@@ -49,7 +48,6 @@ class QueryBuilder:
         text = _one_query(sql)
         config = load_config()
         engine = Engine(config.data_memory_limit, config.data_temp_folder)
-        engine.execute(_NULLS_AS_IN_DELTALAKE)
         for name, dataset in self._tables.items():
             engine.register(own_column(name), dataset)
             self._show(engine, name, _FLOATS)
