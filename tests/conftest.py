@@ -11,6 +11,7 @@ from tests.fixtures.sizes import FULL, give_duckdb_one_thread, leave_engines_out
 give_duckdb_one_thread()
 
 pytest_plugins = [
+    "tests.differential.shares",
     "tests.fixtures.catalogs",
     "tests.fixtures.golden",
     "tests.fixtures.handmade",

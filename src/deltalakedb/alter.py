@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ._positional import commit_arguments
+from .arguments import check_settings, check_text
 
 if TYPE_CHECKING:
     from .answers import TableFeatures
@@ -69,6 +69,7 @@ class TableAlterer:
         from .operations.alter import add_constraint
 
         given = commit_arguments("add_constraint", args, commit_properties, post_commithook_properties, order=_REVERSED)
+        check_settings(constraints, required=True)
         self._run(partial(add_constraint, constraints=constraints), given)
 
     def drop_constraint(
@@ -85,6 +86,7 @@ class TableAlterer:
         given = commit_arguments(
             "drop_constraint", args, commit_properties, post_commithook_properties, order=_REVERSED
         )
+        check_text(name, required=True)
         self._run(partial(drop_constraint, name=name, raise_if_not_exists=raise_if_not_exists), given)
 
     def drop_column_not_null(
@@ -96,6 +98,7 @@ class TableAlterer:
         """Let a column be null from now on."""
         from .operations.alter import drop_column_not_null
 
+        check_text(column_name, required=True)
         self._run(partial(drop_column_not_null, column=column_name), (commit_properties, post_commithook_properties))
 
     def set_table_properties(
@@ -110,6 +113,7 @@ class TableAlterer:
         from .operations.alter import set_properties
 
         given = commit_arguments("set_table_properties", args, commit_properties, post_commithook_properties)
+        check_settings(properties, required=True)
         self._run(partial(set_properties, properties=properties, raise_if_not_exists=raise_if_not_exists), given)
 
     def set_table_name(
@@ -123,6 +127,7 @@ class TableAlterer:
         from .operations.alter import set_name
 
         given = commit_arguments("set_table_name", args, commit_properties, post_commithook_properties)
+        check_text(name, required=True)
         self._run(partial(set_name, name=name), given)
 
     def set_table_description(
@@ -136,6 +141,7 @@ class TableAlterer:
         from .operations.alter import set_description
 
         given = commit_arguments("set_table_description", args, commit_properties, post_commithook_properties)
+        check_text(description, required=True)
         self._run(partial(set_description, description=description), given)
 
     def set_column_metadata(
@@ -150,7 +156,9 @@ class TableAlterer:
         from .operations.alter import set_column_metadata
 
         given = commit_arguments("set_column_metadata", args, commit_properties, post_commithook_properties)
-        self._run(partial(set_column_metadata, column=column, metadata=_texts(metadata)), given)
+        check_text(column, required=True)
+        check_settings(metadata, required=True)
+        self._run(partial(set_column_metadata, column=column, metadata=dict(metadata)), given)
 
     def _run(self, verb: Verb, given: tuple[Any, Any]) -> None:
         self.table._run(verb, *given)
@@ -172,9 +180,3 @@ def _to_field(given: Any) -> StructField:
     if type(given).__name__ == "Field" and hasattr(given, "to_json"):  # of `deltalake`
         return to_struct_field(Field.from_json(given.to_json()))
     raise TypeError(f"a new column is a Field, not {type(given).__name__}")
-
-
-def _texts(metadata: Mapping[str, str]) -> dict[str, str]:
-    if any(not isinstance(part, str) for item in metadata.items() for part in item):
-        raise TypeError("a column's metadata are names and texts")
-    return dict(metadata)

@@ -132,12 +132,16 @@ def history_entry(entry: HistoryEntry) -> dict[str, Any]:
     """
     info = entry.commit_info.value if entry.commit_info is not None else {}
     metrics = info.get("operationMetrics")
-    if isinstance(metrics, dict) and str(info.get("engineInfo")).startswith("deltalakedb"):
+    if metrics == {}:
+        del info["operationMetrics"]  # nothing was counted
+    elif isinstance(metrics, dict) and str(info.get("engineInfo")).startswith("deltalakedb"):
         info["operationMetrics"] = {key: _counted(value) for key, value in metrics.items()}
     return {"timestamp": entry.timestamp_ms, **info, "version": entry.version}
 
 
 def _counted(value: Any) -> Any:
+    if value in ("true", "false"):
+        return value == "true"
     return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
 
 

@@ -6,7 +6,8 @@ import atexit
 import os
 from importlib import import_module
 
-from deltalakedb.telemetry import record_spans
+from .arguments import check_text
+from .telemetry import record_spans
 
 DEFAULT_ENDPOINT = "http://localhost:4318/v1/traces"
 
@@ -17,6 +18,7 @@ def init_tracing(endpoint: str | None = None) -> None:
     Without an endpoint OTEL_EXPORTER_OTLP_ENDPOINT says where, else a collector on this machine. If the application has
     a tracer of its own, call `telemetry.record_spans` instead.
     """
+    check_text(endpoint)
     try:
         from opentelemetry import trace
         from opentelemetry.sdk.resources import Resource

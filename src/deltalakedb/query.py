@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from .arguments import check_text
 from .data.engine import own_column
 from .exceptions import DeltaError, PredicateError
 
@@ -34,6 +35,7 @@ class QueryBuilder:
 
     def register(self, table_name: str, delta_table: DeltaTable) -> QueryBuilder:
         """Let queries read a table, at the version it is at, under this name."""
+        check_text(table_name, required=True)
         if table_name in self._tables:
             raise DeltaError(f"the table {table_name} already exists in this QueryBuilder")
         self._tables[table_name] = delta_table.lazy_dataset()

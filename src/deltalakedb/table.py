@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Mapping
 
 from .addresses import PathAddress, resolve
+from .arguments import check_settings
 from .catalog import Catalog
 from .exceptions import FilesPurgedError, TableNotFoundError, UnknownLocationError
 from .instants import to_iso
@@ -32,6 +33,11 @@ __getattr__ = lazy_names(
 )
 
 
+def _to_text(table_uri: object) -> str | os.PathLike[str]:
+    """An address as it is; what is none is a path as `deltalake` reads it, and nothing will be there."""
+    return table_uri if isinstance(table_uri, str | os.PathLike) else str(table_uri)
+
+
 class DeltaTable(CreationOfTable):
     """A table at one version; `update_incremental` moves it to the newest, `load_as_version` to any other."""
 
@@ -49,10 +55,13 @@ class DeltaTable(CreationOfTable):
         `without_files`, `log_buffer_size` and `skip_stats` are accepted as in `deltalake`, and have no effect.
         """
         ignored = {"without_files": without_files, "log_buffer_size": log_buffer_size, "skip_stats": skip_stats}
+        check_settings(storage_options)
+        if isinstance(version, str):
+            raise TypeError("'str' object cannot be interpreted as an integer; `load_as_version` takes times")
         for option, given in ignored.items():
             if given:
                 warnings.warn(f"'{option}' is deprecated and ignored", DeprecationWarning, stacklevel=2)
-        address = resolve(table_uri, storage_options)
+        address = resolve(_to_text(table_uri), storage_options)
         if isinstance(address, PathAddress):
             self._open_files(address, version, storage_options)
             return
@@ -78,7 +87,7 @@ class DeltaTable(CreationOfTable):
     def is_deltatable(table_uri: str, storage_options: Mapping[str, str] | None = None) -> bool:
         """Whether there is a table at an address that `DeltaTable` takes. Nothing is registered."""
         try:
-            address = resolve(table_uri, storage_options, registers=False)
+            address = resolve(_to_text(table_uri), storage_options, registers=False)
         except UnknownLocationError:
             return False
         if isinstance(address, PathAddress):

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
+from .arguments import check_flag, check_text
 from .log.actions import AddFile, AppTransaction, RemoveFile
 from .log.paths import encode_path
 
@@ -96,6 +97,12 @@ class RemoveAction:
     deletion_timestamp: int
     size: int | None = None
     partition_values: Mapping[str, str | None] | None = None
+
+    def __post_init__(self) -> None:
+        check_text(self.path, required=True)
+        check_flag(self.data_change)
+        if not isinstance(self.deletion_timestamp, int):
+            raise TypeError("a deletion timestamp is a whole number of milliseconds")
 
 
 def to_add(action: Any) -> AddFile | None:

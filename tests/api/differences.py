@@ -36,7 +36,6 @@ NOTES: dict[str, str] = {
         "a file with an absolute path is read from there; `deltalake` looks for it inside of the table"
     ),
     "DeltaTable.history": "`since` and `until` choose by time",
-    "DeltaTable.load_as_version": "a negative version is a `VersionNotFoundError`, not an `OverflowError`",
     "DeltaTable.load_cdf": _READER,
     "DeltaTable.merge": (
         "generated columns follow the new values, where `deltalake` fails; with `streamed_exec=False` the commit notes "

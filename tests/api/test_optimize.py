@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -232,3 +233,15 @@ def test_z_order_raises_pruning_on_both_columns(tmp_path: Path) -> None:
         .sort_by([(name, "ascending") for name in data.column_names])
         .equals(data.sort_by([(name, "ascending") for name in data.column_names]))
     )
+
+
+def test_files_of_a_partition_are_compacted_whatever_the_order_of_its_values(on_paths: Both) -> None:
+    on_paths.seed({"id": [1], "a": ["x"], "b": ["y"]}, {"id": [2], "a": ["x"], "b": ["y"]}, partition_by=["a", "b"])
+    for library in on_paths.libraries:
+        for version, values in ((1, '{"a":"x","b":"y"}'), (2, '{"b":"y","a":"x"}')):
+            commit = library.folder / "_delta_log" / f"{version:020}.json"
+            text = re.sub(r'"partitionValues":\{[^}]*\}', f'"partitionValues":{values}', commit.read_text())
+            commit.write_text(text)
+    outcome = on_paths.same(lambda lib: lib.table().optimize.compact()["numFilesRemoved"], exactly=True)
+    assert outcome.value == 2
+    on_paths.same_rows()

@@ -54,7 +54,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("telemetry",),
     ("log",),
     ("names",),
-    ("exceptions", "forks", "lazy", "signals", "steps", "_positional", "warnings"),
+    ("arguments", "exceptions", "forks", "lazy", "signals", "steps", "_positional", "warnings"),
 )
 RANK = {name: len(LAYERS) - row for row, names in enumerate(LAYERS) for name in names}
 

@@ -74,7 +74,7 @@ def find_small(files: Iterable[AddFile], enough: int) -> Iterator[_Work]:
     """The small files of each partition that has enough of them, smaller ones first."""
     by_partition: dict[str, list[AddFile]] = {}
     for add in sorted(files, key=lambda one: (one.modification_time, one.path)):
-        by_partition.setdefault(to_json(dict(add.partition_values)), []).append(add)
+        by_partition.setdefault(to_json(dict(sorted(add.partition_values.items()))), []).append(add)
     for adds in by_partition.values():
         for tier in _TIERS:
             # Two files below half the size always fit together: then there is progress, and an end.

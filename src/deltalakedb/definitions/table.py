@@ -225,7 +225,7 @@ def _as_arrow(schema: Any) -> pa.Schema:
         return pa.schema(schema)
     if hasattr(schema, "to_arrow"):
         return pa.schema(schema.to_arrow())
-    raise TypeError(
+    raise ValueError(
         "a schema is an Arrow schema, a Schema, its JSON or text such as 'id long, day date', "
         f"not {type(schema).__name__}"
     )

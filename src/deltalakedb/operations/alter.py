@@ -68,6 +68,9 @@ KNOWN_PROPERTIES: Final = frozenset(
 def add_columns(target: Target, fields: Sequence[StructField]) -> Done:
     """New columns at the end of the schema; a struct that is there gets the fields it does not have."""
     refuse_generated(fields, target.name)
+    names = [item.name.casefold() for item in fields]
+    if len(set(names)) < len(names):
+        raise SchemaMismatchError(f"table {target.name}: a new column is given twice: {', '.join(names)}")
     merged = _merge(target.schema, fields, target)
     actions = with_schema(target.protocol, target.metadata, merged, table=target.name, history=target.history)
     parameters = {"fields": to_json([_field_json(item) for item in fields])}

@@ -40,7 +40,7 @@ class NewTable:
             self.partition_by,
             self.properties or {},
             table=table,
-            name=self.name or name,
+            name=name if self.name is None else self.name,
             description=self.description,
             created_ms=time.time_ns() // 1_000_000,
         )
@@ -57,7 +57,8 @@ def check_creation_mode(mode: str) -> None:
 def create(target: Target, new: NewTable, mode: str) -> Done:
     """The first commit of a table, but for the two actions that begin it."""
     parameters = _parameters(target, (target.protocol, target.metadata), mode)
-    return Done(ProposedCommit(new.adds, "CREATE TABLE", parameters, may_be_elsewhere=True))
+    operation = "CREATE OR REPLACE TABLE" if mode == "overwrite" else "CREATE TABLE"
+    return Done(ProposedCommit(new.adds, operation, parameters, may_be_elsewhere=True))
 
 
 def replace_table(target: Target, new: NewTable, mode: str = "overwrite") -> Done:

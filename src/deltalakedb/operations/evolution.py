@@ -149,5 +149,7 @@ def check_schema_mode(schema_mode: str | None, mode: str) -> None:
     """A schema is replaced with the rows, not beside them."""
     if schema_mode not in (None, "merge", "overwrite"):
         raise DeltaError(f"schema_mode is merge or overwrite, not {schema_mode!r}")
-    if schema_mode == "overwrite" and mode == "append":
-        raise DeltaError("schema_mode='overwrite' replaces the schema, and mode='append' keeps the rows: use 'merge'")
+    if schema_mode == "overwrite" and mode != "overwrite":
+        raise DeltaError(
+            f"schema_mode='overwrite' goes with mode='overwrite'; mode={mode!r} keeps the rows: use 'merge'"
+        )

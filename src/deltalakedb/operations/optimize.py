@@ -146,7 +146,7 @@ class _Optimization:
         self._considered = len(files)
         by_partition: dict[str, list[AddFile]] = {}
         for add in sorted(files, key=lambda one: (one.modification_time, one.path)):
-            by_partition.setdefault(to_json(dict(add.partition_values)), []).append(add)
+            by_partition.setdefault(to_json(dict(sorted(add.partition_values.items()))), []).append(add)
         self._groups = []
         for partition, adds in by_partition.items():
             bins = [adds] if request.columns is not None else pack(adds, self._target_size(target))

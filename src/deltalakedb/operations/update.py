@@ -195,4 +195,10 @@ def to_updates(updates: Mapping[str, str] | None, new_values: Mapping[str, Any] 
     for column, text in updates.items():
         if not isinstance(text, str) or not isinstance(column, str):
             raise TypeError(f"`updates` maps columns to SQL texts; {column!r} is {text!r}: `new_values` takes values")
-    return dict(updates)
+    return {_unquoted(column): text for column, text in updates.items()}
+
+
+def _unquoted(column: str) -> str:
+    """A column may be given as SQL quotes it."""
+    is_quoted = len(column) > 2 and column[0] == column[-1] and column[0] in '`"'
+    return column[1:-1] if is_quoted else column

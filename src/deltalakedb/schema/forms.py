@@ -77,6 +77,10 @@ def _check_fields(value: Any) -> None:
                 if isinstance(field, dict) and name not in field:
                     raise ValueError(f"missing field `{name}` in {to_json(field)}")
             _check_fields(field["type"] if isinstance(field, dict) else None)
+    needed = {"array": ("elementType", "containsNull"), "map": ("keyType", "valueType", "valueContainsNull")}
+    for name in needed.get(str(value.get("type")), ()):
+        if name not in value:
+            raise ValueError(f"missing field `{name}` in {to_json(value)}")
     for name in ("elementType", "keyType", "valueType"):
         _check_fields(value.get(name))
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import arro3.core
 import pyarrow as pa
 
+from deltalakedb.arguments import check_flag, check_text
 from deltalakedb.log import types as log
 from deltalakedb.log.codec import to_json
 from deltalakedb.schema import forms
@@ -99,6 +100,7 @@ class ArrayType(_Part):
     _value: log.ArrayType
 
     def __init__(self, element_type: DataType | str, contains_null: bool = True) -> None:
+        check_flag(contains_null)
         self._value = log.ArrayType(_value_of(element_type), contains_null)
 
     def __repr__(self) -> str:
@@ -133,6 +135,7 @@ class MapType(_Part):
     _value: log.MapType
 
     def __init__(self, key_type: DataType | str, value_type: DataType | str, value_contains_null: bool = True) -> None:
+        check_flag(value_contains_null)
         self._value = log.MapType(_value_of(key_type), _value_of(value_type), value_contains_null)
 
     def __repr__(self) -> str:
@@ -176,6 +179,10 @@ class Field:
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
         """`metadata` keeps texts and whole numbers as they are; any other value becomes its JSON text."""
+        check_text(name, required=True)
+        check_flag(nullable)
+        if metadata is not None and not isinstance(metadata, Mapping):
+            raise ValueError(f"the metadata of a field is a mapping, not {metadata!r}")
         kept = {key: forms.metadata_value(value) for key, value in (metadata or {}).items()}
         self._value = log.StructField(name, _value_of(type), nullable, kept)
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb._positional import commit_arguments
+from deltalakedb.arguments import check_text
 from deltalakedb.tables.rows import RowsOfTable
 from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
 
@@ -35,6 +36,7 @@ class ChangesOfTable(RowsOfTable):
         """
         from deltalakedb.operations.delete import delete
 
+        check_text(predicate)
         properties, hooks = commit_arguments(
             "delete", args, commit_properties, post_commithook_properties, order=_ORDER
         )
@@ -59,6 +61,7 @@ class ChangesOfTable(RowsOfTable):
         """
         from deltalakedb.operations.update import to_updates, update
 
+        check_text(predicate)
         properties, hooks = commit_arguments(
             "update", args, commit_properties, post_commithook_properties, order=_ORDER
         )
@@ -97,6 +100,8 @@ class ChangesOfTable(RowsOfTable):
         from deltalakedb.merge import prepare_merge
         from deltalakedb.operations.merge_request import MergeRequest
 
+        for alias in (source_alias, target_alias):
+            check_text(alias)
         properties, hooks = commit_arguments("merge", args, commit_properties, post_commithook_properties, order=_ORDER)
         request = MergeRequest(
             source=source,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from deltalakedb._positional import ORDER, commit_arguments
 from deltalakedb.addresses import PathAddress, SqlAddress, resolve
+from deltalakedb.arguments import check_commit_arguments, check_flag, check_settings, check_text, check_texts
 from deltalakedb.definitions.folder import default_location
 from deltalakedb.definitions.properties import to_properties
 from deltalakedb.definitions.table import to_schema
@@ -55,6 +56,14 @@ class CreationOfTable(UpkeepOfTable):
         )
         if len(args) > len(ORDER):
             raise_if_key_not_exists = args[len(ORDER)]
+        check_text(mode, required=True)
+        check_texts([partition_by] if isinstance(partition_by, str) else partition_by)
+        for text in (name, description):
+            check_text(text)
+        check_settings(configuration, nullable=True)
+        check_settings(storage_options)
+        check_flag(raise_if_key_not_exists)
+        check_commit_arguments(commit_properties, post_commithook_properties)
         new = NewTable(
             to_schema(schema),
             [partition_by] if isinstance(partition_by, str) else partition_by or (),

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from deltalakedb.answers import ColumnStats, Plan, distinct_partitions, readable
+from deltalakedb.arguments import check_flag
 from deltalakedb.exceptions import DeltaError
 from deltalakedb.log import paths
 from deltalakedb.log.file_filters import encode_filters, read_file_filters
@@ -67,6 +68,7 @@ class FilesOfTable(TableState):
     def _add_actions(self, flatten: bool) -> pa.Table:
         from deltalakedb.add_actions import FILE_COLUMNS, add_actions_table
 
+        check_flag(flatten)
         self._note_read(None)
         files = self._snapshot.files_table(FILE_COLUMNS)
         return add_actions_table(files, self._snapshot.metadata, flatten=flatten)
@@ -162,7 +164,7 @@ class FilesOfTable(TableState):
         return readable(self._chosen_files(predicate, columns))
 
     def _chosen_files(self, predicate: PredicateLike | None, columns: list[str] | None) -> pa.Table:
-        if not predicate:
+        if predicate is None or (not predicate and not isinstance(predicate, str)):
             self._note_read(None)
             return self._snapshot.files_table(columns)
         if isinstance(predicate, str):

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from deltalakedb.arguments import check_number, check_text, check_texts
 from deltalakedb.exceptions import DeltaError, MissingFileError, NegativeVersionError
 from deltalakedb.instants import to_epoch_ms
 from deltalakedb.log.proposal import DEFINITION, WHOLE_TABLE
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
     from deltalakedb.data import DataStorage
     from deltalakedb.log.atoms import Predicate
-
-_NO_SUCH_COLUMN = "{table} has no column {name!r}; it has {names}"
 
 
 class RowsOfTable(FilesOfTable):
@@ -42,6 +41,8 @@ class RowsOfTable(FilesOfTable):
         if partitions is not None:
             warnings.warn("`partitions` is deprecated; use `filters` instead", DeprecationWarning, stacklevel=2)
         self._check_filters(filters)
+        if columns is not None and not isinstance(columns, list | Mapping):
+            raise ValueError(f"`columns` is a list or a dict, not {type(columns).__name__}")
         if filesystem is None and (columns is None or self._are_plain(columns)):
             return self._read(partitions, columns, filters).read_all()
         return self._dataset_table(partitions, columns, filesystem, filters)
@@ -108,6 +109,10 @@ class RowsOfTable(FilesOfTable):
 
     def scan(self, columns: list[str] | None = None, predicate: str | None = None) -> arro3.core.RecordBatchReader:
         """The rows for which a SQL predicate is true, as a stream; files are opened as it is read."""
+        check_texts(columns)
+        check_text(predicate)
+        if columns is not None and len(set(columns)) < len(columns):
+            raise DeltaError(f"table {self.name}: a column is asked for twice: {', '.join(columns)}")
         rows = self.to_pyarrow_reader(columns, predicate)
         return self._streamed(rows.schema, rows, self._snapshot.version)
 
@@ -117,7 +122,7 @@ class RowsOfTable(FilesOfTable):
 
     def load_cdf(
         self,
-        starting_version: int = 0,
+        starting_version: int | None = 0,
         ending_version: int | None = None,
         starting_timestamp: str | None = None,
         ending_timestamp: str | None = None,
@@ -133,8 +138,15 @@ class RowsOfTable(FilesOfTable):
         """
         from deltalakedb.operations.cdf import read_changes
 
-        if min(starting_version, ending_version or 0) < 0:
-            raise NegativeVersionError(f"table {self.name}: a version is not negative")
+        check_texts(columns)
+        for text in (predicate, starting_timestamp, ending_timestamp):
+            check_text(text)
+        if starting_version is None and starting_timestamp is None:
+            raise DeltaError(f"table {self.name}: give a version or a time to start from")
+        for version in (starting_version, ending_version):
+            if isinstance(version, int) and version < 0:
+                raise NegativeVersionError(f"table {self.name}: a version is not negative")
+            check_number(version)
         start, end = self._feed_range(
             starting_version, ending_version, starting_timestamp, ending_timestamp, allow_out_of_range
         )
@@ -248,19 +260,16 @@ class RowsOfTable(FilesOfTable):
         return dataset.to_table(columns=columns, filter=condition)
 
     def _are_plain(self, columns: Any) -> bool:
-        return not isinstance(columns, Mapping) and all(self._struct.field(name) is not None for name in columns)
+        return bool(columns) and not isinstance(columns, Mapping) and set(columns) <= set(self._struct.names)
 
     def _check_filters(self, filters: RowFilter | None) -> None:
-        """Filter lists are pyarrow's in `deltalake`, and so is the error about a column that is not there."""
-        if filters is None or isinstance(filters, str) or is_expression(filters):
+        """Filter lists are pyarrow's in `deltalake`, and so are the errors about their form, columns and types."""
+        if not isinstance(filters, list | tuple) and not is_expression(filters):
             return
-        import pyarrow as pa
+        from pyarrow.parquet import filters_to_expression
 
-        for conjunct in [filters] if all(isinstance(item, tuple) for item in filters) else filters:
-            for name, *_ in conjunct:
-                if isinstance(name, str) and self._struct.field(name) is None:
-                    names = ", ".join(self._struct.names)
-                    raise pa.ArrowInvalid(_NO_SUCH_COLUMN.format(table=self.name, name=name, names=names))
+        expression = filters if is_expression(filters) else filters_to_expression(filters)
+        self._struct.to_arrow().empty_table().filter(expression)
 
     def _storage(self) -> DataStorage:
         from deltalakedb.storage import open_data_storage
@@ -270,7 +279,7 @@ class RowsOfTable(FilesOfTable):
     # -- the change data feed
 
     def _feed_range(
-        self, first: int, last: int | None, since: str | None, until: str | None, allow_out_of_range: bool
+        self, first: int | None, last: int | None, since: str | None, until: str | None, allow_out_of_range: bool
     ) -> tuple[int, int]:
         """The versions to read, first and last; the last below the first means none."""
         from deltalakedb.operations.cdf import check_feed

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from deltalakedb.answers import DeltaTableConfig, Metadata, ProtocolVersions, history_entry, readable
+from deltalakedb.arguments import check_commit_arguments, check_number, check_text
 from deltalakedb.exceptions import (
     ConcurrentTransactionError,
     DeltaError,
@@ -116,6 +117,7 @@ class TableState:
 
     def transaction_version(self, app_id: str) -> int | None:
         """The newest version an application recorded by a `txn` action."""
+        check_text(app_id)
         self._note(ReadSet(app_ids=frozenset({app_id})))
         action = self._snapshot.app_transaction(app_id)
         return None if action is None else action.version
@@ -124,10 +126,12 @@ class TableState:
 
     def load_as_version(self, version: int | str | datetime) -> None:
         """Move to a version, or to the newest one committed at or before a time (ISO 8601; UTC without a zone)."""
-        if isinstance(version, bool) or not isinstance(version, int | str | datetime):
+        if not isinstance(version, int | str | datetime):
             raise TypeError("Invalid datatype provided for version, only int, str or datetime are accepted.")
         if isinstance(version, int) and version < 0:
             raise NegativeVersionError(f"table {self.name}: a version is not negative, and {version} is")
+        if isinstance(version, int):
+            check_number(version)
         snapshot = self._snapshot_at(version)
         snapshot.metadata, snapshot.protocol  # noqa: B018  read now, so that a later clean-up cannot take them away
         self._snapshot = snapshot
@@ -145,8 +149,7 @@ class TableState:
         self, limit: int | None = None, *, since: Instant | None = None, until: Instant | None = None
     ) -> list[dict[str, Any]]:
         """Commits up to this version, newest first: the fields of each commitInfo, and its version."""
-        if limit is not None and limit < 0:
-            raise OverflowError("limit must not be negative")
+        check_number(limit)
         until_ms = None if until is None else to_epoch_ms(until)
         if until_ms is None or until_ms > self._snapshot.timestamp_ms:  # a later commit would be part of the answer
             self._note(HISTORY)
@@ -187,6 +190,7 @@ class TableState:
         post_commithook_properties: PostCommitHookProperties | None = None,
     ) -> dict[str, Any]:
         """One statement, one commit on the table's newest version; this object moves to the version it makes."""
+        check_commit_arguments(commit_properties, post_commithook_properties)
         properties, hooks = commit_properties or CommitProperties(), post_commithook_properties
         if properties.app_transactions:
             verb = self._going_on_from_here(verb, [one.app_id for one in properties.app_transactions])

@@ -10,6 +10,7 @@ from typing import Any
 
 from deltalakedb._positional import commit_arguments
 from deltalakedb.alter import TableAlterer
+from deltalakedb.arguments import check_commit_arguments, check_flag, check_number
 from deltalakedb.exceptions import DeltaError, MissingFileError
 from deltalakedb.instants import to_epoch_ms
 from deltalakedb.optimize import TableOptimizer
@@ -77,6 +78,7 @@ class UpkeepOfTable(ChangesOfTable):
         """Take files out of the table that are gone from where they should lie; their rows are lost."""
         from deltalakedb.operations.repair import repair
 
+        check_flag(dry_run)
         given = commit_arguments("repair", args, commit_properties, post_commithook_properties, order=_REVERSED)
         return self._run(partial(repair, dry_run=dry_run), *given)
 
@@ -109,8 +111,11 @@ class UpkeepOfTable(ChangesOfTable):
             commit_properties = given.get("commit_properties", commit_properties)
             post_commithook_properties = given.get("post_commithook_properties", post_commithook_properties)
             full, keep_versions = given.get("full", full), given.get("keep_versions", keep_versions)
-        if retention_hours is not None and retention_hours < 0:
+        if isinstance(retention_hours, int) and retention_hours < 0:
             raise ValueError("a retention is 0 hours or more")
+        check_number(retention_hours)
+        check_flag(dry_run)
+        check_commit_arguments(commit_properties, post_commithook_properties)
         return self._vacuum(
             retention_hours,
             dry_run=dry_run,
@@ -160,6 +165,8 @@ class UpkeepOfTable(ChangesOfTable):
         """Put the commits of a range of versions together into one file of the log."""
         from deltalakedb.tables.logs import compact_logs
 
+        for version in (starting_version, ending_version):
+            check_number(version)
         self._refuse_in_transaction("compact_logs")
         compact_logs(self._backing, starting_version, ending_version)
 

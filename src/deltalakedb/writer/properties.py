@@ -77,7 +77,8 @@ class WriterProperties:
     column_properties: dict[str, ColumnProperties] | None = None
 
     def __post_init__(self, compression_level: int | None) -> None:
-        if self.compression is None:
+        if not isinstance(self.compression, str):
+            self.compression = None
             if compression_level is not None:
                 raise ValueError("a compression level needs a compression: give both")
             return
@@ -100,6 +101,6 @@ class WriterProperties:
             f"dictionary_page_size_limit: {self.dictionary_page_size_limit}, "
             f"data_page_row_count_limit: {self.data_page_row_count_limit}, write_batch_size: {self.write_batch_size}, "
             f"max_row_group_size: {self.max_row_group_size}, compression: {self.compression}, "
-            f"statistics_truncate_length: {self.statistics_truncate_length}, "
+            f"statistics_truncate_length: {self.statistics_truncate_length},"
             f"default_column_properties: {self.default_column_properties}, column_properties: {shown})"
         )

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from deltalakedb.addresses import PathAddress, SqlAddress, resolve
+from deltalakedb.arguments import check_commit_arguments, check_number, check_settings, check_text
 from deltalakedb.definitions.properties import to_properties
 from deltalakedb.exceptions import TableExistsError
 from deltalakedb.operations.creation import NewTable
@@ -47,8 +48,16 @@ def write_deltalake(
     `schema_mode="merge"` adds the data's new columns and leaves missing ones null, `"overwrite"` takes the data's
     schema and `partition_by` instead of the table's. `name`, `description` and `configuration` are for new tables.
     """
+    check_text(mode, required=True)
+    for text in (schema_mode, predicate, name, description):
+        check_text(text)
+    check_settings(configuration, nullable=True)
+    check_settings(storage_options)
+    check_number(target_file_size)
+    check_commit_arguments(commit_properties, post_commithook_properties)
     columns = [partition_by] if isinstance(partition_by, str) else partition_by
-    request = WriteRequest(mode, columns, schema_mode, predicate, target_file_size, writer_properties)
+    lowered: Any = mode.lower()
+    request = WriteRequest(lowered, columns, schema_mode, predicate, target_file_size, writer_properties)
     request.check()
     properties, hooks = commit_properties or CommitProperties(), post_commithook_properties
     if isinstance(table_or_uri, TableState):
@@ -58,7 +67,7 @@ def write_deltalake(
     if not isinstance(table_or_uri, str | os.PathLike):
         raise ValueError(f"a table is given as text, a path or a DeltaTable, not as {type(table_or_uri).__name__}")
     definition = {"name": name, "description": description, "configuration": configuration}
-    address = resolve(table_or_uri, storage_options, writes=True, only_new=mode in ("error", "ignore"))
+    address = resolve(table_or_uri, storage_options, writes=True, only_new=request.mode in ("error", "ignore"))
     if isinstance(address, SqlAddress):
         _write_in_catalog(address, data, request, properties, storage_options, definition)
     else:
