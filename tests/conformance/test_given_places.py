@@ -74,6 +74,31 @@ def test_a_table_is_not_undropped_without_its_files(catalog: Catalog, tmp_path: 
     assert ids_in(catalog, "s.t") == [1]
 
 
+def test_a_log_that_went_right_after_the_drop_is_missed_too(catalog: Catalog) -> None:
+    with catalog.begin() as tx:
+        tx.write("s.t", numbers(1))
+    catalog.drop_table("s.t")
+    (dropped,) = catalog.dropped_tables()
+    shutil.rmtree(Path(dropped.location.removeprefix("file://")) / "_delta_log")
+    with pytest.raises(FilesPurgedError, match=r"has no _delta_log any more"):
+        catalog.undrop_table("s.t")
+
+
+def test_a_table_in_the_way_of_a_namespace_keeps_no_table_of_it_from_being_made(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    outer = write(catalog, "other.t", 1, tmp_path / "lake" / "eu")
+    for number, name in enumerate(("eu.a", "eu.b", "eu.a.deep")):
+        place = write(catalog, name, number)
+        assert outer not in place.parents
+        assert ids_in(catalog, name) == [number]
+        assert deltalake.DeltaTable(place).to_pyarrow_table()["id"].to_pylist() == [number]
+    catalog.create_namespace("all", {"location": str(tmp_path / "lake")})
+    write(catalog, "all.us", 1)
+    write(catalog, "us.t", 2)
+    assert ids_in(catalog, "us.t") == [2]
+
+
 def test_a_namespace_has_no_location_in_the_folder_of_a_table(catalog: Catalog, tmp_path: Path) -> None:
     ours = write(catalog, "s.t", 1)
     dropped = write(catalog, "s.dropped", 1)

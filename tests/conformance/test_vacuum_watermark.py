@@ -179,12 +179,12 @@ def test_of_two_vacuums_at_once_the_last_one_ends_it(catalog: Catalog) -> None:
 
 def test_a_vacuum_that_cannot_renew_its_lease_deletes_nothing_more(catalog: Catalog) -> None:
     table = catalog.table("t")
-    mark = VacuumMark(catalog.store, table._sql().row, lease_seconds=0.05)
+    mark = VacuumMark(catalog.store, table._sql().row, lease_seconds=0.6)
     mark.begin(3)
     mark.check()
     with catalog.store.write() as conn:
         conn.run("delete_expired_leases", before_ms=2**62)
-    threading.Event().wait(0.2)
+    threading.Event().wait(0.8)
     with pytest.raises(DeltaError, match="has stopped deleting files; run it again"):
         mark.check()
     mark.end()
@@ -192,10 +192,10 @@ def test_a_vacuum_that_cannot_renew_its_lease_deletes_nothing_more(catalog: Cata
 
 
 def test_a_vacuum_that_lives_keeps_its_lease(catalog: Catalog) -> None:
-    mark = VacuumMark(catalog.store, catalog.table("t")._sql().row, lease_seconds=0.6)
+    mark = VacuumMark(catalog.store, catalog.table("t")._sql().row, lease_seconds=1.8)
     mark.begin(3)
     for _ in range(4):
-        threading.Event().wait(0.3)
+        threading.Event().wait(0.6)
         mark.check()
     mark.end()
     assert head_of(catalog).vacuum_count == 2

@@ -188,3 +188,14 @@ def test_a_save_at_a_delta_table_of_others_is_told_the_way_in_spark(databases: D
     db.sql(advice)
     db.spark.range(1).write.format("delta").mode("append").saveAsTable(f"{db.ns}.t")
     assert db.sql("select * from NS.t order by id") == [(0,), (7,)]
+
+
+def test_a_delta_table_of_others_where_a_new_table_would_go_is_named(databases: Databases) -> None:
+    db = databases
+    db.sql("create table NS.first using delta as select 1 as id")
+    theirs = Path(db.catalog.table(f"{db.ns}.first").table_uri.removeprefix("file://")).parent / "t"
+    deltalake.write_deltalake(str(theirs), pa.table({"id": [7]}))
+    for statement in ("create table NS.t using delta as select 42L as id", "create table NS.t (id long) using delta"):
+        with pytest.raises(AnalysisException, match="a Delta table is there already.*dl import"):
+            db.sql(statement)
+    assert deltalake.DeltaTable(str(theirs)).version() == 0

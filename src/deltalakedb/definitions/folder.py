@@ -28,15 +28,18 @@ ESCAPE = "~"
 for the table in another folder (`deltalake`, Polars), while this one is left alone in paths and in URLs."""
 
 
-def default_location(warehouse: str | None, name: TableName, *, suffix: str = "") -> str:
-    """`<warehouse>/<namespace>/<name>`. A nested namespace is one folder: no table's folder lies in another's."""
+def default_location(warehouse: str | None, name: TableName, *, suffix: str = "", apart: bool = False) -> str:
+    """`<warehouse>/<namespace>/<name>`. A nested namespace is one folder: no table's folder lies in another's.
+
+    A suffix goes to the table's folder, or with `apart` to that of its namespace.
+    """
     if warehouse is None:
         raise ConfigError(
             f"where the files of {name} go is not known: give a location, or a warehouse for all tables "
             "(connect(..., warehouse=...), dl --warehouse, ?warehouse=... in its address, DL_WAREHOUSE)"
         )
     place = parse_location(warehouse)
-    folder = "/".join(folders_of(name, suffix=suffix))
+    folder = "/".join(folders_of(name, suffix=suffix, apart=apart))
     # On local disk the path begins with a slash, in a bucket it does not.
     inside = f"{place.path.rstrip('/')}/{folder}" if place.path else folder
     return replace(place, path=inside).uri
@@ -59,12 +62,13 @@ def refuse_ambiguous(location: str, *, what: str) -> None:
         )
 
 
-def folders_of(name: TableName, *, suffix: str = "") -> tuple[str, str]:
+def folders_of(name: TableName, *, suffix: str = "", apart: bool = False) -> tuple[str, str]:
     """The folder of a namespace, and of the table in it; no two names have the same, even where case does not count."""
     outer: list[str] = []
     for part in namespace_parts(name.namespace):
         outer += [".", *_escape(part, also=".")]
-    return _join(outer[1:]), _join(_escape(name.name), f"-{suffix}" if suffix else "")
+    ending = f"-{suffix}" if suffix else ""
+    return _join(outer[1:], ending if apart else ""), _join(_escape(name.name), "" if apart else ending)
 
 
 def name_of_folders(namespace: str, table: str) -> TableName | None:

@@ -24,6 +24,7 @@ _ADVICE = {
     errno.ENOSPC: "make room on the disk",
     errno.EDQUOT: "make room on the disk",
     errno.EROFS: "the disk is mounted read-only",
+    errno.ENOENT: "the folder is gone: put it back, or let `dl validate TABLE --repair` write the log again",
     errno.EACCES: "give this user the right to write there",
 }
 _counter = itertools.count()

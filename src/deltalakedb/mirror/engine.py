@@ -369,6 +369,10 @@ class MirrorEngine:
 
     # -- the end
 
+    def write_marks(self) -> None:
+        """Let SQL know how far this process has mirrored."""
+        self._marks.write()
+
     def flush(self, timeout_seconds: float = worker.EXIT_SECONDS) -> bool:
         """Finish what waits: commits in the background, marks, checkpoints. Whether nothing was left in that time."""
         deadline = time.monotonic() + timeout_seconds

@@ -214,6 +214,7 @@ class Drafts:
         for draft in reversed(self.used):
             if draft.dropped and not draft.is_new and _key_of(draft.row) == name.key:
                 raise DeltaError(f"{name} is dropped by this transaction itself; leave the drop out instead")
+        self._catalog.mirror.write_marks()
         with self._catalog.store.read() as conn:
             back = {draft.pinned.table_id for draft in self.used if draft.undropped}
             rows = [row for row in conn.all("select_dropped_tables") if row["table_id"] not in back]

@@ -37,7 +37,8 @@ def reserve_place(
     latest_holds: bool = False,
 ) -> str:
     """Reserve the given location, or one that the catalog chooses: `<name>` in the location of its namespace, or
-    `<namespace>/<name>` in the warehouse, with a suffix if that is not free.
+    `<namespace>/<name>` in the warehouse, with a suffix if that is not free: in the folder of the namespace, or
+    beside it where that is inside another table.
 
     A given location that another table has is refused with a LocationOwnedError. `instead_of` are new tables (uuids)
     that the same transaction has dropped again. `latest_holds`: see `store/locations.py: reserve`.
@@ -65,8 +66,13 @@ def reserve_place(
             return at
     else:
         refuse_existing_log(at, options, table=str(name), unless=lambda: _has_owner(catalog, at))
-    at = _chosen_place(catalog, name, suffix=table_uuid[:SUFFIX_LENGTH])
-    _reserve(catalog, at, claimant, instead_of)
+    suffix = table_uuid[:SUFFIX_LENGTH]
+    at = _chosen_place(catalog, name, suffix=suffix)
+    try:
+        _reserve(catalog, at, claimant, instead_of)
+    except LocationOwnedError:
+        at = default_location(catalog.config.warehouse, name, suffix=suffix, apart=True)
+        _reserve(catalog, at, claimant, instead_of)
     return at
 
 

@@ -142,12 +142,12 @@ final class Names {
       query.addAll(List.of("location", bridged(location)));
     }
     Answer answer = endpoint.post("/name", query.toArray(new String[0]));
-    if (answer.status == 409 && location == null) {
-      return null;
-    }
-    if (location != null && answer.error().equals("TableExistsError")) {
+    if (answer.error().equals("TableExistsError")) {
       if (look(ident) != null) {
         return null;
+      }
+      if (location == null) {
+        throw Refusal.of("CREATE TABLE", answer);
       }
       throw Refusal.because(
           of(ident) + " cannot be created at " + location + ": a Delta table is there already."
@@ -206,7 +206,7 @@ final class Names {
     if (answer.status == 409) {
       return false;
     }
-    ok("Table " + of(dropped) + " cannot be undropped", answer);
+    ok("UNDROP TABLE", answer);
     return true;
   }
 
