@@ -101,7 +101,7 @@ def test_partitioned_data_is_read_back_and_planned_by_its_partitions(catalog: Ca
     table = catalog.table("t")
     assert table.plan("day = '2026-01-02'").num_files == 1
     assert sorted(table.partitions(), key=str) == [{"day": "2026-01-01"}, {"day": "2026-01-02"}, {"day": None}]
-    assert table.to_pyarrow_table(filters=[("day", "=", "2026-01-01")]).to_pylist() == [
+    assert table.to_pyarrow_table(filters=[("day", "=", date(2026, 1, 1))]).to_pylist() == [
         {"id": 1, "day": date(2026, 1, 1)}
     ]
     assert table.to_pandas(columns=["id"], filters="day is null")["id"].to_list() == [3]

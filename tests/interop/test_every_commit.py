@@ -61,8 +61,12 @@ def test_every_version_can_be_travelled_to(
         if version in found:
             assert_same(reader, history, version, found[version])
         elif version not in there:
-            with pytest.raises(Refused):
-                asked.at_version(path, version)
+            try:
+                rows = asked.at_version(path, version)
+            except Refused:
+                continue
+            assert reader == "sail", f"{reader} reads version {version}: it was known not to"
+            assert_same(reader, history, version, rows)
     if not is_refused(reader, history, history.head):
         assert_same(reader, history, history.head, asked.latest(path).rows)
 
@@ -78,8 +82,8 @@ def is_refused(reader: str, history: History, version: int) -> bool:
 
 
 def can_travel(reader: str, history: History, phase: str, version: int) -> bool:
-    # Sail 0.7.2 does not replay the commits before the checkpoint that _last_checkpoint names, but for the first two;
-    # the same with logs of deltalake and Spark.
+    # Sail 0.7.2 mostly does not replay the commits before the checkpoint that _last_checkpoint names, but for the first
+    # two; the same with logs of deltalake and Spark.
     if reader == "sail" and phase == "checkpointed" and 1 < version < history.checkpoint:
         return False
     return history.first_versions[phase] <= version <= history.head and not is_refused(reader, history, version)

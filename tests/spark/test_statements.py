@@ -62,6 +62,8 @@ def test_sql_mirror_and_spark_agree_after(lake: Lake, kind: Kind, tmp_path: Path
 
 def test_the_session_is_the_one_of_the_catalog(lake: Lake) -> None:
     dls.bridge_of(lake.spark, lake.catalog)
+    lake.spark.sql(f"create table {lake.namespace}.shown (id long) using delta")
     shown = lake.spark.sql(f"show tables in {lake.namespace}").collect()
     names = sorted(f"{row.namespace}.{row.tableName}" for row in shown if not row.isTemporary)
+    assert f"{lake.namespace}.shown" in names
     assert names == sorted(lake.catalog.tables(lake.namespace))

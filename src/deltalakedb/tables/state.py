@@ -138,7 +138,7 @@ class TableState:
 
     def _snapshot_at(self, version: int | str | datetime) -> TableSnapshot:
         """The table at a version, or at the newest one committed at or before a time."""
-        number = version if isinstance(version, int) else self._backing.version_at(to_epoch_ms(version))
+        number = int(version) if isinstance(version, int) else self._backing.version_at(to_epoch_ms(version))
         return self._backing.snapshot(number)
 
     def update_incremental(self) -> None:
