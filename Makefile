@@ -42,16 +42,31 @@ demo: setup ## a tour of the catalog, a nightly star-schema load on Spark, then 
 	@$(BIN)/python examples/nightly_star_schema.py
 	@$(BIN)/python -m examples.capture_orders
 
-# Tests that need a JVM share two Sparks, beside two processes for all others. Exit code 5: ARGS chose none of a kind.
-test: setup $(CLASSES) ## the suite on SQLite, DuckDB, Postgres, S3 and Spark, without the slow groups
-	@log=$$(mktemp); \
-	$(PYTEST) -m "spark and not ($(SLOW))" -n 2 --dist loadgroup --no-loadscope-reorder $(ARGS) >$$log 2>&1 & spark=$$!; \
-	$(PYTEST) -m "not spark and not ($(SLOW))" -n 2 --dist loadfile $(ARGS); others=$$?; \
-	wait $$spark; spark=$$?; cat $$log; rm -f $$log; \
-	for code in $$others $$spark; do test $$code -eq 0 || test $$code -eq 5 || exit $$code; done
+# A RAM disk with room for the tests' databases and tables, if there is one: SQLite and the mirror wait for the disk at
+# every commit. TMPDIR in the environment wins.
+RAM_DISK := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 8000000 {print "/dev/shm"}')
+# Prepares a folder for temporary files that goes when the recipe ends, and a file for the output of a second process.
+SCRATCH = export TMPDIR=$$(mktemp -d "$${TMPDIR:-$(or $(RAM_DISK),/tmp)}/dltests-XXXXXX"); \
+	trap 'rm -rf "$$TMPDIR"' EXIT; trap 'kill $$spark 2>/dev/null; exit 130' INT TERM; log="$$TMPDIR/spark.log"
+# The slowest tests are named at the end: what to look at first when the suite has grown.
+SLOWEST := --durations=25 --durations-min=5
+# Exit code 5: ARGS chose no test of a kind.
+FAIL_IF_RED = for code in $$codes; do test $$code -eq 0 || test $$code -eq 5 || exit $$code; done
 
-test-full: test ## `make test`, then the slow groups: jobs, streams and kills on a Spark cluster, all statements compared with plain delta-spark
-	$(PYTEST) -m "$(SLOW)" $(ARGS) || test $$? -eq 5
+# Tests that need a JVM share two Sparks, beside two processes for all others.
+test: setup $(CLASSES) ## the suite on SQLite, DuckDB, Postgres, S3 and Spark, without the slow groups
+	@$(SCRATCH); \
+	$(PYTEST) -m "spark and not ($(SLOW))" -n 2 --dist loadgroup --no-loadscope-reorder $(SLOWEST) $(ARGS) >"$$log" 2>&1 & spark=$$!; \
+	$(PYTEST) -m "not spark and not ($(SLOW))" -n 2 --dist loadfile $(SLOWEST) $(ARGS); codes=$$?; \
+	wait $$spark; codes="$$codes $$?"; cat "$$log"; $(FAIL_IF_RED)
+
+# As `make test`, with the slow groups; the cluster follows the tests without a JVM, which end first.
+test-full: setup $(CLASSES) ## `make test` and the slow groups: a Spark cluster, statements compared with plain delta-spark, all golden tables
+	@$(SCRATCH); \
+	$(PYTEST) -m "spark and not cluster" -n 2 --dist loadgroup --no-loadscope-reorder $(SLOWEST) $(ARGS) >"$$log" 2>&1 & spark=$$!; \
+	$(PYTEST) -m "not spark and not cluster" -n 2 --dist loadfile $(SLOWEST) $(ARGS); codes=$$?; \
+	$(PYTEST) -m cluster $(SLOWEST) $(ARGS); codes="$$codes $$?"; \
+	wait $$spark; codes="$$codes $$?"; cat "$$log"; $(FAIL_IF_RED)
 
 test-partitioned: setup ## the conformance suite on Postgres with hash-partitioned tables (docs/scale.md)
 	DL_TEST_PARTITIONED=1 $(PYTEST) tests/conformance -k "postgres and not migrations and not create_its_schema" $(ARGS)
@@ -66,7 +81,7 @@ format: setup ## let ruff rewrite what it can
 	$(BIN)/ruff format .
 
 soak: setup ## property tests with many more examples, crash tests with many more kills
-	HYPOTHESIS_PROFILE=soak $(PYTEST) -m "not spark and not ($(SLOW))" $(ARGS)
+	HYPOTHESIS_PROFILE=soak $(PYTEST) -m "not spark and not cluster" $(ARGS)
 	HYPOTHESIS_PROFILE=soak $(PYTEST) -m spark tests/faults tests/cdc tests/interop tests/spark tests/conformance $(ARGS)
 
 bench: setup ## us and the peers on the same tables; ARGS=commits for the write path, ARGS="--files 1000000" for more

@@ -19,8 +19,8 @@ from bench.measure import peak_memory_mb
 from bench.ours import CatalogAt
 from bench.report import Row, at_most, below
 from bench.tables import COLUMNS, Spec, append_commit, file_batches
-from deltalakedb.log.actions import AddFile
-from deltalakedb.uri import parse_catalog_uri
+from deltalakedb.catalog.uri import parse_catalog_uri
+from deltalakedb.log.protocol.actions import AddFile
 
 LARGE_COMMIT_NOTE = (
     "a large commit: `commit_actions` from begin to return, against its rows of `dl_add_files` and `dl_file_bounds` "

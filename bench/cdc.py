@@ -16,16 +16,27 @@ import numpy as np
 import pyarrow.compute as pc
 
 import deltalakedb as dl
-from bench.cdc_lab import MAKE_ORDERS, NAMESPACE, PUBLICATION, SLOT, CaptureLab, SourceDatabase, capture_lab
+from bench.cdc_lab import (
+    MAKE_ORDERS,
+    NAMESPACE,
+    PUBLICATION,
+    RECV_SLOT,
+    SLOT,
+    CaptureLab,
+    SourceDatabase,
+    capture_lab,
+    clock,
+    engines_of,
+)
 from bench.cdc_merge import merge_rows
+from bench.cdc_shapes import idle_rows, large_rows
 from bench.lab import Lab, say
 from bench.report import Row, at_least, below
 from deltalakedb.cdc.control import load_capture
 from deltalakedb.cdc.lsn import parse_lsn
 from deltalakedb.cdc.settings import CaptureSettings
 
-ENGINES = ("sqlite", "postgres")
-RECV_SLOT, CONSUMER_SLOT = "recv", "consumer"
+CONSUMER_SLOT = "consumer"
 WARM_ROWS = 20_000
 TRANSACTIONS = 100
 INSERT_NOTE = (
@@ -44,7 +55,7 @@ WARM_SECONDS = 15.0
 def insert_rows(lab: Lab) -> list[Row]:
     """The same log for three readers, each with a slot of its own."""
     captures, rows = capture_lab(lab), []
-    for engine in _engines(lab):
+    for engine in engines_of(lab):
         with captures.source(f"inserts_{engine}") as source, captures.lake(engine, "inserts") as catalog:
             rows += _insert_rows(captures, engine, source, catalog)
     return rows
@@ -60,11 +71,11 @@ def _insert_rows(captures: CaptureLab, engine: str, source: SourceDatabase, cata
     source.make_slot(CONSUMER_SLOT)
     say(f"inserting {count:,} rows", lambda: source.fill("orders", count, TRANSACTIONS, first=WARM_ROWS + 1))
     end = source.run("select pg_current_wal_flush_lsn()::text")
-    ours = say(f"capturing on {engine}", lambda: _clock(lambda: captures.capture(catalog, source)))
+    ours = say(f"capturing on {engine}", lambda: clock(lambda: captures.capture(catalog, source)))
     for table in ("orders", "orders_changes"):
         found = catalog.table(f"{NAMESPACE}.{table}").count()
         assert found == count + WARM_ROWS, f"{table} has {found} rows"
-    received = say("pg_recvlogical", lambda: _clock(lambda: _receive(captures, source, end)))
+    received = say("pg_recvlogical", lambda: clock(lambda: captures.receive(source, end)))
     consumed = say("psycopg2 + deltalake", lambda: _consume(captures.lab.folder / f"consumed_{engine}", source, end))
     assert consumed["rows"] == count, consumed
     what, mine = f"{count:,} inserts", f"{count / ours:,.0f} rows/s"
@@ -78,15 +89,6 @@ def _insert_rows(captures: CaptureLab, engine: str, source: SourceDatabase, cata
     ]  # fmt: skip
 
 
-def _receive(captures: CaptureLab, source: SourceDatabase, end: str) -> None:
-    command = [
-        captures.program("pg_recvlogical"), "--dbname", source.dsn, "--slot", RECV_SLOT, "--start", "--no-loop",
-        "--endpos", end, "--file", os.devnull, "--option", "proto_version=1",
-        "--option", f"publication_names={PUBLICATION}",
-    ]  # fmt: skip
-    subprocess.run(command, check=True, capture_output=True)
-
-
 def _consume(folder: Path, source: SourceDatabase, end: str) -> dict[str, float]:
     arguments = [source.dsn, CONSUMER_SLOT, PUBLICATION, str(parse_lsn(end)), str(folder)]
     command = [sys.executable, "-m", "bench.cdc_consumer", *arguments]
@@ -97,14 +99,14 @@ def _consume(folder: Path, source: SourceDatabase, end: str) -> dict[str, float]
 
 def update_rows(lab: Lab) -> list[Row]:
     """A large table is copied, then some of its rows change."""
-    captures, engine, sizes = capture_lab(lab), _engines(lab)[0], lab.sizes
+    captures, engine, sizes = capture_lab(lab), engines_of(lab)[0], lab.sizes
     with captures.source("updates") as source, captures.lake(engine, "updates") as catalog:
         source.run(MAKE_ORDERS.format("orders"))
         say(f"filling {sizes.cdc_table_rows:,} rows", lambda: source.fill("orders", sizes.cdc_table_rows, 10))
         source.run(f"create publication {PUBLICATION} for table orders")
-        copied = say("copying", lambda: _clock(lambda: captures.capture(catalog, source)))
+        copied = say("copying", lambda: clock(lambda: captures.capture(catalog, source)))
         changed = say("updating", lambda: _update(source, sizes.cdc_table_rows, sizes.cdc_updates))
-        applied = say("capturing", lambda: _clock(lambda: captures.capture(catalog, source)))
+        applied = say("capturing", lambda: clock(lambda: captures.capture(catalog, source)))
         current = catalog.table(f"{NAMESPACE}.orders").to_pyarrow_table(columns=["id", "amount"])
         assert current.num_rows == sizes.cdc_table_rows
         expected = source.run("select sum(amount) from orders")
@@ -136,7 +138,7 @@ def _update(source: SourceDatabase, rows: int, updates: int) -> int:
 
 def lag_rows(lab: Lab) -> list[Row]:
     """A steady stream of small transactions, captured with a window of two seconds."""
-    captures, engine, sizes = capture_lab(lab), _engines(lab)[0], lab.sizes
+    captures, engine, sizes = capture_lab(lab), engines_of(lab)[0], lab.sizes
     with captures.source("lag") as source, captures.lake(engine, "lag") as catalog:
         source.run(
             "create table events (id bigserial primary key, payload text)",
@@ -228,23 +230,11 @@ def _pgbench(captures: CaptureLab, source: SourceDatabase, rate: int, seconds: f
     return int(source.run("select count(*) from events")) - int(before)
 
 
-def _clock(call: Callable[[], Any]) -> float:
-    begin = time.perf_counter()
-    call()
-    return time.perf_counter() - begin
-
-
-def _engines(lab: Lab) -> list[str]:
-    """DuckDB shuts other processes out while one has it open."""
-    chosen = [engine for engine in lab.engines if engine in ENGINES]
-    if not chosen:
-        raise SystemExit(f"captures need a catalog on {' or '.join(ENGINES)}: --engines sqlite")
-    return chosen
-
-
 ROWS: dict[str, Callable[[Lab], list[Row]]] = {
     "cdc-inserts": insert_rows,
+    "cdc-large": large_rows,
     "cdc-updates": update_rows,
     "cdc-merge": merge_rows,
+    "cdc-idle": idle_rows,
     "cdc-lag": lag_rows,
 }

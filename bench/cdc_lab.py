@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -22,11 +23,13 @@ from bench.lab import Lab, say
 from bench.postgres import Postgres, running_postgres
 from bench.spark_lab import CONF
 from deltalakedb import cdc
-from deltalakedb.cdc.presence import find_runner, request_stop
+from deltalakedb.cdc.run.presence import find_runner, request_stop
 
 SETTINGS = {"wal_level": "logical", "max_replication_slots": "32", "max_wal_senders": "16"}
 PUBLICATION = "bench"
 SLOT = "dl_bench"
+RECV_SLOT = "recv"
+ENGINES = ("sqlite", "postgres")
 NAMESPACE = "bench"
 MAKE_ORDERS = (
     "create table {} (id bigint primary key, customer int, amount numeric(12, 2), status text, placed_at timestamptz, "
@@ -144,9 +147,33 @@ class CaptureLab:
         major = self.server.version.split(".")[0]
         return str(package / f"pginstall{major}" / "bin" / name)
 
+    def receive(self, source: SourceDatabase, end: str) -> None:
+        """Drain what the slot RECV_SLOT has up to `end`, with Postgres' own program, into nothing."""
+        command = [
+            self.program("pg_recvlogical"), "--dbname", source.dsn, "--slot", RECV_SLOT, "--start", "--no-loop",
+            "--endpos", end, "--file", os.devnull, "--option", "proto_version=1",
+            "--option", f"publication_names={PUBLICATION}",
+        ]  # fmt: skip
+        subprocess.run(command, check=True, capture_output=True)
+
     def close(self) -> None:
         self.spark.stop()
         self._stack.close()
+
+
+def clock(call: Callable[[], Any]) -> float:
+    """The seconds that it takes."""
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
+def engines_of(lab: Lab) -> list[str]:
+    """DuckDB shuts other processes out while one has it open."""
+    chosen = [engine for engine in lab.engines if engine in ENGINES]
+    if not chosen:
+        raise SystemExit(f"captures need a catalog on {' or '.join(ENGINES)}: --engines sqlite")
+    return chosen
 
 
 def capture_lab(lab: Lab) -> CaptureLab:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import deltalakedb as dl
 from bench.postgres import Postgres
+from deltalakedb.catalog.uri import parse_catalog_uri
 from deltalakedb.mirror.importer import attach
 from deltalakedb.store import open_store
-from deltalakedb.uri import parse_catalog_uri
 
 ENGINES = ("sqlite", "duckdb", "postgres")
 

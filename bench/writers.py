@@ -85,7 +85,7 @@ class OursActions(Ours):
     """`tx.commit_actions` with an add of a file that needs not exist, its statistics included."""
 
     def __init__(self, job: Job) -> None:
-        from deltalakedb.log.actions import AddFile
+        from deltalakedb.log.protocol.actions import AddFile
 
         super().__init__(job)
         self.add = AddFile

@@ -1,7 +1,12 @@
 """What every test shares: the fixtures' homes and the two sizes in which property tests run."""
 
 import os
+import re
+import shutil
+from collections.abc import Iterator
 from datetime import timedelta
+from itertools import count
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -31,9 +36,29 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
+_folders = count()
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder of the test's own, removed if the test passes: a whole run would leave gigabytes.
+
+    Its name is used once in a process. A catalog that several tests share remembers who owns a location, so a folder
+    must not have the name of one that was removed, as with pytest's own retention policy.
+    """
+    failures = request.session.testsfailed
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    folder = tmp_path_factory.mktemp(f"{name}{next(_folders)}", numbered=False)
+    yield folder
+    if request.session.testsfailed == failures:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 _SHARED = {"tables_by_spark": "golden tables", "readers": "readers"}
 """What takes long to make and is made once: tests on it stay in one process."""
-_FIRST = ("golden tables", "test_statements.py", "readers", "test_spark_kills.py", "test_exactly_once.py")
+_FIRST = (
+    "test_compared.py", "golden tables", "test_statements.py", "readers", "test_spark_kills.py", "test_exactly_once.py",
+)  # fmt: skip
 """What takes longest is begun first, else one process would still be at it when the other has ended."""
 
 

@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 
 import deltalakedb as dl
 import deltalakedb.cdc as cdc
-from deltalakedb.cdc.presence import request_stop
-from deltalakedb.cdc.server import connect
+from deltalakedb.cdc.run.presence import request_stop
+from deltalakedb.cdc.run.status import CaptureStatus, capture_status
 from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.status import CaptureStatus, capture_status
+from deltalakedb.cdc.source.server import connect
 from examples.capture_orders.shop import PUBLICATION, TABLES
 
 NAMESPACE: Final = "shop"

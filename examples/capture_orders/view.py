@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from deltalakedb.cdc.status import CaptureStatus
+from deltalakedb.cdc.run.status import CaptureStatus
 from examples.capture_orders.capture import Capturing
 from examples.capture_orders.shop import TABLES, Shop, count_rows
 

@@ -10,16 +10,16 @@ from deltalakedb.exceptions import (
     TableNotFoundError,
     VersionNotFoundError,
 )
-from deltalakedb.lazy import lazy_names
+from deltalakedb.runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from deltalakedb.answers import ColumnStats, Metadata, Plan, ProtocolVersions, TableFeatures
-    from deltalakedb.catalog import Catalog, begin, connect
-    from deltalakedb.catalog_view import CatalogView
-    from deltalakedb.process import enable_nanosecond_timestamps, init_tracing, rust_core_version
+    from deltalakedb.catalog.catalog import Catalog, begin, connect
+    from deltalakedb.catalog.view import CatalogView
     from deltalakedb.query import QueryBuilder
     from deltalakedb.schema import DataType, Field, Schema, VariantType
     from deltalakedb.table import DeltaTable
+    from deltalakedb.tables.answers import ColumnStats, Metadata, Plan, ProtocolVersions, TableFeatures
+    from deltalakedb.telemetry.process import enable_nanosecond_timestamps, init_tracing, rust_core_version
     from deltalakedb.transaction import CommitProperties, PostCommitHookProperties, Transaction
     from deltalakedb.transactions.transaction import CatalogTransaction
     from deltalakedb.writer import (
@@ -73,24 +73,24 @@ __getattr__ = lazy_names(
     __name__,
     {
         "Catalog": "deltalakedb.catalog",
-        "CatalogView": "deltalakedb.catalog_view",
+        "CatalogView": "deltalakedb.catalog.view",
         "CatalogTransaction": "deltalakedb.transactions.transaction",
         "begin": "deltalakedb.catalog",
         "connect": "deltalakedb.catalog",
         "DeltaTable": "deltalakedb.table",
-        "ColumnStats": "deltalakedb.answers",
-        "Metadata": "deltalakedb.answers",
-        "Plan": "deltalakedb.answers",
-        "ProtocolVersions": "deltalakedb.answers",
+        "ColumnStats": "deltalakedb.tables.answers",
+        "Metadata": "deltalakedb.tables.answers",
+        "Plan": "deltalakedb.tables.answers",
+        "ProtocolVersions": "deltalakedb.tables.answers",
         "Schema": "deltalakedb.schema",
         "CommitProperties": "deltalakedb.transaction",
         "PostCommitHookProperties": "deltalakedb.transaction",
         "Transaction": "deltalakedb.transaction",
-        "enable_nanosecond_timestamps": "deltalakedb.process",
-        "init_tracing": "deltalakedb.process",
-        "rust_core_version": "deltalakedb.process",
+        "enable_nanosecond_timestamps": "deltalakedb.telemetry.process",
+        "init_tracing": "deltalakedb.telemetry.process",
+        "rust_core_version": "deltalakedb.telemetry.process",
         "QueryBuilder": "deltalakedb.query",
-        "TableFeatures": "deltalakedb.answers",
+        "TableFeatures": "deltalakedb.tables.answers",
         "DataType": "deltalakedb.schema",
         "Field": "deltalakedb.schema",
         "VariantType": "deltalakedb.schema",

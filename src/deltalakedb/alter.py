@@ -1,21 +1,21 @@
-"""TableAlterer: `DeltaTable.alter`, under the names of `deltalake`."""
+"""TableAlterer: `DeltaTable.alter`, with the names of `deltalake`."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ._positional import commit_arguments
-from .arguments import check_settings, check_text
+from deltalakedb.runtime.arguments import check_flag, check_sequence, check_settings, check_text, wrong_type
+from deltalakedb.runtime.positional import commit_arguments
 
 if TYPE_CHECKING:
-    from .answers import TableFeatures
-    from .log.types import StructField
-    from .operations.target import Verb
-    from .tables.upkeep import UpkeepOfTable
-    from .transaction import CommitProperties, PostCommitHookProperties
+    from deltalakedb.log.schema.types import StructField
+    from deltalakedb.operations.target import Verb
+    from deltalakedb.tables.answers import TableFeatures
+    from deltalakedb.tables.upkeep import UpkeepOfTable
+    from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
 
-# Features whose name in the protocol is not their name here, begun with a small letter.
+# Features whose protocol name is not their name here with a lower-case first letter.
 _SPELLED = {"TimestampWithoutTimezone": "timestampNtz", "VariantTypePreview": "variantType-preview"}
 _REVERSED = ("post_commithook_properties", "commit_properties")
 
@@ -35,13 +35,14 @@ class TableAlterer:
         post_commithook_properties: PostCommitHookProperties | None = None,
     ) -> None:
         """Add table features to the protocol, which may need higher reader and writer versions."""
-        from .operations.alter import add_feature
+        from deltalakedb.operations.alter import add_feature
 
-        given = commit_arguments("add_feature", args, commit_properties, post_commithook_properties)
-        names = [_feature_name(one) for one in (feature if isinstance(feature, list | tuple) else [feature])]
+        arguments = commit_arguments("add_feature", args, commit_properties, post_commithook_properties)
+        check_flag(allow_protocol_versions_increase)
+        names = [_feature_name(item) for item in _listed(feature, "TableFeatures")]
         self._run(
             partial(add_feature, features=names, allow_protocol_versions_increase=allow_protocol_versions_increase),
-            given,
+            arguments,
         )
 
     def add_columns(
@@ -51,12 +52,12 @@ class TableAlterer:
         commit_properties: CommitProperties | None = None,
         post_commithook_properties: PostCommitHookProperties | None = None,
     ) -> None:
-        """Add columns at the end of the schema, or fields to a struct column that is there."""
-        from .operations.alter import add_columns
+        """Add columns at the end of the schema, or fields to an existing struct column."""
+        from deltalakedb.operations.alter import add_columns
 
-        given = commit_arguments("add_columns", args, commit_properties, post_commithook_properties)
-        columns = [_to_field(one) for one in (fields if isinstance(fields, list | tuple) else [fields])]
-        self._run(partial(add_columns, fields=columns), given)
+        arguments = commit_arguments("add_columns", args, commit_properties, post_commithook_properties)
+        columns = [_to_field(item) for item in _listed(fields, "Field")]
+        self._run(partial(add_columns, fields=columns), arguments)
 
     def add_constraint(
         self,
@@ -65,12 +66,14 @@ class TableAlterer:
         commit_properties: CommitProperties | None = None,
         post_commithook_properties: PostCommitHookProperties | None = None,
     ) -> None:
-        """Add conditions that every row must keep, by their names; the rows that are there are checked first."""
-        from .operations.alter import add_constraint
+        """Add conditions by name that every row must satisfy; the existing rows are checked first."""
+        from deltalakedb.operations.alter import add_constraint
 
-        given = commit_arguments("add_constraint", args, commit_properties, post_commithook_properties, order=_REVERSED)
+        arguments = commit_arguments(
+            "add_constraint", args, commit_properties, post_commithook_properties, order=_REVERSED
+        )
         check_settings(constraints, required=True)
-        self._run(partial(add_constraint, constraints=constraints), given)
+        self._run(partial(add_constraint, constraints=constraints), arguments)
 
     def drop_constraint(
         self,
@@ -80,14 +83,15 @@ class TableAlterer:
         commit_properties: CommitProperties | None = None,
         post_commithook_properties: PostCommitHookProperties | None = None,
     ) -> None:
-        """Take a constraint away."""
-        from .operations.alter import drop_constraint
+        """Drop a constraint."""
+        from deltalakedb.operations.alter import drop_constraint
 
-        given = commit_arguments(
+        arguments = commit_arguments(
             "drop_constraint", args, commit_properties, post_commithook_properties, order=_REVERSED
         )
         check_text(name, required=True)
-        self._run(partial(drop_constraint, name=name, raise_if_not_exists=raise_if_not_exists), given)
+        check_flag(raise_if_not_exists)
+        self._run(partial(drop_constraint, name=name, raise_if_not_exists=raise_if_not_exists), arguments)
 
     def drop_column_not_null(
         self,
@@ -95,8 +99,8 @@ class TableAlterer:
         commit_properties: CommitProperties | None = None,
         post_commithook_properties: PostCommitHookProperties | None = None,
     ) -> None:
-        """Let a column be null from now on."""
-        from .operations.alter import drop_column_not_null
+        """Make a column nullable."""
+        from deltalakedb.operations.alter import drop_column_not_null
 
         check_text(column_name, required=True)
         self._run(partial(drop_column_not_null, column=column_name), (commit_properties, post_commithook_properties))
@@ -109,12 +113,13 @@ class TableAlterer:
         commit_properties: CommitProperties | None = None,
         post_commithook_properties: PostCommitHookProperties | None = None,
     ) -> None:
-        """Set table properties; a name that Delta does not know only with `raise_if_not_exists=False`."""
-        from .operations.alter import set_properties
+        """Set table properties; names that Delta does not know need `raise_if_not_exists=False`."""
+        from deltalakedb.operations.alter import set_properties
 
-        given = commit_arguments("set_table_properties", args, commit_properties, post_commithook_properties)
+        arguments = commit_arguments("set_table_properties", args, commit_properties, post_commithook_properties)
         check_settings(properties, required=True)
-        self._run(partial(set_properties, properties=properties, raise_if_not_exists=raise_if_not_exists), given)
+        check_flag(raise_if_not_exists)
+        self._run(partial(set_properties, properties=properties, raise_if_not_exists=raise_if_not_exists), arguments)
 
     def set_table_name(
         self,
@@ -123,12 +128,12 @@ class TableAlterer:
         commit_properties: CommitProperties | None = None,
         post_commithook_properties: PostCommitHookProperties | None = None,
     ) -> None:
-        """Set the name in the table's metadata; a catalog's name is changed by `rename_table`."""
-        from .operations.alter import set_name
+        """Set the name in the table's metadata; to rename a table in a catalog, use `rename_table`."""
+        from deltalakedb.operations.alter import set_name
 
-        given = commit_arguments("set_table_name", args, commit_properties, post_commithook_properties)
+        arguments = commit_arguments("set_table_name", args, commit_properties, post_commithook_properties)
         check_text(name, required=True)
-        self._run(partial(set_name, name=name), given)
+        self._run(partial(set_name, name=name), arguments)
 
     def set_table_description(
         self,
@@ -137,12 +142,12 @@ class TableAlterer:
         commit_properties: CommitProperties | None = None,
         post_commithook_properties: PostCommitHookProperties | None = None,
     ) -> None:
-        """Say what the table is for."""
-        from .operations.alter import set_description
+        """Set the table's description."""
+        from deltalakedb.operations.alter import set_description
 
-        given = commit_arguments("set_table_description", args, commit_properties, post_commithook_properties)
+        arguments = commit_arguments("set_table_description", args, commit_properties, post_commithook_properties)
         check_text(description, required=True)
-        self._run(partial(set_description, description=description), given)
+        self._run(partial(set_description, description=description), arguments)
 
     def set_column_metadata(
         self,
@@ -152,31 +157,42 @@ class TableAlterer:
         commit_properties: CommitProperties | None = None,
         post_commithook_properties: PostCommitHookProperties | None = None,
     ) -> None:
-        """Set entries of a column's metadata, such as its comment; others stay."""
-        from .operations.alter import set_column_metadata
+        """Set entries of a column's metadata, such as its comment; other entries stay."""
+        from deltalakedb.operations.alter import set_column_metadata
 
-        given = commit_arguments("set_column_metadata", args, commit_properties, post_commithook_properties)
+        arguments = commit_arguments("set_column_metadata", args, commit_properties, post_commithook_properties)
         check_text(column, required=True)
         check_settings(metadata, required=True)
-        self._run(partial(set_column_metadata, column=column, metadata=dict(metadata)), given)
+        self._run(partial(set_column_metadata, column=column, metadata=dict(metadata)), arguments)
 
     def _run(self, verb: Verb, given: tuple[Any, Any]) -> None:
         self.table._run(verb, *given)
 
 
+def _listed(given: Any, kind: str) -> list[Any]:
+    """Return one or several objects, ours or `deltalake`'s, as a list; TypeError for anything else."""
+    if _is_of(given, kind):
+        return [given]
+    check_sequence(given)
+    for item in given:
+        if not _is_of(item, kind):
+            raise wrong_type(item, kind)
+    return list(given)
+
+
+def _is_of(given: Any, kind: str) -> bool:
+    return type(given).__name__ == kind and type(given).__module__.partition(".")[0] != "pyarrow"
+
+
 def _feature_name(feature: Any) -> str:
-    """The protocol's name of a feature of ours, or of `deltalake`'s enumeration."""
-    if type(feature).__name__ != "TableFeatures":
-        raise TypeError(f"a table feature is a member of TableFeatures, not {feature!r}")
+    """Return the protocol's name of a feature of our enumeration, or of `deltalake`'s."""
     name = str(feature).rpartition(".")[2]
     return _SPELLED.get(name) or name[0].lower() + name[1:]
 
 
 def _to_field(given: Any) -> StructField:
-    from .schema import Field, to_struct_field
+    from deltalakedb.schema import Field, to_struct_field
 
     if isinstance(given, Field):
         return to_struct_field(given)
-    if type(given).__name__ == "Field" and hasattr(given, "to_json"):  # of `deltalake`
-        return to_struct_field(Field.from_json(given.to_json()))
-    raise TypeError(f"a new column is a Field, not {type(given).__name__}")
+    return to_struct_field(Field.from_json(given.to_json()))  # a Field of `deltalake`

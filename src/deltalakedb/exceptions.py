@@ -6,7 +6,7 @@ DeltaError
 |   |__ FilesPurgedError           a TableNotFoundError: the table was there, its files are deleted
 |   |__ NamespaceNotFoundError     a TableNotFoundError; NamespaceNotEmptyError
 |   |__ NegativeVersionError       a VersionNotFoundError, and an OverflowError as in `deltalake`
-|__ MissingFileError               .path: a data file that a version names is not there
+|__ MissingFileError               .path: a data file that a version names is not there; a FileNotFoundError too
 |__ DeltaProtocolError             a log that breaks, or asks for more than, the protocol we know
 |   |__ MalformedLogError          truncated JSON, bad UTF-8, two metaData, corrupt checkpoint, escaping path
 |   |__ UnsupportedFeatureError    .features, .table
@@ -16,7 +16,8 @@ DeltaError
 |__ CommitFailedError
 |   |__ ConcurrentAppendError, ConcurrentDeleteReadError, ConcurrentDeleteDeleteError,
 |   |   MetadataChangedError, ProtocolChangedError, ConcurrentTransactionError, ExternalWriterError
-|   |__ FilesVacuumedError         .path: a file that a commit or a reader needs is one that a vacuum or a purge takes
+|   |__ FilesVacuumedError         .path: a file that a commit or a reader needs is one that a vacuum or a purge takes;
+|   |                              a FileNotFoundError too
 |   |__ NotWritableError           a follower, or a frozen, detaching, detached or dropped table
 |   |__ NameChangedError           a name, or the list of names, is not what the transaction saw
 |   |__ DropProtectedError         the table's property drop_protection is true
@@ -31,7 +32,8 @@ DeltaError
 |__ EndpointError                  `dl serve` cannot be reached, or does not let us in
 |   |__ EndpointBusyError          it has no thread free, or is being stopped
 |__ CaptureError                   changes of a Postgres database cannot be captured
-|   |__ CaptureSetupError, SourceUnavailableError, CaptureRunningError, SlotLostError, WrongServerError
+|   |__ CaptureSetupError, SourceUnavailableError, CaptureRunningError, SlotLostError, WrongServerError,
+|   |   SparkDiedError
 |   |__ ValueNotHeld               .where, .place: a value that its column's type cannot hold; it stops one table
 |__ ConfigError
     |__ CatalogUriError, TableNameError, MissingExtraError
@@ -87,6 +89,7 @@ __all__ = [
     "SchemaVersionError",
     "SlotLostError",
     "SourceUnavailableError",
+    "SparkDiedError",
     "StoreBusyError",
     "StoreError",
     "TableExistsError",
@@ -108,7 +111,7 @@ CREDENTIAL_WORDS = (
     r"(?:password|passwd|pwd|passphrase|secret|token|credentials?|access[_\-.]?key|account[_\-.]?key"
     r"|api[_\-.]?key|private[_\-.]?key|(?<![a-z])sas)"
 )
-"""What a key that holds a credential is called, at its end; `log/secret_checks.py` refuses such keys in properties."""
+"""What a key that holds a credential is called, at its end; `log/checks/secret_checks.py` refuses such keys."""
 
 CREDENTIAL_TAIL = r"(?:[_\-.]?(?:id|key))?"
 AWS_KEY_ID = r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"
@@ -139,7 +142,8 @@ class DeltaError(Exception):
     """Any error of this package."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Errors travel between processes; the default would call a subclass with its message alone.
+        # Errors are pickled between processes; the default would call a subclass with its message alone.
+
         return _rebuild, (type(self), self.args, self.__dict__)
 
 
@@ -177,8 +181,8 @@ class NegativeVersionError(VersionNotFoundError, OverflowError):
     """A version below 0; `deltalake` raises OverflowError here."""
 
 
-class MissingFileError(DeltaError):
-    """A data file that a version of the table names is not there."""
+class MissingFileError(DeltaError, FileNotFoundError):
+    """A data file that a version of the table names is not there; `deltalake` raises FileNotFoundError here."""
 
     def __init__(self, what: str, *, path: str, advice: str) -> None:
         self.what = what
@@ -276,7 +280,7 @@ class ExternalWriterError(CommitFailedError):
     """Somebody else wrote the version into `_delta_log`."""
 
 
-class FilesVacuumedError(CommitFailedError):
+class FilesVacuumedError(CommitFailedError, FileNotFoundError):
     """A vacuum, or a purge, has deleted a file that is needed, or may be deleting it now."""
 
 
@@ -350,6 +354,10 @@ class CaptureRunningError(CaptureError):
 
 class SlotLostError(CaptureError):
     """The replication slot is gone, invalid, or past what was captured: changes are lost, tables need a new copy."""
+
+
+class SparkDiedError(CaptureError):
+    """The Java process of the Spark that a capture runs on has ended."""
 
 
 class WrongServerError(CaptureError):

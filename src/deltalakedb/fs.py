@@ -1,7 +1,8 @@
-"""DeltaStorageHandler: a table's folder as a file system of PyArrow's, which behaves as an object store does."""
+"""DeltaStorageHandler: a table's folder as a PyArrow file system, with the semantics of an object store."""
 
 from __future__ import annotations
 
+import io
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -9,13 +10,15 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow.fs import FileInfo, FileSelector, FileSystemHandler, FileType
 
-from .exceptions import DeltaError, TableNotFoundError
-from .files.location import canonical_location, parse_location
-from .fs_stores import DiskStore, ObjectStore, Store
+from deltalakedb.exceptions import DeltaError, TableNotFoundError
+from deltalakedb.runtime.arguments import check_sequence, check_text, wrong_type
+from deltalakedb.storage.fs_stores import DiskStore, ObjectStore, Store
+from deltalakedb.storage.location import canonical_location, parse_location
+from deltalakedb.tables.raw import RawTable
 
 _BUFFER_BYTES: Final = 5 * 1024 * 1024
 _SMALL_BUFFER: Final = (
-    "You specified a `max_buffer_size` of {given} bytes, less than {least}. Most object stores expect parts of at "
+    "You specified a `max_buffer_size` of {given} bits less than {least} bits. Most object stores expect parts of at "
     "least that size, you may experience issues"
 )
 
@@ -23,16 +26,19 @@ _SMALL_BUFFER: Final = (
 class DeltaStorageHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
     """Paths are relative to the table. Wrap it: `pyarrow.fs.PyFileSystem(DeltaStorageHandler(uri, options))`.
 
-    Folders are there while a file is in them, as in an object store: none is made, and a folder that is not there is
-    an empty one.
+    As in an object store, a folder exists while it contains a file: none is created, and a folder that does not exist
+    is empty.
     """
 
     def __init__(
         self, table_uri: str, options: Mapping[str, str] | None = None, known_sizes: Mapping[str, int] | None = None
     ) -> None:
-        """`known_sizes` of files are taken as they are: such a file is opened without asking for its size."""
-        self._location = canonical_location(table_uri)
+        """Files in `known_sizes` are opened without asking the storage for their size."""
+        check_text(table_uri, required=True)
+        if not table_uri:
+            raise TableNotFoundError('Local path "" does not exist or you don\'t have access!')
         self._options = _checked("options", options, str)
+        self._location = canonical_location(table_uri, self._options)
         self._sizes = _checked("known_sizes", known_sizes, int)
         place = parse_location(self._location, self._options)
         self._store: Store
@@ -47,19 +53,15 @@ class DeltaStorageHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow h
     def from_table(
         cls, table: Any, options: Mapping[str, str] | None = None, known_sizes: Mapping[str, int] | None = None
     ) -> DeltaStorageHandler:
-        """The folder of an opened DeltaTable, with the storage options it was opened with unless others are given."""
-        return cls(table.table_uri, table._storage_options if options is None else options, known_sizes)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, DeltaStorageHandler) and self._location == other._location
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    __hash__ = object.__hash__
+        """Open the folder of a DeltaTable, with the table's storage options unless `options` are given."""
+        raw = table if isinstance(table, RawTable) else getattr(table, "_table", None)
+        if not isinstance(raw, RawTable):
+            raise wrong_type(table, "RawDeltaTable")
+        return cls(raw.table_uri(), raw._storage_options if options is None else options, known_sizes)
 
     def equals(self, other: Any) -> bool:
-        return bool(self == other)
+        """Return whether both have the same location; `==` compares identity, as in `deltalake`."""
+        return isinstance(other, DeltaStorageHandler) and self._location == other._location
 
     def get_type_name(self) -> str:
         return "object-store"
@@ -67,29 +69,30 @@ class DeltaStorageHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow h
     def normalize_path(self, path: str) -> str:
         return _key(path) + ("/" if path.endswith("/") else "")
 
-    # -- what is there
+    # -- listing
 
     def get_file_info(self, paths: list[str]) -> list[FileInfo]:
+        check_sequence(paths)
         return [self._info(_key(path)) for path in paths]
 
     def _info(self, key: str) -> FileInfo:
         if any(self._store.list(key)):
             return FileInfo(key, FileType.Directory)
         try:
-            found = self._store.head(key)
+            stored_file = self._store.head(key)
         except FileNotFoundError:
             return FileInfo(key, FileType.NotFound)
-        return FileInfo(key, FileType.File, size=found.size, mtime=found.modified)
+        return FileInfo(key, FileType.File, size=stored_file.size, mtime_ns=stored_file.modified_ns)
 
     def get_file_info_selector(self, selector: FileSelector) -> list[FileInfo]:
         folders, files = self._store.list(_key(selector.base_dir))
-        waiting = list(folders) if selector.recursive else []
-        while waiting:
-            below, more = self._store.list(waiting.pop())
-            waiting += below
-            folders, files = folders + below, files + more
+        pending = list(folders) if selector.recursive else []
+        while pending:
+            subfolders, subfiles = self._store.list(pending.pop())
+            pending += subfolders
+            folders, files = folders + subfolders, files + subfiles
         return [FileInfo(folder, FileType.Directory) for folder in folders] + [
-            FileInfo(found.key, FileType.File, size=found.size, mtime=found.modified) for found in files
+            FileInfo(file.key, FileType.File, size=file.size, mtime_ns=file.modified_ns) for file in files
         ]
 
     # -- reading and writing
@@ -101,14 +104,14 @@ class DeltaStorageHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow h
     def open_input_stream(self, path: str) -> pa.NativeFile:
         return self.open_input_file(path)
 
-    def open_output_stream(self, path: str, metadata: Mapping[str, str] | None = None) -> pa.NativeFile:  # noqa: ARG002  as in `deltalake`
-        given = self._options.get("max_buffer_size", "")
-        size = int(given) if given.isdecimal() else _BUFFER_BYTES
+    def open_output_stream(self, path: str, metadata: Mapping[str, str] | None = None) -> pa.NativeFile:  # noqa: ARG002  ignored, as in `deltalake`
+        size_option = self._options.get("max_buffer_size", "")
+        size = int(size_option) if size_option.isdecimal() else _BUFFER_BYTES
         if size < _BUFFER_BYTES:
             warnings.warn(_SMALL_BUFFER.format(given=size, least=_BUFFER_BYTES), UserWarning, stacklevel=2)
         return pa.PythonFile(_Output(self._store.open_writer(_key(path), max(size, 1))), mode="w")
 
-    def open_append_stream(self, path: str, metadata: Mapping[str, str] | None = None) -> pa.NativeFile:
+    def open_append_stream(self, path: str, metadata: Mapping[str, str]) -> pa.NativeFile:
         raise NotImplementedError(f"{path}: files of a table are never appended to")
 
     # -- changing
@@ -120,17 +123,17 @@ class DeltaStorageHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow h
         self._store.rename(_key(src), _key(dest))
 
     def create_dir(self, path: str, recursive: bool = True) -> None:
-        """Nothing is made: a folder is there with its first file."""
+        """Do nothing: a folder exists as soon as it contains a file."""
 
     def delete_file(self, path: str) -> None:
         self._store.delete(_key(path))
 
     def delete_dir(self, path: str) -> None:
-        """All files below the folder."""
+        """Delete all files below the folder."""
         for key in list(self._files_below(_key(path))):
             self._store.delete(key)
 
-    def delete_dir_contents(self, path: str, *, accept_root_dir: bool = False, missing_dir_ok: bool = False) -> None:  # noqa: ARG002  none is missing
+    def delete_dir_contents(self, path: str, *, accept_root_dir: bool = False, missing_dir_ok: bool = False) -> None:  # noqa: ARG002  a missing folder is empty
         if not _key(path) and not accept_root_dir:
             raise DeltaError(f"the whole folder {self._location} would be emptied; say `accept_root_dir`")
         self.delete_dir(path)
@@ -140,13 +143,13 @@ class DeltaStorageHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow h
 
     def _files_below(self, key: str) -> Iterator[str]:
         folders, files = self._store.list(key)
-        yield from (found.key for found in files)
+        yield from (file.key for file in files)
         for folder in folders:
             yield from self._files_below(folder)
 
 
 def _key(path: str) -> str:
-    """The key of a path: no slash at its ends, and no way out of the table."""
+    """Return the key of a path: without leading and trailing slashes, and inside the table."""
     parts = [part for part in path.split("/") if part]
     return "/".join(part.replace(".", "%2E") if part in (".", "..") else part for part in parts)
 
@@ -155,15 +158,15 @@ def _checked(name: str, given: Mapping[str, Any] | None, kind: type) -> dict[str
     if given is None:
         return {}
     if not isinstance(given, Mapping):
-        raise TypeError(f"{name}: '{type(given).__name__}' object is not an instance of 'dict'")
+        raise TypeError(f"{name}: {wrong_type(given, 'dict')}")
     for value in given.values():
         if not isinstance(value, kind):
-            raise TypeError(f"{name}: '{type(value).__name__}' object is not an instance of '{kind.__name__}'")
+            raise TypeError(f"{name}: {wrong_type(value, kind.__name__)}")
     return dict(given)
 
 
 class _Input:
-    """A file as pyarrow reads it, a range at a time."""
+    """A file that pyarrow reads in ranges."""
 
     mode = "rb"
 
@@ -207,7 +210,7 @@ class _Input:
 
 
 class _Output:
-    """A file as pyarrow writes it; an object is there once it is closed."""
+    """A file that pyarrow writes; an object exists once it is closed."""
 
     mode = "wb"
 
@@ -229,4 +232,8 @@ class _Output:
     def close(self) -> None:
         if not self.closed:
             self.closed = True
+            self._writer.close()
+
+    def __del__(self) -> None:
+        if isinstance(self._writer, io.IOBase):  # Python would warn about an open file; `deltalake` does not
             self._writer.close()

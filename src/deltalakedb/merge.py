@@ -1,4 +1,4 @@
-"""TableMerger: `deltalake`'s class of the same name, which gathers the clauses of a merge and runs it."""
+"""TableMerger: `deltalake`'s class of the same name, which collects the clauses of a merge and runs it."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from .exceptions import DeltaError
-from .operations.merge_request import Clause, Kind, MergeRequest
+from deltalakedb.exceptions import DeltaError
+from deltalakedb.operations.merge_request import Clause, Kind, MergeRequest
+from deltalakedb.runtime.arguments import check_number, check_settings, check_text
 
 if TYPE_CHECKING:
-    from .operations.target import Verb
+    from deltalakedb.operations.target import Verb
 
 RunVerb: TypeAlias = "Callable[[Verb], dict[str, Any]]"
 
 
 def prepare_merge(request: MergeRequest, run: RunVerb) -> TableMerger:
-    """A merge without clauses yet, of whatever the caller gave as its source; `run` is what makes a commit of it."""
-    from .data import prepare_data
+    """Return a merge without clauses, from any source that exports rows; `run` commits it."""
+    from deltalakedb.data import prepare_data
 
-    _check_text(request.predicate, "the predicate of a merge")
-    for name in ("max_spill_size", "max_temp_directory_size"):
-        size = getattr(request, name)
-        if size is not None and size < 0:
-            raise OverflowError(f"{name} is a number of bytes, not {size}")
+    check_text(request.predicate, required=True)
+    check_number(request.max_spill_size)
+    check_number(request.max_temp_directory_size)
     try:
         reader = prepare_data(request.source)
     except TypeError as error:
@@ -33,7 +32,7 @@ def prepare_merge(request: MergeRequest, run: RunVerb) -> TableMerger:
 
 
 class TableMerger:
-    """Clauses are tried in the order they are given, each kind by itself; the first whose predicate is true is used."""
+    """The clauses of a merge. For each row, the first clause of the matching kind whose predicate is true applies."""
 
     def __init__(self, request: MergeRequest, run: RunVerb) -> None:
         self._request = request
@@ -41,40 +40,40 @@ class TableMerger:
         self._is_over = False
 
     def when_matched_update(self, updates: dict[str, str], predicate: str | None = None) -> TableMerger:
-        """Set columns of a row of the target that a row of the source matches; values are SQL over both rows."""
+        """Set columns of target rows that a source row matches; values are SQL over both rows."""
         return self._with(Clause("matched", "update", _predicate(predicate), _values(updates)))
 
     def when_matched_update_all(
         self, predicate: str | None = None, except_cols: list[str] | None = None
     ) -> TableMerger:
-        """Set every column that the source has too, but those of `except_cols`, to the source's value."""
+        """Set every column that the source has too, except `except_cols`, to the source's value."""
         return self._with_all("matched", predicate, except_cols)
 
     def when_matched_delete(self, predicate: str | None = None) -> TableMerger:
-        """Delete a row of the target that a row of the source matches."""
+        """Delete target rows that a source row matches."""
         return self._with(Clause("matched", "delete", _predicate(predicate)))
 
     def when_not_matched_insert(self, updates: dict[str, str], predicate: str | None = None) -> TableMerger:
-        """Insert a row for a row of the source without a match; columns that are not set are null, or as computed."""
+        """Insert source rows without a match; columns that are not set are null or computed."""
         return self._with(Clause("not_matched", "insert", _predicate(predicate), _values(updates)))
 
     def when_not_matched_insert_all(
         self, predicate: str | None = None, except_cols: list[str] | None = None
     ) -> TableMerger:
-        """Insert a row of the source without a match, but for its columns in `except_cols`."""
+        """Insert source rows without a match, without their columns in `except_cols`."""
         return self._with_all("not_matched", predicate, except_cols)
 
     def when_not_matched_by_source_update(self, updates: dict[str, str], predicate: str | None = None) -> TableMerger:
-        """Set columns of a row of the target that no row of the source matches."""
+        """Set columns of target rows that no source row matches."""
         return self._with(Clause("not_matched_by_source", "update", _predicate(predicate), _values(updates)))
 
     def when_not_matched_by_source_delete(self, predicate: str | None = None) -> TableMerger:
-        """Delete a row of the target that no row of the source matches."""
+        """Delete target rows that no source row matches."""
         return self._with(Clause("not_matched_by_source", "delete", _predicate(predicate)))
 
     def execute(self) -> dict[str, Any]:
-        """Run the merge, once: the source may be a stream. What it did, in numbers."""
-        from .operations.merge import merge
+        """Run the merge and return its metrics. It runs only once, because the source may be a stream."""
+        from deltalakedb.operations.merge import merge
 
         if self._is_over:
             raise DeltaError(
@@ -92,21 +91,11 @@ class TableMerger:
         return self
 
 
-def _check_text(text: Any, what: str) -> None:
-    if not isinstance(text, str):
-        raise TypeError(f"{what} is SQL text, not {type(text).__name__}")
-
-
 def _predicate(text: str | None) -> str | None:
-    if text is not None:
-        _check_text(text, "the predicate of a clause")
+    check_text(text)
     return text
 
 
 def _values(updates: Mapping[str, str]) -> dict[str, str]:
-    if not isinstance(updates, dict):
-        raise TypeError(f"the columns a clause sets are a dict of names and SQL, not {type(updates).__name__}")
-    for name, text in updates.items():
-        _check_text(name, "the name of a column")
-        _check_text(text, f"the value of {name}")
+    check_settings(updates, required=True)
     return dict(updates)

@@ -1,4 +1,4 @@
-"""TableOptimizer: `DeltaTable.optimize`, under the names of `deltalake`."""
+"""TableOptimizer: `DeltaTable.optimize`, with the names of `deltalake`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from ._positional import commit_arguments
+from deltalakedb.runtime.arguments import check_number, check_texts
+from deltalakedb.runtime.positional import commit_arguments
 
 if TYPE_CHECKING:
-    from .operations.optimize import Request
-    from .tables.upkeep import UpkeepOfTable
-    from .transaction import CommitProperties, PostCommitHookProperties
+    from deltalakedb.operations.optimize import Request
+    from deltalakedb.tables.upkeep import UpkeepOfTable
+    from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
 
 _ORDER = ("post_commithook_properties", "commit_properties")
 
@@ -19,7 +20,7 @@ FilterConjunction = Sequence[tuple[str, str, Any]]
 
 
 class TableOptimizer:
-    """Makes a table's files fewer or better sorted; its rows stay as they are."""
+    """Combines or sorts a table's files; its rows stay the same."""
 
     def __init__(self, table: UpkeepOfTable) -> None:
         self.table = table
@@ -37,17 +38,18 @@ class TableOptimizer:
         commit_properties: CommitProperties | None = None,
         post_commithook_properties: PostCommitHookProperties | None = None,
     ) -> dict[str, Any]:
-        """Put small files of a partition together, up to about `target_size` bytes each; deletion vectors go.
+        """Combine small files of each partition into files of about `target_size` bytes, and drop deletion vectors.
 
-        `target_size` is `delta.targetFileSize` or 100 MB when it is not given. `min_commit_interval` (seconds, or a
-        timedelta) makes a commit each time that long has passed, 0 one for each partition. Files are streamed, so that
-        `max_spill_size` and `max_temp_directory_size` have nothing to bound. Doing it again does nothing.
+        The default of `target_size` is `delta.targetFileSize`, else 100 MB. `min_commit_interval` (seconds or a
+        timedelta) commits each time this much time has passed; 0 commits once per partition. Files are streamed, so
+        `max_spill_size` and `max_temp_directory_size` have no effect. A second run does nothing.
         """
-        from .operations.optimize import Request
+        from deltalakedb.operations.optimize import Request
 
         properties, hooks = commit_arguments(
             "compact", args, commit_properties, post_commithook_properties, order=_ORDER
         )
+        _check_numbers(target_size, max_concurrent_tasks, max_spill_size, max_temp_directory_size, min_commit_interval)
         request = Request(
             partition_filters=partition_filters,
             target_size=target_size,
@@ -75,16 +77,19 @@ class TableOptimizer:
     ) -> dict[str, Any]:
         """Sort the rows of each partition so that files have narrow ranges in all of these columns at once.
 
-        The other arguments are those of `compact`. `max_spill_size` is the memory of the sort, in bytes: what does not
-        fit is spilled to disk, where it takes `max_temp_directory_size` at most, or the sort fails.
+        The other arguments are those of `compact`. `max_spill_size` is the memory for sorting, in bytes; the rest is
+        spilled to disk, up to `max_temp_directory_size`; if that is not enough, the sort fails.
         """
-        from .operations.optimize import Request
+        from deltalakedb.operations.optimize import Request
 
         properties, hooks = commit_arguments(
             "z_order", args, commit_properties, post_commithook_properties, order=_ORDER
         )
+        columns = tuple(columns)
+        check_texts(columns)
+        _check_numbers(target_size, max_concurrent_tasks, max_spill_size, max_temp_directory_size, min_commit_interval)
         request = Request(
-            columns=tuple(columns),
+            columns=columns,
             partition_filters=partition_filters,
             target_size=target_size,
             max_concurrent_tasks=max_concurrent_tasks,
@@ -103,13 +108,19 @@ class TableOptimizer:
         *,
         progress: Callable[[int], None] | None = None,
     ) -> dict[str, Any]:
-        """Do what a request asks for; `progress` is told how many files more are done."""
+        """Run a request; `progress` is called with the number of further files that are done."""
         from dataclasses import replace
 
-        from .operations.optimize import optimize
+        from deltalakedb.operations.optimize import optimize
 
-        asked = request if progress is None else replace(request, progress=progress)
-        return optimize(lambda verb: self.table._run(verb, commit_properties, post_commithook_properties), asked)
+        full_request = request if progress is None else replace(request, progress=progress)
+        return optimize(lambda verb: self.table._run(verb, commit_properties, post_commithook_properties), full_request)
+
+
+def _check_numbers(*values: int | timedelta | None) -> None:
+    for value in values:
+        if not isinstance(value, timedelta):
+            check_number(value)
 
 
 def _seconds(interval: int | timedelta | None) -> int | None:

@@ -1,4 +1,4 @@
-"""Polars on our tables: read_delta, scan_delta, write_delta, and tables that Polars takes for those of `deltalake`."""
+"""Polars on our tables: read_delta, scan_delta, write_delta, and tables that Polars accepts as `deltalake`'s."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from .table import DeltaTable
+from deltalakedb.table import DeltaTable
 
 if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-    from .merge import TableMerger
+    from deltalakedb.merge import TableMerger
 
 _READ_FROM_PATHS = frozenset({"string", "byte", "short", "integer", "long", "date"})
 _PLAIN = re.compile(r"[\w.-]+", re.ASCII)
-"""Values that are the same in a path and in a URL."""
+"""Values that are spelled the same in a path and in a URL."""
 Source = str | os.PathLike[str] | DeltaTable
 
 
 def scan_delta(source: Source, *, version: int | str | datetime | None = None, **options: Any) -> pl.LazyFrame:
-    """`polars.scan_delta` for a table of ours, or for anything DeltaTable opens; the files are read by Polars itself.
+    """Scan a table of ours, or anything that DeltaTable opens, with `polars.scan_delta`; Polars reads the files itself.
 
-    A table that Polars cannot read by itself is scanned as a lazy dataset: its columns are mapped, or its partition
-    values are not in its paths, from which Polars takes them.
+    A table that Polars cannot read itself is scanned as a lazy dataset: one with column mapping, or whose partition
+    values are not in its paths, where Polars looks for them.
     """
     import polars as pl
 
     table = _opened(source, version)
     if any(item.name != item.physical_name for item in table._struct.fields) or not _is_hive_like(table):
-        # Arrow, to which Polars would hand its filters, orders NaN otherwise, and takes null for not in a list.
+        # Polars must not push its filters down to Arrow, which orders NaN differently and counts null as not in a list.
         return pl.scan_pyarrow_dataset(table.lazy_dataset(), allow_pyarrow_filter=False)
     return pl.scan_delta(as_deltalake(table), **options)
 
 
 def _is_hive_like(table: DeltaTable) -> bool:
-    """Whether Polars finds the partition values of all files in their paths, and reads them as they are meant."""
+    """Return whether Polars finds the partition values of all files in their paths, and reads them correctly."""
     columns = [table._struct.field(name) for name in table._snapshot.metadata.partition_columns]
     if any(item is None or str(item.type) not in _READ_FROM_PATHS for item in columns):
         return False
@@ -62,7 +62,7 @@ def read_delta(
     columns: list[str] | None = None,
     **options: Any,
 ) -> pl.DataFrame:
-    """`polars.read_delta`: the rows at once, or some of their columns."""
+    """Read a table, or some of its columns, as `polars.read_delta` does."""
     frame = scan_delta(source, version=version, **options)
     return (frame if columns is None else frame.select(columns)).collect()
 
@@ -76,14 +76,14 @@ def write_delta(
     delta_write_options: Mapping[str, Any] | None = None,
     delta_merge_options: Mapping[str, Any] | None = None,
 ) -> TableMerger | None:
-    """`DataFrame.write_delta`: mode "merge" returns the TableMerger to which clauses are added."""
-    from .writer import write_deltalake
+    """Write a frame as `DataFrame.write_delta` does; mode "merge" returns a TableMerger to add clauses to."""
+    from deltalakedb.writer import write_deltalake
 
     if mode != "merge":
         write_deltalake(
             target,
             frame,
-            mode=mode,  # type: ignore[arg-type]  # write_deltalake says what modes there are
+            mode=mode,  # type: ignore[arg-type]  # write_deltalake checks the mode
             storage_options=storage_options,
             **(delta_write_options or {}),
         )
@@ -95,18 +95,18 @@ def write_delta(
 
 
 def as_deltalake(table: DeltaTable) -> Any:
-    """The same table as an instance of `deltalake.DeltaTable` too: Polars takes it wherever it takes one of those.
+    """Return the table as an instance of `deltalake.DeltaTable` too, which Polars accepts.
 
     All its members are ours. `deltalake` must be installed; without it Polars has no `scan_delta` either.
     """
-    made = object.__new__(_class_of_both(type(table)))  # type: ignore[arg-type]  # a class is hashable
-    made.__dict__.update(table.__dict__)
-    return made
+    polars_table = object.__new__(_class_of_both(type(table)))  # type: ignore[arg-type]  # a class is hashable
+    polars_table.__dict__.update(table.__dict__)
+    return polars_table
 
 
 @cache
 def _class_of_both(ours: type[DeltaTable]) -> type[DeltaTable]:
-    """`ours` may be a transaction's table: what Polars reads of it is then recorded."""
+    """Return a subclass of `ours` and `deltalake.DeltaTable`; in a transaction, `ours` records what Polars reads."""
     try:
         import deltalake
     except ImportError as error:
@@ -115,28 +115,24 @@ def _class_of_both(ours: type[DeltaTable]) -> type[DeltaTable]:
     import pyarrow as pa
 
     class PolarsTable(ours, deltalake.DeltaTable):  # type: ignore[misc,valid-type]  # ours comes first
-        """A table of ours that passes for one of `deltalake`'s."""
+        """A table of ours that is an instance of `deltalake`'s class."""
 
         def _add_actions(self, flatten: bool) -> pa.Table:
-            """The files, without the bounds that Polars would take for more than they say: NaN is in none of them,
-            booleans' are often wrong, and some writers round decimals."""
+            """Return the files without bounds that Polars would misinterpret: NaN is outside all bounds, those of
+            booleans are often wrong, and some writers round decimals."""
             actions: Any = super()._add_actions(flatten)
             for side in ("min", "max"):
-                place = actions.column_names.index(side) if side in actions.column_names else -1
-                if place < 0 or flatten:
+                index = actions.column_names.index(side) if side in actions.column_names else -1
+                if index < 0 or flatten:
                     continue
-                kept = [item.name for item in actions.schema.field(place).type if not _is_doubtful(item.type)]
-                column = actions.column(place).combine_chunks()
-                parts = {name: column.field(name) for name in kept}
-                actions = actions.remove_column(place)
+                names = [item.name for item in actions.schema.field(index).type if not _is_doubtful(item.type)]
+                column = actions.column(index).combine_chunks()
+                parts = {name: column.field(name) for name in names}
+                actions = actions.remove_column(index)
                 if parts:
-                    made = pa.StructArray.from_arrays(list(parts.values()), names=kept)
-                    actions = actions.add_column(place, side, made)
+                    bounds = pa.StructArray.from_arrays(list(parts.values()), names=names)
+                    actions = actions.add_column(index, side, bounds)
             return actions
-
-        @property
-        def _table(self) -> _Raw:  # type: ignore[override]  # what Polars and deltalake's writer ask of it
-            return _Raw(self)
 
     return PolarsTable
 
@@ -149,31 +145,11 @@ def _is_doubtful(kind: pa.DataType) -> bool:
     return bool(pt.is_floating(kind) or pt.is_boolean(kind) or pt.is_decimal(kind))
 
 
-class _Raw:
-    """What Polars, and the `write_deltalake` that it calls, use of the inside of a table of `deltalake`."""
-
-    def __init__(self, table: DeltaTable) -> None:
-        self._table = table
-
-    def get_add_file_sizes(self) -> dict[str, int]:
-        from .log.paths import decode_path
-
-        files = self._table.files(["path", "size"])
-        paths, sizes = (files.column(name).to_pylist() for name in ("path", "size"))
-        return {decode_path(path): size for path, size in zip(paths, sizes, strict=True)}
-
-    def write(self, *, data: Any, batch_schema: Any, **options: Any) -> None:  # noqa: ARG002  the data has its schema
-        from .writer import write_deltalake
-
-        given = {name: value for name, value in options.items() if value is not None}
-        write_deltalake(self._table, data, **given)
-
-
 def _opened(source: Source, version: int | str | datetime | None) -> DeltaTable:
     table = source if isinstance(source, DeltaTable) else DeltaTable(source)
     if version is None or version == table.version():
         return table
     other = object.__new__(type(table))
-    other.__dict__.update(table.__dict__)  # the caller's object stays at its version
+    other.__dict__.update(table.__dict__)  # a copy: the caller's object stays at its version
     other.load_as_version(version)
     return other

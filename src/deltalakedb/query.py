@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from .arguments import check_text
-from .data.engine import own_column
-from .exceptions import DeltaError, PredicateError
+from deltalakedb.data.engine import own_column
+from deltalakedb.data.engine_functions import DIVIDED_BY_ZERO
+from deltalakedb.exceptions import DeltaError, PredicateError
+from deltalakedb.runtime.arguments import check_settings, check_text
 
 if TYPE_CHECKING:
     import arro3.core
     import pyarrow as pa
     import pyarrow.dataset as ds
 
-    from .data.engine import Engine
-    from .table import DeltaTable
+    from deltalakedb.data.engine import Engine
+    from deltalakedb.operations.query_sql import Query
+    from deltalakedb.table import DeltaTable
 
 
 IsKind: TypeAlias = Callable[[Any], bool]
@@ -28,44 +30,68 @@ class QueryBuilder:
     def __init__(self, session_config: Mapping[str, str] | None = None) -> None:
         """`session_config` takes the settings of DataFusion (`datafusion.*`) that `deltalake` takes. They mean nothing
         to DuckDB; memory and spilling are set by `data.memory_limit` and `data.temp_folder`."""
+        check_settings(session_config)
         for key in session_config or {}:
             if not key.startswith("datafusion."):
-                raise DeltaError(f"{key!r} is no setting of a session: those start with `datafusion.`")
+                raise DeltaError(
+                    f'Invalid or Unsupported Configuration: Could not find config namespace "{key.partition(".")[0]}" '
+                    f"for {key!r}: settings of a session start with `datafusion.`"
+                )
         self._tables: dict[str, ds.Dataset] = {}
 
     def register(self, table_name: str, delta_table: DeltaTable) -> QueryBuilder:
         """Let queries read a table, at the version it is at, under this name."""
         check_text(table_name, required=True)
         if table_name in self._tables:
-            raise DeltaError(f"the table {table_name} already exists in this QueryBuilder")
+            raise DeltaError(f"Execution error: The table {table_name} already exists in this QueryBuilder")
         self._tables[table_name] = delta_table.lazy_dataset()
         return self
 
     def execute(self, sql: str) -> arro3.core.RecordBatchReader:
         """The answer to one query, as a stream."""
-        from .config import load_config
-        from .data.engine import Engine
-        from .tables.streams import stream
+        from deltalakedb.data.engine import Engine
+        from deltalakedb.operations.arrow_names import describe_columns, described_table
+        from deltalakedb.operations.query_sql import read_query
+        from deltalakedb.runtime.config import load_config
+        from deltalakedb.tables.streams import stream, with_views
 
-        text = _one_query(sql)
+        check_text(sql, required=True)
+        described = described_table(sql)
+        if described in self._tables:
+            columns = with_views(describe_columns(self._tables[described].schema).to_reader())
+            return stream(columns.schema, columns)
         config = load_config()
         engine = Engine(config.data_memory_limit, config.data_temp_folder)
+        schemas = {name: dataset.schema for name, dataset in self._tables.items()}
+        query = read_query(sql, schemas, lambda value: _is_null(engine, value))
+        text = _one_query(sql) if query is None else query.sql
         for name, dataset in self._tables.items():
             engine.register(own_column(name), dataset)
             self._show(engine, name, _FLOATS)
-        if any(_columns_of(dataset.schema, _INSTANTS) for dataset in self._tables.values()) and _hands_lists_to_scans(
-            engine, text
-        ):
+        kept = self._kept_from_scans(engine, text)
+        if kept:
             for name in self._tables:
-                self._show(engine, name, (*_FLOATS, *_INSTANTS))
-        answer = engine.reader(_with_longs(engine, text))
+                self._show(engine, name, (*_FLOATS, *kept))
+        answer = _answer(engine, _with_longs(engine, text))
+        if query is not None:
+            answer = _described(answer, query)
+        answer = with_views(answer)
         return stream(answer.schema, answer)
+
+    def _kept_from_scans(self, engine: Engine, sql: str) -> tuple[IsKind, ...]:
+        """The kinds of columns, beside floats, whose conditions must not be handed to the tables in this query."""
+        nodes = _nodes_of_plan(engine, sql)
+        if any("DISTINCT FROM" in filters for _, filters in nodes):
+            return _ALL
+        has_instants = any(_columns_of(dataset.schema, _INSTANTS) for dataset in self._tables.values())
+        return _INSTANTS if has_instants and _hands_lists_to_scans(nodes) else ()
 
     def _show(self, engine: Engine, name: str, judged_here: Sequence[IsKind]) -> None:
         """Let queries see a table; conditions on columns of these kinds are judged by DuckDB itself.
 
         All others it hands to the table, whose plan they reach. Arrow orders NaN otherwise, so conditions on floats
-        must not go there, and to hand over a list of instants DuckDB needs the package pytz.
+        must not go there; to hand over a list of instants DuckDB needs the package pytz, and it plans to hand over
+        `is distinct from`, which `is not false` is too, but cannot.
         """
         columns = map(_quoted, _columns_of(self._tables[name].schema, judged_here))
         replaced = ", ".join(f"coalesce({column}, {column}) as {column}" for column in columns)
@@ -73,6 +99,14 @@ class QueryBuilder:
             f"create or replace temp view {_quoted(name)} as "
             f"select *{f' replace ({replaced})' if replaced else ''} from {_quoted(own_column(name))}"
         )
+
+
+def _is_null(engine: Engine, value: str) -> bool:
+    """Whether an expression without columns is null; one that cannot be computed may be."""
+    try:
+        return bool(engine.execute(f"select ({value}) is null")[0][0])
+    except DeltaError:
+        return True
 
 
 def _columns_of(schema: pa.Schema, kinds: Sequence[IsKind]) -> list[str]:
@@ -102,18 +136,22 @@ def _is_instant(kind: pa.DataType) -> bool:
 
 _FLOATS: Final[tuple[IsKind, ...]] = (_is_float,)
 _INSTANTS: Final[tuple[IsKind, ...]] = (_is_instant,)
+_ALL: Final[tuple[IsKind, ...]] = (lambda _: True,)
 
 
-def _hands_lists_to_scans(engine: Engine, sql: str) -> bool:
+def _hands_lists_to_scans(nodes: Sequence[tuple[str, str]]) -> bool:
     """Whether DuckDB may hand a list of values to a scan: that of an `in`, or the keys of the other side of a join."""
-    plan = json.loads(engine.execute(f"explain (format json) {sql}")[0][1])
-    waiting = list(plan)
+    return any(" IN " in filters or "JOIN" in name for name, filters in nodes)
+
+
+def _nodes_of_plan(engine: Engine, sql: str) -> list[tuple[str, str]]:
+    """The steps of DuckDB's plan: what each is called, and the conditions it takes over."""
+    waiting, nodes = list(json.loads(engine.execute(f"explain (format json) {sql}")[0][1])), []
     while waiting:
         node = waiting.pop()
-        if " IN " in str(node.get("extra_info", {}).get("Filters", "")) or "JOIN" in node.get("name", ""):
-            return True
+        nodes.append((node.get("name", ""), str(node.get("extra_info", {}).get("Filters", ""))))
         waiting += node.get("children", ())
-    return False
+    return nodes
 
 
 def _with_longs(engine: Engine, sql: str) -> str:
@@ -127,6 +165,47 @@ def _with_longs(engine: Engine, sql: str) -> str:
     return f"select * replace ({longs}) from ({sql})"
 
 
+def _answer(engine: Engine, sql: str) -> pa.RecordBatchReader:
+    """The rows of a query. One that divides by zero fails while its rows are read, as in `deltalake`."""
+    import pyarrow as pa
+
+    try:
+        return engine.reader(sql)
+    except PredicateError as error:
+        if DIVIDED_BY_ZERO not in str(error):
+            raise
+        failure = Exception(f"External error: {DIVIDED_BY_ZERO}")
+        failure.__cause__ = error
+    schema = engine.table(f"select * from ({sql}) limit 0").schema
+    return pa.RecordBatchReader.from_batches(schema, map(_raise, [failure]))
+
+
+def _raise(error: Exception) -> pa.RecordBatch:
+    raise error
+
+
+def _described(answer: pa.RecordBatchReader, query: Query) -> pa.RecordBatchReader:
+    """The answer with the names, types and nullability that its columns have in `deltalake`."""
+    import pyarrow as pa
+
+    schema = query.describe(answer.schema)
+    if str(schema) == str(answer.schema):  # `equals` does not look at the names of elements
+        return answer
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in answer:
+            columns = [_cast(one, item.type) for one, item in zip(batch.columns, schema, strict=True)]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.nulls(len(values)) if pa.types.is_null(kind) else values.cast(kind)
+
+
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
@@ -138,9 +217,14 @@ def _one_query(sql: str) -> str:
     try:
         statements = duckdb.extract_statements(sql)
     except duckdb.Error as error:
-        raise PredicateError(f"cannot read the query: {str(error).partition(chr(10))[0]}") from error
-    if len(statements) != 1:
-        raise DeltaError(f"a query is one statement; this text has {len(statements)}")
+        raise PredicateError(f"SQL error: {str(error).partition(chr(10))[0]} in {sql!r}") from error
+    if not statements:
+        raise DeltaError("Error during planning: No SQL statements were provided in the query string")
+    if len(statements) > 1:
+        raise DeltaError(
+            "This feature is not implemented: The context currently only supports a single SQL statement, and this "
+            f"text has {len(statements)}"
+        )
     if statements[0].type != duckdb.StatementType.SELECT:
         raise DeltaError("a query only reads; write with `write_deltalake`, `delete`, `update` or `merge`")
     return str(statements[0].query).strip().rstrip(";")

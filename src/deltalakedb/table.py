@@ -5,27 +5,28 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping
+from types import FunctionType
 
-from .addresses import PathAddress, resolve
-from .arguments import check_settings
-from .catalog import Catalog
-from .exceptions import FilesPurgedError, TableNotFoundError, UnknownLocationError
-from .instants import to_iso
-from .lazy import lazy_names
-from .names import parse_table_name
-from .registered import require_table
-from .store import cuts, registry
-from .store.connection import LIVE
-from .tables.creation import CreationOfTable
-from .tables.file_backing import FileBacking
-from .tables.sql_backing import SqlBacking
+from deltalakedb.catalog.addresses import PathAddress, resolve
+from deltalakedb.catalog.catalog import Catalog
+from deltalakedb.catalog.entries import require_table
+from deltalakedb.catalog.instants import to_iso
+from deltalakedb.exceptions import FilesPurgedError, TableNotFoundError, UnknownLocationError
+from deltalakedb.runtime.arguments import check_settings, describe_kind
+from deltalakedb.runtime.lazy import lazy_names
+from deltalakedb.store import cuts, registry
+from deltalakedb.store.connection import LIVE
+from deltalakedb.store.names import parse_table_name
+from deltalakedb.tables.creation import CreationOfTable
+from deltalakedb.tables.file_backing import FileBacking
+from deltalakedb.tables.sql_backing import SqlBacking
 
 __getattr__ = lazy_names(
     __name__,
     {
-        "DeltaTableConfig": "deltalakedb.answers",
-        "Metadata": "deltalakedb.answers",
-        "ProtocolVersions": "deltalakedb.answers",
+        "DeltaTableConfig": "deltalakedb.tables.answers",
+        "Metadata": "deltalakedb.tables.answers",
+        "ProtocolVersions": "deltalakedb.tables.answers",
         "TableAlterer": "deltalakedb.alter",
         "TableMerger": "deltalakedb.merge",
         "TableOptimizer": "deltalakedb.optimize",
@@ -33,11 +34,21 @@ __getattr__ = lazy_names(
 )
 
 
+def _own_members(table: type[DeltaTable]) -> type[DeltaTable]:
+    """Set the `__qualname__` of every method to `DeltaTable.<name>`, so that argument errors show that class."""
+    for part in table.__mro__:
+        for name, member in vars(part).items() if part is not object else ():
+            if isinstance(member, FunctionType):
+                member.__qualname__ = f"{table.__name__}.{name}"
+    return table
+
+
 def _to_text(table_uri: object) -> str | os.PathLike[str]:
-    """An address as it is; what is none is a path as `deltalake` reads it, and nothing will be there."""
+    """Return a str or path unchanged and anything else as text, as `deltalake` does; no table will be found there."""
     return table_uri if isinstance(table_uri, str | os.PathLike) else str(table_uri)
 
 
+@_own_members
 class DeltaTable(CreationOfTable):
     """A table at one version; `update_incremental` moves it to the newest, `load_as_version` to any other."""
 
@@ -50,17 +61,19 @@ class DeltaTable(CreationOfTable):
         log_buffer_size: int | None = None,
         skip_stats: bool = False,
     ) -> None:
-        """Open a path or URL, `deltasql://...?table=ns.name`, or with DL_CATALOG set a name.
+        """Open a table: a path or URL, `deltasql://...?table=ns.name`, or a name if `DL_CATALOG` is set.
 
-        `without_files`, `log_buffer_size` and `skip_stats` are accepted as in `deltalake`, and have no effect.
+        `without_files`, `log_buffer_size` and `skip_stats` are accepted as in `deltalake`, but have no effect.
         """
         ignored = {"without_files": without_files, "log_buffer_size": log_buffer_size, "skip_stats": skip_stats}
         check_settings(storage_options)
-        if isinstance(version, str):
-            raise TypeError("'str' object cannot be interpreted as an integer; `load_as_version` takes times")
-        for option, given in ignored.items():
-            if given:
-                warnings.warn(f"'{option}' is deprecated and ignored", DeprecationWarning, stacklevel=2)
+        if version is not None and not isinstance(version, int):
+            raise TypeError(
+                f"{describe_kind(version)} cannot be interpreted as an integer; `load_as_version` takes times"
+            )
+        for option, value in ignored.items():
+            if value is not None and value is not False:
+                warnings.warn(f"The '{option}' parameter is deprecated and ignored.", DeprecationWarning, stacklevel=2)
         address = resolve(_to_text(table_uri), storage_options)
         if isinstance(address, PathAddress):
             self._open_files(address, version, storage_options)
@@ -85,7 +98,8 @@ class DeltaTable(CreationOfTable):
 
     @staticmethod
     def is_deltatable(table_uri: str, storage_options: Mapping[str, str] | None = None) -> bool:
-        """Whether there is a table at an address that `DeltaTable` takes. Nothing is registered."""
+        """Return whether a table exists at an address that `DeltaTable` accepts. Nothing is registered."""
+        check_settings(storage_options)
         try:
             address = resolve(_to_text(table_uri), storage_options, registers=False)
         except UnknownLocationError:
@@ -104,7 +118,7 @@ class DeltaTable(CreationOfTable):
         version: int | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> DeltaTable:
-        """Open a table of a catalog that is open already."""
+        """Open a table of an open catalog."""
         table = cls.__new__(cls)
         table._backing, table._snapshot = SqlBacking.open(catalog, parse_table_name(name), storage_options)
         if version is not None:
@@ -113,7 +127,7 @@ class DeltaTable(CreationOfTable):
 
     @classmethod
     def from_view(cls, catalog: Catalog, name: str, at_ms: int) -> DeltaTable:
-        """Open the table that had this name at an instant, at the version it had then."""
+        """Open the table that had this name at an instant, at its version of that instant."""
         table = cls.__new__(cls)
         with catalog.store.read() as conn:
             row = require_table(conn, parse_table_name(name), at_ms=at_ms)
@@ -125,7 +139,21 @@ class DeltaTable(CreationOfTable):
                 "deleted. Its history can still be read with `dl sql`"
             )
         table._backing = SqlBacking(catalog, row)
-        # Nothing that early is kept, or a gap lies there: the reader says what there is.
-        known = None if row.mode == "follower" else version
-        table._snapshot = table._backing.snapshot(table._backing.reader.version_at(at_ms) if known is None else known)
+        # None: nothing that old is kept, or the log has a gap there; the reader then raises the error that explains it.
+        pinned_version = None if row.mode == "follower" else version
+        table._snapshot = table._backing.snapshot(
+            table._backing.reader.version_at(at_ms) if pinned_version is None else pinned_version
+        )
         return table
+
+
+def _name_methods() -> None:
+    """Set the `__qualname__` of inherited methods, so that argument errors name DeltaTable."""
+    for owner in DeltaTable.__mro__[1:-1]:
+        for name, member in vars(owner).items():
+            function = getattr(member, "__func__", member)
+            if isinstance(function, FunctionType):
+                function.__qualname__ = f"{DeltaTable.__qualname__}.{name}"
+
+
+_name_methods()

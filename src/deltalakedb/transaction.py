@@ -1,76 +1,133 @@
-"""What a caller may say about a commit, and bring to it, under the names that `deltalake` gives it."""
+"""Commit properties and actions that callers pass, with the names of `deltalake`."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
-from .arguments import check_flag, check_text
-from .log.actions import AddFile, AppTransaction, RemoveFile
-from .log.paths import encode_path
+from deltalakedb.log.protocol.actions import AddFile, AppTransaction, RemoveFile
+from deltalakedb.log.protocol.paths import encode_path
+from deltalakedb.runtime.arguments import (
+    WithoutFields,
+    check_flag,
+    check_sequence,
+    check_settings,
+    check_signed,
+    check_text,
+    check_texts,
+    wrong_type,
+)
 
-Transaction = AppTransaction
-"""How far an application has come: the `txn` action."""
+
+class Transaction:
+    """The version that an application records: the `txn` action of a commit."""
+
+    __slots__ = ("_action",)
+
+    def __init__(self, app_id: str, version: int, last_updated: int | None = None) -> None:
+        check_text(app_id, required=True)
+        for number in (version, *(() if last_updated is None else (last_updated,))):
+            check_signed(number)
+        self._action = AppTransaction(app_id, int(version), last_updated)
+
+    @property
+    def app_id(self) -> str:
+        return self._action.app_id
+
+    @property
+    def version(self) -> int:
+        return self._action.version
+
+    @property
+    def last_updated(self) -> int | None:
+        return self._action.last_updated
+
+    def __repr__(self) -> str:
+        return f"Transaction(app_id={self.app_id}, version={self.version}, last_updated={self.last_updated})"
+
+
+class AppProgress(Protocol):
+    """A Transaction, ours or `deltalake`'s, or the action itself."""
+
+    @property
+    def app_id(self) -> str: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def last_updated(self) -> int | None: ...
+
 
 _OURS: Final = ("timestamp", "operation", "engineInfo")
 _TEXTS: Final = ("userId", "userName", "userMetadata")
 _LEVELS: Final = ("Serializable", "WriteSerializable", "SnapshotIsolation")
 
 
-@dataclass
-class CommitProperties:
-    """What is recorded with a commit, and how often it is tried."""
+@dataclass(eq=False, repr=False)
+class CommitProperties(WithoutFields):
+    """What is recorded with a commit, and how often it is retried."""
 
     custom_metadata: Mapping[str, Any] | None = None
     max_commit_retries: int | None = None
-    app_transactions: list[Transaction] | None = None
+    app_transactions: Sequence[AppProgress] | None = None
+
+    def actions(self) -> list[AppTransaction]:
+        """Return the `txn` actions for the commit."""
+        return [
+            AppTransaction(transaction.app_id, transaction.version, transaction.last_updated)
+            for transaction in self.app_transactions or ()
+        ]
 
     def checked_metadata(self) -> Mapping[str, Any]:
-        """The fields to record; ValueError for what a commit cannot hold. Called before a statement does anything."""
+        """Return the fields to record; ValueError for invalid ones. Called before a statement does anything."""
         if self.custom_metadata is None:
             return {}
         if not isinstance(self.custom_metadata, Mapping):
-            raise ValueError(f"custom_metadata is a mapping of names to values, not {self.custom_metadata!r}")
+            raise ValueError(f"CommitProperties.custom_metadata must be a mapping, not {self.custom_metadata!r}")
         for key, value in self.custom_metadata.items():
             _check_field(key, value)
         return self.custom_metadata
 
     def joined(
-        self, app_transactions: Sequence[Transaction] = (), custom_metadata: Mapping[str, Any] | None = None
+        self, app_transactions: Sequence[AppProgress] = (), custom_metadata: Mapping[str, Any] | None = None
     ) -> CommitProperties:
-        """The same with more of both."""
-        noted = {**self.checked_metadata(), **(custom_metadata or {})}
+        """Return a copy with further `txn` actions and fields."""
+        metadata = {**self.checked_metadata(), **(custom_metadata or {})}
         return replace(
-            self, custom_metadata=noted, app_transactions=[*(self.app_transactions or ()), *app_transactions]
+            self, custom_metadata=metadata, app_transactions=[*(self.app_transactions or ()), *app_transactions]
         )
 
 
 def _check_field(key: Any, value: Any) -> None:
-    """A field of commitInfo that a caller sets: JSON, and of the type that the field has for everybody."""
+    """Raise unless a field of commitInfo is valid JSON, and of the type that the field has in Delta."""
     if not isinstance(key, str):
-        raise ValueError(f"custom_metadata: the names of fields are texts, not {key!r}")
+        raise ValueError(f"CommitProperties.custom_metadata keys must be strings, not {key!r}")
     if key in _OURS:
-        raise ValueError(f"custom_metadata: {key} is written by the commit itself; choose another name")
+        raise ValueError(f"CommitProperties.custom_metadata key '{key}' is generated by deltalakedb and cannot be set")
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"custom_metadata: the value of {key} cannot be written as JSON: {error}") from error
-    fits = {
-        "readVersion": isinstance(value, int) and not isinstance(value, bool) and value >= 0,
-        "isBlindAppend": isinstance(value, bool),
-        "isolationLevel": value in _LEVELS if isinstance(value, str) else False,
-        "operationParameters": isinstance(value, dict),
-        **{name: isinstance(value, str) for name in _TEXTS},
+        raise ValueError(
+            f"CommitProperties.custom_metadata value for '{key}' must be JSON-serializable: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    checks = {
+        "readVersion": (is_integer and value >= 0, "a non-negative integer"),
+        "isBlindAppend": (isinstance(value, bool), "a boolean"),
+        "isolationLevel": (isinstance(value, str) and value in _LEVELS, "a valid IsolationLevel string"),
+        "operationParameters": (isinstance(value, dict), "a JSON object"),
+        **{name: (isinstance(value, str), "a string") for name in _TEXTS},
     }
-    if not fits.get(key, True):
-        raise ValueError(f"custom_metadata: {value!r} is no value for {key}")
+    is_valid, expected = checks.get(key, (True, ""))
+    if not is_valid:
+        raise ValueError(f"CommitProperties.custom_metadata['{key}'] must be {expected}, not {value!r}")
 
 
-@dataclass
-class PostCommitHookProperties:
-    """What happens to the log after a commit. A catalog's tables leave both to the mirror, by its own settings."""
+@dataclass(eq=False, repr=False)
+class PostCommitHookProperties(WithoutFields):
+    """What happens to the log after a commit. For tables of a catalog the mirror's own settings apply instead."""
 
     create_checkpoint: bool = True
     cleanup_expired_logs: bool | None = None
@@ -78,7 +135,7 @@ class PostCommitHookProperties:
 
 @dataclass
 class AddAction:
-    """A file that is there already, to become part of a table; `stats` is the JSON text of its statistics."""
+    """An existing file to add to a table; `stats` is the JSON text of its statistics."""
 
     path: str
     size: int
@@ -88,25 +145,58 @@ class AddAction:
     stats: str
 
 
-@dataclass
 class RemoveAction:
-    """A file that is no longer part of a table."""
+    """A file to remove from a table."""
 
-    path: str
-    data_change: bool
-    deletion_timestamp: int
-    size: int | None = None
-    partition_values: Mapping[str, str | None] | None = None
+    __slots__ = ("_data_change", "_deletion_timestamp", "_partition_values", "_path", "_size")
 
-    def __post_init__(self) -> None:
-        check_text(self.path, required=True)
-        check_flag(self.data_change)
-        if not isinstance(self.deletion_timestamp, int):
-            raise TypeError("a deletion timestamp is a whole number of milliseconds")
+    def __init__(
+        self,
+        path: str,
+        data_change: bool,
+        deletion_timestamp: int,
+        size: int | None = None,
+        partition_values: Mapping[str, str | None] | None = None,
+    ) -> None:
+        check_text(path, required=True)
+        check_flag(data_change)
+        for number in (deletion_timestamp, *(() if size is None else (size,))):
+            check_signed(number)
+        check_settings(partition_values, nullable=True)
+        self._path, self._data_change, self._deletion_timestamp = path, data_change, deletion_timestamp
+        self._size = size
+        self._partition_values = None if partition_values is None else dict(partition_values)
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
+    def data_change(self) -> bool:
+        return self._data_change
+
+    @property
+    def deletion_timestamp(self) -> int:
+        return self._deletion_timestamp
+
+    @property
+    def size(self) -> int | None:
+        return self._size
+
+    @property
+    def partition_values(self) -> dict[str, str | None] | None:
+        return self._partition_values
+
+    def __repr__(self) -> str:
+        return (
+            f"RemoveAction(path={self.path}, data_change={self.data_change}, "
+            f"deletion_timestamp={self.deletion_timestamp}, size={self.size}, "
+            f"partition_values={self.partition_values})"
+        )
 
 
 def to_add(action: Any) -> AddFile | None:
-    """The action of the log for an AddAction, ours or `deltalake`'s; None for a RemoveAction."""
+    """Return the log's action for an AddAction, ours or `deltalake`'s; None for a RemoveAction."""
     if type(action).__name__ == "RemoveAction":
         return None
     try:
@@ -118,12 +208,12 @@ def to_add(action: Any) -> AddFile | None:
             data_change=action.data_change,
             stats=action.stats or None,
         )
-    except AttributeError:
-        raise TypeError(f"an action is an AddAction or a RemoveAction, not {type(action).__name__}") from None
+    except AttributeError as error:
+        raise TypeError(f"an action is an AddAction or a RemoveAction, not {type(action).__name__}: {error}") from None
 
 
 def to_remove(action: Any) -> RemoveFile | None:
-    """The action of the log for a RemoveAction; None for an AddAction."""
+    """Return the log's action for a RemoveAction; None for an AddAction."""
     if type(action).__name__ != "RemoveAction":
         return None
     return RemoveFile(
@@ -149,22 +239,36 @@ def create_table_with_add_actions(
     commit_properties: CommitProperties | None = None,
     post_commithook_properties: PostCommitHookProperties | None = None,
 ) -> None:
-    """Begin a table with files that are there already; `overwrite` puts it in the place of one that is there."""
-    from ._positional import commit_arguments
-    from .definitions.properties import to_properties
-    from .definitions.table import to_schema
-    from .operations.creation import NewTable
-    from .tables.creation import make_table
+    """Create a table with existing files; `overwrite` replaces an existing table."""
+    from deltalakedb.log.checks.properties import to_properties
+    from deltalakedb.operations.creation import NewTable
+    from deltalakedb.operations.definition import to_schema
+    from deltalakedb.runtime.positional import commit_arguments
+    from deltalakedb.tables.creation import make_table
 
     commit_properties, post_commithook_properties = commit_arguments(
         "create_table_with_add_actions", args, commit_properties, post_commithook_properties
     )
+    check_text(table_uri, required=True)
+    if not hasattr(schema, "to_json"):
+        raise wrong_type(schema, "Schema")
+    check_sequence(add_actions)
+    for action in add_actions:
+        action.path  # noqa: B018  raises if missing
+        if not hasattr(action, "stats"):
+            raise wrong_type(action, "AddAction")
+    check_text(mode, required=True)
+    check_texts([partition_by] if isinstance(partition_by, str) else partition_by)
+    for text in (name, description):
+        check_text(text)
+    check_settings(configuration, nullable=True)
+    check_settings(storage_options)
     new = NewTable(
         to_schema(schema),
         [partition_by] if isinstance(partition_by, str) else partition_by or (),
         to_properties(configuration, table=table_uri),
         name,
         description,
-        tuple(found for one in add_actions if (found := to_add(one)) is not None),
+        tuple(add for action in add_actions if (add := to_add(action)) is not None),
     )
     make_table(table_uri, new, mode, storage_options, commit_properties, post_commithook_properties)

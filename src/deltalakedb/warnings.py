@@ -1,5 +1,5 @@
-"""Warnings of this package, under the names that `deltalake` gives them."""
+"""Warnings of this package, with the names of `deltalake`."""
 
 
 class ExperimentalWarning(Warning):
-    """What is used may still change."""
+    """A feature may still change."""

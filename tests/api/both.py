@@ -39,7 +39,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from deltalakedb.uri import is_catalog_uri
+from deltalakedb.catalog.uri import is_catalog_uri
 from tests.api.judging import Outcome, attempt, check_same, check_same_rows, to_plain
 from tests.fixtures.readers import Deltalake, DuckDB
 

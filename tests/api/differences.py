@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-ABSENT: dict[str, str] = {
-    "DeltaTable.__datafusion_table_provider__": (
-        "DataFusion takes the table as Arrow: `ctx.from_arrow(table.scan(...))`; there is no Rust provider here"
-    ),
-    "TableFeatures.TimestampNanos": "nanosecond timestamps are no type of the protocol, and are not written here",
-}
+ABSENT: dict[str, str] = {}
 """Members that we do not have."""
 
 DIFFERENT: dict[str, str] = {
     "Metadata": "`DeltaTable.metadata()` makes it; what its constructor takes is each library's own affair",
-    "TableFeatures": "an enum of Python's; in neither library a caller makes one",
     "table.TableMerger": "`DeltaTable.merge()` makes it; what its constructor takes is each library's own affair",
 }
 """Members whose calls differ."""
 
-_READER = "a reader of arro3, as in `deltalake`; texts and binaries are `string` and `binary`, not views"
+_READER = "a reader of arro3, as in `deltalake`; texts and binaries are views, as there"
 _BROKEN = "works here; in `deltalake` it raises, whatever the arguments are"
 _STRICT = "is refused; `deltalake` passes over it"
 
@@ -25,6 +19,10 @@ NOTES: dict[str, str] = {
     "DeltaTable": (
         "opens `deltasql://...?table=ns.name`, a name or a registered location with DL_CATALOG, or a plain path; "
         "`without_files`, `log_buffer_size` and `skip_stats` are taken and change nothing"
+    ),
+    "DeltaTable.__datafusion_table_provider__": (
+        "raises RuntimeError, as in `deltalake` without DataFusion: there is no Rust provider here. DataFusion takes "
+        "the table as Arrow, `ctx.from_arrow(table.scan(...))`"
     ),
     "DeltaTable.cleanup_metadata": "of the files, by their times; a catalog keeps its own history until `dl gc`",
     "DeltaTable.count": "with a predicate: how many rows match, where metadata knows it",

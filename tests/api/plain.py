@@ -13,11 +13,11 @@ import deltalake
 import pyarrow as pa
 
 import deltalakedb as dl
-from deltalakedb.definitions.table import new_table, to_schema
-from deltalakedb.log.actions import RemoveFile
-from deltalakedb.log.predicate import parse_predicate
-from deltalakedb.log.proposal import NOTHING_READ, ProposedCommit, ReadSet
-from deltalakedb.log.rows import add_from_row
+from deltalakedb.log.predicates.predicate import parse_predicate
+from deltalakedb.log.protocol.actions import RemoveFile
+from deltalakedb.log.protocol.proposal import NOTHING_READ, ProposedCommit, ReadSet
+from deltalakedb.log.protocol.rows import add_from_row
+from deltalakedb.operations.definition import new_table, to_schema
 from deltalakedb.operations.target import Done, Target, Verb
 from deltalakedb.operations.write import write_rows
 from deltalakedb.tables.file_backing import FileBacking, create_at

@@ -67,7 +67,7 @@ def test_streams_are_taken_by_whatever_reads_arrow(fed: Both) -> None:
     stream = table.scan()  # noqa: F841  DuckDB finds it by its name
     assert sorted(duckdb.sql("from stream").fetchall()) == rows
     assert sorted(pl.DataFrame(table.scan()).rows()) == rows
-    assert pa.table(table.scan()).sort_by("id").column("text").to_pylist() == ["a", None, "c"]
+    assert sorted(pa.table(table.scan()).column("text").to_pylist(), key=str) == [None, "a", "c"]
     batch = table.scan(["id"], "kind = 'y'").read_next_batch()
     assert batch.column("id").to_pylist() == [3]
     theirs = deltalake.DeltaTable(str(fed.ours.folder)).get_add_actions()

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb.exceptions import DeltaError
-from deltalakedb.log.rows import add_from_row
+from deltalakedb.log.protocol.rows import add_from_row
 from tests.api.both import Both
 
 ROWS = {

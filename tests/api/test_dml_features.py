@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 import deltalakedb as dl
 from deltalakedb.exceptions import ConcurrentAppendError, DeltaError
-from deltalakedb.log.rows import add_from_row
+from deltalakedb.log.protocol.rows import add_from_row
 from tests.api.both import Both
 
 ROWS = {

@@ -11,7 +11,9 @@ from math import inf, nan
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import duckdb
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -302,3 +304,38 @@ def test_columns_may_be_called_what_we_call_ours(anywhere: Both, vectors: bool) 
     table.optimize.z_order(["__row", "__z_order"])
     found = table.to_pyarrow_table().sort_by("id").select(["id", "__row", "__file"]).to_pylist()
     assert [tuple(row.values()) for row in found] == [(1, 11, 11), (2, 20, 21), (9, 99, 99)]
+
+
+@pytest.mark.parametrize("condition", ["(p is distinct from 2) or p = 2", "(p is not distinct from 2) or p = 3"])
+def test_a_query_may_ask_whether_values_are_distinct(both: Both, condition: str) -> None:
+    rows = pa.table({"id": [1, 2, 3, 4], "p": pa.array([2, 3, None, 4], pa.int64())})
+    query = f"select id from t where {condition}"
+    found = []
+    for lib in both.libraries:
+        lib.module.write_deltalake(lib.uri, rows, partition_by=["p"])
+        found.append(ids(lib.module.QueryBuilder().register("t", lib.table()).execute(query)))
+    assert found[0] == found[1] == ([1, 2, 3, 4] if "not" not in condition else [1, 2])
+
+
+def test_a_query_may_ask_what_is_not_false(tmp_path: Path) -> None:
+    dl.write_deltalake(tmp_path / "t", pa.table({"id": [1, 2, 3], "p": [True, False, None]}), partition_by=["p"])
+    query = dl.QueryBuilder().register("t", dl.DeltaTable(tmp_path / "t"))
+    assert ids(query.execute("select id from t where p is not false or p = false")) == [1, 2, 3]
+
+
+def test_a_filter_list_finds_every_nan_and_every_zero(tmp_path: Path) -> None:
+    odd = np.array([0x7FF8000000000001, 0xFFF8000000000000], np.uint64).view(np.float64)
+    dl.write_deltalake(tmp_path / "t", pa.table({"id": range(4), "f": pa.array([*odd, 0.0, 1.0], pa.float64())}))
+    table = dl.DeltaTable(tmp_path / "t")
+    assert ids(table.to_pyarrow_table(filters=[("f", "in", [nan])])) == [0, 1]
+    assert ids(table.to_pyarrow_table(filters=[("f", "in", [0.0, nan])])) == [0, 1, 2]
+    assert ids(table.to_pyarrow_table(filters=[("f", "not in", [nan, 1.0])])) == [2]
+
+
+def test_a_null_is_in_no_list_with_nan(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    dl.write_deltalake(path, pa.table({"id": [1, 2], "f": pa.array([None, 1.0], pa.float32())}))
+    for values, expected in (([nan], [1, 2]), ([nan, 1.0], [1])):
+        filters = [("f", "not in", values)]
+        assert sorted(dl.DeltaTable(path).to_pyarrow_table(filters=filters)["id"].to_pylist()) == expected
+        assert sorted(deltalake.DeltaTable(path).to_pyarrow_table(filters=filters)["id"].to_pylist()) == expected

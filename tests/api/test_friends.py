@@ -42,6 +42,7 @@ def test_polars_writes_and_merges_into_a_table(seeded: Both) -> None:
     dlp.write_delta(new, table, mode="append")
     assert table.version() == 2
     new.write_delta(dlp.as_deltalake(table), mode="append")
+    table.update_incremental()  # another object wrote: a statement from version 2 would conflict, as in deltalake
     matching = {"predicate": "s.id = t.id", "source_alias": "s", "target_alias": "t"}
     merger = dlp.write_delta(new.with_columns(price=9.0), table, mode="merge", delta_merge_options=matching)
     assert merger is not None
@@ -104,4 +105,15 @@ def test_the_storage_handler_reads_and_writes_below_the_table(seeded: Both) -> N
     assert sorted((info.base_name, info.size) for info in found) == [("a.txt", 5), ("c.txt", 5)]
     files.delete_dir("notes")
     assert files.get_file_info("notes/a.txt").type == pa_fs.FileType.NotFound
-    assert files == pa_fs.PyFileSystem(DeltaStorageHandler(str(seeded.ours.folder)))
+    assert files.handler.equals(DeltaStorageHandler(str(seeded.ours.folder)))
+    assert files != pa_fs.PyFileSystem(DeltaStorageHandler(str(seeded.ours.folder))), "as in deltalake"
+
+
+def test_what_others_ask_behind_a_table(seeded: Both) -> None:
+    """Polars reads the sizes of files there, scripts the place."""
+    table = seeded.ours.table()
+    raw = table._table
+    assert (raw.table_uri(), raw.version(), raw.get_latest_version()) == (table.table_uri, 1, 1)
+    assert raw.schema == table.schema()
+    sizes = {f"{seeded.ours.folder}/{path}": size for path, size in raw.get_add_file_sizes().items()}
+    assert sizes == {path: Path(path).stat().st_size for path in table.file_uris()}

@@ -174,7 +174,7 @@ def test_what_deltalake_refuses_is_refused_and_nothing_is_written(both: Both, na
 def test_the_error_for_several_matches_says_what_to_do(both: Both) -> None:
     both.seed(BASE)
     error = both.fails(FAILING["several matches, updated"])
-    assert "several rows of the source match one row" in str(error)
+    assert "MERGE matched a target row with multiple source rows" in str(error)
     assert "unique" in str(error)
 
 
@@ -349,11 +349,13 @@ def test_a_merge_is_executed_once(both: Both) -> None:
         merger.execute()
 
 
-def test_names_are_found_without_regard_to_case(both: Both) -> None:
+def test_columns_of_a_source_are_found_without_regard_to_case_and_names_in_sql_are_not(both: Both) -> None:
     both.seed(BASE)
     table = both.ours.table()
     source = pa.table({"ID": [1, 9], "V": ["x", "z"], "n": [1, 3]})
-    table.merge(source, "T.Id = S.id", "s", "t").when_matched_update_all().when_not_matched_insert_all().execute()
+    with pytest.raises(dl.DeltaError, match="Column names are case sensitive"):
+        table.merge(source, "t.Id = s.ID", "s", "t").when_matched_update_all().execute()
+    table.merge(source, "t.id = s.ID", "s", "t").when_matched_update_all().when_not_matched_insert_all().execute()
     found = {row["id"]: row["v"] for row in table.to_pyarrow_table().to_pylist()}
     assert found == {1: "x", 2: "b", 3: "c", 4: "d", 9: "z"}
 

@@ -28,7 +28,7 @@ from deltalakedb.exceptions import (
 from deltalakedb.files.listing import Segment
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.files.snapshot import FileSnapshot
-from deltalakedb.log.actions import DomainMetadata
+from deltalakedb.log.protocol.actions import DomainMetadata
 from deltalakedb.transaction import CommitProperties, PostCommitHookProperties, Transaction
 from tests.api.plain import (
     append,
@@ -328,6 +328,17 @@ def test_writers_that_begin_one_table_at_the_same_time_all_get_their_rows_in(pla
         list(pool.map(write, range(4)))
     assert our_ids(place) == their_ids(place) == [0, 1, 2, 3]
     assert dl.DeltaTable(place).version() == 3
+
+
+def test_rows_for_a_table_that_is_created_while_its_data_is_opened_are_appended(place: Path) -> None:
+    class Data:
+        def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+            deltalake.write_deltalake(place, rows(0))
+            return rows(1).__arrow_c_stream__(requested_schema)
+
+    dl.write_deltalake(place, Data(), mode="append")
+    assert our_ids(place) == their_ids(place) == [0, 1]
+    assert dl.DeltaTable(place).version() == 1
 
 
 def test_rows_for_a_table_that_another_begins_otherwise_are_refused_and_gone(place: Path) -> None:

@@ -12,8 +12,8 @@ import deltalake
 import pytest
 
 import deltalakedb as dl
-from deltalakedb import steps
 from deltalakedb.operations.target import Done, Target
+from deltalakedb.runtime import steps
 from tests.api.plain import append, begin, data_files, our_ids, rows, run, their_ids
 from tests.fixtures.s3 import S3
 from tests.fixtures.sizes import sized

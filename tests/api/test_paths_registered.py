@@ -9,10 +9,10 @@ import deltalake
 import pytest
 
 import deltalakedb as dl
-from deltalakedb.addresses import PathAddress, SqlAddress, resolve
+from deltalakedb.catalog.addresses import PathAddress, SqlAddress, resolve
+from deltalakedb.catalog.registration import name_of_path
 from deltalakedb.exceptions import LocationOwnedError, NotWritableError, TableNotFoundError
-from deltalakedb.files.location import canonical_location
-from deltalakedb.paths import name_of_path
+from deltalakedb.storage.location import canonical_location
 from tests.api.plain import append, our_ids, rows, run
 
 
@@ -208,7 +208,7 @@ def test_a_paths_last_two_folders_are_its_name(location: str, name: str) -> None
 
 
 def test_who_writes_only_new_tables_registers_none_that_is_there(place: Path, registers: str, tmp_path: Path) -> None:
-    with pytest.raises(dl.exceptions.TableExistsError, match="exists already"):
+    with pytest.raises(dl.exceptions.TableExistsError, match="A table already exists"):
         dl.write_deltalake(place, rows(2))
     dl.write_deltalake(place, rows(2), mode="ignore")
     assert (modes(registers), our_files(place)) == ({}, 1)

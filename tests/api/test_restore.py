@@ -164,6 +164,23 @@ def test_old_commits_go_when_a_checkpoint_stands_for_them(
     both.same_rows()
 
 
+@pytest.mark.parametrize(("checkpoints", "version"), [((9,), 5), ((3, 9), 5), ((3, 7, 9), 7), ((5,), 5), ((9,), 9)])
+def test_clean_up_leaves_what_the_version_of_the_object_needs(
+    anywhere: Both, checkpoints: tuple[int, ...], version: int
+) -> None:
+    both = anywhere
+    both.seed(*[ROWS] * 9, configuration={"delta.logRetentionDuration": "interval 0 days"})
+
+    def clean_up(lib: Library) -> list[str]:
+        for number in checkpoints:
+            lib.table(version=number).create_checkpoint()
+        lib.table(version=version).cleanup_metadata()
+        assert lib.table(version=version).version() == version
+        return sorted(path.name for path in (lib.folder / "_delta_log").glob("0*") if path.suffix != ".crc")
+
+    both.same(clean_up, exactly=True)
+
+
 def test_a_transaction_restores_and_alters_several_tables(tmp_path: Path) -> None:
     cat = deltalakedb.connect(str(tmp_path / "c.db"), warehouse=str(tmp_path / "lake"))
     for name in ("s.a", "s.b"):

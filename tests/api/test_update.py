@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from deltalakedb.exceptions import DeltaError
 from tests.api.both import Both
 
 ROWS = {
@@ -143,11 +142,11 @@ def test_arguments_that_contradict_each_other_are_refused(both: Both) -> None:
     both.fails(lambda lib: lib.table().update({"id": "1"}, predicate="id"))
 
 
-def test_a_column_that_is_not_there_is_an_error_and_not_ignored(both: Both) -> None:
-    """`deltalake` takes it, writes the rows again and sets nothing."""
+def test_a_column_that_is_not_there_is_left_out_with_a_warning(both: Both, caplog: pytest.LogCaptureFixture) -> None:
     both.seed(ROWS)
-    with pytest.raises(DeltaError, match="nosuch"):
-        both.ours.table().update({"nosuch": "1"}, predicate="id = 1")
+    both.same(lambda lib: lib.table().update({"nosuch": "1", "v": "7"}, predicate="id = 1"))
+    both.same_rows()
+    assert "it has no column 'nosuch'" in caplog.text
 
 
 def test_rows_move_to_another_partition(both: Both) -> None:

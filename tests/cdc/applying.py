@@ -11,16 +11,16 @@ from typing import Any
 import pyarrow as pa
 
 import deltalakedb as dl
-from deltalakedb.cdc.apply import Applied, apply_changes, apply_to_tables
-from deltalakedb.cdc.buckets import BUCKET, COUNT_PROPERTY, buckets_for, with_bucket
+from deltalakedb.cdc.apply.buckets import BUCKET, COUNT_PROPERTY, buckets_for, with_bucket
+from deltalakedb.cdc.apply.current_rows import Applied, apply_changes, apply_to_tables
 from deltalakedb.cdc.control import Server, begin_batch, create_capture, note_progress, progress_of, save_tables
 from deltalakedb.cdc.layers import changes_schema, current_schema
 from deltalakedb.cdc.settings import CaptureSettings
 from deltalakedb.cdc.tables import CapturedTable, SourceColumn
 from deltalakedb.data import write_files
-from deltalakedb.log.actions import AddFile
-from deltalakedb.log.types import DataType, PrimitiveType, parse_schema
-from deltalakedb.storage import open_data_storage
+from deltalakedb.log.protocol.actions import AddFile
+from deltalakedb.log.schema.types import DataType, PrimitiveType, parse_schema
+from deltalakedb.storage.opening import open_data_storage
 
 Row = dict[str, Any]
 START = 1000
@@ -120,7 +120,7 @@ class Lake:
         if self.settings.column_mapping:
             properties["delta.columnMapping.mode"] = "name"
         tx.create_table(table.changes, changes_schema(table), properties=properties)
-        buckets = buckets_for(table, self.settings)
+        buckets = buckets_for(table, self.settings.buckets)
         if buckets:
             properties[COUNT_PROPERTY] = str(buckets)
         schema = current_schema(table)

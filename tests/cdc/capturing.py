@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 
 import deltalakedb as dl
 from deltalakedb import cdc
-from deltalakedb.catalog_view import CatalogView
-from deltalakedb.cdc.presence import find_runner, request_stop
+from deltalakedb.catalog.view import CatalogView
 from deltalakedb.cdc.report import CaptureReport
+from deltalakedb.cdc.run.presence import find_runner, request_stop
 from deltalakedb.cdc.settings import CaptureSettings
 from tests.cdc.conftest import Lake, Source
 from tests.cdc.load import ACCOUNTS, PUBLICATION

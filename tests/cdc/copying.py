@@ -7,12 +7,12 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 import deltalakedb as dl
-from deltalakedb.cdc.batches import commit_progress
+from deltalakedb.cdc.apply.batches import commit_progress
 from deltalakedb.cdc.control import Capture, load_capture
-from deltalakedb.cdc.copying import copy_tables
-from deltalakedb.cdc.opening import add_tables, open_capture
-from deltalakedb.cdc.server import connect
+from deltalakedb.cdc.copy.copying import copy_tables
+from deltalakedb.cdc.run.opening import add_tables, open_capture
 from deltalakedb.cdc.settings import CaptureSettings
+from deltalakedb.cdc.source.server import connect
 from tests.cdc.conftest import Lake, Source
 
 TABLES: Final = (

@@ -7,21 +7,24 @@ from dataclasses import replace
 from typing import Any
 
 from deltalakedb.cdc.control import begin_batch, note_progress, save_tables
-from deltalakedb.cdc.evolution import follow, stop_table
+from deltalakedb.cdc.evolve.evolution import follow, stop_table
+from deltalakedb.cdc.evolve.quiet import look_for_changes, settle_changes
 from deltalakedb.cdc.layers import changes_schema, current_schema
-from deltalakedb.cdc.opening import add_tables, open_capture
-from deltalakedb.cdc.peek import RelationChanged, Stopped
-from deltalakedb.cdc.quiet import look_for_changes, settle_changes
-from deltalakedb.cdc.server import connect, flush_lsn
+from deltalakedb.cdc.run.opening import add_tables, open_capture
 from deltalakedb.cdc.settings import CaptureSettings
+from deltalakedb.cdc.source.peek import RelationChanged, Stopped
+from deltalakedb.cdc.source.server import connect, flush_lsn
 from deltalakedb.cdc.tables import CapturedTable
-from deltalakedb.log.types import StructType, parse_schema
+from deltalakedb.log.schema.types import StructType, parse_schema
 from tests.cdc.conftest import Lake, Source
 from tests.cdc.judging import check_equal, rows_of, source_rows
 from tests.cdc.taking import PUBLICATION, Taking
 
 _MOST_STEPS = 60
-_NAMES = "select attname from pg_attribute where attrelid = %s and attnum > 0 and not attisdropped order by attnum"
+_NAMES = (
+    "select attname from pg_attribute where attrelid = %s and attnum > 0 and not attisdropped and attgenerated = '' "
+    "order by attnum"
+)
 
 
 class Evolving(Taking):
@@ -79,8 +82,13 @@ class Evolving(Taking):
 
 @contextmanager
 def evolving(lake: Lake, source: Source, *statements: str, **settings: Any) -> Iterator[Evolving]:
-    """A capture of the tables that the statements make; they must be empty, so that there is nothing to copy."""
-    source.run(*statements, f"create publication {PUBLICATION} for all tables")
+    """A capture of the tables that the statements make; they must be empty, so that there is nothing to copy.
+
+    All tables are published, unless one of the statements makes the publication.
+    """
+    source.run(*statements)
+    if not any(statement.startswith("create publication") for statement in statements):
+        source.run(f"create publication {PUBLICATION} for all tables")
     asked = CaptureSettings(source.dsn, PUBLICATION, namespace="lake", **settings)
     with connect(source.dsn) as conn:
         capture = add_tables(lake.catalog, conn, open_capture(lake.catalog, conn, asked), asked)
@@ -89,10 +97,11 @@ def evolving(lake: Lake, source: Source, *statements: str, **settings: Any) -> I
             properties["delta.columnMapping.mode"] = "name"
         if asked.change_data_feed:
             properties["delta.enableChangeDataFeed"] = "true"
+        waiting = [table for table in capture.tables.values() if table.stage == "pending"]
         with begin_batch(lake.catalog, capture, "empty tables") as tx:
-            for table in capture.tables.values():
+            for table in waiting:
                 tx.create_table(table.current, current_schema(table), properties=properties)
                 tx.create_table(table.changes, changes_schema(table), properties=properties)
-            copied = [replace(table, stage="streaming", start_lsn=capture.lsn) for table in capture.tables.values()]
+            copied = [replace(table, stage="streaming", start_lsn=capture.lsn) for table in waiting]
             capture = note_progress(tx, save_tables(tx, capture, copied), capture.lsn)
         yield Evolving(lake, asked, conn, capture)

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from psycopg.rows import TupleRow
 
 from deltalakedb.cdc.tables import CapturedTable, SourceColumn
-from deltalakedb.log.types import type_to_value
+from deltalakedb.log.schema.types import type_to_value
 from tests.cdc.judging import plain
 
 _INSTANT = (

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from deltalakedb.cdc.peek import ChangeRows, RangeRead, RelationChanged, Stopped, read_changes
-from deltalakedb.cdc.publication import published_tables
-from deltalakedb.cdc.server import connect, flush_lsn
 from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.slots import create_slot
+from deltalakedb.cdc.source.peek import ChangeRows, RangeRead, RelationChanged, Stopped, read_changes
+from deltalakedb.cdc.source.publication import published_tables
+from deltalakedb.cdc.source.server import connect, flush_lsn
+from deltalakedb.cdc.source.slots import create_slot
 from deltalakedb.cdc.tables import CapturedTable
 from tests.cdc.conftest import Source
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-from deltalakedb.cdc.messages import Relation, RelationColumn
+from deltalakedb.cdc.decode.messages import Relation, RelationColumn
 from deltalakedb.cdc.tables import CapturedTable
 
 UNCHANGED: Final = object()

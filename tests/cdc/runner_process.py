@@ -14,7 +14,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import deltalakedb as dl
-from deltalakedb import cdc, steps
+from deltalakedb import cdc
+from deltalakedb.runtime import steps
 from tests.cdc.conftest import Lake, Source
 from tests.fixtures.spark import local_conf
 

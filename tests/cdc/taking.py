@@ -5,13 +5,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from deltalakedb.cdc.batches import Committed, commit_batch
+from deltalakedb.cdc.apply.batches import Committed, commit_batch
 from deltalakedb.cdc.control import Capture, begin_batch, note_progress, save_tables
+from deltalakedb.cdc.decode.reading import ChangesPlace, Description, FileWritten, write_range
 from deltalakedb.cdc.layers import changes_schema, current_schema
-from deltalakedb.cdc.opening import add_tables, open_capture
-from deltalakedb.cdc.reading import ChangesPlace, Description, FileWritten, write_range
-from deltalakedb.cdc.server import Connection, connect, flush_lsn
+from deltalakedb.cdc.run.opening import add_tables, open_capture
 from deltalakedb.cdc.settings import CaptureSettings
+from deltalakedb.cdc.source.server import Connection, connect, flush_lsn
 from tests.cdc.conftest import Lake, Source
 
 PUBLICATION = "shop"
@@ -38,7 +38,8 @@ class Taking:
         settings = self.settings
         begin = self.capture.lsn if start is None else start
         upto = flush_lsn(self.conn) if end is None else end
-        return list(write_range(settings.source, settings.slot, settings.publication, begin, upto, places))
+        where = (settings.source, settings.slot, settings.publication, begin, upto)
+        return list(write_range(*where, places, settings.mask_key))
 
     def commit(self, read: Sequence[Description], end: int) -> Committed:
         files = [one for one in read if isinstance(one, FileWritten)]
@@ -52,8 +53,9 @@ class Taking:
         return self.commit(self.read(end=end), end)
 
     def rows(self, name: str) -> list[dict[str, Any]]:
+        """The rows of a table; changes in their order."""
         found: list[dict[str, Any]] = self.lake.catalog.table(name).to_pyarrow_table().to_pylist()
-        return found
+        return sorted(found, key=lambda row: (row["_lsn"], row["_ordinal"])) if "_lsn" in (found or [{}])[0] else found
 
 
 @contextmanager
@@ -62,11 +64,12 @@ def taking(lake: Lake, source: Source, **settings: Any) -> Iterator[Taking]:
     asked = CaptureSettings(source.dsn, PUBLICATION, namespace="lake", **settings)
     with connect(source.dsn) as conn:
         capture = add_tables(lake.catalog, conn, open_capture(lake.catalog, conn, asked), asked)
+        waiting = [table for table in capture.tables.values() if table.stage == "pending"]
         with begin_batch(lake.catalog, capture, "empty tables") as tx:
-            for table in capture.tables.values():
+            for table in waiting:
                 properties = {"delta.enableDeletionVectors": "true"}
                 tx.create_table(table.current, current_schema(table), properties=properties)
                 tx.create_table(table.changes, changes_schema(table))
-            copied = [replace(table, stage="streaming", start_lsn=capture.lsn) for table in capture.tables.values()]
+            copied = [replace(table, stage="streaming", start_lsn=capture.lsn) for table in waiting]
             capture = note_progress(tx, save_tables(tx, capture, copied), capture.lsn)
         yield Taking(lake, asked, conn, capture)

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 import deltalakedb as dl
-from deltalakedb.cdc.apply import Applied, apply_to_tables
+from deltalakedb.cdc.apply.current_rows import Applied, apply_to_tables
 from deltalakedb.cdc.control import begin_batch
 from deltalakedb.cdc.layers import changes_schema
 from deltalakedb.cdc.tables import CapturedTable
 from deltalakedb.exceptions import DeltaError
-from deltalakedb.log.types import ArrayType, DecimalType, PrimitiveType
+from deltalakedb.log.schema.types import ArrayType, DecimalType, PrimitiveType
 from tests.cdc.applying import Lake, SourceTable, captured, counted, replayed
 
 PEOPLE = captured({"id": "integer", "name": "string", "doc": "string"}, ["id"])
@@ -306,7 +306,7 @@ def test_where_one_table_fails_none_is_changed(make_lake: Callable[..., Lake]) -
     lost = Path(lake.catalog.table(other.changes).table_uri.removeprefix("file://")) / adds[other.source][0].path
     lost.unlink()
     versions = [lake.catalog.table(one.table.current).version() for one in sources]
-    with pytest.raises(DeltaError, match="is gone"), begin_batch(lake.catalog, lake.capture, "batch") as tx:
+    with pytest.raises(DeltaError, match="not found"), begin_batch(lake.catalog, lake.capture, "batch") as tx:
         apply_to_tables(tx, lake.capture, [(one.table, adds[one.table.source]) for one in sources], 2000, lake.settings)
     assert [lake.catalog.table(one.table.current).version() for one in sources] == versions
     assert lake.rows(PEOPLE) == {}

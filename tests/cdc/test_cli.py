@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
-from deltalakedb.cdc.presence import RunnerPresence
+from deltalakedb.cdc.run.presence import RunnerPresence
 from deltalakedb.cli import app
 from deltalakedb.cli.metrics_port import served_metrics
 from deltalakedb.exceptions import ConfigError
@@ -40,6 +40,11 @@ def dl(lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Dl:
         return CliRunner().invoke(app, [*arguments], prog_name="dl")
 
     return run
+
+
+def slot_of(source: Source) -> str:
+    """What a capture of the publication calls its slot."""
+    return f"dl_{source.database}_shop"
 
 
 def start(dl: Dl, source: Source, *more: str) -> Result:
@@ -84,6 +89,42 @@ def test_a_publication_that_is_not_there_is_said_with_the_sql_that_makes_it(dl: 
     assert "create publication shop for all tables" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("statements", "more", "said"),
+    [
+        (["create table loose (x int)"], [], "nothing names its rows"),
+        (["create table orders (id int primary key)"], ["--tables", "orders,lost"], "there is no table public.lost"),
+        (["create table orders (id int primary key)"], ["--tables", "a.b.c"], "is not schema.name"),
+    ],
+)
+def test_what_the_source_refuses_is_said_before_spark_starts_and_leaves_nothing(
+    dl: Dl,
+    lake: Lake,
+    source: Source,
+    monkeypatch: pytest.MonkeyPatch,
+    statements: list[str],
+    more: list[str],
+    said: str,
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")  # a Spark that began to start would complain of it
+    source.run(*statements, "create publication shop for all tables")
+    result = start(dl, source, *more)
+    assert result.exit_code in (1, 2)
+    assert said in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert lake.catalog.tables() == []
+    assert source.run(f"select count(*) from pg_replication_slots where slot_name = '{slot_of(source)}'") == [(0,)]
+
+
+def test_status_ends_with_1_when_something_needs_a_person(dl: Dl, source: Source) -> None:
+    source.run("create publication shop")
+    empty = dl("cdc", "status", "--source", source.dsn, "--publication", "shop")
+    assert empty.exit_code == 1, empty.output
+    assert "the publication shop has no tables" in empty.stderr
+    source.run("create table orders (id int primary key)", "alter publication shop add table orders")
+    assert dl("cdc", "status", "--source", source.dsn, "--publication", "shop").exit_code == 0
+
+
 def test_before_the_first_start_status_says_so_and_stop_finds_nobody(dl: Dl, source: Source) -> None:
     source.run(*SHOP)
     status = dl("cdc", "status", "--source", source.dsn, "--publication", "shop")
@@ -102,7 +143,7 @@ def test_before_the_first_start_status_says_so_and_stop_finds_nobody(dl: Dl, sou
 
 def test_a_second_start_is_refused_and_stop_says_who_is_still_busy(dl: Dl, source: Source) -> None:
     source.run(*SHOP)
-    with RunnerPresence(source.dsn, "dl_shop"):
+    with RunnerPresence(source.dsn, slot_of(source)):
         second = start(dl, source)
         assert second.exit_code == 1
         assert "is running already (process " in second.stderr
@@ -145,8 +186,8 @@ def test_a_start_that_is_ended_while_spark_begins_captures_nothing_and_is_no_fai
         for process in runs.values():
             process.kill()
     assert lake.catalog.tables() == []
-    with RunnerPresence(source.dsn, "dl_shop"):
-        assert source.run("select count(*) from pg_replication_slots where slot_name = 'dl_shop'") == [(0,)]
+    with RunnerPresence(source.dsn, slot_of(source)):
+        assert source.run(f"select count(*) from pg_replication_slots where slot_name = '{slot_of(source)}'") == [(0,)]
 
 
 def test_a_capture_once_from_a_toml_file_is_shown_by_status_and_copied_anew_on_demand(
@@ -169,7 +210,7 @@ def test_a_capture_once_from_a_toml_file_is_shown_by_status_and_copied_anew_on_d
     status = dl("cdc", "status", "--config", str(file), "--json")
     assert status.exit_code == 0, status.output
     shown = json.loads(status.stdout)
-    assert (shown["state"], shown["problems"], shown["slot"]) == ("stopped", [], "dl_shop")
+    assert (shown["state"], shown["problems"], shown["slot"]) == ("stopped", [], slot_of(source))
     (table,) = shown["tables"]
     assert (table["stage"], table["rows"], table["captured"]) == ("streaming", 19, 4)
     assert table["rows_per_second"] > 0
@@ -184,7 +225,7 @@ def test_a_capture_once_from_a_toml_file_is_shown_by_status_and_copied_anew_on_d
     assert "has no table public.customers; it has public.orders" in unknown.stderr
     would = dl("cdc", "resnapshot", "--dry-run", "--config", str(file))
     assert would.stdout == "public.orders would be copied anew\n"
-    with RunnerPresence(source.dsn, "dl_shop"):
+    with RunnerPresence(source.dsn, slot_of(source)):
         asked = dl("cdc", "resnapshot", "orders", "--config", str(file))
     assert asked.stdout == "public.orders will be copied anew by the capture that runs\n"
     asked = dl("cdc", "resnapshot", "orders", "--config", str(file))

@@ -8,11 +8,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 import deltalakedb as dl
+from deltalakedb.cdc.apply.landing import SLOT_PROPERTY
 from deltalakedb.cdc.control import begin_batch, change_server, note_progress
-from deltalakedb.cdc.landing import SLOT_PROPERTY
-from deltalakedb.cdc.resnapshot import request_resnapshot
-from deltalakedb.cdc.server import connect
-from deltalakedb.cdc.slots import advance_slot, check_slot, drop_slot, find_slot
+from deltalakedb.cdc.copy.resnapshot import request_resnapshot
+from deltalakedb.cdc.source.server import connect
+from deltalakedb.cdc.source.slots import advance_slot, check_slot, drop_slot, find_slot
 from deltalakedb.exceptions import CaptureError, CaptureSetupError, WrongServerError
 from tests.cdc.conftest import Lake, Source
 from tests.cdc.copying import Copying
@@ -127,7 +127,7 @@ def test_a_slot_of_another_database_is_left_alone(copying: Copying) -> None:
 
 
 def test_a_new_copy_of_what_is_not_captured_is_refused(copying: Copying) -> None:
-    with pytest.raises(CaptureError, match="there is no capture dl_shop in this lake"):
+    with pytest.raises(CaptureError, match="there is no capture dl_source_.*_shop in this lake"):
         request_resnapshot(copying.lake.catalog, copying.settings())
     copying.copy()
     with pytest.raises(CaptureError, match="has no table public.other; it has public.items, public.orders"):

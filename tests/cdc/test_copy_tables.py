@@ -4,12 +4,12 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
 
-from deltalakedb.cdc.buckets import buckets_of
-from deltalakedb.cdc.landing import SOURCE_PROPERTY
-from deltalakedb.cdc.resnapshot import request_resnapshot
-from deltalakedb.cdc.server import connect
-from deltalakedb.cdc.slots import check_slot
-from deltalakedb.exceptions import CaptureSetupError, SourceUnavailableError
+from deltalakedb.cdc.apply.buckets import buckets_of
+from deltalakedb.cdc.apply.landing import SOURCE_PROPERTY
+from deltalakedb.cdc.copy.resnapshot import request_resnapshot
+from deltalakedb.cdc.source.server import connect
+from deltalakedb.cdc.source.slots import check_slot
+from deltalakedb.exceptions import SourceUnavailableError
 from tests.cdc.conftest import Lake, Source
 from tests.cdc.copying import Copying
 from tests.cdc.judging import check_current, check_mirror
@@ -210,8 +210,23 @@ def test_rows_are_copied_into_the_buckets_of_their_keys_and_another_copy_may_hav
         request_resnapshot(copying.lake.catalog, copying.settings())
 
 
-def test_a_table_of_the_lake_that_is_no_copy_is_never_replaced(copying: Copying) -> None:
+def test_a_table_of_the_lake_that_is_no_copy_is_never_replaced_and_stops_nobody_else(copying: Copying) -> None:
     copying.lake.catalog.create_table("shop.orders", "id int")
-    with pytest.raises(CaptureSetupError, match="public.orders would become shop.orders.*--namespace"):
-        copying.copy()
+    reason = copying.copy().tables["public.orders"].reason or ""
+    assert "public.orders would become shop.orders" in reason
+    assert "--namespace" in reason
     assert copying.table("orders").version() == 0
+    assert copying.stages() == {"public.orders": "stopped", "public.items": "streaming"}
+
+
+def test_a_table_that_the_role_may_not_read_stops_alone(copying: Copying) -> None:
+    role = f"half_{copying.source.database}"
+    copying.source.run(f"create role {role} login replication", f"grant select on items to {role}")
+    copying.dsn = make_conninfo(copying.source.dsn, user=role)
+    try:
+        reason = copying.copy().tables["public.orders"].reason or ""
+        assert f"grant select on public.orders to {role}" in reason
+        assert "dl cdc resnapshot public.orders" in reason
+        assert copying.stages() == {"public.orders": "stopped", "public.items": "streaming"}
+    finally:
+        copying.source.run(f"drop owned by {role}", f"drop role {role}")

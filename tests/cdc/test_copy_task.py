@@ -12,16 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from deltalakedb.cdc import snapshot as planning
-from deltalakedb.cdc.copy_task import CopyResult, CopyTask, run_task
+from deltalakedb.cdc.copy.copy_task import CopyResult, CopyTask, run_task
 from deltalakedb.cdc.layers import current_schema
-from deltalakedb.cdc.publication import published_tables
-from deltalakedb.cdc.server import connect
 from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.slots import exported_snapshot
-from deltalakedb.cdc.snapshot import CopyPlan, SourceMoved, claim, plan_copy, session_at
+from deltalakedb.cdc.source import snapshot as planning
+from deltalakedb.cdc.source.publication import published_tables
+from deltalakedb.cdc.source.server import connect
+from deltalakedb.cdc.source.slots import exported_snapshot
+from deltalakedb.cdc.source.snapshot import CopyPlan, SourceMoved, claim, plan_copy, session_at
 from deltalakedb.exceptions import CaptureSetupError, SourceUnavailableError, ValueNotHeld
-from deltalakedb.log.paths import decode_path
+from deltalakedb.log.protocol.paths import decode_path
 from tests.cdc.conftest import Source
 
 ALL = "create publication shop for all tables"
@@ -113,7 +113,7 @@ def test_a_table_without_rows_makes_no_file(source: Source, tmp_path: Path) -> N
     source.run("create table t (id int primary key)", ALL)
     with planned(source) as (snapshot, (plan,)):
         (task,) = tasks_of(source, snapshot, plan, tmp_path / "t")
-        assert run_task(task) == CopyResult("public.t")
+        assert run_task(task) == CopyResult("public.t", copy_id=task.folder)
 
 
 def test_ranges_of_pages_have_each_row_of_the_snapshot_once(

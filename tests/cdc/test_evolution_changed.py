@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from deltalakedb import steps
+from deltalakedb.runtime import steps
 from tests.cdc.conftest import Lake, Source
 from tests.cdc.evolving import Evolving, evolving
 from tests.cdc.judging import bring_level, check_mirror
@@ -186,7 +186,11 @@ def test_with_column_mapping_a_column_is_dropped_and_renamed(lake: Lake, source:
         source.run("insert into orders values (9, 'nine', 'm')")
         capture.catch_up()
         capture.check_equal(source)
-        assert capture.rows("lake.orders")[0] == {"title": 1, "number": "A", "amount": "n"}
+        assert min(capture.rows("lake.orders"), key=lambda row: row["title"]) == {
+            "title": 1,
+            "number": "A",
+            "amount": "n",
+        }
         check_mirror(lake.catalog, capture.capture)
 
 

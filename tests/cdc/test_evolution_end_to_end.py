@@ -6,7 +6,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from deltalakedb.cdc.control import Capture, load_capture
-from deltalakedb.cdc.resnapshot import request_resnapshot
+from deltalakedb.cdc.copy.resnapshot import request_resnapshot
 from deltalakedb.cdc.settings import CaptureSettings
 from tests.cdc.capturing import Capturing, capture_once, wait_until
 from tests.cdc.conftest import Lake, Source

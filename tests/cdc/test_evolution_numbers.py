@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltalakedb.cdc.messages import Relation, RelationColumn
-from deltalakedb.cdc.renames import number_columns
-from deltalakedb.cdc.retyping import widening_steps
-from deltalakedb.cdc.source_catalog import Attribute
+from deltalakedb.cdc.decode.messages import Relation, RelationColumn
+from deltalakedb.cdc.evolve.renames import number_columns
+from deltalakedb.cdc.evolve.retyping import widening_steps
+from deltalakedb.cdc.source.source_catalog import Attribute
 from deltalakedb.cdc.tables import CapturedTable, SourceColumn
-from deltalakedb.definitions.ddl import parse_ddl
-from deltalakedb.log.types import DataType, PrimitiveType
+from deltalakedb.log.schema.ddl import parse_ddl
+from deltalakedb.log.schema.types import DataType, PrimitiveType
 
 INT = PrimitiveType("integer")
 

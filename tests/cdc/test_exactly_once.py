@@ -5,14 +5,16 @@ import random
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Final
 
+import pytest
 from pyspark.sql import SparkSession
 
 from deltalakedb.cdc.control import load_capture
 from tests.cdc import judging
-from tests.cdc.capturing import WHAT, capture_once, money, settings_of
+from tests.cdc.capturing import NAMESPACE, WHAT, capture_once, money, settings_of
 from tests.cdc.conftest import Lake, Source
-from tests.cdc.load import PUBLICATION, TOTAL, Load, Loads, create_tables, fill, total
+from tests.cdc.load import ACCOUNTS, PUBLICATION, TOTAL, Alterations, Load, Loads, create_tables, fill, total
 from tests.cdc.runner_process import RunnerProcess
 from tests.cdc.witness import Witness
 
@@ -25,13 +27,23 @@ KILLS = 50 if FULL else 3
 COPY_KILLS = 6 if FULL else 1
 """So many of them before every table is copied."""
 SEED = 7
+HOW: Final = {**WHAT, "batch_window": "300ms", "column_mapping": True}
 LONGEST_SECONDS = 400
 
 
+@pytest.mark.parametrize(
+    ("postgres_version", "catalog_engine"),
+    [
+        (18, "sqlite"),
+        pytest.param(15, "postgres", marks=pytest.mark.slow),
+        pytest.param(18, "duckdb", marks=pytest.mark.slow),
+    ],
+)
 def test_each_change_is_captured_once_however_often_the_capture_is_killed(
     spark: SparkSession, source: Source, lake: Lake, tmp_path: Path
 ) -> None:
     choices = random.Random(SEED)
+    alterations = Alterations(source)
     create_tables(source)
     fill(source, 3_000 if FULL else 300)
     witness = Witness(source, PUBLICATION)
@@ -45,21 +57,35 @@ def test_each_change_is_captured_once_however_often_the_capture_is_killed(
                 _kill_copy(lake, source, scratch, COPY_STEPS[number % len(COPY_STEPS)])
                 _check_cut_copy(lake, source)
             else:
-                _kill_stream(lake, source, scratch, choices, loads)
+                _kill_stream(lake, source, scratch, choices, loads, alterations)
                 for client in clients[:2]:
                     client.truncates = True
                 assert money(lake.catalog) == TOTAL
+            alterations.one()  # while nobody captures
         loads.wait_for(30)
     assert total(source) == TOTAL
-    capture_once(lake, source, spark)
+    capture_once(lake, source, spark, column_mapping=True)
     did = sum((client.did for client in clients), Counter[str]())
     assert did["rolled back"], did
     assert did["back to a savepoint"], did
-    judging.check_all(lake.catalog, source, judging.captured(lake.catalog, settings_of(source)), witness.happened())
+    capture = judging.captured(lake.catalog, settings_of(source))
+    altered = {f"public.{name}" for name in Alterations.TABLES}
+    judging.check_all(lake.catalog, source, capture, witness.happened(), altered)
+    _check_every_commit(lake)
+
+
+def _check_every_commit(lake: Lake) -> None:
+    """No commit shows money on the way."""
+    names = [f"{NAMESPACE}.{name}" for name in ACCOUNTS]
+    moments = sorted({entry["timestamp"] for name in names for entry in lake.catalog.history(name)})
+    views = [lake.catalog.at(moment) for moment in moments]
+    sums = [money(view) for view in views if set(view.tables(NAMESPACE)) >= set(names)]
+    assert sums == [TOTAL] * len(sums)
+    assert len(sums) > KILLS // 2
 
 
 def _kill_copy(lake: Lake, source: Source, scratch: Path, step: str) -> None:
-    runner = RunnerProcess(lake, source, scratch, kill_at=step, batch_window="300ms", **WHAT)
+    runner = RunnerProcess(lake, source, scratch, kill_at=step, **HOW)
     try:
         runner.arm()
         runner.wait_until_started()
@@ -68,15 +94,20 @@ def _kill_copy(lake: Lake, source: Source, scratch: Path, step: str) -> None:
         runner.close()
 
 
-def _kill_stream(lake: Lake, source: Source, scratch: Path, choices: random.Random, loads: Loads) -> None:
-    """At a step of a commit, or at any moment; the driver alone, or its JVM with it."""
+def _kill_stream(
+    lake: Lake, source: Source, scratch: Path, choices: random.Random, loads: Loads, alterations: Alterations
+) -> None:
+    """At a step of a commit, or at any moment; the driver alone, or its JVM with it. A table is altered meanwhile."""
     step = f"{choices.choice(STEPS)}#{choices.randrange(1, 6)}" if choices.random() < 0.6 else None
     size = choices.choice(["512KB", "64MB"])
-    runner = RunnerProcess(lake, source, scratch, kill_at=step, batch_window="300ms", batch_size=size, **WHAT)
+    runner = RunnerProcess(
+        lake, source, scratch, kill_at=step, batch_window="300ms", batch_size=size, column_mapping=True, **WHAT
+    )
     try:
         runner.wait_until_started()
         _wait_for_stream(lake, source, runner)
         loads.wait_for(10)
+        alterations.one()
         runner.arm()
         if step is None:
             time.sleep(choices.uniform(0, 6))

@@ -13,8 +13,8 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 from psycopg.types.string import TextLoader
 
-from deltalakedb.cdc.peek import ChangeRows
-from deltalakedb.cdc.server import connect, flush_lsn
+from deltalakedb.cdc.source.peek import ChangeRows
+from deltalakedb.cdc.source.server import connect, flush_lsn
 from tests.cdc.conftest import Source
 from tests.cdc.peeking import Peeked, rows_of
 

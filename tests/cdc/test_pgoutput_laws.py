@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltalakedb.cdc.pgoutput import ChangeRows, Decoder
+from deltalakedb.cdc.decode.pgoutput import ChangeRows, Decoder
 from tests.cdc import pgoutput_messages as pg
 from tests.cdc.pgoutput_messages import UNCHANGED
 from tests.cdc.test_pgoutput import BOOKS, NOON, ORDERS, OTHER

@@ -1,11 +1,13 @@
 """The tables of a publication: which are captured, what names their rows, where they go, and which are refused."""
 
+import psycopg
 import pytest
 
-from deltalakedb.cdc.publication import published_tables
-from deltalakedb.cdc.server import connect
+from deltalakedb.cdc.rules import parse_rules
 from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.tables import CapturedTable
+from deltalakedb.cdc.source.publication import published_tables
+from deltalakedb.cdc.source.server import connect
+from deltalakedb.cdc.tables import CapturedTable, parse_source
 from deltalakedb.exceptions import CaptureSetupError, TableNameError
 from tests.cdc.conftest import Source
 
@@ -101,6 +103,20 @@ def test_a_column_that_is_to_be_text_is_text(source: Source) -> None:
     assert [str(column.type) for column in table.columns] == ["integer", "string", "string"]
 
 
+def test_a_column_that_is_to_be_text_and_is_not_there_is_a_slip(source: Source) -> None:
+    source.run("create table t (id int primary key, price numeric)", ALL)
+    with pytest.raises(CaptureSetupError, match="public.t has no column prize, which text_columns names"):
+        tables_of(source, text_columns=("t.prize",))
+
+
+def test_both_layers_of_a_table_need_names_of_their_own(source: Source) -> None:
+    source.run("create table t (id int primary key)", ALL)
+    rules = parse_rules([{"changes_name": "{table}"}])
+    with pytest.raises(CaptureSetupError, match="its current rows and its changes would both be public.t in the lake"):
+        tables_of(source, rules=rules)
+    assert tables_of(source, rules=parse_rules([{"changes_name": "{table}", "layers": "changes"}]))
+
+
 def test_names_that_would_be_one_in_the_lake_are_refused(source: Source) -> None:
     source.run(
         "create schema a",
@@ -109,7 +125,7 @@ def test_names_that_would_be_one_in_the_lake_are_refused(source: Source) -> None
         'create table b."Orders" (id int primary key)',
         "create table a.items (id int primary key)",
         "create table b.items_changes (id int primary key)",
-        "create table a.cdc_dl_shop (id int primary key)",
+        f"create table a.cdc_dl_{source.database}_shop (id int primary key)",
         ALL,
     )
     assert len(tables_of(source)) == 5, "each schema is a namespace of its own"
@@ -118,7 +134,8 @@ def test_names_that_would_be_one_in_the_lake_are_refused(source: Source) -> None
     message = str(caught.value)
     assert "b.Orders: it and a.orders would both be shop.Orders" in message
     assert "b.items_changes: it and a.items would both be shop.items_changes" in message
-    assert "a.cdc_dl_shop: it and the capture's control table would both be shop.cdc_dl_shop" in message
+    control = f"cdc_dl_{source.database}_shop"
+    assert f"a.{control}: it and the capture's control table would both be shop.{control}" in message
 
 
 def test_names_that_need_it_are_in_backticks_in_the_lake(source: Source) -> None:
@@ -143,6 +160,29 @@ def test_names_that_need_it_are_in_backticks_in_the_lake(source: Source) -> None
     assert [column.type for column in text.columns] != [column.type for column in one.columns]
     with pytest.raises(TableNameError, match=r"written in backticks, for example public\.`a\.b`"):
         tables_of(source, tables=("public.a.b",))
+
+
+@pytest.mark.parametrize(
+    ("given", "source"),
+    [
+        ("orders", "public.orders"),
+        ("sales.orders", "sales.orders"),
+        ("a/b", "public.`a/b`"),
+        ("public.it's", "public.`it's`"),
+        ('x"y', 'public.`x"y`'),
+        ('"a.b"', "public.`a.b`"),
+        ('"my ""schema"""."a/b"', '`my "schema"`.`a/b`'),
+        ("`a.b`.`c``d`", "`a.b`.`c``d`"),
+    ],
+)
+def test_source_tables_are_named_as_they_are_in_backticks_or_as_in_sql(given: str, source: str) -> None:
+    assert parse_source(given) == source
+
+
+@pytest.mark.parametrize("given", ["", "a.", ".a", "a..b", "`a", '"a', '""', "a.b.c", '"a"b'])
+def test_what_names_no_source_table_is_refused(given: str) -> None:
+    with pytest.raises(TableNameError):
+        parse_source(given)
 
 
 def test_names_that_the_lake_cannot_have_are_refused(source: Source) -> None:
@@ -220,3 +260,26 @@ def test_a_catalog_of_ours_in_the_same_database_is_left_out(source: Source) -> N
     source.run("create schema deltalakedb", "create table deltalakedb.dl_tables (id int primary key)", ALL)
     source.run("create table t (id int primary key)")
     assert list(tables_of(source)) == ["public.t"]
+
+
+def test_many_tables_are_looked_at_in_as_few_queries_as_one(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    source.run("create table t0 (id int primary key, v text)", ALL)
+    queries: list[object] = []
+    execute = psycopg.Connection.execute
+
+    def counted(self: psycopg.Connection, query: object, *rest: object, **options: object) -> object:
+        queries.append(query)
+        return execute(self, query, *rest, **options)  # type: ignore[call-overload]  # as they came
+
+    def look() -> int:
+        settings = CaptureSettings(source.dsn, "shop")
+        with connect(source.dsn) as conn, monkeypatch.context() as counting:
+            counting.setattr(psycopg.Connection, "execute", counted)
+            queries.clear()
+            return len(published_tables(conn, settings))
+
+    assert look() == 1
+    for_one = len(queries)
+    source.run(*(f"create table t{number} (id int primary key, v text)" for number in range(1, 20)))
+    assert look() == 20
+    assert len(queries) == for_one

@@ -4,14 +4,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from deltalakedb import steps
-from deltalakedb.cdc.batches import commit_progress, reload_capture
+from deltalakedb.cdc.apply.batches import commit_progress, reload_capture
 from deltalakedb.cdc.control import Capture, CaptureChangedError
-from deltalakedb.cdc.evolution import stop_table
-from deltalakedb.cdc.presence import RunnerPresence
-from deltalakedb.cdc.resnapshot import request_resnapshot, resnapshot
-from deltalakedb.cdc.slots import drop_slot
+from deltalakedb.cdc.copy.resnapshot import request_resnapshot, resnapshot
+from deltalakedb.cdc.evolve.evolution import stop_table
+from deltalakedb.cdc.run.presence import RunnerPresence
+from deltalakedb.cdc.source.slots import drop_slot
 from deltalakedb.exceptions import CaptureRunningError
+from deltalakedb.runtime import steps
 from tests.cdc.conftest import Lake, Source
 from tests.cdc.taking import create_shop, taking
 
@@ -84,7 +84,7 @@ def test_what_somebody_asked_for_is_not_undone_by_what_the_runner_knew_before(la
     create_shop(source)
     with taking(lake, source) as shop:
         asked = request_resnapshot(lake.catalog, shop.settings, ["orders"], is_running=True)
-        with pytest.raises(CaptureChangedError, match="public.orders of the capture dl_shop was changed"):
+        with pytest.raises(CaptureChangedError, match="public.orders of the capture dl_source_.*_shop was changed"):
             stop_table(lake.catalog, shop.capture, "public.orders", "a reason", shop.capture.lsn)
         assert reload_capture(lake.catalog, shop.settings) == asked
         stopped = stop_table(lake.catalog, shop.capture, "public.items", "a reason", shop.capture.lsn)

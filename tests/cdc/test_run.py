@@ -6,12 +6,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from deltalakedb import cdc
-from deltalakedb.cdc.batches import reload_capture
-from deltalakedb.cdc.presence import RunnerPresence
+from deltalakedb.cdc.apply.batches import reload_capture
+from deltalakedb.cdc.copy.resnapshot import resnapshot
 from deltalakedb.cdc.report import BatchDone, CaptureReport
-from deltalakedb.cdc.resnapshot import resnapshot
+from deltalakedb.cdc.run.presence import RunnerPresence
 from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.slots import find_slot
+from deltalakedb.cdc.source.slots import find_slot
 from deltalakedb.exceptions import CaptureRunningError, CaptureSetupError, ConfigError, SourceUnavailableError
 from tests.cdc import judging
 from tests.cdc.capturing import Capturing, wait_until

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from deltalakedb import steps
-from deltalakedb.cdc.batches import commit_progress, reload_capture
-from deltalakedb.cdc.peek import RelationChanged
-from deltalakedb.cdc.reading import FileWritten, PartRead, TaskFailed
-from deltalakedb.cdc.server import flush_lsn
-from deltalakedb.cdc.slots import advance_slot, drop_slot
+from deltalakedb.cdc.apply.batches import commit_progress, reload_capture
+from deltalakedb.cdc.decode.reading import FileWritten, PartRead, TaskFailed
+from deltalakedb.cdc.source.peek import RelationChanged
+from deltalakedb.cdc.source.server import flush_lsn
+from deltalakedb.cdc.source.slots import advance_slot, drop_slot
+from deltalakedb.cdc.tables import TableTroubleError
 from deltalakedb.exceptions import CaptureError
+from deltalakedb.runtime import steps
 from tests.cdc.conftest import Lake, Source
 from tests.cdc.taking import Taking, create_shop, taking
 
@@ -83,8 +84,9 @@ def test_a_batch_that_cannot_commit_leaves_no_file_and_no_progress(source: Sourc
     read = shop.read(end=end)
     assert len(files_of(shop.lake) - before) == 2
     shop.lake.catalog.drop_table("lake.items")
-    with pytest.raises(CaptureError, match="lake.items.*dl cdc resnapshot"):
+    with pytest.raises(TableTroubleError, match="lake.items is gone from the lake") as told:
         shop.commit(read, end)
+    assert told.value.source == "public.items"
     assert files_of(shop.lake) == before
     assert reload_capture(shop.lake.catalog, shop.settings).lsn == at
     assert shop.rows("lake.orders") == []

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltalakedb.cdc.control import Server
-from deltalakedb.cdc.messages import Relation, RelationColumn
-from deltalakedb.cdc.offsets import Offset, Pace, split_range, stretch_after
-from deltalakedb.cdc.peek import RelationChanged, Stopped
-from deltalakedb.cdc.reading import Description, FileWritten, PartRead, TaskFailed, from_row, to_row
+from deltalakedb.cdc.decode.messages import Relation, RelationColumn
+from deltalakedb.cdc.decode.reading import Description, FileWritten, PartRead, TaskFailed, from_row, to_row
+from deltalakedb.cdc.source.offsets import Offset, Pace, split_range, stretch_after
+from deltalakedb.cdc.source.peek import RelationChanged, Stopped
 from deltalakedb.exceptions import CaptureError, SlotLostError, SourceUnavailableError, WrongServerError
-from deltalakedb.log.actions import AddFile
+from deltalakedb.log.protocol.actions import AddFile
 
 MB = 1 << 20
 

@@ -1,15 +1,17 @@
 """The start of a capture: what it makes, what it finds again, and what it refuses."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
-from deltalakedb.cdc.batches import reload_capture
+from deltalakedb.cdc.apply.batches import reload_capture
 from deltalakedb.cdc.control import Server, create_capture
-from deltalakedb.cdc.opening import add_tables, open_capture, stop_departed
-from deltalakedb.cdc.server import connect, flush_lsn
-from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.slots import drop_slot, find_slot
+from deltalakedb.cdc.run.configured import load_settings
+from deltalakedb.cdc.run.opening import add_tables, check_start, open_capture, stop_departed
+from deltalakedb.cdc.settings import CaptureSettings, default_slot
+from deltalakedb.cdc.source.server import connect, flush_lsn
+from deltalakedb.cdc.source.slots import drop_slot, find_slot
 from deltalakedb.exceptions import CaptureSetupError, ConfigError, SlotLostError, WrongServerError
 from tests.cdc.conftest import Lake, Source
 from tests.cdc.taking import PUBLICATION, create_shop, taking
@@ -36,14 +38,18 @@ def test_the_first_start_makes_a_slot_and_a_control_table_and_the_second_finds_t
         assert add_tables(lake.catalog, conn, with_tables, settings) is with_tables
 
 
-def test_a_slot_of_a_start_that_was_cut_is_taken_up(lake: Lake, source: Source) -> None:
+def test_a_slot_that_this_lake_knows_nothing_of_is_refused(lake: Lake, source: Source) -> None:
+    """It may be that of another lake, whose changes would be lost."""
     create_shop(source)
     settings = settings_of(source)
     source.run(f"select pg_create_logical_replication_slot('{settings.slot}', 'pgoutput')")
     with connect(source.dsn) as conn:
-        slot = find_slot(conn, settings.slot)
-        assert slot is not None
-        assert open_capture(lake.catalog, conn, settings).lsn == slot.confirmed_lsn
+        for start in (check_start, open_capture):
+            with pytest.raises(CaptureSetupError, match="may be that of another lake.*pg_drop_replication_slot"):
+                start(lake.catalog, conn, settings)
+        assert lake.catalog.tables() == []
+        drop_slot(conn, settings.slot)
+        assert open_capture(lake.catalog, conn, settings).lsn > 0
 
 
 def test_a_slot_that_is_gone_is_loud_once_tables_follow_it(lake: Lake, source: Source) -> None:
@@ -108,6 +114,37 @@ def test_a_capture_belongs_to_its_publication(lake: Lake, source: Source) -> Non
         other = replace(settings, publication="other")
         with pytest.raises(ConfigError, match="one of the publication shop"):
             open_capture(lake.catalog, conn, other)
+
+
+def test_slots_of_two_databases_do_not_meet_and_an_older_capture_keeps_its_own(lake: Lake, source: Source) -> None:
+    create_shop(source)
+    given = {"source": source.dsn, "publication": PUBLICATION, "namespace": "lake"}
+    assert load_settings(given, lake.catalog).slot == f"dl_{source.database}_shop"
+    other = load_settings({**given, "source": source.cluster.dsn("other")}, lake.catalog)
+    assert other.slot == "dl_other_shop"
+    with connect(source.dsn) as conn:
+        open_capture(lake.catalog, conn, settings_of(source, slot="dl_shop"))
+    assert load_settings(given, lake.catalog).slot == "dl_shop"
+    assert load_settings({**given, "slot": "mine"}, lake.catalog).slot == "mine"
+    assert load_settings({**given, "source": other.source}, lake.catalog).slot == "dl_other_shop"
+    # The same database, which this DSN does not name.
+    unnamed = f"host={source.cluster.socket_folder} user=postgres"
+    assert load_settings({**given, "source": unnamed}, lake.catalog).slot == "dl_shop"
+
+
+@pytest.mark.parametrize(
+    ("database", "publication", "slot"),
+    [
+        ("sales", "shop", "dl_sales_shop"),
+        ("", "shop", "dl_shop"),
+        ("Sales", "my/pub", "dl_sales_my_pub_[0-9a-f]{8}"),
+        ("sales", "my-pub", "dl_sales_my_pub_[0-9a-f]{8}"),
+        ("d" * 63, "p" * 63, "dl_d{51}_[0-9a-f]{8}"),
+    ],
+)
+def test_every_database_and_publication_has_a_slot_of_its_own(database: str, publication: str, slot: str) -> None:
+    assert re.fullmatch(slot, default_slot(database, publication))
+    assert CaptureSettings(f"dbname='{database}'", publication).slot == default_slot(database, publication)
 
 
 def test_a_slot_of_another_database_is_refused(lake: Lake, source: Source) -> None:

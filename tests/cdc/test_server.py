@@ -5,9 +5,9 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from deltalakedb.cdc.server import check_source, connect, flush_lsn, identify, translate_errors
 from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.slots import create_slot
+from deltalakedb.cdc.source.server import check_source, connect, flush_lsn, identify, translate_errors
+from deltalakedb.cdc.source.slots import create_slot
 from deltalakedb.exceptions import CaptureSetupError, ConfigError, SourceUnavailableError
 from tests.cdc.conftest import Source
 from tests.fixtures.postgres import PostgresCluster
@@ -155,7 +155,7 @@ def test_a_server_whose_slots_are_all_in_use_is_refused(source: Source) -> None:
             with pytest.raises(CaptureSetupError, match="needs 2 more.*pg_drop_replication_slot"):
                 check_source(conn, settings_of(source))
             conn.execute(sql.SQL("select pg_drop_replication_slot({})").format(names[0]))
-            assert create_slot(conn, "dl_shop") > 0
+            assert create_slot(conn, settings_of(source).slot) > 0
             check_source(conn, settings_of(source))
         finally:
             conn.execute(

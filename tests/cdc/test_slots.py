@@ -1,15 +1,16 @@
 """Replication slots: made, moved, lost; and snapshots exported at a slot."""
 
+import time
 from contextlib import closing
 
 import pytest
 
 from deltalakedb.cdc.lsn import format_lsn
-from deltalakedb.cdc.peek import RangeRead, read_changes
-from deltalakedb.cdc.publication import published_tables
-from deltalakedb.cdc.server import connect, flush_lsn
 from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.slots import (
+from deltalakedb.cdc.source.peek import RangeRead, read_changes
+from deltalakedb.cdc.source.publication import published_tables
+from deltalakedb.cdc.source.server import connect, flush_lsn
+from deltalakedb.cdc.source.slots import (
     advance_slot,
     check_slot,
     create_slot,
@@ -18,14 +19,20 @@ from deltalakedb.cdc.slots import (
     find_slot,
     keep_restart_near,
 )
-from deltalakedb.cdc.snapshot import session_at
+from deltalakedb.cdc.source.snapshot import session_at
 from deltalakedb.exceptions import CaptureError, CaptureSetupError, SlotLostError, SourceUnavailableError
 from tests.cdc.conftest import Source
 
 
-def slot_names(source: Source) -> list[str]:
-    rows = source.run(f"select slot_name from pg_replication_slots where database = '{source.database}' order by 1")
-    return [str(name) for (name,) in rows]
+def slots_become(source: Source, names: list[str]) -> bool:
+    """Whether these are the slots, now or soon: a temporary one goes when the backend of its session has ended."""
+    query = f"select slot_name from pg_replication_slots where database = '{source.database}' order by 1"
+    deadline = time.monotonic() + 30
+    while [str(name) for (name,) in source.run(query)] != names:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 def changes_from(source: Source, slot: str, start: int) -> int:
@@ -152,7 +159,7 @@ def test_an_exported_snapshot_has_what_was_committed_before_its_lsn_and_nothing_
             with session_at(source.dsn, snapshot) as held:
                 assert held.execute("select count(*) from public.t").fetchone() == (1,)
             assert changes_from(source, "own", lsn) == 1, "the stream from there has the other row"
-        assert slot_names(source) == ["own"]
+        assert slots_become(source, ["own"])
         with (
             pytest.raises(SourceUnavailableError, match="snapshot .* is gone"),
             session_at(source.dsn, snapshot),
@@ -176,7 +183,7 @@ def test_a_snapshot_that_waits_for_an_open_transaction_can_be_given_up(source: S
         writer.execute("insert into t default values")
         with pytest.raises(Enough), exported_snapshot(source.dsn, check):
             pass
-        assert slot_names(source) == []
+        assert slots_become(source, [])
         writer.commit()
     with exported_snapshot(source.dsn, check) as (snapshot, _), session_at(source.dsn, snapshot) as held:
         assert held.execute("select count(*) from public.t").fetchone() == (1,)

@@ -10,10 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from deltalakedb import cdc
-from deltalakedb.cdc.resnapshot import request_resnapshot
-from deltalakedb.cdc.server import connect
+from deltalakedb.cdc.copy.resnapshot import request_resnapshot
 from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.slots import find_slot
+from deltalakedb.cdc.source.server import connect
+from deltalakedb.cdc.source.slots import find_slot
 from deltalakedb.exceptions import SlotLostError, SourceUnavailableError, TableNotFoundError
 from tests.cdc.capturing import Capturing, capture_once, wait_until
 from tests.cdc.conftest import Lake, Source
@@ -97,6 +97,7 @@ def arrived(lake: Lake, shop: Shop) -> Callable[[], bool]:
     return look
 
 
+@pytest.mark.slow
 def test_a_restarted_server_and_killed_connections_are_survived(
     lake: Lake, source: Source, shop: Shop, spark: SparkSession
 ) -> None:
@@ -210,3 +211,20 @@ def drop_slot_of(source: Source) -> None:
         except psycopg.errors.ObjectInUse:
             assert time.monotonic() < deadline
             time.sleep(0.05)
+
+
+def test_a_table_that_somebody_drops_from_the_lake_stops_alone(
+    lake: Lake, source: Source, shop: Shop, spark: SparkSession
+) -> None:
+    capture_once(lake, source, spark, **WHAT)
+    for dropped, other in (("lake.items", "orders"), ("lake.orders_changes", None)):
+        lake.catalog.drop_table(dropped)
+        shop.sell(2)
+        report = capture_once(lake, source, spark, **WHAT)
+        name = dropped.removeprefix("lake.").removesuffix("_changes")
+        assert "is gone from the lake" in report.stopped[f"public.{name}"]
+        assert f"dl cdc resnapshot public.{name}" in report.stopped[f"public.{name}"]
+        if other is not None:
+            assert shop.numbers in lake.catalog.table(f"lake.{other}").to_pyarrow_table()["id"].to_pylist()
+    request_resnapshot(lake.catalog, settings_of(source))
+    check(lake, source, spark)

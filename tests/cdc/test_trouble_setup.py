@@ -1,23 +1,25 @@
 """Captures in trouble that need no Spark: a full disk, publications that go and come, other servers, keys that go."""
 
 import resource
-import tempfile
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from deltalakedb.cdc.control import Capture
-from deltalakedb.cdc.opening import add_tables, open_capture, stop_departed
-from deltalakedb.cdc.reading import TaskFailed
-from deltalakedb.cdc.resnapshot import request_resnapshot
-from deltalakedb.cdc.server import connect, flush_lsn
+from deltalakedb.cdc.copy.resnapshot import request_resnapshot
+from deltalakedb.cdc.decode.reading import TaskFailed
+from deltalakedb.cdc.run.opening import add_tables, check_start, open_capture, stop_departed
+from deltalakedb.cdc.run.status import capture_status
 from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.status import capture_status
+from deltalakedb.cdc.source.server import connect, flush_lsn
+from deltalakedb.cdc.source.slots import find_slot
 from deltalakedb.exceptions import CaptureError, CaptureSetupError, DeltaError, WrongServerError
-from tests.cdc.conftest import Lake, Source, SourceCluster
+from tests.cdc.conftest import Lake, Source, SourceCluster, new_cluster_folder
 from tests.cdc.evolving import Evolving, evolving
 
 ORDERS = "create table orders (id bigint primary key, name text)"
@@ -125,9 +127,8 @@ def test_what_was_not_published_for_a_while_is_not_silently_missing(
 
 
 def test_another_server_with_the_same_names_is_refused(lake: Lake, source: Source) -> None:
-    with evolving(lake, source, ORDERS) as capture, tempfile.TemporaryDirectory(prefix="dl-other-") as folder:
-        Path(folder).chmod(0o755)
-        other = SourceCluster(Path(folder))
+    with evolving(lake, source, ORDERS) as capture, new_cluster_folder() as folder:
+        other = SourceCluster(folder)
         try:
             with other.connect() as connection:
                 connection.execute(f"create database {source.database}".encode())
@@ -137,7 +138,7 @@ def test_another_server_with_the_same_names_is_refused(lake: Lake, source: Sourc
             with connect(there.dsn) as conn, pytest.raises(WrongServerError, match="another server"):
                 open_capture(lake.catalog, conn, replace(capture.settings, source=there.dsn))
         finally:
-            other.server.cleanup()
+            other.remove()
 
 
 def test_a_captured_table_that_loses_its_key_stops_nobody_else_at_the_next_start(lake: Lake, source: Source) -> None:
@@ -170,10 +171,9 @@ def test_a_table_that_comes_and_cannot_be_captured_stops_alone_until_it_can(lake
         assert "public.ORDERS is stopped: it and public.orders would both be lake.ORDERS" in told
         assert "control character U+000A" in told
         assert restarted(capture) == capture.capture, "the next start has nothing to add"
-        # Asked for too early it stops again; with a key it waits for its copy.
-        capture.capture = request_resnapshot(lake.catalog, capture.settings, ["loose"])
-        capture.capture = restarted(capture)
-        assert "nothing names its rows" in (capture.table("public.loose").reason or "")
+        # Asked for too early it is refused; with a key it waits for its copy.
+        with pytest.raises(CaptureSetupError, match=r"public\.loose: nothing names its rows"):
+            request_resnapshot(lake.catalog, capture.settings, ["loose"])
         source.run("alter table loose add primary key (x)")
         request_resnapshot(lake.catalog, capture.settings, ["loose"])
         capture.capture = restarted(capture)
@@ -181,13 +181,66 @@ def test_a_table_that_comes_and_cannot_be_captured_stops_alone_until_it_can(lake
         assert [column.name for column in capture.table("public.loose").columns] == ["x"]
 
 
-def test_the_first_start_refuses_tables_that_it_could_never_capture(lake: Lake, source: Source) -> None:
-    source.run(ORDERS, "create table loose (x int)", "create publication shop for all tables")
-    settings = CaptureSettings(source.dsn, "shop", namespace="lake")
+def test_the_first_start_leaves_out_a_table_that_it_cannot_capture_and_goes_on(lake: Lake, source: Source) -> None:
+    with evolving(lake, source, ORDERS, "create table loose (x int)") as capture:
+        source.run("insert into orders values (1, 'one')")
+        capture.catch_up()
+        capture.check_equal(source)
+        (problem,) = capture_status(lake.catalog, capture.settings).problems
+        assert "public.loose is stopped: nothing names its rows: give it a primary key" in problem
+
+
+@pytest.mark.parametrize(
+    ("statements", "given", "said"),
+    [
+        (["create table loose (x int)"], {}, r"public\.loose.*replica identity full.*--tables"),
+        ([ORDERS, "create table loose (x int)"], {"tables": ("orders", "loose")}, r"public\.loose.*replica identity"),
+        ([ORDERS], {"tables": ("orders", "nowhere")}, "there is no table public.nowhere"),
+        ([ORDERS], {"publication": "other"}, "has no publication other; there are shop"),
+    ],
+)
+def test_a_first_start_that_is_refused_leaves_nothing_behind(
+    lake: Lake, source: Source, statements: list[str], given: dict[str, Any], said: str
+) -> None:
+    source.run(*statements, "create publication shop for all tables")
+    settings = CaptureSettings(**{"source": source.dsn, "publication": "shop", "namespace": "lake", **given})
     with connect(source.dsn) as conn:
-        capture = open_capture(lake.catalog, conn, settings)
-        with pytest.raises(CaptureSetupError, match=r"public\.loose.*replica identity full.*--tables"):
-            add_tables(lake.catalog, conn, capture, settings)
+        for start in (check_start, open_capture):
+            with pytest.raises(CaptureSetupError, match=said):
+                start(lake.catalog, conn, settings)
+        assert find_slot(conn, settings.slot) is None
+    assert lake.catalog.tables() == []
+
+
+def test_a_slot_whose_capture_cannot_be_noted_goes_again(lake: Lake, source: Source) -> None:
+    source.run(ORDERS, "create publication shop for all tables")
+    settings = CaptureSettings(source.dsn, "shop", namespace="lake")
+    lake.catalog.create_namespace("lake")
+    lake.catalog.create_table("lake.orders", "id int")
+    with connect(source.dsn) as conn, closed_for_writing(lake), pytest.raises((DeltaError, OSError)):
+        open_capture(lake.catalog, conn, settings)
+    with connect(source.dsn) as conn:
+        assert find_slot(conn, settings.slot) is None
+
+
+@contextmanager
+def closed_for_writing(lake: Lake) -> Iterator[None]:
+    """As if the catalog's database could only be read: a transaction of somebody else is in the way of all."""
+    path = lake.uri.removeprefix("deltasql://sqlite/")
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("begin immediate")
+    try:
+        yield
+    finally:
+        other.close()
+
+
+def test_a_later_start_says_before_spark_that_a_table_it_is_to_add_is_missing(lake: Lake, source: Source) -> None:
+    with evolving(lake, source, ORDERS) as capture:
+        check_start(lake.catalog, capture.conn, capture.settings)
+        more = replace(capture.settings, tables=("orders", "nowhere"))
+        with pytest.raises(CaptureSetupError, match="there is no table public.nowhere"):
+            check_start(lake.catalog, capture.conn, more)
 
 
 def test_a_captured_table_that_was_asked_for_by_name_and_dropped_stops_alone(lake: Lake, source: Source) -> None:

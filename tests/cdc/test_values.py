@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltalakedb.cdc.values import convert
+from deltalakedb.cdc.decode.values import convert
 from deltalakedb.exceptions import ValueNotHeld
-from deltalakedb.log.types import ArrayType, DataType, DecimalType, PrimitiveType, to_arrow_type
+from deltalakedb.log.schema.types import ArrayType, DataType, DecimalType, PrimitiveType, to_arrow_type
 
 BOOLEAN, BINARY, STRING = PrimitiveType("boolean"), PrimitiveType("binary"), PrimitiveType("string")
 SHORT, INTEGER, LONG = PrimitiveType("short"), PrimitiveType("integer"), PrimitiveType("long")

@@ -15,22 +15,19 @@ def test_init_creates_a_catalog_and_is_harmless_when_run_again(dl: Dl, catalog: 
     assert not Path(catalog).exists()
     first = dl("init")
     assert first.exit_code == 0
-    assert first.stdout == f"deltasql://sqlite/{catalog} is at schema version 4\n"
-    assert json.loads(dl("init", "--json").stdout)["schema_version"] == 4
+    assert first.stdout == f"deltasql://sqlite/{catalog} is at schema version 1\n"
+    assert json.loads(dl("init", "--json").stdout)["schema_version"] == 1
 
 
 def test_migrations_go_down_and_up_again(dl: Dl) -> None:
     dl("init")
     assert "0001\tinitial\t2" in dl("migrate", "status").stdout
     planned = dl("migrate", "down", "--to", "0", "--dry-run")
-    assert "would run 0004, 0003, 0002, 0001; schema version 4 -> 0" in planned.stdout
-    assert json.loads(dl("migrate", "down", "--to", "0", "--json").stdout)["migrations"] == [4, 3, 2, 1]
+    assert "would run 0001; schema version 1 -> 0" in planned.stdout
+    assert json.loads(dl("migrate", "down", "--to", "0", "--json").stdout)["migrations"] == [1]
     assert "not applied" in dl("migrate", "status").stdout
     assert json.loads(dl("migrate", "status", "--json").stdout) == [
-        {"number": 1, "name": "initial", "applied_at_ms": None},
-        {"number": 2, "name": "write_path", "applied_at_ms": None},
-        {"number": 3, "name": "small_appends", "applied_at_ms": None},
-        {"number": 4, "name": "registry", "applied_at_ms": None},
+        {"number": 1, "name": "initial", "applied_at_ms": None}
     ]
     assert dl("migrate", "up").exit_code == 0
     assert "ran nothing" in dl("migrate", "up").stdout
@@ -43,7 +40,7 @@ def test_migrating_down_must_say_how_far(dl: Dl) -> None:
     assert "--to" in missing.stderr
     wrong = dl("migrate", "up", "--to", "9")
     assert wrong.exit_code == 2
-    assert "schema versions 0 to 4" in wrong.stderr
+    assert "schema versions 0 to 1" in wrong.stderr
     upwards = dl("migrate", "down", "--to", "5")
     assert upwards.exit_code == 2
     assert "dl migrate up --to 5" in upwards.stderr

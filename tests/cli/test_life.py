@@ -8,7 +8,7 @@ from pathlib import Path
 import deltalake
 import pytest
 
-from deltalakedb.log.fence import FEATURE
+from deltalakedb.log.protocol.fence import FEATURE
 from tests.cli.conftest import Dl, rows
 
 

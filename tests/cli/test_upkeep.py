@@ -51,14 +51,14 @@ def test_optimize_takes_partitions_and_columns(dl: Dl) -> None:
     assert dl("optimize", "sales.items", "--partition", "day").exit_code == 2
     wrong = dl("optimize", "sales.items", "--zorder", "nosuch")
     assert wrong.exit_code == 1
-    assert "has no column nosuch" in wrong.stderr
+    assert "not found in schema of table" in wrong.stderr
 
 
 def test_vacuum_deletes_what_no_kept_version_needs(dl: Dl, items: Path) -> None:
     before = data_files(items)
     assert dl("optimize", "sales.items").exit_code == 0
     refused = dl("vacuum", "sales.items", "--retention-hours", "0")
-    assert (refused.exit_code, "than the 168 hours" in refused.stderr) == (1, True)
+    assert (refused.exit_code, "greater than 168 hours" in refused.stderr) == (1, True)
     free = ("--retention-hours", "0", "--no-retention-check")
     would = dl("vacuum", "sales.items", *free, "--dry-run", "--json")
     assert set(json.loads(would.stdout)["files"]) == before <= data_files(items)

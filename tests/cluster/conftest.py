@@ -9,6 +9,7 @@ import pytest
 from psycopg import sql
 
 import deltalakedb as dl
+from tests.cdc.conftest import postgres_version, source, source_clusters  # noqa: F401  fixtures, for captures
 from tests.cluster.serving import TOKEN, ServedCatalog
 from tests.fixtures.cluster import Cluster, running_cluster
 from tests.fixtures.postgres import PostgresCluster

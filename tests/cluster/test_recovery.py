@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import deltalakedb as dl
-from deltalakedb.names import parse_table_name
-from deltalakedb.registered import require_table
+from deltalakedb.catalog.entries import require_table
+from deltalakedb.store.names import parse_table_name
 from tests.cluster.conftest import StartDriver
 from tests.cluster.serving import ServedCatalog
 from tests.cluster.streams import written

@@ -17,7 +17,7 @@ from deltalakedb.exceptions import (
     TableExistsError,
     TableNotFoundError,
 )
-from deltalakedb.names import parse_table_name
+from deltalakedb.store.names import parse_table_name
 from tests.conformance.catalog_model import EXISTS, MISSING, NOT_DROPPED, Rows, Seen, is_refused, refused
 from tests.conformance.catalog_steps import (
     Attach,
@@ -47,10 +47,10 @@ _REFUSALS = {
     "belong to others": "belong to others",
     "dropped by this transaction itself": "own drop",
     "is undropped by this transaction": "own undrop",
-    "only an older version": "no older version",
-    "cannot be restored": "files are gone",
+    "should be less then last available version": "no older version",
+    "when restore": "files are gone",
     "only a follower": "mode",
-    "is gone, though the log names it": "files are gone",
+    "the log names this data file": "files are gone",
     "its files were purged": "files are gone",
     "a vacuum": "files are gone",
     "deltalakedb": "fenced",

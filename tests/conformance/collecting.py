@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from deltalakedb.log.actions import Action
-from deltalakedb.log.commit import Commit
-from deltalakedb.log.predicate import parse_predicate
-from deltalakedb.log.types import parse_schema
+from deltalakedb.log.predicates.predicate import parse_predicate
+from deltalakedb.log.protocol.actions import Action
+from deltalakedb.log.protocol.commit import Commit
+from deltalakedb.log.schema.types import parse_schema
 from deltalakedb.store import Store
 from deltalakedb.store import registry as reg
 from deltalakedb.store.action_values import to_metadata

@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from deltalakedb.log.actions import Action, AddFile, CommitInfo, Format, Metadata, Protocol, RemoveFile
-from deltalakedb.log.commit import Commit
+from deltalakedb.log.protocol.actions import Action, AddFile, CommitInfo, Format, Metadata, Protocol, RemoveFile
+from deltalakedb.log.protocol.commit import Commit
 from deltalakedb.store import Store
 from deltalakedb.store import registry as reg
 from deltalakedb.store.drafts import BaseState

@@ -12,11 +12,11 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from deltalakedb.config import load_config
-from deltalakedb.log.actions import Action, AddFile, RemoveFile
-from deltalakedb.log.proposal import ProposedCommit
+from deltalakedb.log.protocol.actions import Action, AddFile, RemoveFile
+from deltalakedb.log.protocol.proposal import ProposedCommit
 from deltalakedb.mirror.detach import open_registered
 from deltalakedb.mirror.engine import MirrorEngine
+from deltalakedb.runtime.config import load_config
 from deltalakedb.store import registry
 from deltalakedb.store.audit import read_audit
 from deltalakedb.store.connection import Store

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from deltalakedb.config import Config
-from deltalakedb.log.actions import Action, AddFile, Format, Metadata, Protocol, RemoveFile
-from deltalakedb.log.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit
+from deltalakedb.log.protocol.actions import Action, AddFile, Format, Metadata, Protocol, RemoveFile
+from deltalakedb.log.protocol.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit
 from deltalakedb.mirror.engine import MirrorEngine
+from deltalakedb.runtime.config import Config
 from deltalakedb.store import Store
 from deltalakedb.store import registry as reg
 from deltalakedb.store.proposals import NEW_TABLE, Outcome, Proposal, TableProposal

@@ -3,11 +3,12 @@
 import uuid
 from typing import Any
 
-from deltalakedb.log.actions import Action, Metadata, Protocol
-from deltalakedb.log.proposal import NOTHING_READ, ProposedCommit, ReadSet
+from deltalakedb.log.protocol.actions import Action, Metadata, Protocol
+from deltalakedb.log.protocol.proposal import NOTHING_READ, ProposedCommit, ReadSet
 from deltalakedb.store import Connection, Store, locations
 from deltalakedb.store import registry as reg
 from deltalakedb.store.proposals import NEW_TABLE, Outcome, Proposal, TableProposal
+from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.writer import SqlTxnLogWriter
 from tests.conformance.histories import METADATA, PROTOCOL
 
@@ -49,8 +50,9 @@ def change(
     with store.read() as conn:
         opened = reg.open_table(conn, table.namespace, table.name)
     assert opened is not None
-    values = {"protocol": opened.protocol, "metadata": opened.metadata, **fields}
     version = opened.head.current_version if at is None else at
+    base = opened if at is None else SqlTxnLogReader(store, table).snapshot(at)
+    values = {"protocol": base.protocol, "metadata": base.metadata, **fields}
     return TableProposal(table, version, (ProposedCommit(actions, operation, read=read),), **values)
 
 

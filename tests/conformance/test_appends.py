@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from deltalakedb import steps
 from deltalakedb.exceptions import ConcurrentAppendError, NotWritableError, TableLockedError
-from deltalakedb.log.actions import Action, AppTransaction, Metadata, Protocol
-from deltalakedb.log.proposal import WHOLE_TABLE
+from deltalakedb.log.protocol.actions import Action, AppTransaction, Metadata, Protocol
+from deltalakedb.log.protocol.proposal import WHOLE_TABLE
+from deltalakedb.runtime import steps
 from deltalakedb.store import Store
 from deltalakedb.store import registry as reg
 from deltalakedb.store.appends import AT_MS

@@ -11,7 +11,7 @@ import deltalake
 import pytest
 
 from deltalakedb.exceptions import DeltaProtocolError, LogGapError, MalformedLogError, UnsupportedFeatureError
-from deltalakedb.log.commit import render_action
+from deltalakedb.log.protocol.commit import render_action
 from deltalakedb.mirror.importer import attach
 from deltalakedb.store import registry
 from deltalakedb.store.connection import Store

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from deltalakedb import Catalog
+from deltalakedb.catalog.entries import require_table
 from deltalakedb.exceptions import (
     ConcurrentAppendError,
     ConfigError,
@@ -21,12 +22,11 @@ from deltalakedb.exceptions import (
     VersionTakenError,
 )
 from deltalakedb.files.reader import FileTxnLogReader
-from deltalakedb.log.commit import iter_actions
-from deltalakedb.log.fence import FEATURE
-from deltalakedb.names import parse_table_name
-from deltalakedb.registered import require_table
+from deltalakedb.log.protocol.commit import iter_actions
+from deltalakedb.log.protocol.fence import FEATURE
 from deltalakedb.serve.bridge.log import BridgedLog
 from deltalakedb.serve.bridge.places import Place, bridge_uri, location_of, path_of
+from deltalakedb.store.names import parse_table_name
 from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.transactions.transaction import CatalogTransaction
 from tests.conformance.transacting import ids_in, log_files, numbers, open_catalog

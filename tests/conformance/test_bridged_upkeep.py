@@ -13,7 +13,7 @@ import pytest
 
 from deltalakedb import Catalog
 from deltalakedb.exceptions import ConfigError, FilesVacuumedError, VersionTakenError
-from deltalakedb.log.fence import FEATURE
+from deltalakedb.log.protocol.fence import FEATURE
 from deltalakedb.serve.bridge.log import BridgedLog
 from deltalakedb.serve.bridge.places import Place
 from deltalakedb.serve.problems import status_of

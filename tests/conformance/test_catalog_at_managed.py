@@ -14,7 +14,7 @@ import pytest
 
 from deltalakedb import Catalog
 from deltalakedb.exceptions import DeltaError, TableNotFoundError
-from deltalakedb.log.actions import AppTransaction
+from deltalakedb.log.protocol.actions import AppTransaction
 from tests.conformance.transacting import ids_of, numbers, open_catalog
 from tests.fixtures.sizes import sized
 

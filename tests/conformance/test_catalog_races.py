@@ -14,7 +14,7 @@ import pytest
 from deltalakedb import Catalog, CatalogTransaction
 from deltalakedb.exceptions import CommitFailedError, TableExistsError, TableNotFoundError
 from deltalakedb.mirror.reconciler import Reconciler
-from deltalakedb.names import parse_table_name
+from deltalakedb.store.names import parse_table_name
 from tests.conformance.catalog_checks import Checks
 from tests.conformance.catalog_model import OK, State
 from tests.conformance.catalog_performing import in_transaction, observe, uuid_of

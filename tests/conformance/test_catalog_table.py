@@ -195,7 +195,7 @@ def test_a_version_or_time_that_is_not_there_is_refused_and_nothing_moves(catalo
     for version in (5, 99, -1):
         with pytest.raises(VersionNotFoundError, match=r"sales\.orders"):
             table.load_as_version(version)
-    with pytest.raises(ValueError, match="ISO 8601"):
+    with pytest.raises(ValueError, match="RFC 3339"):
         table.load_as_version("bogus")
     for wrong in (1.5, None):
         with pytest.raises(TypeError):

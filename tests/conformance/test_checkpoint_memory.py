@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deltalakedb.log.actions import AddFile
+from deltalakedb.log.protocol.actions import AddFile
 from deltalakedb.store import Store
 from tests.conformance.histories import METADATA, PROTOCOL, load, register
 

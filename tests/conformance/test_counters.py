@@ -14,8 +14,8 @@ import pytest
 
 from deltalakedb import Catalog
 from deltalakedb.files.reader import FileTxnLogReader
-from deltalakedb.log.actions import FileKey
-from deltalakedb.log.codec import deletion_vector_from_json
+from deltalakedb.log.protocol.actions import FileKey
+from deltalakedb.log.protocol.codec import deletion_vector_from_json
 from deltalakedb.store import registry as reg
 from deltalakedb.store.reader import SqlTxnLogReader
 from tests.conformance.transacting import open_catalog

@@ -7,16 +7,16 @@ import deltalake
 import pytest
 
 import deltalakedb as dl
-from deltalakedb.config import load_config
 from deltalakedb.exceptions import MirrorError, NotWritableError
-from deltalakedb.log.actions import Protocol
-from deltalakedb.log.fence import FEATURE
+from deltalakedb.log.protocol.actions import Protocol
+from deltalakedb.log.protocol.fence import FEATURE
 from deltalakedb.mirror.detach import detach, plainest
 from deltalakedb.mirror.engine import MirrorEngine
 from deltalakedb.mirror.importer import attach
 from deltalakedb.mirror.promote import promote
 from deltalakedb.mirror.resolve import resolve
 from deltalakedb.mirror.validate import validate
+from deltalakedb.runtime.config import load_config
 from deltalakedb.store.connection import Store
 from deltalakedb.store.registry import TableRow
 from tests.conformance.conftest import OpenStore

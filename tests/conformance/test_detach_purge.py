@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import deltalakedb as dl
-from deltalakedb.catalog import Catalog
+from deltalakedb.catalog.catalog import Catalog
 from deltalakedb.exceptions import DeltaError, LocationOwnedError
 from deltalakedb.mirror.reconciler import Reconciler
 from tests.conformance.lives import kill_at, write_rows

@@ -13,12 +13,12 @@ import pytest
 
 import deltalakedb as dl
 from deltalakedb import exceptions
-from deltalakedb.definitions.table import new_table, to_schema
 from deltalakedb.files.committing import FileCommitter
 from deltalakedb.files.local_folder import LocalFolder
 from deltalakedb.files.object_folder import ObjectFolder
-from deltalakedb.log.actions import AppTransaction, Metadata, Protocol
-from deltalakedb.log.proposal import WHOLE_TABLE, ProposedCommit
+from deltalakedb.log.protocol.actions import AppTransaction, Metadata, Protocol
+from deltalakedb.log.protocol.proposal import WHOLE_TABLE, ProposedCommit
+from deltalakedb.operations.definition import new_table, to_schema
 from deltalakedb.operations.target import Done, Target, Verb
 from deltalakedb.tables.file_backing import FileBacking, create_at
 from deltalakedb.transaction import CommitProperties

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deltalakedb.exceptions import CommitFailedError, VersionNotFoundError
-from deltalakedb.log.actions import Action
+from deltalakedb.log.protocol.actions import Action
 from deltalakedb.store import Store, gc
 from deltalakedb.store import registry as reg
 from deltalakedb.store import snapshot as snapshot_module

@@ -12,8 +12,8 @@ from pyspark.errors.exceptions.base import PySparkException
 from pyspark.sql import SparkSession
 
 import deltalakedb as dl
-from deltalakedb.catalog import Catalog
-from deltalakedb.log.fence import FEATURE
+from deltalakedb.catalog.catalog import Catalog
+from deltalakedb.log.protocol.fence import FEATURE
 
 pytestmark = pytest.mark.spark
 
@@ -96,6 +96,7 @@ class RacingSpark:
             self.committed.set()
 
 
+@pytest.mark.slow
 def test_a_table_by_spark_is_followed_promoted_in_a_race_written_and_given_back(
     spark: SparkSession, target: str, lake: Path
 ) -> None:

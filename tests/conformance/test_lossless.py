@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Mapping
 from copy import deepcopy
 from datetime import datetime
 from pathlib import Path
@@ -11,15 +12,16 @@ from urllib.parse import unquote
 import pytest
 from deltalake import DeltaTable
 
-from deltalakedb.log.actions import Action
-from deltalakedb.log.commit import render_action
-from deltalakedb.log.text import from_sql_text
-from deltalakedb.log.txnlog import LogSnapshot
+from deltalakedb.log.protocol.actions import Action
+from deltalakedb.log.protocol.commit import render_action
+from deltalakedb.log.protocol.text import from_sql_text
+from deltalakedb.log.protocol.txnlog import LogSnapshot
 from deltalakedb.mirror.importer import History, attach
 from deltalakedb.mirror.validate import validate
 from deltalakedb.store.connection import Store
 from deltalakedb.store.reader import SqlTxnLogReader
-from tests.golden import by_deltalake, by_spark
+from tests.fixtures.golden import SOME_BY_SPARK
+from tests.golden import by_deltalake
 from tests.golden.judges import SparkTable, ask_deltalake
 from tests.golden.state import Json, State, commit_lines, commit_versions, file_key, parse_line, states, tidy_file
 
@@ -164,9 +166,9 @@ def test_a_table_by_deltalake_is_in_sql_what_it_is_in_its_files(
 
 @pytest.mark.spark
 @pytest.mark.in_turn
-@pytest.mark.parametrize("name", by_spark.TABLES)
+@pytest.mark.parametrize("name", SOME_BY_SPARK)
 def test_a_table_by_spark_is_in_sql_what_it_is_in_its_files(
-    store: Store, tables_by_spark: dict[str, SparkTable], name: str
+    store: Store, tables_by_spark: Mapping[str, SparkTable], name: str
 ) -> None:
     table = tables_by_spark[name]
     reader = attached(store, table.path)
@@ -188,9 +190,9 @@ def test_a_table_by_spark_is_in_sql_what_it_is_in_its_files(
 
 @pytest.mark.spark
 @pytest.mark.in_turn
-@pytest.mark.parametrize("name", by_spark.TABLES)
+@pytest.mark.parametrize("name", SOME_BY_SPARK)
 def test_a_table_by_spark_taken_from_its_newest_checkpoint_is_the_same_from_there_on(
-    store: Store, tables_by_spark: dict[str, SparkTable], name: str
+    store: Store, tables_by_spark: Mapping[str, SparkTable], name: str
 ) -> None:
     table = tables_by_spark[name]
     reader, expected = attached(store, table.path, "latest"), states(table.path) | table.states
@@ -227,10 +229,11 @@ def test_validate_finds_no_drift_in_any_golden_table_by_deltalake(
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.in_turn
 @pytest.mark.parametrize("history", ["full", "latest"])
 def test_validate_finds_no_drift_in_any_golden_table_by_spark(
-    store: Store, tables_by_spark: dict[str, SparkTable], history: History
+    store: Store, tables_by_spark: Mapping[str, SparkTable], history: History
 ) -> None:
     for name, golden in tables_by_spark.items():
         table = attach(store, str(golden.path), namespace="golden", name=name, history=history).table

@@ -10,7 +10,7 @@ import pytest
 
 from deltalakedb import Catalog
 from deltalakedb.exceptions import InvalidCommitError
-from deltalakedb.log.actions import Action, AddFile, AppTransaction, CommitInfo, DeletionVector, RemoveFile
+from deltalakedb.log.protocol.actions import Action, AddFile, AppTransaction, CommitInfo, DeletionVector, RemoveFile
 from deltalakedb.store import registry as reg
 from deltalakedb.store.connection import Row
 from deltalakedb.store.loader import MANY_FILES, SLICE_FILES

@@ -69,11 +69,18 @@ def test_a_database_newer_than_the_code_is_refused(store: Store, open_again: Ope
         status(store)
 
 
-def test_a_migration_with_another_text_is_refused(store: Store, open_again: OpenStore) -> None:
+def test_a_database_of_an_unreleased_version_is_refused(store: Store, open_again: OpenStore) -> None:
+    """Before the first release the schema had four migrations, the first of them with another text."""
     with store.write() as conn:
-        conn.sql("update dl_schema_migrations set checksum = 'tampered' where migration = 1 returning migration")
-    with pytest.raises(SchemaVersionError, match="migration 0001 was applied with another text"):
-        open_again()
+        conn.sql("update dl_schema_migrations set checksum = 'another' where migration = 1 returning migration")
+        for number in (2, 3, 4):
+            conn.run("insert_migration", migration=number, name="earlier", checksum="x", applied_at_ms=1)
+    before = shape_of(store)
+    message = r"was created by an unreleased version of deltalakedb: its migration 0001 .* Run `dl import --rebuild`"
+    for attempt in (open_again, lambda: migrate(store), lambda: migrate(store, 0), lambda: status(store)):
+        with pytest.raises(SchemaVersionError, match=message):
+            attempt()
+    assert shape_of(store) == before
 
 
 def test_a_further_migration_runs_both_ways(store: Store, tmp_path: Path) -> None:

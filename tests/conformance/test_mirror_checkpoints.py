@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from deltalakedb.log.actions import AddFile, RemoveFile
+from deltalakedb.log.protocol.actions import AddFile, RemoveFile
 from deltalakedb.mirror import bookkeeping
 from deltalakedb.mirror.engine import MirrorEngine
 from deltalakedb.store import Store

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from deltalakedb.config import Config
-from deltalakedb.log.proposal import ProposedCommit
+from deltalakedb.log.protocol.proposal import ProposedCommit
 from deltalakedb.mirror.engine import MirrorResult
 from deltalakedb.mirror.reconciler import Reconciler
+from deltalakedb.runtime.config import Config
 from deltalakedb.store import Store
 from deltalakedb.store import namespaces as spaces
 from tests.conformance.lives import audited

@@ -2,22 +2,16 @@
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import deltalake
 import pytest
 
 import deltalakedb as dl
-from deltalakedb.catalog import Catalog
-from deltalakedb.exceptions import SchemaVersionError, TableExistsError, TableNameError, TableNotFoundError
-from deltalakedb.files.location import parse_location
-from deltalakedb.names import TableName, parse_table_name, quote_part
-from deltalakedb.store import Store
-from deltalakedb.store import namespaces as spaces
-from deltalakedb.store import registry as reg
-from deltalakedb.store.migrations import migrate
-from deltalakedb.store.queries import spell
+from deltalakedb.catalog.catalog import Catalog
+from deltalakedb.exceptions import TableExistsError, TableNameError, TableNotFoundError
+from deltalakedb.storage.location import parse_location
+from deltalakedb.store.names import TableName, quote_part
 from tests.conformance.transacting import ids_of, numbers, open_catalog
 from tests.fixtures.readers import DuckDB, Polars
 from tests.fixtures.s3 import S3
@@ -192,88 +186,6 @@ def test_an_instant_knows_names_as_they_were(catalog: Catalog) -> None:
     then = catalog.at(first)
     assert then.tables("`MY SPACE`") == ["`my space`.`a.b`"]
     assert ids_of(then.table("`my space`.`A.B`")) == [1]
-
-
-# -- catalogs from before backticks
-
-OLD = [
-    # namespace, its key, name, its key; all case-folded, and without backticks
-    ("sales", "sales", "my-table", "my-table"),
-    ("Straße", "strasse", "Maß", "mass"),
-    ("my ns.In-ner", "my ns.in-ner", "t", "t"),
-    ("plain", "plain", "Plain", "plain"),
-]
-
-
-def to_schema_3(store: Store) -> None:
-    """The database as an older release left it, with tables in it."""
-    migrate(store, 3)
-    table = (
-        "insert into dl_tables (table_id, table_uuid, namespace, namespace_key, name, name_key, location, mode, state, "
-        "properties, from_ms, until_ms) values ({id}, 'u{id}', '{0}', '{1}', '{2}', '{3}', 'file:///lake/{id}', "
-        "'managed', 'live', '{{}}', {from_ms}, {until_ms})"
-    )
-    space = (
-        "insert into dl_namespaces (namespace, namespace_key, properties, created_at_ms) "
-        "values ('{0}', '{1}', '{{}}', 1)"
-    )
-    script = [space.format(*row) for row in OLD]
-    for number, row in enumerate(OLD, start=1):
-        script += [table.format(*row[:2], f"was {row[2]}", f"was {row[3]}", id=number, from_ms=1, until_ms=5)]
-        script += [table.format(*row, id=number, from_ms=5, until_ms=9223372036854775807)]
-    with store.write() as conn:
-        conn.script([spell(statement, store.dialect).text for statement in script])
-
-
-def test_an_older_catalog_gets_its_backticks_and_keys(store: Store) -> None:
-    to_schema_3(store)
-    migrate(store)
-    with store.read() as conn:
-        for namespace, _, name, _ in OLD:
-            full_name = str(parse_table_name(f"{namespace}.{name}"))
-            for text in (full_name, full_name.upper().replace("SS", "ẞ")):
-                target = parse_table_name(text)
-                found = reg.resolve_table(conn, target.namespace, target.name)
-                assert found is not None
-                assert (found.full_name, found.name) == (full_name, name)
-                was = reg.resolve_table(conn, target.namespace, f"Was {target.name}", at_ms=3)
-                assert was == replace(found, name=f"was {name}")
-        assert reg.resolve_table(conn, "strasse", "mass") is None
-        kept = [row.namespace for row in spaces.list_namespaces(conn)]
-        assert sorted(kept) == sorted(["`my ns`.`In-ner`", "`Straße`", "default", "plain", "sales"])
-        assert spaces.find_namespace(conn, "`STRAẞE`") is not None
-        locations = conn.sql("select table_name from dl_locations order by table_id")
-        assert [row["table_name"] for row in locations] == [
-            "sales.`my-table`", "`Straße`.`Maß`", "`my ns`.`In-ner`.t", "plain.Plain",
-        ]  # fmt: skip
-
-
-NAMES = "select table_id, from_ms, namespace, namespace_key, name, name_key from dl_tables order by table_id, from_ms"
-
-
-def test_going_back_gives_an_older_release_the_names_it_knows(store: Store) -> None:
-    to_schema_3(store)
-    with store.read() as conn:
-        before = conn.sql(NAMES), conn.sql("select namespace, namespace_key from dl_namespaces order by namespace_key")
-    migrate(store)
-    migrate(store, 3)
-    with store.read() as conn:
-        after = conn.sql(NAMES), conn.sql("select namespace, namespace_key from dl_namespaces order by namespace_key")
-    assert after == before
-
-
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [(["s.`a.b`"], r"cannot hold the name s\.`a\.b`"), (["s.ß", "s.ss"], r"cannot tell s\.(ss|`ß`) from s\.(ss|`ß`)")],
-)
-def test_going_back_is_refused_while_names_are_there_that_the_older_schema_has_not(
-    catalog: Catalog, names: list[str], message: str
-) -> None:
-    for name in names:
-        catalog.create_table(name, "id long")
-    with pytest.raises(SchemaVersionError, match=message):
-        migrate(catalog.store, 3)
-    assert sorted(catalog.tables()) == sorted(str(parse_table_name(name)) for name in names)
 
 
 def test_a_catalog_is_rebuilt_from_names_old_and_new(catalog: Catalog, tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ import pyarrow.dataset
 import pytest
 
 import deltalakedb as dl
+from deltalakedb.catalog.entries import require_table
 from deltalakedb.mirror.notice import prepare_notice, put_notice, render_notice
-from deltalakedb.names import parse_table_name
-from deltalakedb.registered import require_table
+from deltalakedb.store.names import parse_table_name
 from deltalakedb.store.registry import TableRow
 from tests.fixtures.readers import Deltalake, DuckDB, Polars
 from tests.fixtures.s3 import S3, SECRET_ACCESS_KEY

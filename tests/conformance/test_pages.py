@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from deltalakedb.exceptions import VersionNotFoundError
-from deltalakedb.log.actions import AddFile, RemoveFile
-from deltalakedb.log.commit import Commit
-from deltalakedb.log.snapshot import SnapshotState, replay
+from deltalakedb.log.protocol.actions import AddFile, RemoveFile
+from deltalakedb.log.protocol.commit import Commit
+from deltalakedb.log.protocol.snapshot import SnapshotState, replay
 from deltalakedb.store import Store, pages
 from deltalakedb.store import snapshot as snapshots
 from deltalakedb.store.action_values import to_add, to_remove

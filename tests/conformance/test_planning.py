@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltalakedb.log.predicate import Predicate, parse_predicate
-from deltalakedb.log.pruning import may_match
+from deltalakedb.log.predicates.predicate import Predicate, parse_predicate
+from deltalakedb.log.predicates.pruning import may_match
 from deltalakedb.store import Store, planning
 from deltalakedb.store.planning import plan
 from tests.fixtures.judge import ZONES, Judge

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltalakedb.exceptions import PredicateError
-from deltalakedb.log.actions import AddFile, DeletionVector, Protocol
-from deltalakedb.log.predicate import parse_predicate
-from deltalakedb.log.types import parse_schema
+from deltalakedb.log.predicates.predicate import parse_predicate
+from deltalakedb.log.protocol.actions import AddFile, DeletionVector, Protocol
+from deltalakedb.log.schema.types import parse_schema
 from deltalakedb.store import Store
 from deltalakedb.store.aggregates import Extreme, count_partitions, count_records, maximum, minimum
 from tests.conformance.test_planning_cases import XYS, add, create, schema_of, spread, stats

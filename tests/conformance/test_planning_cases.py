@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from deltalakedb.log.actions import Action, AddFile, DeletionVector, Metadata, Protocol
-from deltalakedb.log.predicate import parse_predicate
-from deltalakedb.log.types import StructType, parse_schema
+from deltalakedb.log.predicates.predicate import parse_predicate
+from deltalakedb.log.protocol.actions import Action, AddFile, DeletionVector, Metadata, Protocol
+from deltalakedb.log.schema.types import StructType, parse_schema
 from deltalakedb.store import Store, planning
 from deltalakedb.store.planning import PlannedFiles, plan
 from tests.fixtures.planned import TableInStore, metadata_of, numbers, remove

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from deltalakedb.log.actions import Protocol
-from deltalakedb.log.predicate import parse_predicate
+from deltalakedb.log.predicates.predicate import parse_predicate
+from deltalakedb.log.protocol.actions import Protocol
 from deltalakedb.store import Store
 from deltalakedb.store.planning import plan_statement
 from tests.conformance.test_planning_cases import XYS, spread

@@ -12,7 +12,7 @@ import pytest
 
 import deltalakedb as dl
 from deltalakedb.exceptions import DeltaError, NotWritableError, UnsupportedFeatureError
-from deltalakedb.log.fence import FEATURE
+from deltalakedb.log.protocol.fence import FEATURE
 from deltalakedb.mirror.follow import follow
 from deltalakedb.mirror.importer import attach
 from deltalakedb.mirror.promote import promote

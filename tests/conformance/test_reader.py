@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltalakedb.exceptions import TableNotFoundError, VersionNotFoundError
-from deltalakedb.log.actions import (
+from deltalakedb.log.protocol.actions import (
     Action,
     AddCDCFile,
     AddFile,
@@ -24,9 +24,9 @@ from deltalakedb.log.actions import (
     RemoveFile,
     UnknownAction,
 )
-from deltalakedb.log.snapshot import SnapshotState
-from deltalakedb.log.text import to_sql_text
-from deltalakedb.log.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA, LogSnapshot, TxnLogReader
+from deltalakedb.log.protocol.snapshot import SnapshotState
+from deltalakedb.log.protocol.text import to_sql_text
+from deltalakedb.log.protocol.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA, LogSnapshot, TxnLogReader
 from deltalakedb.store import Store, reader
 from deltalakedb.store import registry as reg
 from deltalakedb.store import snapshot as snapshots

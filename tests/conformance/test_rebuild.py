@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import deltalakedb as dl
-from deltalakedb.catalog import Catalog
+from deltalakedb.catalog.catalog import Catalog
 from deltalakedb.exceptions import DeltaError, TableExistsError
-from deltalakedb.log.fence import FEATURE
+from deltalakedb.log.protocol.fence import FEATURE
 from tests.conformance.lives import kill_at, log_bytes, read_ids, write_rows
 from tests.fixtures.s3 import S3
 

@@ -7,18 +7,18 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from deltalakedb.config import load_config
 from deltalakedb.exceptions import CommitFailedError, ExternalWriterError, NotWritableError
 from deltalakedb.files.writer import FileTxnLogWriter
-from deltalakedb.log.actions import AppTransaction
-from deltalakedb.log.fence import FEATURE
-from deltalakedb.log.proposal import ProposedCommit
+from deltalakedb.log.protocol.actions import AppTransaction
+from deltalakedb.log.protocol.fence import FEATURE
+from deltalakedb.log.protocol.proposal import ProposedCommit
 from deltalakedb.mirror.detach import open_registered
 from deltalakedb.mirror.engine import MirrorEngine
 from deltalakedb.mirror.importer import attach
 from deltalakedb.mirror.promote import promote
 from deltalakedb.mirror.resolve import Decision, resolve
 from deltalakedb.mirror.validate import validate
+from deltalakedb.runtime.config import load_config
 from deltalakedb.store.connection import Store
 from deltalakedb.store.proposals import Proposal, TableProposal
 from deltalakedb.store.reader import SqlTxnLogReader

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from deltalakedb.config import load_config
 from deltalakedb.exceptions import ExternalWriterError
 from deltalakedb.mirror.engine import MirrorEngine
 from deltalakedb.mirror.importer import attach
 from deltalakedb.mirror.promote import promote
 from deltalakedb.mirror.resolve import resolve
 from deltalakedb.mirror.validate import validate
+from deltalakedb.runtime.config import load_config
 from deltalakedb.store.connection import Store
 from deltalakedb.store.reader import SqlTxnLogReader
 from tests.conformance.conftest import OpenStore

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from deltalakedb import Catalog, CatalogTransaction
-from deltalakedb.log.actions import Metadata, Protocol
-from deltalakedb.log.binding import HIGH_WATERMARK
+from deltalakedb.log.checks.binding import HIGH_WATERMARK
+from deltalakedb.log.protocol.actions import Metadata, Protocol
 from tests.conformance.transacting import numbers, open_catalog
 
 

@@ -13,7 +13,7 @@ import pytest
 import deltalakedb
 from deltalakedb import Catalog, CatalogTransaction
 from deltalakedb.exceptions import ConfigError, DeltaError
-from deltalakedb.log.actions import Format, Metadata
+from deltalakedb.log.protocol.actions import Format, Metadata
 from tests.conformance.transacting import numbers, open_catalog, row_counts
 
 SECRET = "hunter2-hunter2"

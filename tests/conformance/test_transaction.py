@@ -18,7 +18,7 @@ from deltalakedb.exceptions import (
     TableNotFoundError,
     VersionNotFoundError,
 )
-from deltalakedb.log.actions import AppTransaction
+from deltalakedb.log.protocol.actions import AppTransaction
 from tests.conformance.transacting import (
     StopAt,
     add,

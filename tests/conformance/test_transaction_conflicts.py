@@ -16,8 +16,8 @@ from deltalakedb.exceptions import (
     ConcurrentTransactionError,
     MetadataChangedError,
 )
-from deltalakedb.log.actions import Action, AppTransaction
-from deltalakedb.log.proposal import ReadSet
+from deltalakedb.log.protocol.actions import Action, AppTransaction
+from deltalakedb.log.protocol.proposal import ReadSet
 from tests.conformance.transacting import add, days, ids_in, numbers, open_catalog, remove
 
 Statement = Callable[[CatalogTransaction], object]

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from deltalakedb import Catalog
+from deltalakedb.catalog.entries import require_table
 from deltalakedb.exceptions import TableLockedError, TableNotFoundError
-from deltalakedb.names import parse_table_name
-from deltalakedb.registered import require_table
+from deltalakedb.store.names import parse_table_name
 from deltalakedb.store.registry import TableRow
 from deltalakedb.transactions.intent_locks import IntentLocks
 from tests.conformance.transacting import ids_in, ids_of, numbers, open_catalog

@@ -17,7 +17,7 @@ import pytest
 from deltalakedb import Catalog, CatalogTransaction, DeltaTable, QueryBuilder
 from deltalakedb.alter import TableAlterer
 from deltalakedb.exceptions import DeltaError, VersionNotFoundError
-from deltalakedb.log.proposal import DEFINITION, HISTORY, NOTHING_READ, WHOLE_TABLE, ReadSet
+from deltalakedb.log.protocol.proposal import DEFINITION, HISTORY, NOTHING_READ, WHOLE_TABLE, ReadSet
 from deltalakedb.optimize import TableOptimizer
 from tests.conformance.transacting import days, open_catalog
 
@@ -70,8 +70,8 @@ READING: dict[str, list[tuple[Call, ReadSet | str]]] = {
         (lambda t: t.load_cdf(1, 99), FEED),
         (lambda t: t.load_cdf(99, allow_out_of_range=True), FEED),
         (lambda t: t.load_cdf(1, ending_timestamp=LONG_AGO.isoformat()), NOTHING_READ),
-        (lambda t: t.load_cdf(1, ending_timestamp="2100-01-01"), FEED),
-        (lambda t: t.load_cdf(starting_timestamp="2100-01-01", allow_out_of_range=True), FEED),
+        (lambda t: t.load_cdf(1, ending_timestamp="2100-01-01T00:00:00Z"), FEED),
+        (lambda t: t.load_cdf(starting_timestamp="2100-01-01T00:00:00Z", allow_out_of_range=True), FEED),
     ],
     "diff": [(lambda t: t.diff(0, 1), NOTHING_READ), (lambda t: t.diff(2, 0), FEED)],
     "lineage": [(lambda t: t.lineage(), FEED)],

@@ -14,7 +14,7 @@ from deltalakedb.exceptions import (
     ConcurrentTransactionError,
     MetadataChangedError,
 )
-from deltalakedb.log.actions import Action, AppTransaction, DomainMetadata, Protocol
+from deltalakedb.log.protocol.actions import Action, AppTransaction, DomainMetadata, Protocol
 from tests.conformance.transacting import add, days, numbers, open_catalog, remove
 
 Call = Callable[[DeltaTable], object]
@@ -58,7 +58,7 @@ def states_the_protocol_again(tx: CatalogTransaction) -> None:
 
 
 def spells_the_protocol_out(tx: CatalogTransaction) -> None:
-    from deltalakedb.log.fence import fence, unfence
+    from deltalakedb.log.protocol.fence import fence, unfence
 
     tx.commit_actions("t", [unfence(fence(tx._drafts.get("t").snapshot().protocol))[0]])
 

@@ -23,7 +23,7 @@ from deltalakedb.exceptions import (
     TableExistsError,
     UnsupportedFeatureError,
 )
-from deltalakedb.log.actions import AddFile, AppTransaction, Metadata, Protocol, RemoveFile
+from deltalakedb.log.protocol.actions import AddFile, AppTransaction, Metadata, Protocol, RemoveFile
 from tests.conformance.transacting import (
     add,
     data_files,
@@ -61,7 +61,7 @@ def test_the_modes_are_those_of_write_deltalake(catalog: Catalog) -> None:
     assert ids_in(catalog, "t") == [1, 2]
     assert write(catalog, "t", numbers(3), mode="overwrite").result == {"default.t": 2}
     assert ids_in(catalog, "t") == [3]
-    with pytest.raises(ConfigError, match="error, append, overwrite, ignore"):
+    with pytest.raises(ConfigError, match="Invalid save mode provided: replace"):
         write(catalog, "t", numbers(2), mode="replace")
 
 
@@ -107,7 +107,7 @@ def test_partitioned_data_is_read_back_and_planned_by_its_partitions(catalog: Ca
     assert table.to_pandas(columns=["id"], filters="day is null")["id"].to_list() == [3]
     judged = deltalake.DeltaTable(table.table_uri).to_pyarrow_table().sort_by("id").to_pylist()
     assert judged == table.to_pyarrow_table().sort_by("id").to_pylist()
-    with pytest.raises(SchemaMismatchError, match=r"default\.t is partitioned by day, not by id"):
+    with pytest.raises(SchemaMismatchError, match=r'expected: \["day"\], got: \["id"\].*default\.t'):
         write(catalog, "t", pa.table(rows), mode="append", partition_by="id")
 
 
@@ -130,7 +130,7 @@ def test_a_table_written_over_deletion_vectors_removes_them_by_their_keys(catalo
     """A file with a deletion vector is live under (path, vector): a remove of the path alone would leave it."""
     place = tmp_path / "dv"
     catalog.create_table("t", "id long", location=place, properties={"delta.enableDeletionVectors": True})
-    from deltalakedb.log.actions import DeletionVector
+    from deltalakedb.log.protocol.actions import DeletionVector
 
     vector = DeletionVector("i", "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L", 40, 1)
     with catalog.begin() as tx:
@@ -272,13 +272,12 @@ def test_what_was_read_must_be_understood(catalog: Catalog) -> None:
 @pytest.mark.parametrize(
     ("schema", "partition_by", "match"),
     [
-        ("id long, ID string", (), "same column name"),
-        ("id long", "week", "cannot be partitioned by week"),
-        ("id long", "id", "not every column"),
+        ("id long, ID string", (), "Duplicate field name"),
+        ("id long", "week", "Partition column 'week' not found"),
         ("id long, s struct<a: long>", "s", "which is struct"),
-        ("id long, day date", ["day", "day"], "named twice"),
+        ("id long, day date", ["day", "day"], "Duplicate partition column"),
         ("id lonk", (), "the type 'lonk'"),
-        ('{"type":"struct","fields":[]}', (), "no columns"),
+        ('{"type":"struct","fields":[]}', (), "At least one column"),
         ('{"type":"nonsense"}', (), "schemaString"),
     ],
 )

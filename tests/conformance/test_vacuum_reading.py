@@ -65,7 +65,7 @@ def test_a_version_whose_files_are_gone_says_why(catalog: Catalog, read: str) ->
 def test_who_reads_through_the_interface_of_arrow_streams_is_told_too(catalog: Catalog) -> None:
     table = catalog.table("t", version=2)
     vacuum(catalog)
-    with pytest.raises(pa.ArrowInvalid, match=r"vacuum watermark of default\.t"):  # it carries no types of errors
+    with pytest.raises(OSError, match=r"vacuum watermark of default\.t"):  # it carries few types of errors
         pa.table(table)
 
 
@@ -79,7 +79,7 @@ def test_a_file_that_somebody_else_deleted_is_not_blamed_on_a_vacuum(catalog: Ca
     vacuum(catalog)
     (uri,) = catalog.table("t").file_uris()
     Path(uri).unlink()
-    with pytest.raises(DeltaError, match="is gone, though the log names it") as told:
+    with pytest.raises(DeltaError, match="not found: the log names this data file") as told:
         catalog.table("t").to_pyarrow_table()
     assert not isinstance(told.value, FilesVacuumedError)
 
@@ -93,7 +93,7 @@ def test_a_vector_that_a_vacuum_took_is_missed_by_restore(target: str, tmp_path:
         catalog.table("t").delete("id = 2")
         (gone,) = vacuum(catalog)
         assert gone.endswith(".bin"), "the data file is needed, the first vector is not"
-        with pytest.raises(FilesVacuumedError, match="version 2 cannot be restored"):
+        with pytest.raises(FilesVacuumedError, match="Find missing file"):
             catalog.table("t").restore(2)
 
 

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from deltalakedb import Catalog, CatalogTransaction, steps
+from deltalakedb import Catalog, CatalogTransaction
 from deltalakedb.exceptions import DeltaError, FilesVacuumedError, VersionTakenError
-from deltalakedb.log.actions import AddFile
-from deltalakedb.log.rows import add_from_row
+from deltalakedb.log.protocol.actions import AddFile
+from deltalakedb.log.protocol.rows import add_from_row
+from deltalakedb.runtime import steps
 from deltalakedb.store import registry
 from deltalakedb.store.gc import collect_garbage
 from deltalakedb.store.registry import Head
@@ -274,7 +275,7 @@ def test_a_restore_between_the_plan_of_a_vacuum_and_its_mark_is_seen(catalog: Ca
 def test_after_a_vacuum_restore_says_what_is_gone_and_where_the_watermark_is(catalog: Catalog) -> None:
     vacuum(catalog)
     with pytest.raises(
-        FilesVacuumedError, match=r"version 2 cannot be restored: 2 of its files .* below 3 have"
+        FilesVacuumedError, match=r"Find missing file .*2 of the files of version 2 .* below 3 have"
     ) as told:
         catalog.table("t").restore(2)
     assert (told.value.table, told.value.version) == ("default.t", 2)

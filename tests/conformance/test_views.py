@@ -2,7 +2,14 @@
 
 import pytest
 
-from deltalakedb.log.actions import AddCDCFile, AppTransaction, DeletionVector, DomainMetadata, Protocol, UnknownAction
+from deltalakedb.log.protocol.actions import (
+    AddCDCFile,
+    AppTransaction,
+    DeletionVector,
+    DomainMetadata,
+    Protocol,
+    UnknownAction,
+)
 from deltalakedb.store import Store
 from deltalakedb.store import registry as reg
 from tests.conformance.histories import METADATA, PROTOCOL, add, info, load, register, remove

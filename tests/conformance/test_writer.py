@@ -19,10 +19,10 @@ from deltalakedb.exceptions import (
     TableLockedError,
     TableNotFoundError,
 )
-from deltalakedb.log.actions import AppTransaction, CommitInfo, DeletionVector, Metadata, Protocol
-from deltalakedb.log.commit_info import parse_mark
-from deltalakedb.log.fence import FEATURE
-from deltalakedb.log.proposal import WHOLE_TABLE, ProposedCommit, ReadSet
+from deltalakedb.log.protocol.actions import AppTransaction, CommitInfo, DeletionVector, Metadata, Protocol
+from deltalakedb.log.protocol.commit_info import parse_mark
+from deltalakedb.log.protocol.fence import FEATURE
+from deltalakedb.log.protocol.proposal import WHOLE_TABLE, ProposedCommit, ReadSet
 from deltalakedb.store import Store
 from deltalakedb.store import registry as reg
 from deltalakedb.store.proposals import TableProposal

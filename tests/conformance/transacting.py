@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 import deltalakedb
-from deltalakedb import Catalog, DeltaTable, steps
-from deltalakedb.log.actions import AddFile, RemoveFile
+from deltalakedb import Catalog, DeltaTable
+from deltalakedb.log.protocol.actions import AddFile, RemoveFile
+from deltalakedb.runtime import steps
 
 _TABLES = (
     "dl_tables",

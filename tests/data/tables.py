@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 from deltalakedb.data import DataStorage, arrow_to_schema, read_files, write_files
-from deltalakedb.log.actions import Action, AddFile, Format, Metadata, Protocol
-from deltalakedb.log.render import render_commit
-from deltalakedb.log.rows import adds_to_batch
-from deltalakedb.log.types import StructType
-from deltalakedb.storage import open_data_storage
+from deltalakedb.log.protocol.actions import Action, AddFile, Format, Metadata, Protocol
+from deltalakedb.log.protocol.render import render_commit
+from deltalakedb.log.protocol.rows import adds_to_batch
+from deltalakedb.log.schema.types import StructType
+from deltalakedb.storage.opening import open_data_storage
 
 
 @dataclass

@@ -61,7 +61,7 @@ NUMBERS = {"byte", "integer", "long", "float", "double", "decimal"}
 
 
 def refused_on_purpose(target: str, source: str) -> bool:
-    """Where `deltalake` takes a unit, a zone or a layout for granted, or cuts off a fraction."""
+    """Where `deltalake` takes a unit or a layout for granted, or cuts off a fraction."""
     kind = SOURCES[source].type
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     is_moment = pa.types.is_temporal(kind)
@@ -70,7 +70,6 @@ def refused_on_purpose(target: str, source: str) -> bool:
         or (is_moment and target in NUMBERS)
         or (is_number and target == "binary")
         or (source == "fraction" and target in {"byte", "integer", "long"})
-        or (source == "local" and target == "timestamp")
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 from deltalakedb.data import ParquetOptions
 from deltalakedb.data.deletion_vectors import _Z85
 from deltalakedb.exceptions import DeltaError, MalformedLogError
-from deltalakedb.log.actions import DeletionVector
+from deltalakedb.log.protocol.actions import DeletionVector
 from tests.data.tables import WrittenTable, new_table
 from tests.unit.data.test_roaring import encode
 
@@ -110,5 +110,5 @@ def test_a_damaged_or_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MalformedLogError, match="cannot be read"):
         ids_without(table, whole)
     path.unlink()
-    with pytest.raises(DeltaError, match=r"deletion_vector_.*\.bin.*gone"):
+    with pytest.raises(DeltaError, match=r"deletion_vector_.*\.bin.*not found"):
         ids_without(table, whole)

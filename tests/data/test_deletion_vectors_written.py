@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from deltalakedb.data.deletion_vectors import DeletionVectors, decode_z85, encode_z85, write_vectors
 from deltalakedb.data.roaring import Rows, decode_bitmap, encode_bitmap
-from deltalakedb.storage import open_data_storage
+from deltalakedb.storage.opening import open_data_storage
 from tests.unit.data.test_roaring import encode
 
 SPANS = st.lists(

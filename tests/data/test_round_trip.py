@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltalakedb.log.types import DecimalType, PrimitiveType, StructField, StructType
+from deltalakedb.log.schema.types import DecimalType, PrimitiveType, StructField, StructType
 from tests.data.strategies import leaf_types, tables
 from tests.data.tables import WrittenTable
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb.exceptions import AppendOnlyError, CommitFailedError, DeltaError, InvalidCommitError, PredicateError
-from deltalakedb.log.actions import Format, Metadata, Protocol
-from deltalakedb.log.types import DataType, PrimitiveType, StructField, StructType
+from deltalakedb.log.protocol.actions import Format, Metadata, Protocol
+from deltalakedb.log.schema.types import DataType, PrimitiveType, StructField, StructType
 from deltalakedb.operations.rules import Rules, refuse_changed_rows
 
 FEATURES = ("invariants", "checkConstraints", "generatedColumns", "allowColumnDefaults", "appendOnly")
@@ -72,7 +72,7 @@ def test_generated_columns_see_defaults_and_constraints_see_both() -> None:
 
 
 def _with_note(found: Metadata) -> tuple[StructField, ...]:
-    from deltalakedb.log.types import parse_schema
+    from deltalakedb.log.schema.types import parse_schema
 
     return (*parse_schema(found.schema_string).fields, field("note", TEXT))
 

@@ -21,6 +21,8 @@ MEASURED = re.compile(
 )
 """A value under such a name is measured, random, or says how much a plan had to read: only its kind is compared."""
 UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
+PLACE = re.compile(r"file:///\S*?/lake/space/t(?=[/\"'])")
+"""Where a table was when it was made: it was copied since."""
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 NUMBER = re.compile(r"\bpart-\d{5}-")
 BACKTRACE = re.compile(r"\n +\d+: .*", re.DOTALL)
@@ -48,6 +50,7 @@ class Mask:
     def text(self, value: str) -> str:
         for address in self.addresses:
             value = value.replace(address, "<table>")
+        value = PLACE.sub("<table>", value + '"')[:-1]
         value = value.replace("deltalakedb", "deltalake").replace("delta-rs", "deltalake")
         value = NUMBER.sub("part-", ADDRESS.sub("", UUID.sub("<uuid>", BACKTRACE.sub("", value))))
         return MILLISECONDS.sub("<ms>", value)
@@ -99,15 +102,15 @@ def _object(value: Any, mask: Mask, ordered: bool) -> Any:
     if isinstance(value, pa.Table):
         return table_facts(value, mask, ordered=ordered)
     if isinstance(value, pa_dataset.Dataset):
-        return {"kind": "Dataset", **table_facts(value.to_table(), mask)}
+        return {"kind": "Dataset", **table_facts(value.to_table(), mask, ordered=ordered)}
     if kind == "DataFrame":
-        return {"kind": kind, **table_facts(pa.Table.from_pandas(value, preserve_index=False), mask)}
+        return {"kind": kind, **table_facts(pa.Table.from_pandas(value, preserve_index=False), mask, ordered=ordered)}
     if hasattr(value, "__arrow_c_stream__"):
         return table_facts(pa.RecordBatchReader.from_stream(value).read_all(), mask, ordered=ordered)
     if hasattr(value, "to_json") and not isinstance(value, type):
         return {"kind": kind, "json": json.loads(value.to_json()), "repr": mask.text(repr(value))}
     if kind == "DataType" and not isinstance(value, pa.DataType):
-        return _usual(pa.field(value).type)
+        return str(pa.field(value).type)
     if isinstance(value, pa.Schema | pa.DataType | pa.Field) or hasattr(value, "__arrow_c_schema__"):
         return schema_facts(value)
     if kind == "Metadata":
@@ -130,7 +133,7 @@ def _object(value: Any, mask: Mask, ordered: bool) -> Any:
 
 def schema_facts(value: Any) -> Any:
     if isinstance(value, pa.DataType):
-        return _usual(value)
+        return str(value)
     if isinstance(value, pa.Field):
         return _field(value)
     if isinstance(value, pa.Schema):
@@ -143,19 +146,14 @@ def schema_facts(value: Any) -> Any:
 
 def _field(field: pa.Field) -> list[Any]:
     metadata = {key.decode(): one.decode() for key, one in (field.metadata or {}).items() if key != b"PARQUET:field_id"}
-    return [field.name, _usual(field.type), field.nullable, metadata]
-
-
-def _usual(kind: Any) -> str:
-    """A type's name; views are another way to hold the same values."""
-    return str(kind).replace("string_view", "string").replace("binary_view", "binary")
+    return [field.name, str(field.type), field.nullable, metadata]
 
 
 def table_facts(table: pa.Table, mask: Mask, *, ordered: bool = False) -> dict[str, Any]:
     """Columns with their types, and rows, sorted unless their order is promised."""
     listed = [_row(row, mask) for row in table.to_pylist()]
     return {
-        "columns": [[field.name, _usual(field.type), field.nullable] for field in table.schema],
+        "columns": [[field.name, str(field.type), field.nullable] for field in table.schema],
         "rows": listed if ordered else sorted(listed, key=canonical),
     }
 

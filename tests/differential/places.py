@@ -6,7 +6,8 @@ import json
 import os
 import shutil
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -20,6 +21,7 @@ import pyarrow as pa
 import pyarrow.dataset as pa_dataset
 import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
+import pytest
 
 from tests.differential.starts import STARTS, rows, typed_rows
 
@@ -66,7 +68,9 @@ class Place:
     @property
     def addresses(self) -> tuple[str, ...]:
         """What the table is called in messages, longest first."""
-        own = (self.uri, f"file://{self.folder}", str(self.folder), f"file://{self.root}", str(self.root), "space.t")
+        places = (str(self.folder), str(self.root))
+        bare = (place.removeprefix("/") for place in places)  # as the object store of `deltalake` names them
+        own = (self.uri, *(f"file://{place}" for place in places), *places, *bare, "space.t")
         return tuple(sorted(own, key=len, reverse=True))
 
     def open(self, **arguments: Any) -> Any:
@@ -114,6 +118,13 @@ class Place:
             "Path": Path,
         }
 
+    @contextmanager
+    def warehouse(self) -> Iterator[None]:
+        """Tables made by their names lie beside the catalog."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("DL_WAREHOUSE", str(self.root / "lake"))
+            yield
+
     def when(self, version: int, milliseconds: int = 0) -> str:
         """The time of a version, in ISO 8601, some milliseconds later."""
         for entry in self.open().history():
@@ -160,12 +171,12 @@ class Starts:
         place = Place(mode, self._folder / f"{start}-{mode}")
         if not place.root.exists():
             place.root.mkdir(parents=True)
-            os.environ["DL_WAREHOUSE"] = str(place.root / "lake")
-            if mode == "sql":
-                place.dl.connect(f"deltasql://sqlite/{place.root / 'catalog.db'}").close()
-            else:
-                place.folder.parent.mkdir(parents=True)
-            STARTS[start](place.dl, place.uri)
+            with place.warehouse():
+                if mode == "sql":
+                    place.dl.connect(f"deltasql://sqlite/{place.root / 'catalog.db'}").close()
+                else:
+                    place.folder.parent.mkdir(parents=True)
+                STARTS[start](place.dl, place.uri)
             if mode != "sql":
                 _set_times(place.folder / "_delta_log")
         return place

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 import warnings
 from typing import Any
@@ -17,20 +16,19 @@ MODES: tuple[Mode, ...] = ("path", "sql")
 WARNINGS = {"DeprecationWarning", "FutureWarning", "UserWarning", "RuntimeWarning", "ExperimentalWarning"}
 UNORDERED = {"DeltaTable.file_uris", "DeltaTable.partitions"}
 """Members whose lists have no promised order."""
+READING = {f"DeltaTable.{name}" for name in ("to_pyarrow_table", "to_pandas", "to_pyarrow_dataset", "scan")}
+ONE_FILE_EACH = {"plain", "typed", "feed", "ruled", "many", "generated", "restricted", "empty"}
 WORDS = re.compile(r"[A-Za-z_][\w]{2,}|-?\d+")
 SQL_WORDS = {"and", "not", "null", "true", "false", "cast", "like", "between", "case", "when", "then", "else", "end"}
 
 
 def run(line: Line, mode: Mode, starts: Starts) -> Facts:
     place = starts.place(mode, line.start)
-    previous = os.environ.get("DL_WAREHOUSE")
-    os.environ["DL_WAREHOUSE"] = str(place.root / "lake")
     try:
-        return _facts(line, place)
+        with place.warehouse():
+            return _facts(line, place)
     finally:
         place.close()
-        if previous is not None:
-            os.environ["DL_WAREHOUSE"] = previous
 
 
 def _facts(line: Line, place: Place) -> Facts:
@@ -41,7 +39,7 @@ def _facts(line: Line, place: Place) -> Facts:
         warnings.simplefilter("always")
         try:
             value = _execute(line, place)
-            result = facts.plain(value, mask, ordered="order by" in line.text.lower())
+            result = facts.plain(value, mask, ordered=_is_ordered(line))
             found["result"] = sorted(result, key=facts.canonical) if _is_unordered(line) else result
         except BaseException as error:  # a panic of Rust is no Exception
             if isinstance(error, KeyboardInterrupt | SystemExit):
@@ -53,6 +51,12 @@ def _facts(line: Line, place: Place) -> Facts:
     if "error" in found:
         del left["on disk"]  # what `deltalake` had begun to write, it leaves there or not
     return found | left
+
+
+def _is_ordered(line: Line) -> bool:
+    """Whether rows come in a promised order: a query's, or that of the log where a commit has one file."""
+    of_the_log = line.member in READING and line.start in ONE_FILE_EACH and "predicate" not in line.text
+    return "order by" in line.text.lower() or of_the_log
 
 
 def _is_unordered(line: Line) -> bool:

@@ -67,6 +67,13 @@ def typed(dl: Any, uri: str) -> None:
     dl.write_deltalake(uri, typed_rows(), configuration={"delta.dataSkippingNumIndexedCols": "-1"})
 
 
+def types(dl: Any, uri: str) -> None:
+    """As `typed`, without a NaN, whose bounds are a difference of their own."""
+    place = typed_rows().schema.get_field_index("f32")
+    data = typed_rows().set_column(place, "f32", pa.array([1.5, -2.5], pa.float32()))
+    dl.write_deltalake(uri, data, configuration={"delta.dataSkippingNumIndexedCols": "-1"})
+
+
 def typed_rows() -> pa.Table:
     return pa.table(
         {
@@ -142,11 +149,76 @@ def wide(dl: Any, uri: str) -> None:
     dl.write_deltalake(uri, data, partition_by=["p q"])
 
 
+def mixed(dl: Any, uri: str) -> None:
+    """Two files with a column of most types, nulls and values whose texts differ between engines."""
+    dl.write_deltalake(uri, mixed_rows().slice(0, 4))
+    dl.write_deltalake(uri, mixed_rows().slice(4), mode="append")
+
+
+def mixed_rows() -> pa.Table:
+    return pa.table(
+        {
+            "id": pa.array([1, 2, 3, 4, 5, 6], pa.int64()),
+            "qty": pa.array([10, 20, None, 7, 0, -3], pa.int32()),
+            "small": pa.array([1, 2, 3, 4, 5, 6], pa.int16()),
+            "price": pa.array([1.5, 2.0, 1e20, None, 1e-7, 3.14159], pa.float64()),
+            "ratio": pa.array([0.1, 0.25, 1.0, None, 3e10, -2.5], pa.float32()),
+            "amount": pa.array(
+                [Decimal("10.50"), Decimal("0.00"), Decimal("-3.25"), None, Decimal("99999.99"), Decimal("7.10")],
+                pa.decimal128(10, 2),
+            ),
+            "name": pa.array(["Apple", "banana", None, "cherry pie", "Ärger", "x'y"]),
+            "cat": pa.array(["a", "b", "a", "b", "a", None]),
+            "ok": pa.array([True, False, None, True, True, False]),
+            "day": pa.array(
+                [date(2024, 1, 1), date(2024, 2, 29), None, date(1969, 12, 31), date(2024, 12, 31), date(2000, 1, 1)],
+                pa.date32(),
+            ),
+            "ts": pa.array(
+                [
+                    datetime(2024, 1, 1, 0, 0, tzinfo=UTC),
+                    datetime(2024, 2, 29, 12, 30, 15, 500000, tzinfo=UTC),
+                    None,
+                    datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
+                    datetime(2024, 12, 31, 23, 0, 0, 1000, tzinfo=UTC),
+                    datetime(2000, 1, 1, 6, 7, 8, tzinfo=UTC),
+                ],
+                pa.timestamp("us", "UTC"),
+            ),
+            "ntz": pa.array(
+                [
+                    datetime(2024, 1, 1),
+                    datetime(2024, 2, 29, 12, 30, 15, 500000),
+                    None,
+                    datetime(1969, 12, 31, 23, 59, 59, 999999),
+                    datetime(2024, 12, 31, 23, 0, 0, 1000),
+                    datetime(2000, 1, 1, 6, 7, 8),
+                ],
+                pa.timestamp("us"),
+            ),
+            "bin": pa.array([b"abc", b"\x00\x01", None, b"", b"zz", b"\xff"], pa.binary()),
+            "tags": pa.array([["a", "b"], [], None, ["c"], [None], ["a"]], pa.list_(pa.string())),
+            "loc": pa.array(
+                [
+                    {"x": 1, "y": "u"},
+                    {"x": None, "y": "v"},
+                    None,
+                    {"x": 3, "y": None},
+                    {"x": 4, "y": "w"},
+                    {"x": 5, "y": "z"},
+                ],
+                pa.struct([("x", pa.int32()), ("y", pa.string())]),
+            ),
+        }
+    )
+
+
 STARTS: dict[str, Make] = {
     "none": nothing,
     "plain": plain,
     "parted": parted,
     "typed": typed,
+    "types": types,
     "feed": feed,
     "ruled": ruled,
     "many": many,
@@ -154,4 +226,5 @@ STARTS: dict[str, Make] = {
     "restricted": restricted,
     "generated": generated,
     "wide": wide,
+    "mixed": mixed,
 }

@@ -68,6 +68,7 @@ for folder, source in {pages!r}:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_the_examples_with_spark_run_as_they_stand(tmp_path: Path) -> None:
     """Each page starts a Spark of its own, all in one process: a JVM is what costs.
 

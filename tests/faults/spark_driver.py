@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 import deltalakedb.spark as dls
-from deltalakedb import steps
 from deltalakedb.exceptions import CommitFailedError
+from deltalakedb.runtime import steps
 from deltalakedb.spark.transaction import SparkTransaction
 
 ACCOUNTS = ("bank.left", "bank.right")

@@ -13,7 +13,7 @@ from deltalake import write_deltalake
 
 import deltalakedb as dl
 from deltalakedb.files.reader import FileTxnLogReader
-from deltalakedb.log.fence import FEATURE
+from deltalakedb.log.protocol.fence import FEATURE
 from tests.faults.conftest import Place
 from tests.faults.processes import Ended, run, start
 from tests.faults.reconcile import bring_level

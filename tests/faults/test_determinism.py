@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import deltalakedb as dl
-from deltalakedb.log.actions import AddFile, AppTransaction
+from deltalakedb.log.protocol.actions import AddFile, AppTransaction
 from tests.faults.conftest import Place
 from tests.faults.reconcile import bring_level
 

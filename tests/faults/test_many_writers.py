@@ -11,11 +11,11 @@ from deltalake import DeltaTable as UnmodifiedTable
 
 import deltalakedb as dl
 from deltalakedb import exceptions
+from deltalakedb.catalog.entries import require_table
 from deltalakedb.exceptions import CommitFailedError
 from deltalakedb.files.reader import FileTxnLogReader
-from deltalakedb.log.snapshot import replay
-from deltalakedb.names import parse_table_name
-from deltalakedb.registered import require_table
+from deltalakedb.log.protocol.snapshot import replay
+from deltalakedb.store.names import parse_table_name
 from deltalakedb.store.reader import SqlTxnLogReader
 from tests.faults.conftest import Place
 from tests.faults.processes import run, start, together, well

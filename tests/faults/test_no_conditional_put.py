@@ -15,8 +15,8 @@ from deltalake import DeltaTable as UnmodifiedTable
 
 import deltalakedb as dl
 from deltalakedb.exceptions import ConfigError
-from deltalakedb.files.conditional_put import PROBE_PREFIX
 from deltalakedb.mirror.reconciler import Reconciler
+from deltalakedb.storage.conditional_put import PROBE_PREFIX
 from tests.conformance.transacting import numbers
 from tests.faults.conftest import Place
 from tests.faults.s3_proxy import Conditions, FaultyS3, faulty_s3

@@ -13,8 +13,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from deltalakedb import steps
 from deltalakedb.exceptions import OutcomeUnknownError
+from deltalakedb.runtime import steps
 from deltalakedb.store import Store, open_store
 from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.registry import TableRow
@@ -61,7 +61,7 @@ def history(store: Store, table: TableRow) -> list[tuple[int, list[str]]]:
     """Each version with the files it has."""
     reader = SqlTxnLogReader(store, table)
     return [
-        (one.version, reader.snapshot(one.version).files_table(["path"])["path"].to_pylist())
+        (one.version, sorted(reader.snapshot(one.version).files_table(["path"])["path"].to_pylist()))
         for one in reader.commits(1)
     ]
 

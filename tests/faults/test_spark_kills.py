@@ -112,6 +112,7 @@ def kill(peer: Peer) -> None:
     peer.close()
 
 
+@pytest.mark.slow
 def test_transfers_by_two_processes_never_show_a_wrong_total(
     bank: Bank, served: Endpoint, accounts: SparkSession, tmp_path: Path
 ) -> None:
@@ -213,6 +214,7 @@ def _try_to_move(session: SparkSession, identifier: int) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_a_stream_that_is_killed_and_started_again_writes_each_row_once(spark: SparkSession, tmp_path: Path) -> None:
     assert spark.version
     bank = Bank(tmp_path)

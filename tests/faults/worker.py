@@ -14,11 +14,11 @@ from typing import Any
 import pyarrow as pa
 
 import deltalakedb as dl
-from deltalakedb import steps
 from deltalakedb.exceptions import CommitFailedError, TableExistsError
-from deltalakedb.log.actions import AddFile, RemoveFile
-from deltalakedb.log.rows import adds_from_batch
+from deltalakedb.log.protocol.actions import AddFile, RemoveFile
+from deltalakedb.log.protocol.rows import adds_from_batch
 from deltalakedb.mirror.reconciler import Reconciler
+from deltalakedb.runtime import steps
 
 ACCOUNTS = ("bank.left", "bank.right")
 

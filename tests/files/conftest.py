@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from deltalakedb.files import FileTxnLogReader
-from deltalakedb.files.location import parse_location
-from deltalakedb.files.options import Credentials, open_object_store
+from deltalakedb.storage.location import parse_location
+from deltalakedb.storage.options import Credentials, open_object_store
 from tests.fixtures.s3 import S3
 from tests.golden.by_deltalake import TABLES
 

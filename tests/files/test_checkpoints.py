@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from deltalakedb.log.actions import AppTransaction, DomainMetadata
-from deltalakedb.log.text import from_sql_text
+from deltalakedb.log.protocol.actions import AppTransaction, DomainMetadata
+from deltalakedb.log.protocol.text import from_sql_text
 from tests.files.checkpoints import (
     ADD,
     METADATA,

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -9,14 +10,15 @@ from pyspark.sql import SparkSession
 
 from deltalakedb.files import FileTxnLogReader, FileTxnLogWriter
 from deltalakedb.files.checksum import Checksum
+from tests.fixtures.sizes import every
 from tests.golden.judges import SparkTable, ask_spark
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("name", ["deletion_vectors", "column_mapping", "stats_as_struct", "clustered"])
+@pytest.mark.parametrize("name", every(4, ["deletion_vectors", "column_mapping", "stats_as_struct", "clustered"]))
 def test_spark_finds_its_own_state_in_our_checkpoint(
-    name: str, spark: SparkSession, tables_by_spark: dict[str, SparkTable], tmp_path: Path
+    name: str, spark: SparkSession, tables_by_spark: Mapping[str, SparkTable], tmp_path: Path
 ) -> None:
     expected = tables_by_spark[name]
     shutil.copytree(expected.path, tmp_path / "ours")

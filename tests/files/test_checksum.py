@@ -8,7 +8,7 @@ import pytest
 from deltalakedb.exceptions import MirrorError
 from deltalakedb.files import FileTxnLogWriter
 from deltalakedb.files.checksum import Checksum
-from deltalakedb.log.actions import Format, Metadata, Protocol
+from deltalakedb.log.protocol.actions import Format, Metadata, Protocol
 from tests.fixtures.s3 import S3
 
 METADATA = Metadata("id-1", Format(), '{"type":"struct","fields":[]}', ("p",), {"ü": "\ud800"}, "orders", None, 5)

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 import pytest
 from deltalake import DeltaTable
 
-from deltalakedb.log.txnlog import LogSnapshot, TxnLogReader
+from deltalakedb.log.protocol.txnlog import LogSnapshot, TxnLogReader
 from tests.files.conftest import Golden, OpenLog
 from tests.files.expected import deltalake_paths, files_of, replayed, without_data_change
 from tests.golden.by_deltalake import TABLES

@@ -8,7 +8,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from deltalakedb.exceptions import DeltaError, LogGapError
-from deltalakedb.files import FileTxnLogReader, storage
+from deltalakedb.files import FileTxnLogReader
+from deltalakedb.storage import log_storage as storage
 from tests.files.checkpoints import METADATA, PROTOCOL, classic
 from tests.files.expected import files_of, replayed, without_data_change
 from tests.fixtures.handmade import HandmadeTable, add
@@ -58,7 +59,7 @@ def test_credentials_may_come_from_the_environment(
 def test_a_failing_endpoint_is_an_error_without_secrets(
     change: dict[str, str], s3: S3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deltalakedb.files.options._RETRIES", {"max_retries": 0})
+    monkeypatch.setattr("deltalakedb.storage.options._RETRIES", {"max_retries": 0})
     location = s3.uri("t") if change else "s3://no-such-bucket/t"
     reader = FileTxnLogReader(location, s3.storage_options | change)
     with pytest.raises(DeltaError, match=location) as caught:

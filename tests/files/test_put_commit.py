@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from obstore.exceptions import AlreadyExistsError, GenericError, PermissionDeniedError
 
-from deltalakedb import steps
 from deltalakedb.exceptions import MirrorError
 from deltalakedb.files import FileTxnLogReader, FileTxnLogWriter, object_folder, renaming
 from deltalakedb.files.object_folder import ObjectFolder
+from deltalakedb.runtime import steps
 from tests.fixtures.handmade import HandmadeTable
 from tests.fixtures.s3 import ACCESS_KEY_ID, S3, SECRET_ACCESS_KEY
 

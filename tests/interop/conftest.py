@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 import deltalakedb as dl
+from deltalakedb.catalog.entries import require_table
 from deltalakedb.files.writer import FileTxnLogWriter
-from deltalakedb.names import parse_table_name
-from deltalakedb.registered import require_table
+from deltalakedb.store.names import parse_table_name
 from tests.fixtures.readers import Reader, Reading, Refused
-from tests.fixtures.sizes import FULL
+from tests.fixtures.sizes import FULL, every
 from tests.interop.kinds import KINDS
 from tests.interop.maker import Maker
 
@@ -67,7 +67,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dl.Ca
         yield root, catalog
 
 
-@pytest.fixture(scope="session", params=KINDS)
+@pytest.fixture(scope="session", params=every(3, KINDS))
 def history(request: pytest.FixtureRequest, lake: tuple[Path, dl.Catalog], readers: Mapping[str, Reader]) -> History:
     kind, (root, catalog) = str(request.param), lake
     table = Maker(catalog, kind, root / "lake" / kind)

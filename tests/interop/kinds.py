@@ -7,12 +7,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from deltalakedb.log.actions import (
-    AddCDCFile,
-    AppTransaction,
-    DomainMetadata,
-    Metadata,
-)  # fmt: skip
+from deltalakedb.log.protocol.actions import AddCDCFile, AppTransaction, DomainMetadata, Metadata  # fmt: skip
 from tests.interop import vectors
 from tests.interop.maker import KINDS as KINDS
 from tests.interop.maker import NOTHING, Maker, Steps, kind, numbers, remove, together

@@ -10,17 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from deltalakedb.catalog import Catalog
-from deltalakedb.log.actions import (
-    Action,
-    AddFile,
-    DeletionVector,
-    Metadata,
-    RemoveFile,
-)  # fmt: skip
+from deltalakedb.catalog.catalog import Catalog
+from deltalakedb.catalog.entries import require_table
+from deltalakedb.log.protocol.actions import Action, AddFile, DeletionVector, Metadata, RemoveFile  # fmt: skip
 from deltalakedb.mirror.detach import detach
-from deltalakedb.names import parse_table_name
-from deltalakedb.registered import require_table
+from deltalakedb.store.names import parse_table_name
 
 Steps = Iterator[pa.Table]
 KINDS: dict[str, Callable[["Maker"], Steps]] = {}

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import deltalakedb as dl
-from deltalakedb.log.fence import FEATURE
+from deltalakedb.log.protocol.fence import FEATURE
 from tests.fixtures.readers import DuckDB, Reader, Reading
 from tests.interop.conftest import open_all
 from tests.interop.maker import Maker, numbers

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from deltalakedb.log.actions import DeletionVector
+from deltalakedb.log.protocol.actions import DeletionVector
 
 _B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 _Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"

@@ -18,7 +18,7 @@ from deltalakedb.exceptions import (
     VersionNotFoundError,
     VersionTakenError,
 )
-from deltalakedb.log.fence import FEATURE
+from deltalakedb.log.protocol.fence import FEATURE
 from deltalakedb.serve import LocalEndpoint
 from deltalakedb.spark.endpoint import EndpointClient
 from tests.serve.wire import add, append, ask, delete, first_commit, info, make_table, paths_in, versions

@@ -128,6 +128,7 @@ def test_a_port_that_is_taken_is_named(catalog_uri: str, endpoint: LocalEndpoint
 # -- large bodies
 
 
+@pytest.mark.slow
 def test_a_commit_of_100_000_files_is_streamed_in_and_out(client: EndpointClient, endpoint: LocalEndpoint) -> None:
     path = make_table(client)
     names = [f"part-{number:06}-{'x' * 100}.parquet" for number in range(NUM_ADDS)]

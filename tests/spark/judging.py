@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import functions as F  # noqa: N812
 
 import deltalakedb as dl
-from deltalakedb.log.fence import FEATURE
-from deltalakedb.names import parse_table_name
-from deltalakedb.registered import require_table
+from deltalakedb.catalog.entries import require_table
+from deltalakedb.log.protocol.fence import FEATURE
+from deltalakedb.store.names import parse_table_name
 from tests.fixtures.readers import Deltalake, DuckDB, Reader, read_versions, sort_rows
 from tests.fixtures.sizes import FULL
 from tests.golden.state import State, states

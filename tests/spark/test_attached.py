@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import deltalakedb as dl
-from deltalakedb.log.actions import AddFile, AppTransaction
+from deltalakedb.log.protocol.actions import AddFile, AppTransaction
 from tests.spark.judging import assert_rows
 from tests.spark.lake import Lake, new_lake
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 import deltalakedb as dl
 import deltalakedb.spark as dls
-from deltalakedb.log.fence import FEATURE
+from deltalakedb.log.protocol.fence import FEATURE
 from tests.serve.wire import add, append, first_commit, info
 from tests.spark.hadoop import Hadoop
 

@@ -12,14 +12,16 @@ from pyspark.sql import SparkSession
 
 import deltalakedb as dl
 import deltalakedb.spark as dls
+from tests.fixtures.sizes import sized
 from tests.spark.compared.running import Places, own_warehouse, run_script
 from tests.spark.compared.scripts import Script, read_scripts
 from tests.spark.peer import Peer
 
 SCRIPTS = read_scripts()
-EVERY = 7
-"""`make test` runs every seventh script, `make test-full` the others too."""
-FEW = SCRIPTS[::EVERY]
+FEW = SCRIPTS[::14]
+"""The scripts of `make test`."""
+MORE = [script for script in SCRIPTS if script not in FEW][:: sized(3, 1)]
+"""Those that `make test-full` adds: a third of the others. `make soak` runs all."""
 DOCS = Path(__file__).parents[2] / "docs" / "spark.md"
 COMPARED = ("schema", "rows", "value", "raised", "conditions")
 """What must be equal. The words of an error may be others."""
@@ -98,12 +100,9 @@ def test_it_does_the_same_as_plain_delta_spark(script: Script, sides: Sides) -> 
     check(script, sides)
 
 
-REST = [script for script in SCRIPTS if script not in FEW]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("script", REST, ids=[script.database for script in REST])
-def test_so_does_the_rest(script: Script, sides: Sides) -> None:
+@pytest.mark.parametrize("script", MORE, ids=[script.database for script in MORE])
+def test_more_scripts_do(script: Script, sides: Sides) -> None:
     check(script, sides)
 
 

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_tables_are_written_and_read_over_spark_connect(tmp_path: Path) -> None:
     environment = {**os.environ, **submit_arguments(tmp_path, **{"spark.driver.memory": "1g"})}
     # One SparkContext lives in a process, and the tests have theirs.

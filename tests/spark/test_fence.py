@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 import deltalakedb as dl
 import deltalakedb.spark as dls
-from deltalakedb.log.fence import FEATURE
+from deltalakedb.log.protocol.fence import FEATURE
 from tests.spark.judging import assert_rows
 from tests.spark.lake import Lake, new_lake
 from tests.spark.peer import Peer, PeerError

@@ -128,6 +128,7 @@ def test_delta_table_for_name_finds_a_table_that_this_session_never_saw(names: N
         for_name(names.spark, "nosuch")
 
 
+@pytest.mark.slow
 def test_programs_name_tables_of_nested_namespaces(names: Names, tmp_path: Path) -> None:
     spark, name = names.spark, names.name("inner.t")
     frame = spark.range(3).coalesce(1)
@@ -255,6 +256,7 @@ def test_a_namespace_of_others_is_a_database(names: Names) -> None:
     assert names.registered() == ["here", "t"]
 
 
+@pytest.mark.slow
 def test_names_may_have_anything_in_them(names: Names) -> None:
     parts = ["my-table", "a.b", "x/y", "größe", "a``b", "it's", "100%", "😀 x", "1", "ß", "ss"]
     for number, part in enumerate(parts):
@@ -287,6 +289,7 @@ def test_a_dot_in_backticks_is_no_dot_between_parts(names: Names) -> None:
     assert names.tables() == ["a.b"]
 
 
+@pytest.mark.slow
 def test_every_statement_takes_names_in_backticks(names: Names) -> None:
     names.sql("create table ns.`t-1` (id bigint) using delta tblproperties ('delta.enableChangeDataFeed' = 'true')")
     names.sql("insert into ns.`t-1` values (1), (2)")

@@ -7,7 +7,7 @@ import deltalake
 import pytest
 
 import deltalakedb as dl
-from deltalakedb.log.fence import FEATURE
+from deltalakedb.log.protocol.fence import FEATURE
 from tests.fixtures.s3 import S3
 from tests.fixtures.spark import PLAIN
 from tests.spark.judging import OURS

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from deltalakedb.config import Config, environment_name, load_config
 from deltalakedb.exceptions import ConfigError
+from deltalakedb.runtime.config import Config, environment_name, load_config
 
 
 def _file(folder: Path, text: str) -> Path:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltalakedb.definitions.ddl import parse_ddl
 from deltalakedb.exceptions import SchemaMismatchError
-from deltalakedb.log.types import (
+from deltalakedb.log.schema.ddl import parse_ddl
+from deltalakedb.log.schema.types import (
     ArrayType,
     DataType,
     DecimalType,

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltalakedb.definitions.column_mapping import map_columns
-from deltalakedb.definitions.ddl import parse_ddl
-from deltalakedb.definitions.features import with_features
-from deltalakedb.definitions.table import new_table, with_columns, with_properties
 from deltalakedb.exceptions import ConfigError
-from deltalakedb.log.actions import Action, Metadata, Protocol
-from deltalakedb.log.checks import check_commit
-from deltalakedb.log.feature_use import every_field
-from deltalakedb.log.features import READER_FEATURES, reader_features, writer_features
-from deltalakedb.log.types import parse_schema
+from deltalakedb.log.checks.commit_checks import check_commit
+from deltalakedb.log.protocol.actions import Action, Metadata, Protocol
+from deltalakedb.log.protocol.feature_needs import with_features
+from deltalakedb.log.protocol.feature_use import every_field
+from deltalakedb.log.protocol.features import READER_FEATURES, reader_features, writer_features
+from deltalakedb.log.schema.column_mapping import map_columns
+from deltalakedb.log.schema.ddl import parse_ddl
+from deltalakedb.log.schema.types import parse_schema
+from deltalakedb.operations.definition import new_table, with_columns, with_properties
 
 FEATURES = ["columnMapping", "deletionVectors", "timestampNtz", "changeDataFeed", "rowTracking", "inCommitTimestamp"]
 PROTOCOLS = [Protocol(1, 1), Protocol(1, 2), Protocol(1, 4), Protocol(2, 5), Protocol(1, 7, None, ("appendOnly",)),

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltalakedb.definitions.folder import MAX_FOLDER_LENGTH, default_location, folders_of, name_of_folders
-from deltalakedb.files.location import parse_location
-from deltalakedb.names import TableName, join_namespace
+from deltalakedb.operations.folder import MAX_FOLDER_LENGTH, default_location, folders_of, name_of_folders
 from deltalakedb.serve.bridge.places import location_of, name_in_warehouse, path_of
+from deltalakedb.storage.location import parse_location
+from deltalakedb.store.names import TableName, join_namespace
 from tests.unit.test_names import PARTS
 
 NAMES = st.builds(

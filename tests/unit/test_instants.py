@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltalakedb.instants import to_epoch_ms, to_iso
+from deltalakedb.catalog.instants import to_epoch_ms, to_iso
 
 
 @given(st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30), timezones=st.just(UTC)))

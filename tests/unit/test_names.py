@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltalakedb.exceptions import TableNameError
-from deltalakedb.names import (
+from deltalakedb.store.names import (
     TableName,
     join_namespace,
     name_key,

@@ -3,11 +3,20 @@
 import json
 from typing import Any
 
-from deltalakedb.log.actions import Action, AddFile, CommitInfo, DomainMetadata, Format, Metadata, Protocol, RemoveFile
-from deltalakedb.log.commit import Commit
-from deltalakedb.log.commit_info import MARK
-from deltalakedb.log.proposal import NOTHING_READ, WHOLE_TABLE
-from deltalakedb.log.row_tracking import DOMAIN
+from deltalakedb.log.protocol.actions import (
+    Action,
+    AddFile,
+    CommitInfo,
+    DomainMetadata,
+    Format,
+    Metadata,
+    Protocol,
+    RemoveFile,
+)
+from deltalakedb.log.protocol.commit import Commit
+from deltalakedb.log.protocol.commit_info import MARK
+from deltalakedb.log.protocol.proposal import NOTHING_READ, WHOLE_TABLE
+from deltalakedb.log.protocol.row_tracking import DOMAIN
 from deltalakedb.mirror.recommit import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, OwnCommit, Rebaser, as_proposed
 
 METADATA = Metadata("id", Format(), '{"type":"struct","fields":[]}', (), {})

@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 import pytest
 
-from deltalakedb.catalog import locate_catalog
+from deltalakedb.catalog.catalog import locate_catalog
+from deltalakedb.catalog.uri import is_catalog_uri, parse_catalog_uri
 from deltalakedb.exceptions import CatalogUriError, TableNameError
-from deltalakedb.names import TableName
-from deltalakedb.uri import is_catalog_uri, parse_catalog_uri
+from deltalakedb.store.names import TableName
 
 PASSWORD = "s3cr3t-Pa55"
 

@@ -1,16 +1,16 @@
-"""Change capture: the changes of a Postgres database become tables of the lake, whole transactions at a time."""
+"""Change capture: copies the changes of a Postgres database into tables of the lake, in whole transactions."""
 
 from typing import TYPE_CHECKING
 
 from deltalakedb.cdc.report import BatchDone, CaptureReport
 
-# Not lazy: the function `run` must be there before anybody imports the module of that name.
-from deltalakedb.cdc.run import run
-from deltalakedb.lazy import lazy_names
+# Not lazy: the function `run` must exist before the module of that name is imported.
+from deltalakedb.cdc.run.start import run
+from deltalakedb.runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
     from deltalakedb.cdc.settings import CaptureSettings
-    from deltalakedb.cdc.source import register
+    from deltalakedb.cdc.source.data_source import register
 
 __all__ = ["BatchDone", "CaptureReport", "CaptureSettings", "register", "run"]
 

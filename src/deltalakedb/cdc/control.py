@@ -1,22 +1,23 @@
-"""The control table of a capture: its progress, and what it knows of its tables, committed with what it captures."""
+"""The control table of a capture: its progress and its tables, committed together with what it captures."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.cdc.lsn import format_lsn
 from deltalakedb.cdc.settings import CaptureSettings
 from deltalakedb.cdc.tables import CapturedTable, source_parts
 from deltalakedb.exceptions import CaptureError, TableNotFoundError
-from deltalakedb.log.actions import AppTransaction
-from deltalakedb.log.codec import to_json
+from deltalakedb.log.protocol.actions import Action, AppTransaction
+from deltalakedb.log.protocol.codec import to_json
 
 if TYPE_CHECKING:
-    from deltalakedb.catalog import Catalog
+    from deltalakedb.catalog.catalog import Catalog
     from deltalakedb.transactions.transaction import CatalogTransaction
 
 _CAPTURE: Final = "deltalakedb.cdc.capture"
@@ -24,12 +25,12 @@ _TABLE: Final = "deltalakedb.cdc.table."
 
 
 class CaptureChangedError(CaptureError):
-    """Somebody else has changed what is kept of a table, such as by asking for a new copy of it."""
+    """Another process has changed the capture's record of a table, for example by requesting a new copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The Postgres that a capture belongs to: an LSN means something on this one alone."""
+    """The Postgres server that a capture belongs to: an LSN is meaningful only on this server."""
 
     system_id: str
     timeline: int
@@ -41,7 +42,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """A capture as its control table has it."""
+    """A capture as recorded in its control table."""
 
     control: str
     """The name of the control table."""
@@ -49,9 +50,11 @@ class Capture:
     publication: str
     slot: str
     lsn: int
-    """Every transaction whose commit record begins before is in the lake; none that begins here or after."""
+    """Transactions whose commit record begins before this LSN are in the lake; those at or after it are not."""
     tables: Mapping[str, CapturedTable]
-    """By the source's name."""
+    """By source table."""
+    choice: Mapping[str, Any] = field(default_factory=dict)
+    """Which tables and columns it captures, and how: `CaptureSettings.choice_value` of its start or last change."""
 
     @property
     def app_id(self) -> str:
@@ -62,18 +65,24 @@ class Capture:
         return tuple(table for table in self.tables.values() if table.stage == "streaming")
 
     @property
+    def copying(self) -> tuple[CapturedTable, ...]:
+        """The tables that are being copied beside the stream."""
+        return tuple(table for table in self.tables.values() if table.stage == "copying")
+
+    @property
     def begun(self) -> frozenset[str]:
-        """The tables, by the source's name, that have been copied once, or were stopped before."""
-        return frozenset(source for source, table in self.tables.items() if table.stage != "pending")
+        """The source tables that were or are being copied, or were stopped."""
+        tables = self.tables.items()
+        return frozenset(source for source, table in tables if table.stage != "pending" or table.start_lsn is not None)
 
 
 def app_id_of(system_id: str, slot: str) -> str:
-    """The application of the `txn` actions, whose version is the LSN up to which a table is captured."""
+    """The application id of the `txn` actions, whose version is the LSN up to which a table is captured."""
     return f"cdc/{system_id}/{slot}"
 
 
 def load_capture(catalog: Catalog | CatalogTransaction, settings: CaptureSettings) -> Capture | None:
-    """The capture, or None before its first start."""
+    """The capture from its control table, or None before its first start."""
     try:
         table = catalog.table(settings.control_table)
     except TableNotFoundError:
@@ -83,8 +92,10 @@ def load_capture(catalog: Catalog | CatalogTransaction, settings: CaptureSetting
 
 
 def create_capture(catalog: Catalog, settings: CaptureSettings, server: Server, lsn: int) -> Capture:
-    """Begin a capture whose slot is at `lsn`."""
-    capture = Capture(settings.control_table, server, settings.publication, settings.slot, lsn, {})
+    """Create the control table of a capture whose slot is at `lsn`."""
+    capture = Capture(
+        settings.control_table, server, settings.publication, settings.slot, lsn, {}, settings.choice_value()
+    )
     with catalog.begin(message=f"capture {settings.slot} begins at {format_lsn(lsn)}") as tx:
         tx.create_table(
             settings.control_table,
@@ -97,43 +108,49 @@ def create_capture(catalog: Catalog, settings: CaptureSettings, server: Server, 
 
 
 def begin_batch(catalog: Catalog, capture: Capture, message: str) -> CatalogTransaction:
-    """A transaction of a capture, which fails if another process has moved the capture since `capture` was loaded.
+    """Begin a transaction of a capture; CaptureError if another process has advanced it since `capture` was loaded.
 
-    What it commits must end with `note_progress`: the application transaction of the control table is what makes two
-    runners of one capture exclude each other.
+    The transaction must end with `note_progress`: the `txn` action of the control table is what prevents two runners
+    of one capture from committing.
     """
     tx = catalog.begin(message=message)
-    found = tx.table(capture.control).transaction_version(capture.app_id)
-    if found != capture.lsn:
+    control = tx.table(capture.control)
+    saved = control.transaction_version(capture.app_id)
+    if saved == capture.lsn and _choice_of(control.metadata().configuration) != capture.choice:
+        tx.rollback()
+        raise CaptureChangedError(
+            f"what {capture.slot} captures was changed by dl cdc apply: another try begins with that"
+        )
+    if saved != capture.lsn:
         tx.rollback()
         raise CaptureError(
-            f"the capture {capture.slot} is at {format_lsn(found or 0)} and not at {format_lsn(capture.lsn)} any more: "
+            f"the capture {capture.slot} is at {format_lsn(saved or 0)} and not at {format_lsn(capture.lsn)} any more: "
             "another process runs it; stop one of them (dl cdc stop)"
         )
     return tx
 
 
-def note_progress(tx: CatalogTransaction, capture: Capture, lsn: int, tables: Iterable[str] = ()) -> Capture:
-    """Note in the control table, and in the lake's `tables`, that everything before `lsn` is captured."""
-    if lsn == capture.lsn:  # progress only grows; that nobody else has moved it was read when the batch began
-        return capture
-    noted = progress_of(capture, lsn)
-    for name in (capture.control, *tables):
-        tx.commit_actions(name, [noted], operation="CAPTURE", operation_parameters={"lsn": format_lsn(lsn)})
+def note_progress(tx: CatalogTransaction, capture: Capture, lsn: int, beside: Sequence[Action] = ()) -> Capture:
+    """Record in the control table that everything before `lsn` is captured; `beside` are further actions."""
+    # Progress only grows; begin_batch has checked that nobody else has changed it.
+    progress = [] if lsn == capture.lsn else [progress_of(capture, lsn)]
+    if progress or beside:
+        parameters = {"lsn": format_lsn(lsn)}
+        tx.commit_actions(capture.control, [*progress, *beside], operation="CAPTURE", operation_parameters=parameters)
     return replace(capture, lsn=lsn)
 
 
 def progress_of(capture: Capture, lsn: int) -> AppTransaction:
-    """The `txn` action that says so; commits of rows carry it along."""
+    """The `txn` action that records this progress; commits of rows carry it too."""
     return AppTransaction(capture.app_id, lsn, time.time_ns() // 1_000_000)
 
 
 def save_tables(tx: CatalogTransaction, capture: Capture, tables: Iterable[CapturedTable]) -> Capture:
-    """Keep what has become of some tables, unless somebody else has asked for something else of them meanwhile."""
+    """Record the new state of some tables; CaptureChangedError if another process has changed one of them."""
     changed = {table.source: table for table in tables}
-    found = {table.source: table for table in _parse_tables(tx.table(capture.control).metadata().configuration)}
+    recorded = {table.source: table for table in _parse_tables(tx.table(capture.control).metadata().configuration)}
     for source in changed:
-        if found.get(source) != capture.tables.get(source):
+        if recorded.get(source) != capture.tables.get(source):
             raise CaptureChangedError(
                 f"{source} of the capture {capture.slot} was changed by somebody else meanwhile, as by dl cdc "
                 "resnapshot: another try begins with that"
@@ -145,14 +162,22 @@ def save_tables(tx: CatalogTransaction, capture: Capture, tables: Iterable[Captu
 
 
 def change_server(tx: CatalogTransaction, capture: Capture, server: Server) -> Capture:
-    """Let the capture be one of another server, whose progress must then be noted: its LSNs are others."""
+    """Move the capture to another server; record progress afterwards, because LSNs of the old one do not apply."""
     changed = replace(capture, server=server, lsn=-1)
     tx.set_properties(capture.control, {_CAPTURE: _header_of(changed)})
     return changed
 
 
+def change_choice(tx: CatalogTransaction, capture: Capture, choice: Mapping[str, Any]) -> Capture:
+    """Change which tables, columns, masks or names are captured; a running capture restarts with the new choice."""
+    changed = replace(capture, choice=dict(choice))
+    tx.set_properties(capture.control, {_CAPTURE: _header_of(changed)})
+    return changed
+
+
 def _header_of(capture: Capture) -> str:
-    return to_json({**capture.server.to_value(), "publication": capture.publication, "slot": capture.slot})
+    value = {**capture.server.to_value(), "publication": capture.publication, "slot": capture.slot}
+    return to_json({**value, "choice": dict(capture.choice)} if capture.choice else value)
 
 
 def _parse(control: str, configuration: Mapping[str, str], version_of: Any) -> Capture:
@@ -164,11 +189,16 @@ def _parse(control: str, configuration: Mapping[str, str], version_of: Any) -> C
     if lsn is None:
         raise CaptureError(f"the control table {control} has no progress; it was not made by a capture")
     tables = {table.source: table for table in _parse_tables(configuration)}
-    return Capture(control, server, header["publication"], header["slot"], lsn, tables)
+    return Capture(control, server, header["publication"], header["slot"], lsn, tables, header.get("choice", {}))
+
+
+def _choice_of(configuration: Mapping[str, str | None]) -> Mapping[str, Any]:
+    choice: Mapping[str, Any] = json.loads(configuration.get(_CAPTURE) or "{}").get("choice", {})
+    return choice
 
 
 def _property_of(source: str) -> str:
-    """Where what is known of a table is kept: without backticks, as older captures have it, unless it needs them."""
+    """The property that holds a table's record: without backticks, as in older captures, unless it needs them."""
     parts = source_parts(source)
     return _TABLE + (source if any("." in part or "`" in part for part in parts) else ".".join(parts))
 
@@ -176,4 +206,10 @@ def _property_of(source: str) -> str:
 def _parse_tables(configuration: Mapping[str, str | None]) -> Iterator[CapturedTable]:
     for key, text in configuration.items():
         if key.startswith(_TABLE) and text is not None:
-            yield CapturedTable.from_value(json.loads(text))
+            yield _parse_table(text)
+
+
+@lru_cache(maxsize=4096)
+def _parse_table(text: str) -> CapturedTable:
+    """Cached, because most tables do not change between two reads."""
+    return CapturedTable.from_value(json.loads(text))

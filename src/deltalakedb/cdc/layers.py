@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from deltalakedb.cdc.tables import CapturedTable
-from deltalakedb.log.types import ArrayType, PrimitiveType, StructField, StructType
+from deltalakedb.log.schema.types import ArrayType, PrimitiveType, StructField, StructType
 
 OP: Final = "_op"
 LSN: Final = "_lsn"
@@ -25,16 +25,16 @@ _STRING, _LONG = PrimitiveType("string"), PrimitiveType("long")
 
 
 def current_schema(table: CapturedTable) -> StructType:
-    """The rows as they are now. Every column may be null: a constraint of the source may be dropped at any time."""
+    """The schema of current rows. All columns are nullable: the source may drop a constraint at any time."""
     return StructType(tuple(StructField(column.name, column.type, True) for column in table.columns))
 
 
 def changes_schema(table: CapturedTable) -> StructType:
-    """What happened to the rows, in the order of (`_lsn`, `_ordinal`).
+    """The schema of changes, which are ordered by (`_lsn`, `_ordinal`).
 
     `_lsn` is that of the transaction's commit and `_ordinal` counts its changes, over all tables. `before` is the row's
-    key, or the whole row under REPLICA IDENTITY FULL, and null where Postgres sends none; `_unchanged` names the large
-    values of `after` that Postgres did not send because the update left them alone: they are null there.
+    key, or the whole row under REPLICA IDENTITY FULL, and null if Postgres sends none. `_unchanged` names the large
+    values of `after` that Postgres did not send because the update did not change them: they are null there.
     """
     row = current_schema(table)
     return StructType(

@@ -1,4 +1,4 @@
-"""Log sequence numbers: places in Postgres' write-ahead log, as text (`16/B374D848`) and as the number they are."""
+"""Log sequence numbers: positions in Postgres' write-ahead log, as text (`16/B374D848`) and as numbers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _TEXT = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 
 
 def parse_lsn(text: str) -> int:
-    """The number of an LSN as Postgres prints it."""
-    found = _TEXT.fullmatch(text.strip())
-    if found is None:
+    """Parse an LSN as Postgres prints it."""
+    match = _TEXT.fullmatch(text.strip())
+    if match is None:
         raise ConfigError(f"{text!r} is not an LSN; one looks like 16/B374D848")
-    return int(found[1], 16) << 32 | int(found[2], 16)
+    return int(match[1], 16) << 32 | int(match[2], 16)
 
 
 def format_lsn(lsn: int) -> str:
-    """An LSN as Postgres prints it."""
+    """Format an LSN as Postgres prints it."""
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"

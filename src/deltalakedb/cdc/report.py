@@ -1,4 +1,4 @@
-"""What a capture has done, as it is told to whoever ran it."""
+"""The report of a capture's run, and of each batch."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from deltalakedb.cdc.lsn import format_lsn
 
 @dataclass(frozen=True, slots=True)
 class BatchDone:
-    """One batch that was committed."""
+    """One committed batch."""
 
     lsn: int
-    """Everything before is in the lake."""
+    """Everything that commits before this LSN is in the lake."""
     transactions: int
     changes: Mapping[str, Mapping[str, int]]
-    """By source table and operation."""
+    """Counts by source table and operation."""
     seconds: float
     """From the beginning of the read to the end of the commit."""
     last_committed_at: datetime | None = None
@@ -34,24 +34,24 @@ class CaptureReport:
 
     slot: str
     control: str
-    """The lake's table that keeps the progress."""
+    """The control table, which records the progress."""
     lsn: int
-    """Everything that the source committed before is in the lake."""
+    """Everything that the source committed before this LSN is in the lake."""
     batches: int = 0
     transactions: int = 0
     changes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """By source table and operation, without what was copied."""
+    """Counts by source table and operation, without copied rows."""
     copied: tuple[str, ...] = ()
-    """Source tables that were copied whole."""
+    """Source tables that were copied completely."""
     stopped: Mapping[str, str] = field(default_factory=dict)
-    """Source tables that are left alone, and why."""
+    """Source tables that are stopped, and why."""
     seconds: float = 0.0
 
     @property
     def rows(self) -> int:
-        """How many changes were captured."""
+        """The number of captured changes."""
         return sum(sum(ops.values()) for ops in self.changes.values())
 
     def __str__(self) -> str:
-        said = f"{self.slot} is at {format_lsn(self.lsn)}: {self.rows} changes of {self.transactions} transactions"
-        return f"{said} in {self.batches} batches, {len(self.copied)} tables copied, {len(self.stopped)} stopped"
+        summary = f"{self.slot} is at {format_lsn(self.lsn)}: {self.rows} changes of {self.transactions} transactions"
+        return f"{summary} in {self.batches} batches, {len(self.copied)} tables copied, {len(self.stopped)} stopped"

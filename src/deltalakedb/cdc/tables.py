@@ -1,37 +1,99 @@
-"""Captured tables: what of a source table is known and agreed on, and which tables of the lake hold it."""
+"""Captured tables: the record of a source table, and of the lake's tables that hold it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+import hmac
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Literal
 
-from deltalakedb.exceptions import TableNameError
-from deltalakedb.log.types import DataType, type_from_value, type_to_value
-from deltalakedb.names import join_namespace, split_name
+from deltalakedb.exceptions import (
+    CaptureError,
+    CaptureSetupError,
+    InvalidCommitError,
+    MissingFileError,
+    NotWritableError,
+    SchemaMismatchError,
+    TableNameError,
+    TableNotFoundError,
+    ValueNotHeld,
+)
+from deltalakedb.log.schema.types import DataType, type_from_value, type_to_value
+from deltalakedb.store.names import join_namespace, split_name
 
-Stage = Literal["pending", "streaming", "stopped"]
-"""Waiting for its first (or next) copy; following the stream; left alone until somebody asks for a new copy."""
+_ONE: Final = r'`((?:[^`]|``)+)`(?!`)|"((?:[^"]|"")+)"(?!")|([^.`"][^.]*)'
+_PART: Final = re.compile(_ONE)
+_PARTS: Final = re.compile(rf"(?:{_ONE})(?:\.(?:{_ONE}))*")
+
+Stage = Literal["pending", "copying", "streaming", "stopped"]
+"""Waits for its first (or next) copy; is copied beside the stream; follows the stream; not captured until a new copy
+is requested."""
+Layers = Literal["both", "changes", "current"]
+"""The tables of the lake for a source table: that of changes, that of current rows, or both."""
+MaskKind = Literal["hash", "constant", "null"]
+NOT_ASKED_FOR: Final = "the settings do not ask for it any more"
+"""The reason of a table that `dl cdc apply` has taken out of the capture."""
+_FINGERPRINTED: Final = b"deltalakedb mask key"
+
+
+class TableTroubleError(CaptureError):
+    """A problem of one table only: that table stops, the others continue."""
+
+    def __init__(self, source: str, reason: str) -> None:
+        super().__init__(f"{source} cannot be captured: {reason}")
+        self.source, self.reason = source, reason
+
+    def __reduce__(self) -> tuple[type[TableTroubleError], tuple[str, str]]:
+        return TableTroubleError, (self.source, self.reason)  # tasks return it to the driver
+
+
+OWN_TROUBLE: Final = (TableTroubleError, ValueNotHeld, CaptureSetupError)
+"""Errors of a copy that concern its table alone and would occur again."""
+
+
+@contextmanager
+def tables_own_trouble(source: str) -> Iterator[None]:
+    """Translate errors of a table's own tables in the lake, which somebody dropped or changed, to TableTroubleError."""
+    try:
+        yield
+    except (TableNotFoundError, MissingFileError, SchemaMismatchError, InvalidCommitError, NotWritableError) as error:
+        raise TableTroubleError(source, f"the lake's table does not take its changes any more: {error}") from error
 
 
 def parse_source(text: str) -> str:
-    """A source table that a user names, by `schema.name` or a name in `public`, as `CapturedTable` has it."""
-    parts = split_name(text)
+    """Parse a source table that a user names (`schema.name`, or a name in `public`) into `CapturedTable.source`."""
+    parts = split_source(text)
     if len(parts) > 2:
         raise TableNameError(
             f"{text!r} is not schema.name: a name that has a dot in it is written in backticks, for example "
-            "public.`a.b`"
+            "public.`a.b`, or as in SQL"
         )
     return join_namespace(parts if len(parts) == 2 else ["public", *parts])
 
 
+def split_source(text: str) -> list[str]:
+    """The parts of a source name, each as it is, in backticks, or in double quotes as in SQL.
+
+    A slash or a quote inside needs neither, because the name is never a path, as a name of the lake might be.
+    """
+    matches = [] if _PARTS.fullmatch(text) is None else list(_PART.finditer(text))
+    if not matches:
+        return split_name(text)  # which raises the error
+    return [
+        part[1].replace("``", "`") if part[1] is not None else (part[2] or "").replace('""', '"') or part[3]
+        for part in matches
+    ]
+
+
 def source_parts(source: str) -> list[str]:
-    """Schema and name of a `CapturedTable.source`, even of one that the lake cannot have."""
+    """Schema and name of a `CapturedTable.source`, even if the lake cannot have that name."""
     return split_name(source, checks=False)
 
 
 def requote_source(source: str) -> str:
-    """A source table as an older capture may have noted it, without backticks, in the form it has now."""
+    """A source table that an older capture may have recorded without backticks, in the present form."""
     try:
         parts = source_parts(source)
     except TableNameError:  # quotes and slashes had no backticks around them
@@ -40,7 +102,7 @@ def requote_source(source: str) -> str:
 
 
 def _requote_name(name: str) -> str:
-    """A table of the lake as an older capture may have noted it, even one that could not be captured."""
+    """A table of the lake as an older capture may have recorded it, even one that could not be captured."""
     try:
         parts = split_name(name, checks=False)
     except TableNameError:
@@ -50,19 +112,50 @@ def _requote_name(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Mask:
+    """What replaces the values of a column. Null stays null under every mask."""
+
+    kind: MaskKind
+    text: str | None = None
+    """For a constant: its text, as Postgres would print it."""
+    key_id: str | None = None
+    """For a hash: the fingerprint of the key, so that a changed key is noticed. The key itself is stored nowhere."""
+
+    def __str__(self) -> str:
+        return f"constant {self.text!r}" if self.kind == "constant" else self.kind
+
+    def to_value(self) -> dict[str, Any]:
+        return {"kind": self.kind, "text": self.text, "keyId": self.key_id}
+
+    @classmethod
+    def from_value(cls, value: Mapping[str, Any]) -> Mask:
+        return cls(value["kind"], value.get("text"), value.get("keyId"))
+
+
+def fingerprint(key: str) -> str:
+    """Identifies a key without revealing it."""
+    return hmac.digest(key.encode(), _FINGERPRINTED, "sha256").hex()[:16]
+
+
+@dataclass(frozen=True, slots=True)
 class SourceColumn:
-    """One column of a source table, and the Delta type its values get."""
+    """One column of a source table, and the Delta type of its values."""
 
     name: str
     type_oid: int
     type_modifier: int
     type: DataType
     number: int
-    """`attnum`: stays the same when the column is renamed, and is never given to another one."""
+    """`attnum`: stays the same when the column is renamed, and is never used for another one."""
     type_name: str = ""
-    """As `format_type` says it, for messages."""
+    """As `format_type` prints it, for messages."""
     missing: str | None = None
-    """What rows from before it was added have in it, as text: a constant default, which no message brings."""
+    """The text of the constant default that older rows have in it, which no message sends; masked."""
+    mask: Mask | None = None
+    shape: DataType | None = None
+    """For a composite type that becomes JSON: its struct, or an array of them."""
+    ruled_as: str | None = None
+    """The name under which the settings masked it or left it out, if the source has renamed it since."""
 
     def to_value(self) -> dict[str, Any]:
         return {
@@ -73,6 +166,9 @@ class SourceColumn:
             "number": self.number,
             "typeName": self.type_name,
             "missing": self.missing,
+            "mask": None if self.mask is None else self.mask.to_value(),
+            "shape": None if self.shape is None else type_to_value(self.shape),
+            "ruledAs": self.ruled_as,
         }
 
     @classmethod
@@ -85,7 +181,32 @@ class SourceColumn:
             number=value["number"],
             type_name=value.get("typeName", ""),
             missing=value.get("missing"),
+            mask=None if value.get("mask") is None else Mask.from_value(value["mask"]),
+            shape=None if value.get("shape") is None else type_from_value(value["shape"]),
+            ruled_as=value.get("ruledAs"),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """How the lake's tables of a source table are created."""
+
+    layers: Layers = "both"
+    partition_by: tuple[str, ...] = ()
+    """Of the table of current rows."""
+    cluster_by: tuple[str, ...] = ()
+    """Columns by which compaction sorts the table of current rows."""
+    buckets: int = 0
+    deletion_vectors: bool = True
+    change_data_feed: bool = False
+    column_mapping: bool = False
+
+    def to_value(self) -> dict[str, Any]:
+        return {**asdict(self), "partition_by": list(self.partition_by), "cluster_by": list(self.cluster_by)}
+
+    @classmethod
+    def from_value(cls, value: Mapping[str, Any]) -> TableOptions:
+        return cls(**{**value, "partition_by": tuple(value["partition_by"]), "cluster_by": tuple(value["cluster_by"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,36 +214,68 @@ class CapturedTable:
     """A source table and its two tables in the lake."""
 
     source: str
-    """`schema.name` in Postgres, each part in backticks where it needs them."""
+    """`schema.name` in Postgres, each part in backticks if it needs them."""
     oid: int
     columns: tuple[SourceColumn, ...]
+    """The captured columns."""
     key: tuple[str, ...]
-    """The columns that name a row; empty when the whole row does (REPLICA IDENTITY FULL without a primary key)."""
+    """The columns that identify a row; empty if the whole row does (REPLICA IDENTITY FULL without a primary key)."""
     current: str
-    """The lake's table of rows as they are now."""
+    """The lake's table of current rows."""
     changes: str
-    """The lake's append-only table of what happened to them."""
+    """The lake's append-only table of changes."""
     stage: Stage = "pending"
     start_lsn: int | None = None
-    """Where its last copy was made: the copy has what was committed before, the stream brings the rest."""
+    """The LSN of its last copy: the copy has what was committed before, the stream delivers the rest."""
     identity: str = "d"
     """`relreplident`: d (key), i (index), f (full)."""
     reason: str | None = None
     """Why it is stopped."""
     stopped_lsn: int | None = None
-    """Since when: of transactions whose commit begins here or later, what they did to this table is not in the lake."""
+    """Since when it is stopped: changes of transactions whose commit begins here or later are not in the lake."""
     notes: tuple[str, ...] = field(default=())
-    """What whoever reads the tables should know, such as a column that the source has dropped."""
+    """What readers of the tables should know, such as a column that the source has dropped."""
     changed_lsn: int | None = None
-    """The transaction that brought the columns as they are now."""
+    """The transaction that changed the columns to what they are now."""
     former: tuple[tuple[SourceColumn, ...], ...] = field(default=())
-    """The columns that rows of that same transaction have when they came before its ALTER TABLE, told by `number`."""
+    """The columns of rows that the same transaction sent before its ALTER TABLE, matched by `number`."""
     filenode: int | None = None
-    """`pg_relation_filenode` when the columns were looked at: another one means that the rows may be rewritten."""
+    """`pg_relation_filenode` when the columns were read: another one means that the rows may have been rewritten."""
     newest: int = 0
-    """The highest number that a column had then, also of those that are not sent: a new column has a higher one."""
+    """The highest number of a column then, also of those that are not sent: a new column has a higher one."""
     membership: int | None = None
-    """What made it a table of the publication, by its oid: another one means that it was not, in between."""
+    """The oid of its entry in the publication: another one means that it was out of the publication in between."""
+    publishing: str | None = None
+    """The transaction that last set the publication's options, and a sum of those that do not say which kinds of
+    changes are sent; None: a capture of an older release did not record it."""
+    copy_id: str | None = None
+    """The copy that is being made beside the stream (`copies.py`); changes from `start_lsn` on are kept for it."""
+    left_out: tuple[SourceColumn, ...] = field(default=())
+    """The columns that the source sends and the settings leave out: they are in no file of the lake."""
+    options: TableOptions | None = None
+    """The options that its tables in the lake were created with; None: a capture of an older release has no record."""
+
+    @property
+    def sent(self) -> tuple[SourceColumn, ...]:
+        """All columns that the source sends, in their order."""
+        if not self.left_out:
+            return self.columns
+        return tuple(sorted((*self.columns, *self.left_out), key=lambda column: column.number))
+
+    @property
+    def keeps_current(self) -> bool:
+        """Whether the lake has a table of its current rows."""
+        return self.options is None or self.options.layers != "changes"
+
+    @property
+    def keeps_changes(self) -> bool:
+        """Whether the lake has a table of its changes."""
+        return self.options is None or self.options.layers != "current"
+
+    @property
+    def is_taken_out(self) -> bool:
+        """Whether it was taken out of the capture: it is stopped, and there is nothing to do about that."""
+        return self.stage == "stopped" and self.reason == NOT_ASKED_FOR
 
     @property
     def is_keyed(self) -> bool:
@@ -150,6 +303,10 @@ class CapturedTable:
             "filenode": self.filenode,
             "newest": self.newest,
             "membership": self.membership,
+            "publishing": self.publishing,
+            **({} if self.copy_id is None else {"copyId": self.copy_id}),
+            "leftOut": [column.to_value() for column in self.left_out],
+            "options": None if self.options is None else self.options.to_value(),
         }
 
     @classmethod
@@ -172,4 +329,8 @@ class CapturedTable:
             filenode=value.get("filenode"),
             newest=value.get("newest", 0),
             membership=value.get("membership"),
+            publishing=value.get("publishing"),
+            copy_id=value.get("copyId"),
+            left_out=tuple(map(SourceColumn.from_value, value.get("leftOut", ()))),
+            options=None if value.get("options") is None else TableOptions.from_value(value["options"]),
         )

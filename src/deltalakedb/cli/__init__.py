@@ -1,4 +1,4 @@
-"""The command line `dl`: one module a group of commands."""
+"""The command line `dl`: one module per group of commands."""
 
 from deltalakedb.cli.app import app, main
 

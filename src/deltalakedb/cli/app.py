@@ -1,4 +1,4 @@
-"""The application `dl`: gathers the groups of commands, and turns every failure into one line and an exit code."""
+"""The application `dl`: combines the groups of commands, and turns every failure into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -34,12 +34,14 @@ DONE, FAILED, MISUSED = 0, 1, 2
 
 
 class _Commands(CommandGroup):
-    """The top group; whatever a command raises ends here."""
+    """The top group; it handles whatever a command raises."""
 
     def make_context(self, *args: Any, **options: Any) -> Any:
         try:
             return super().make_context(*args, **options)
-        except Exception as error:  # typer has its own copies of click's errors: they are told by what they have
+        except (
+            Exception
+        ) as error:  # typer has its own copies of click's errors, so they are recognised by their attributes
             _end_misuse(error)
             raise
 
@@ -50,7 +52,7 @@ class _Commands(CommandGroup):
         except (typer.Exit, typer.Abort):
             raise
         except BrokenPipeError:
-            # Whoever read our output has seen enough (`dl files T | head`); nothing may be written any more.
+            # The reader of our output has closed it (`dl files T | head`); nothing more may be written.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(DONE) from None
         except KeyboardInterrupt:
@@ -66,7 +68,7 @@ class _Commands(CommandGroup):
 
 
 def _end_misuse(error: Exception) -> None:
-    """End with one line where typer found the arguments wrong; for a group without a command typer shows its help."""
+    """End with one line if the arguments are wrong; for a group without a command typer shows its help."""
     if not hasattr(error, "exit_code") or not hasattr(error, "format_message"):
         return
     text = error.format_message()
@@ -78,7 +80,7 @@ def _end_misuse(error: Exception) -> None:
 
 
 def exit_code(error: DeltaError) -> int:
-    """2 for what the caller wrote wrongly (a URI, a name, a setting, a predicate), 1 for everything else."""
+    """2 for wrong usage (a URI, a name, a setting, a predicate), 1 for everything else."""
     if isinstance(error, MissingExtraError):
         return FAILED
     return MISUSED if isinstance(error, ConfigError | PredicateError) else FAILED
@@ -91,7 +93,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # plain help and usage errors: one line can be searched for, a box of wrapped lines cannot
+    rich_markup_mode=None,  # plain help and usage errors: a line can be searched for, a box of wrapped lines cannot
     context_settings={"auto_envvar_prefix": "DL", "help_option_names": ["-h", "--help"]},
 )
 
@@ -143,7 +145,7 @@ for group in (
 def main() -> None:
     """The entry point of the `dl` command."""
     for stream in (sys.stdout, sys.stderr):
-        # A path with a lone surrogate must not end the listing it is in.
+        # A path with a lone surrogate must not abort a listing.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     app(prog_name="dl")

@@ -1,11 +1,11 @@
-"""`dl cdc`: change capture of a Postgres database, started, watched, stopped, and begun anew."""
+"""`dl cdc`: change capture of a Postgres database: starts, shows, stops and changes a capture."""
 
 from __future__ import annotations
 
 import logging
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,14 +15,21 @@ from deltalakedb.cli.cdc_options import (
     BatchSizeOption,
     BatchWindowOption,
     BucketsOption,
+    CompositesOption,
     ConfigOption,
+    CopyBesideOption,
+    CopyChunkOption,
+    ExcludeOption,
     FeedOption,
     HeartbeatOption,
+    IncludeOption,
     MappingOption,
     NamespaceOption,
     OptimizeOption,
     ParallelismOption,
     PublicationOption,
+    ResnapshotOption,
+    SlotAlertOption,
     SlotOption,
     SourceOption,
     TablesOption,
@@ -35,14 +42,19 @@ from deltalakedb.cli.group import CommandGroup
 from deltalakedb.cli.metrics_port import MetricsPortOption, served_metrics
 from deltalakedb.cli.options import CatalogOption, DryRunOption, command, open_catalog
 from deltalakedb.exceptions import CaptureError, ConfigError, redact
-from deltalakedb.signals import ended_by_signal
+from deltalakedb.runtime.signals import ended_by_signal
 
 if TYPE_CHECKING:
-    from deltalakedb.catalog import Catalog
+    from deltalakedb.catalog.catalog import Catalog
     from deltalakedb.cdc.settings import CaptureSettings
 
-# What of the arguments of `dl cdc start` is no setting of a capture.
+# Arguments of `dl cdc start` that are not settings of a capture.
 _NOT_SETTINGS = frozenset({"once", "metrics_port", "config", "catalog", "warehouse"})
+
+_VECTORS = (
+    "new tables of current rows have deletion vectors; of the usual readers only to_pyarrow_table, to_pyarrow_dataset "
+    "and to_pandas of deltalake do not read them: --no-deletion-vectors makes tables for these"
+)
 
 group = typer.Typer(
     cls=CommandGroup, help="Change capture: a Postgres database as tables of the lake.", no_args_is_help=True
@@ -54,6 +66,7 @@ def add_to(app: typer.Typer) -> None:
     command(group, "status", status)
     command(group, "stop", stop)
     command(group, "resnapshot", resnapshot)
+    command(group, "apply", apply)
     app.add_typer(group, name="cdc")
 
 
@@ -76,6 +89,13 @@ def start(
     column_mapping: MappingOption = None,
     text_columns: TextColumnsOption = None,
     optimize_files: OptimizeOption = None,
+    copy_beside: CopyBesideOption = None,
+    copy_chunk: CopyChunkOption = None,
+    resnapshot: ResnapshotOption = None,
+    include: IncludeOption = None,
+    exclude: ExcludeOption = None,
+    composites: CompositesOption = None,
+    slot_alert: SlotAlertOption = None,
     metrics_port: MetricsPortOption = None,
     config: ConfigOption = None,
     warehouse: Annotated[
@@ -89,7 +109,8 @@ def start(
     The first start copies the tables that are there. A later one goes on where the last one ended, whatever ended it.
     """
     given = {name: value for name, value in locals().items() if name not in _NOT_SETTINGS}
-    given |= {"tables": split(tables), "text_columns": split(text_columns)}
+    lists = {"tables": tables, "text_columns": text_columns, "include": include, "exclude": exclude}
+    given |= {name: split(values) for name, values in lists.items()}
     given = {name: value for name, value in given.items() if value is not None}
     with (
         settings_of(config),
@@ -100,28 +121,29 @@ def start(
 
 
 def _start(cat: Catalog, given: dict[str, Any], *, once: bool, metrics_port: int | None) -> None:
-    from deltalakedb.cdc import run
-    from deltalakedb.cdc.configured import load_settings
-    from deltalakedb.cdc.sessions import opened_session
+    from deltalakedb.cdc.control import load_capture
+    from deltalakedb.cdc.run.configured import load_settings
+    from deltalakedb.cdc.run.start import check_before_spark, run_on_spark
 
-    settings = load_settings(given)
-    _check(settings)  # what is wrong is said before Spark takes its time to start
+    settings = load_settings(given, cat)
+    check_before_spark(cat, settings)
+    if settings.deletion_vectors and load_capture(cat, settings) is None:
+        output.say(_VECTORS)
     output.say(f"capturing {settings.publication} into {cat.uri}; SIGINT, SIGTERM or dl cdc stop ends it")
     with (
         served_metrics(metrics_port),
         cdc_output.RunView(settings.slot) as view,
         ended_by_signal() as ended,
-        ExitStack() as stack,
     ):
         try:
-            spark = stack.enter_context(opened_session(None, ended))
+            report = run_on_spark(
+                cat, settings, ended, once=once, progress=view, on_batch=view.batch_done, on_spark=view.spark_started
+            )
         except KeyboardInterrupt:
-            ended.set()
-        if ended.is_set():  # Spark took its time to start, and takes no interruption meanwhile
+            report = None
+        if report is None or not report.lsn:  # starting Spark takes seconds and cannot be interrupted
             output.say("stopped before anything was captured")
             return
-        view.phase = "looking at the source"
-        report = run(cat, **given, once=once, spark=spark, progress=view, on_batch=view.batch_done)
     if output.settings.json:
         output.emit_json(cdc_output.report_value(report), indent=None)
     output.say(str(report))
@@ -129,17 +151,6 @@ def _start(cat: Catalog, given: dict[str, Any], *, once: bool, metrics_port: int
         for source, reason in report.stopped.items():
             output.warn(f"{source} is stopped: {reason}")
         raise typer.Exit(1 if once else 0)
-
-
-def _check(settings: CaptureSettings) -> None:
-    from deltalakedb.cdc.presence import find_runner, running_error
-    from deltalakedb.cdc.server import check_source, connect, translate_errors
-
-    with connect(settings.source) as conn, translate_errors():
-        check_source(conn, settings)
-        runner = find_runner(conn, settings.slot)
-    if runner is not None:
-        raise running_error(settings.slot, runner)
 
 
 def status(
@@ -154,24 +165,29 @@ def status(
     config: ConfigOption = None,
     catalog: CatalogOption = None,
 ) -> None:
-    """Show how far a capture is behind, who runs it, what its slot holds, and the state of each table."""
-    from deltalakedb.cdc.configured import find_settings
-    from deltalakedb.cdc.status import capture_status
+    """Show how far a capture is behind, who runs it, what its slot holds, and the state of each table.
 
-    given = _named(source, publication, slot, namespace)
+    Exits with 1 when something needs a person: each such thing is listed with what to do.
+    """
+    from deltalakedb.cdc.run.configured import find_settings
+    from deltalakedb.cdc.run.status import capture_status
+
+    keywords = _named(source, publication, slot, namespace)
     with settings_of(config), open_catalog(catalog) as cat:
         if not watch:
-            found = capture_status(cat, find_settings(cat, given))
-            output.emit(found.to_value(), lambda: cdc_output.show_status(found))
+            capture_state = capture_status(cat, find_settings(cat, keywords))
+            output.emit(capture_state.to_value(), lambda: cdc_output.show_status(capture_state))
+            if capture_state.problems:
+                raise typer.Exit(1)
             return
         with ended_by_signal() as ended:
             while not ended.is_set():
-                found = capture_status(cat, find_settings(cat, given))
+                capture_state = capture_status(cat, find_settings(cat, keywords))
                 if output.settings.json:
-                    output.emit_json(found.to_value(), indent=None)
+                    output.emit_json(capture_state.to_value(), indent=None)
                 else:
                     cdc_output.clear_screen()
-                    cdc_output.show_status(found)
+                    cdc_output.show_status(capture_state)
                 ended.wait(interval)
 
 
@@ -187,18 +203,18 @@ def stop(
     catalog: CatalogOption = None,
 ) -> None:
     """Ask the process that runs a capture to stop, and wait until it has; the batch at hand is finished first."""
-    from deltalakedb.cdc.configured import find_settings
-    from deltalakedb.cdc.presence import request_stop
-    from deltalakedb.cdc.server import connect, translate_errors
+    from deltalakedb.cdc.run.configured import find_settings
+    from deltalakedb.cdc.run.presence import request_stop
+    from deltalakedb.cdc.source.server import connect, translate_errors
 
-    given = _named(source, publication, slot, namespace)
+    keywords = _named(source, publication, slot, namespace)
     with settings_of(config), open_catalog(catalog) as cat:
-        settings = _with_source(find_settings(cat, given))
+        settings = _with_source(find_settings(cat, keywords))
     with connect(settings.source) as conn, translate_errors():
         runner = request_stop(conn, settings.slot, timeout)
     ended = None if runner is None else {"pid": runner.pid, "host": runner.host}
-    told = "no process runs the capture" if runner is None else f"stopped: {runner}"
-    output.emit({"slot": settings.slot, "stopped": ended}, lambda: output.say(f"{settings.slot}: {told}"))
+    text = "no process runs the capture" if runner is None else f"stopped: {runner}"
+    output.emit({"slot": settings.slot, "stopped": ended}, lambda: output.say(f"{settings.slot}: {text}"))
 
 
 def resnapshot(
@@ -215,31 +231,64 @@ def resnapshot(
     catalog: CatalogOption = None,
 ) -> None:
     """Have tables copied anew, by the capture that runs or by its next start; until then a table stays as it is."""
-    from deltalakedb.cdc.configured import find_settings
     from deltalakedb.cdc.control import load_capture
-    from deltalakedb.cdc.resnapshot import choose_tables
-    from deltalakedb.cdc.resnapshot import resnapshot as request
-    from deltalakedb.cdc.status import capture_status
+    from deltalakedb.cdc.copy.resnapshot import choose_tables
+    from deltalakedb.cdc.copy.resnapshot import resnapshot as request
+    from deltalakedb.cdc.run.configured import find_settings
+    from deltalakedb.cdc.run.status import capture_status
 
-    given = _named(source, publication, slot, namespace)
+    keywords = _named(source, publication, slot, namespace)
     with settings_of(config), open_catalog(catalog) as cat:
-        settings = _with_source(find_settings(cat, given))
+        settings = _with_source(find_settings(cat, keywords))
         capture = load_capture(cat, settings)
         if capture is None:
             raise CaptureError(f"the capture {settings.slot} was never started: dl cdc start copies its tables")
         if dry_run:
             lost = capture_status(cat, settings).is_slot_lost
-            chosen, told = choose_tables(capture, () if lost else tables or ()), "would be copied anew"
+            chosen, outcome = choose_tables(capture, () if lost else tables or ()), "would be copied anew"
         else:
             capture, is_running = request(cat, settings, tables or ())
             chosen = {table.source for table in capture.tables.values() if table.stage == "pending"}
-            told = f"will be copied anew by {'the capture that runs' if is_running else 'the next dl cdc start'}"
+            outcome = f"will be copied anew by {'the capture that runs' if is_running else 'the next dl cdc start'}"
     result = {"slot": settings.slot, "tables": sorted(chosen), "dry_run": dry_run}
-    output.emit(result, lambda: print("\n".join(f"{one} {told}" for one in sorted(chosen))))
+    output.emit(result, lambda: print("\n".join(f"{name} {outcome}" for name in sorted(chosen))))
+
+
+def apply(
+    source: SourceOption = None,
+    publication: PublicationOption = None,
+    slot: SlotOption = None,
+    namespace: NamespaceOption = None,
+    tables: TablesOption = None,
+    include: IncludeOption = None,
+    exclude: ExcludeOption = None,
+    composites: CompositesOption = None,
+    text_columns: TextColumnsOption = None,
+    dry_run: DryRunOption = False,
+    config: ConfigOption = None,
+    catalog: CatalogOption = None,
+) -> None:
+    """Let changed settings be what a capture takes: show what happens to each table, and do it.
+
+    Tables that need a new copy are copied by the capture that runs, or by its next start.
+    """
+    from deltalakedb.cdc.run.choice_changes import apply_choice, plan_choice
+    from deltalakedb.cdc.run.configured import load_settings
+
+    lists = {"tables": tables, "include": include, "exclude": exclude, "text_columns": text_columns}
+    keywords = _named(source, publication, slot, namespace) | {name: split(values) for name, values in lists.items()}
+    keywords["composites"] = composites
+    with settings_of(config), open_catalog(catalog) as cat:
+        settings = load_settings({name: value for name, value in keywords.items() if value is not None})
+        plan, is_running = (plan_choice(cat, settings), False) if dry_run else apply_choice(cat, settings)
+    value = cdc_output.plan_value(plan, dry_run=dry_run)
+    output.emit(value, lambda: cdc_output.show_plan(plan, dry_run=dry_run, is_running=is_running))
+    if dry_run and plan.problems:
+        raise typer.Exit(1)
 
 
 def _named(source: str | None, publication: str | None, slot: str | None, namespace: str | None) -> dict[str, Any]:
-    """What tells one capture from another."""
+    """The settings that identify a capture."""
     return {"source": source, "publication": publication, "slot": slot, "namespace": namespace}
 
 
@@ -254,20 +303,20 @@ def _with_source(settings: CaptureSettings) -> CaptureSettings:
 
 @contextmanager
 def _warnings_to_stderr() -> Iterator[None]:
-    """What the package warns of while it runs, such as a connection that broke and is tried again."""
+    """Print the package's warnings while it runs, for example about a broken connection that is retried."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Redacted("%(levelname)s: %(message)s"))
     handler.setLevel(logging.WARNING)
     logger = logging.getLogger("deltalakedb.cdc")
     logger.addHandler(handler)
-    # py4j logs pages of Java for what reaches us as an exception anyway.
-    unheard = logging.NullHandler()
-    logging.getLogger("py4j").addHandler(unheard)
+    # py4j logs pages of Java for errors that we get as exceptions anyway.
+    null_handler = logging.NullHandler()
+    logging.getLogger("py4j").addHandler(null_handler)
     try:
         yield
     finally:
         logger.removeHandler(handler)
-        logging.getLogger("py4j").removeHandler(unheard)
+        logging.getLogger("py4j").removeHandler(null_handler)
 
 
 class _Redacted(logging.Formatter):

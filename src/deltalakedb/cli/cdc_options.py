@@ -1,4 +1,4 @@
-"""The options of `dl cdc`: each is a setting of a capture, and its name and variable are the setting's own."""
+"""The options of `dl cdc`: each is a setting of a capture, with the setting's own name and variable."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from deltalakedb.config import environment_name
+from deltalakedb.runtime.config import environment_name
 
 
 def _setting(key: str, what: str, **more: Any) -> Any:
@@ -19,7 +19,7 @@ def _setting(key: str, what: str, **more: Any) -> Any:
 
 
 def _switch(key: str, what: str) -> Any:
-    """The same of what is on or off: --column-mapping and --no-column-mapping."""
+    """The option of a switch: --column-mapping and --no-column-mapping."""
     name = key.replace("_", "-")
     return typer.Option(f"--{name}/--no-{name}", envvar=environment_name(f"cdc.{key}"), help=what)
 
@@ -36,7 +36,8 @@ PublicationOption = Annotated[
     str | None, _setting("publication", "The publication of the source whose tables are captured.", metavar="NAME")
 ]
 SlotOption = Annotated[
-    str | None, _setting("slot", "The replication slot; dl_ and the publication by default.", metavar="NAME")
+    str | None,
+    _setting("slot", "The replication slot; dl_, the database and the publication by default.", metavar="NAME"),
 ]
 NamespaceOption = Annotated[
     str | None,
@@ -112,6 +113,54 @@ OptimizeOption = Annotated[
         min=0,
     ),
 ]
+CopyBesideOption = Annotated[
+    str | None,
+    _setting(
+        "copy_beside",
+        "So much of the tables is copied while the stream waits, the rest beside it; 64MB by default.",
+        metavar="SIZE",
+    ),
+]
+CopyChunkOption = Annotated[
+    str | None,
+    _setting(
+        "copy_chunk",
+        "A table that is copied beside the stream is read in parts of this size; 64MB by default.",
+        metavar="SIZE",
+    ),
+]
+ResnapshotOption = Annotated[
+    str | None,
+    _setting(
+        "resnapshot",
+        "What is copied anew without being asked: never, tables (that stopped) or slot (all, when the slot is lost).",
+        metavar="POLICY",
+    ),
+]
+IncludeOption = Annotated[
+    list[str] | None,
+    _setting(
+        "include",
+        "Patterns of source tables (sales.*, public.order_*) that are captured, repeatable; all by default.",
+        metavar="PATTERN,...",
+    ),
+]
+ExcludeOption = Annotated[
+    list[str] | None,
+    _setting("exclude", "Patterns of source tables that are not captured, repeatable.", metavar="PATTERN,..."),
+]
+CompositesOption = Annotated[
+    str | None,
+    _setting(
+        "composites",
+        "What columns of composite types become: text as psql prints it (the default), json, or struct.",
+        metavar="KIND",
+    ),
+]
+SlotAlertOption = Annotated[
+    str | None,
+    _setting("slot_alert", "So much log kept for the slot is reported as a problem; none by default.", metavar="SIZE"),
+]
 ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", envvar="DL_CONFIG", metavar="FILE", help="A TOML file with the settings, section [cdc]."),
@@ -119,14 +168,14 @@ ConfigOption = Annotated[
 
 
 def split(values: list[str] | None) -> list[str] | None:
-    """The values of a repeatable option, each of which may be several with commas between them."""
+    """The values of a repeatable option, each of which may contain several, separated by commas."""
     parts = [part.strip() for value in values or () for part in value.split(",")]
     return [part for part in parts if part] or None
 
 
 @contextmanager
 def settings_of(config: Path | None) -> Iterator[None]:
-    """With --config its file is the one that every setting is looked up in, the catalog's too."""
+    """With --config, look up every setting in that file, the catalog's too."""
     before = os.environ.get("DL_CONFIG")
     if config is not None:
         os.environ["DL_CONFIG"] = str(config)

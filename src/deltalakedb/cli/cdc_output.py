@@ -1,4 +1,4 @@
-"""How `dl cdc` shows a capture: its state as a page, and a line that lives while it runs."""
+"""The output of `dl cdc`: the status of a capture as a page, and a live line while it runs."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb import telemetry
+from deltalakedb.catalog.instants import to_epoch_ms, to_iso
 from deltalakedb.cli import output
-from deltalakedb.instants import to_epoch_ms, to_iso
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
     from rich.status import Status
 
     from deltalakedb.cdc.report import BatchDone, CaptureReport
-    from deltalakedb.cdc.status import CaptureStatus, TableStatus
+    from deltalakedb.cdc.run.choice_changes import ChoicePlan
+    from deltalakedb.cdc.run.status import CaptureStatus, TableStatus
+    from deltalakedb.cdc.source.slots import Slot
 
 _RATE_SECONDS: Final = 10.0
 
@@ -28,7 +30,7 @@ _RIGHT = ("rows", "changes", "version", "rows/s")
 
 
 def show_status(status: CaptureStatus) -> None:
-    """The whole state, for people."""
+    """Print the whole status as text."""
     output.fields(_headline(status))
     if status.tables:
         print()
@@ -36,26 +38,73 @@ def show_status(status: CaptureStatus) -> None:
     for table in status.tables:
         for note in table.notes:
             output.say(f"note: {table.source}: {note}")
+    for source, reason in status.coverage.left_out.items() if status.coverage is not None else ():
+        output.say(f"not captured: {source}: {reason}")
     for problem in status.problems:
         output.warn(problem)
 
 
+_ACTIONS: Final = {
+    "capture": "is captured as {tables}",
+    "copy": "is copied anew, as {tables}",
+    "rename": "is called {tables} from now on",
+    "leave": "is left alone from now on",
+    "refuse": "cannot be captured",
+    "stay": "is stopped, and stays so",
+}
+
+
+def show_plan(plan: ChoicePlan, *, dry_run: bool, is_running: bool) -> None:
+    """Print what `dl cdc apply` does, one line per table, and why."""
+    for step in plan.steps:
+        tables = f"{step.current} and {step.changes}"
+        why = f": {'; '.join(step.why)}" if step.why else ""
+        print(f"{step.source} {_ACTIONS[step.action].format(tables=tables)}{why}")
+        for note in step.notes:
+            output.say(f"note: {step.source}: {note}")
+    for text in plan.unmatched:
+        output.warn(text)
+    if dry_run:
+        for text in (*plan.problems, *(f"stop the capture first: {text}" for text in plan.needs_stop)):
+            output.warn(text)
+    if plan.is_new:
+        output.say("the capture was not started yet: dl cdc start does this")
+    elif not plan.steps and not plan.is_changed:
+        output.say("nothing changes")
+    elif not dry_run:
+        next_step = "the capture that runs does the rest" if is_running else "dl cdc start does the rest"
+        output.say(f"applied; {next_step}")
+
+
+def plan_value(plan: ChoicePlan, *, dry_run: bool) -> dict[str, Any]:
+    """The plan for JSON."""
+    return {
+        "slot": plan.slot,
+        "dry_run": dry_run,
+        "applied": plan.is_changed and not plan.is_new and not dry_run,
+        "steps": [step.to_value() for step in plan.steps],
+        "unmatched": list(plan.unmatched),
+        "problems": list(plan.problems),
+        "needs_stop": list(plan.needs_stop),
+    }
+
+
 def _headline(status: CaptureStatus) -> dict[str, Any]:
-    shown: dict[str, Any] = {
+    lines: dict[str, Any] = {
         "capture": f"{status.slot_name} (publication {status.publication})",
         "state": _state(status),
     }
     if status.capture is None:
-        return shown
+        return lines
     from deltalakedb.cdc.lsn import format_lsn
 
-    shown["progress"] = f"{format_lsn(status.capture.lsn)}, noted {_ago(status.progress_at, status.at)}"
+    lines["progress"] = f"{format_lsn(status.capture.lsn)}, noted {_ago(status.progress_at, status.at)}"
     if status.lag_bytes is not None:
-        shown["lag"] = f"{output.size(status.lag_bytes)}, {status.lag_seconds or 0:.1f} s"
+        lines["lag"] = f"{output.size(status.lag_bytes)}, {status.lag_seconds or 0:.1f} s"
     if status.slot is not None:
-        shown["slot"] = _slot(status)
-    shown["rate"] = f"{status.rows_per_second:,.1f} rows/s over the last minute"
-    return shown
+        lines["slot"] = _slot(status)
+    lines["rate"] = f"{status.rows_per_second:,.1f} rows/s over the last minute"
+    return lines
 
 
 def _state(status: CaptureStatus) -> str:
@@ -63,15 +112,29 @@ def _state(status: CaptureStatus) -> str:
         return "not started yet; dl cdc start begins it"
     if status.state == "unknown":
         return "unknown, the source was not asked or did not answer"
-    return f"running: {status.runner}" if status.runner is not None else "stopped; dl cdc start goes on with it"
+    if status.runner is not None:
+        return f"running: {status.runner}"
+    if status.is_slot_lost:
+        return "stopped; its slot is lost, and dl cdc start refuses until dl cdc resnapshot has begun it anew"
+    return "stopped; dl cdc start goes on with it"
 
 
 def _slot(status: CaptureStatus) -> str:
     assert status.slot is not None
     slot = status.slot
-    left = "no limit" if slot.safe_wal_size is None else f"{output.size(slot.safe_wal_size)} left before it is lost"
-    parts = [slot.wal_status or "", f"{output.size(status.retained_bytes) or 'no'} log kept for it", left]
-    return ", ".join(filter(None, [*parts, slot.invalidation_reason]))
+    retained = f"{output.size(status.retained_bytes) or 'no'} log kept for it"
+    parts = [slot.wal_status, retained, None if slot.is_lost else _limit(slot), slot.invalidation_reason]
+    return ", ".join(filter(None, parts))
+
+
+def _limit(slot: Slot) -> str:
+    if slot.safe_wal_size is not None:
+        remaining = f"{output.size(max(0, slot.safe_wal_size))} left before it is lost"
+    elif slot.keep_bytes is not None:
+        remaining = f"lost when that is more than {output.size(slot.keep_bytes)}"
+    else:
+        remaining = "no limit but the source's disk"
+    return remaining if slot.idle_seconds is None else f"{remaining}, lost after {slot.idle_seconds} s without a reader"
 
 
 def _row(table: TableStatus, status: CaptureStatus) -> tuple[Any, ...]:
@@ -91,7 +154,7 @@ def _row(table: TableStatus, status: CaptureStatus) -> tuple[Any, ...]:
 
 
 def _number(value: int | None) -> str | None:
-    """With separators for people, plain for a program that reads the text."""
+    """A number with separators on a terminal, plain for a program that reads the text."""
     return None if value is None else f"{value:,}" if sys.stdout.isatty() else str(value)
 
 
@@ -105,13 +168,13 @@ def _ago(at: datetime | None, now: datetime) -> str:
 
 
 def clear_screen() -> None:
-    """Before a page is shown again; a pipe gets one page after the other."""
+    """Clear the terminal before a page is shown again; a pipe gets one page after the other."""
     if sys.stdout.isatty():
         print("\x1b[2J\x1b[H", end="")
 
 
 class RunView:
-    """What `dl cdc start` shows on stderr: bars while tables are copied, then a line that lives.
+    """The output of `dl cdc start` on stderr: bars while tables are copied, then a live line.
 
     Without a terminal: a line for each table, and one every few seconds while there are batches. It is the `progress`
     and the `on_batch` of a run.
@@ -120,7 +183,7 @@ class RunView:
     def __init__(self, slot: str) -> None:
         self._slot = slot
         self.phase = "starting Spark"
-        """What it does before there is a batch."""
+        """What it does before the first batch."""
         self._is_live = sys.stderr.isatty() and not output.settings.json
         self._bars: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
@@ -140,6 +203,9 @@ class RunView:
         self._ended.set()
         self._ticker.join()
         self._show_nothing()
+
+    def spark_started(self) -> None:
+        self.phase = "looking at the source"
 
     # -- the first copy
 
@@ -176,7 +242,7 @@ class RunView:
         with self._turn:
             self._batches += 1
             self._rows += batch.rows
-            if self._bars is not None:  # of a table that stopped in the middle of its copy
+            if self._bars is not None:  # bars of a table that stopped in the middle of its copy
                 self._tasks.clear()
                 self._show_nothing()
         if output.settings.json:
@@ -204,9 +270,9 @@ class RunView:
         rate = (self._rows - before) / (now - then) if now > then else 0.0
         lag = telemetry.value_of(telemetry.CDC_LAG_BYTES, self._slot)
         late = telemetry.value_of(telemetry.CDC_LAG_SECONDS, self._slot)
-        known = "" if lag is None else f", lag {output.size(int(lag))}, {late or 0:.1f} s"
+        lag_text = "" if lag is None else f", lag {output.size(int(lag))}, {late or 0:.1f} s"
         return (
-            f"{self._slot}: {self._rows:,} changes in {self._batches:,} batches, {rate:,.0f} rows/s{known}, "
+            f"{self._slot}: {self._rows:,} changes in {self._batches:,} batches, {rate:,.0f} rows/s{lag_text}, "
             f"{telemetry.total_of(telemetry.VERSIONS):,.0f} versions"
         )
 
@@ -250,7 +316,7 @@ def _batch_value(batch: BatchDone) -> dict[str, Any]:
 
 
 def report_value(report: CaptureReport) -> dict[str, Any]:
-    """The end of a run, for JSON."""
+    """The report at the end of a run, for JSON."""
     from deltalakedb.cdc.lsn import format_lsn
 
     return {"event": "ended", **asdict(report), "rows": report.rows, "lsn": format_lsn(report.lsn)}

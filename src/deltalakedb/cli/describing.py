@@ -1,4 +1,4 @@
-"""`dl comment`, `dl tag`, `dl search`: what people note beside tables and columns, and how it is found."""
+"""`dl comment`, `dl tag`, `dl search`: comments and tags of tables and columns, and the search for them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from deltalakedb.cli.options import CatalogOption, TableArgument, command, key_v
 
 ColumnOption = Annotated[
     str | None,
-    typer.Option("--column", metavar="COLUMN", help="A column instead of the table; a nested one as outer.inner."),
+    typer.Option(
+        "--column", metavar="COLUMN", help="A column instead of the table; write a nested one as outer.inner."
+    ),
 ]
 
 
@@ -29,7 +31,7 @@ def comment(
     remove: Annotated[bool, typer.Option("--remove", help="Remove the comment.")] = False,
     catalog: CatalogOption = None,
 ) -> None:
-    """Set or remove the comment on a table or a column. Every Delta reader sees it: it is in the table's metadata."""
+    """Set or remove the comment on a table or a column. Every Delta reader sees it, in the table's metadata."""
     if (text is None) != remove:
         raise typer.BadParameter("give either the comment or --remove", param_hint="TEXT")
     with open_catalog(catalog) as cat:
@@ -47,7 +49,7 @@ def tag(
     ] = None,
     column: ColumnOption = None,
     remove: Annotated[
-        list[str] | None, typer.Option("--remove", metavar="KEY", help="A tag to remove, repeatable.")
+        list[str] | None, typer.Option("--remove", metavar="KEY", help="A tag to remove; repeatable.")
     ] = None,
     catalog: CatalogOption = None,
 ) -> None:
@@ -63,17 +65,20 @@ def tag(
 
 def search(
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="WORD", help="Words that all occur, in whatever case.")
+        list[str] | None, typer.Argument(metavar="WORD", help="Words that must all occur, in any case.")
     ] = None,
     tag: Annotated[
         str | None, typer.Option("--tag", metavar="KEY[=VALUE]", help="A tag of the table or of one of its columns.")
     ] = None,
     namespace: Annotated[
-        str | None, typer.Option("--namespace", metavar="NAMESPACE", help="Only tables in it or inside of it.")
+        str | None,
+        typer.Option(
+            "--namespace", metavar="NAMESPACE", help="Only tables in this namespace or in namespaces inside it."
+        ),
     ] = None,
     catalog: CatalogOption = None,
 ) -> None:
-    """Find tables by words in their names, comments, columns and tags, or by a tag; without either, list them all."""
+    """Find tables by words in their names, comments, columns and tags, or by a tag; without either, list all tables."""
     with open_catalog(catalog) as cat:
         hits = cat.search(" ".join(words or ()), tag=tag, namespace=namespace)
     rows = [

@@ -1,4 +1,4 @@
-"""`dl doctor`: what of this machine works, and what to install where it does not."""
+"""`dl doctor`: checks what works on this machine, and says what to install."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OBJECT_STORE_VARIABLES = (
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing looked at: `ok`, `missing` (an optional part is not there) or `failed`."""
+    """One check: `ok`, `missing` (an optional part is not installed) or `failed`."""
 
     name: str
     status: str
@@ -50,11 +50,12 @@ def doctor(
     ] = None,
     catalog: CatalogOption = None,
     location: Annotated[
-        str | None, typer.Option("--location", metavar="PATH", help="A table or folder whose access is tried.")
+        str | None, typer.Option("--location", metavar="PATH", help="A table or folder to check access to.")
     ] = None,
     storage_option: StorageOption = None,
     spark: Annotated[
-        bool, typer.Option("--spark", help="Start a Spark session as a job does, and check driver and executors.")
+        bool,
+        typer.Option("--spark", help="Start a Spark session as a job does, and check the driver and the executors."),
     ] = False,
     master: Annotated[
         str | None, typer.Option("--master", metavar="URL", help="With --spark: the cluster, as spark://HOST:7077.")
@@ -62,15 +63,17 @@ def doctor(
     endpoint: Annotated[
         str | None,
         typer.Option(
-            "--endpoint", metavar="URL", help="With --spark: where `dl serve --bridge` is; the token is DL_TOKEN."
+            "--endpoint",
+            metavar="URL",
+            help="With --spark: the address of `dl serve --bridge`; the token is in DL_TOKEN.",
         ),
     ] = None,
     conf: Annotated[
         list[str] | None,
-        typer.Option("--conf", metavar="KEY=VALUE", help="With --spark: a setting of Spark; may be repeated."),
+        typer.Option("--conf", metavar="KEY=VALUE", help="With --spark: a Spark setting; repeatable."),
     ] = None,
 ) -> None:
-    """Check engine, drivers, Java, Spark and object store access; say what to install. With PATH: explain a folder."""
+    """Check engine, drivers, Java, Spark and object stores, and print what to install. With PATH: explain a folder."""
     options = storage_options(storage_option)
     if path is not None:
         checks = [_folder(path, catalog, options)]
@@ -91,12 +94,12 @@ def _folder(path: str, uri: str | None, options: dict[str, str] | None) -> Check
 
     try:
         with open_catalog(uri, sql_schema="error", mirror_mode="off") as catalog:
-            found = diagnose(path, options, catalog.store)
+            diagnosis = diagnose(path, options, catalog.store)
     except (ConfigError, StoreError) as error:
         if uri is not None:
             output.warn(f"the folder is explained by its files alone: {error}")
-        found = diagnose(path, options)
-    return Check(found.kind, "failed" if found.is_wrong else "ok", found.found, found.advice)
+        diagnosis = diagnose(path, options)
+    return Check(diagnosis.kind, "failed" if diagnosis.is_wrong else "ok", diagnosis.found, diagnosis.advice)
 
 
 def _packages() -> Iterator[Check]:
@@ -140,10 +143,10 @@ def _java() -> Check:
         run = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=_JAVA_TIMEOUT_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         return Check("java", "missing", f"{program} does not run: {type(error).__name__}", advice)
-    found = re.search(r'version "(\d+)(?:\.(\d+))?[^"]*"', run.stderr + run.stdout)
-    if found is None:
+    match = re.search(r'version "(\d+)(?:\.(\d+))?[^"]*"', run.stderr + run.stdout)
+    if match is None:
         return Check("java", "missing", f"{program} does not tell its version", advice)
-    major = int(found[2]) if found[1] == "1" and found[2] else int(found[1])
+    major = int(match[2]) if match[1] == "1" and match[2] else int(match[1])
     return Check(
         "java", "ok" if major >= MINIMUM_JAVA else "missing", str(major), "" if major >= MINIMUM_JAVA else advice
     )
@@ -151,7 +154,7 @@ def _java() -> Check:
 
 def _catalog(uri: str | None) -> Check:
     try:
-        with open_catalog(uri, sql_schema="error") as catalog:  # looking must not create one
+        with open_catalog(uri, sql_schema="error") as catalog:  # a check must not create a catalog
             return Check("catalog", "ok", f"{catalog.uri}, {len(catalog.tables())} tables")
     except DeltaError as error:
         status = "failed" if uri else "missing"
@@ -167,9 +170,11 @@ def _spark(catalog: str | None, master: str | None, endpoint: str | None, conf: 
 
 
 def _storage(location: str | None, options: dict[str, str] | None) -> Iterator[Check]:
-    named = [name for name in _OBJECT_STORE_VARIABLES if os.environ.get(name)]
+    variables = [name for name in _OBJECT_STORE_VARIABLES if os.environ.get(name)]
     yield Check(
-        "object store environment", "ok", ", ".join(named) + " set" if named else "none set (local disk needs none)"
+        "object store environment",
+        "ok",
+        ", ".join(variables) + " set" if variables else "none set (local disk needs none)",
     )
     if location is None:
         return

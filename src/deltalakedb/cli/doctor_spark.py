@@ -21,10 +21,10 @@ def check_spark(catalog: str | None, master: str | None, endpoint: str | None, c
         spark = dls.session(None if endpoint else catalog, endpoint=endpoint, **settings)
     except DeltaError as error:
         return [SparkCheck("session", "failed", redact(" ".join(str(error).split())), "do what the message says")]
-    except Exception as error:  # Spark's own; whatever it was, it is a finding
-        said = next(iter(str(error).splitlines()), type(error).__name__)
+    except Exception as error:  # Spark's own: any failure is a finding
+        message = next(iter(str(error).splitlines()), type(error).__name__)
         advice = "see that the master is reached, and the driver from the workers (spark.driver.host)"
-        return [SparkCheck("session", "failed", redact(said), advice)]
+        return [SparkCheck("session", "failed", redact(message), advice)]
     try:
         return dls.doctor(spark)
     finally:

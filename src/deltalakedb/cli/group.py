@@ -1,4 +1,4 @@
-"""Groups of commands: their help shows the first sentence of each command whole."""
+"""Groups of commands: their help shows the whole first sentence of each command."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typer.core import TyperGroup
 
 
 class CommandGroup(TyperGroup):
-    """typer cuts what does not fit into a line; wrapped, it can be read."""
+    """Wraps the first sentences of commands; typer would cut them at the end of the line."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         del ctx

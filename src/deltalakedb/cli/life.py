@@ -20,7 +20,7 @@ from deltalakedb.cli.options import (
 from deltalakedb.exceptions import DeltaError
 
 if TYPE_CHECKING:
-    from deltalakedb.catalog import Catalog
+    from deltalakedb.catalog.catalog import Catalog
     from deltalakedb.mirror.resolve import Resolution
     from deltalakedb.table import DeltaTable
 
@@ -39,7 +39,7 @@ def promote(
     storage_option: StorageOption = None,
     catalog: CatalogOption = None,
 ) -> None:
-    """Make followers managed: SQL decides from then on, and a fence in the files keeps other writers out."""
+    """Make followers managed: SQL decides about commits, and a fence in the files keeps other writers out."""
     options = storage_options(storage_option)
 
     def do(cat: Catalog, name: str) -> DeltaTable:
@@ -55,7 +55,7 @@ def detach(
     storage_option: StorageOption = None,
     catalog: CatalogOption = None,
 ) -> None:
-    """Give managed tables back to their files: all is mirrored, the fence is off, any Delta writer may write."""
+    """Give managed tables back to their files: mirror everything, and remove the fence that keeps writers out."""
     options = storage_options(storage_option)
     _change_all(catalog, tables, "detached", lambda cat, name: cat.detach_table(name, options), dry_run=dry_run)
 
@@ -68,20 +68,20 @@ def _change_all(
     *,
     dry_run: bool,
 ) -> None:
-    done: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     failed = False
     with open_catalog(catalog) as cat:
         for name in tables:
             try:
                 before = cat.table(name)
                 after = before if dry_run else change(cat, name)
-            except DeltaError as error:  # one table among many: the others are still wanted
+            except DeltaError as error:  # one table among many: the others are still changed
                 failed = True
                 output.fail(error)
                 continue
-            done.append(_changed_row(before, after, mode))
-            output.say(_changed_text(done[-1], dry_run=dry_run))
-    output.emit(done, lambda: None)
+            rows.append(_changed_row(before, after, mode))
+            output.say(_changed_text(rows[-1], dry_run=dry_run))
+    output.emit(rows, lambda: None)
     if failed:
         raise typer.Exit(1)
 
@@ -107,22 +107,22 @@ def _changed_text(row: dict[str, Any], *, dry_run: bool) -> str:
 def resolve(
     table: TableArgument,
     adopt: Annotated[
-        bool, typer.Option("--adopt", help="Take in what the files hold, and commit ours again after it.")
+        bool, typer.Option("--adopt", help="Import what the files have, and commit ours again after it.")
     ] = False,
     overrule: Annotated[
-        bool, typer.Option("--overrule", help="Take it in and undo it by a commit, so that the state is ours.")
+        bool, typer.Option("--overrule", help="Import it and undo it by a commit, so that the state is ours.")
     ] = False,
     dry_run: DryRunOption = False,
     storage_option: StorageOption = None,
     catalog: CatalogOption = None,
 ) -> None:
-    """Make SQL and the files one again, after another writer or a restored backup; nothing is ever overwritten."""
+    """Reconcile SQL and the files after another writer or a restored backup; nothing is ever overwritten."""
     if adopt == overrule:
         raise typer.BadParameter("give --adopt or --overrule", param_hint="--adopt / --overrule")
     options = storage_options(storage_option)
     with open_catalog(catalog) as cat:
-        done = cat.resolve_table(table, "adopt" if adopt else "overrule", options, dry_run=dry_run)
-    output.emit(_resolution_value(done), lambda: print(_resolution_text(done)))
+        resolution = cat.resolve_table(table, "adopt" if adopt else "overrule", options, dry_run=dry_run)
+    output.emit(_resolution_value(resolution), lambda: print(_resolution_text(resolution)))
 
 
 def _resolution_value(done: Resolution) -> dict[str, Any]:
@@ -138,7 +138,8 @@ def _resolution_value(done: Resolution) -> dict[str, Any]:
         "compensating_version": done.compensating_version,
         "fence_version": done.fence_version,
         "recommitted": [
-            {"from": one.old_version, "to": one.new_version, "txn_id": one.txn_id} for one in done.recommitted
+            {"from": commit.old_version, "to": commit.new_version, "txn_id": commit.txn_id}
+            for commit in done.recommitted
         ],
     }
 
@@ -152,11 +153,11 @@ def _resolution_text(done: Resolution) -> str:
         if done.dry_run
         else ("are taken in", "undoes", "puts the fence back", "is now")
     )
-    own = f", {done.num_own} of them made by this catalog" if done.num_own else ""
-    lines = [f"{name}: versions {done.first_version} to {done.last_version} of the files {taken_in}{own}"]
+    own_text = f", {done.num_own} of them made by this catalog" if done.num_own else ""
+    lines = [f"{name}: versions {done.first_version} to {done.last_version} of the files {taken_in}{own_text}"]
     if done.compensating_version is not None:
         lines.append(f"version {done.compensating_version} {undoes} what they did")
     if done.fence_version is not None:
         lines.append(f"version {done.fence_version} {fences}")
-    lines += [f"our version {one.old_version} {becomes} version {one.new_version}" for one in done.recommitted]
+    lines += [f"our version {commit.old_version} {becomes} version {commit.new_version}" for commit in done.recommitted]
     return "\n".join(lines)

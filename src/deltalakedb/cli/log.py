@@ -1,4 +1,4 @@
-"""`dl history`, `dl diff`, `dl audit`, `dl sql`: who did what, when; what changed between two versions."""
+"""`dl history`, `dl diff`, `dl audit`, `dl sql`: who did what and when, and what changed between two versions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def history(
     """List a table's commits, newest first."""
     between = {"since": instant(since, "--since"), "until": instant(until, "--until")}
     with open_catalog(catalog) as cat:
-        found = cat.history(table, limit=limit, **between)
+        entries = cat.history(table, limit=limit, **between)
     rows = [
         (
             entry["version"],
@@ -50,10 +50,10 @@ def history(
             entry.get("userName") or entry.get("engineInfo"),
             entry.get("operationParameters"),
         )
-        for entry in found
+        for entry in entries
     ]
     columns = ("version", "timestamp", "operation", "by", "parameters")
-    output.emit(found, lambda: output.table(columns, rows, right=("version",)))
+    output.emit(entries, lambda: output.table(columns, rows, right=("version",)))
 
 
 def diff(
@@ -65,17 +65,19 @@ def diff(
     """Show what changed between two versions: files, schema, properties, protocol."""
     with open_catalog(catalog) as cat:
         opened = cat.table(table)
-        found = opened.diff(from_version, to_version)
+        difference = opened.diff(from_version, to_version)
         changes = list(_setting_changes(opened, from_version, to_version))
-    files = [("+", row) for row in found.added.to_pylist()] + [("-", row) for row in found.removed.to_pylist()]
+    files = [("+", row) for row in difference.added.to_pylist()] + [
+        ("-", row) for row in difference.removed.to_pylist()
+    ]
     value = {
         "table": opened.name,
         "from_version": from_version,
         "to_version": to_version,
         "added": [row for sign, row in files if sign == "+"],
         "removed": [row for sign, row in files if sign == "-"],
-        "metadata_changed": found.metadata_changed,
-        "protocol_changed": found.protocol_changed,
+        "metadata_changed": difference.metadata_changed,
+        "protocol_changed": difference.protocol_changed,
         "changes": [{"what": what, "from": old, "to": new} for what, old, new in changes],
     }
     output.emit(value, lambda: _print_diff(files, changes))
@@ -94,9 +96,11 @@ def audit(
     """List what was done to the catalog, newest first: who, when, from where, what."""
     between = {"since": instant(since, "--since"), "until": instant(until, "--until")}
     with open_catalog(catalog) as cat:
-        found = cat.audit(**between, actor=actor, table=table, limit=limit)
-    rows = [(output.iso_ms(r["at_ms"]), r["actor"], r["origin"], r["action"], r["table"], r["details"]) for r in found]
-    output.emit(found, lambda: output.table(("when", "who", "from", "action", "table", "details"), rows))
+        records = cat.audit(**between, actor=actor, table=table, limit=limit)
+    rows = [
+        (output.iso_ms(r["at_ms"]), r["actor"], r["origin"], r["action"], r["table"], r["details"]) for r in records
+    ]
+    output.emit(records, lambda: output.table(("when", "who", "from", "action", "table", "details"), rows))
 
 
 def sql(

@@ -1,4 +1,4 @@
-"""`dl gc`, `dl validate`: keeping the log small, and holding SQL against the files."""
+"""`dl gc`, `dl validate`: keep the log small, and compare SQL with the files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from deltalakedb.cli.options import (
 from deltalakedb.exceptions import DeltaError
 
 if TYPE_CHECKING:
-    from deltalakedb.catalog import Catalog
+    from deltalakedb.catalog.catalog import Catalog
     from deltalakedb.store.gc import CollectedTable, GcReport
 
 
@@ -34,12 +34,12 @@ def validate(
         bool, typer.Option("--all", envvar="DL_VALIDATE_ALL", help="Every table of the catalog.")
     ] = False,
     repair: Annotated[
-        bool, typer.Option("--repair", help="First put back what the files of managed tables have lost.")
+        bool, typer.Option("--repair", help="First restore what the files of managed tables have lost.")
     ] = False,
     storage_option: StorageOption = None,
     catalog: CatalogOption = None,
 ) -> None:
-    """Compare SQL with the files, version by version; exit 1 and say what to do if they differ."""
+    """Compare SQL with the files, version by version; if they differ, exit with 1 and print what to do."""
     if bool(tables) == all_tables:
         raise typer.BadParameter("give the tables, or --all", param_hint="TABLE")
     options = storage_options(storage_option)
@@ -54,11 +54,13 @@ def validate(
 
 def _repair(cat: Catalog, tables: list[str] | None, options: dict[str, str] | None) -> None:
     for name in tables or [info.full_name for info in cat.table_infos() if info.mode == "managed"]:
-        done = cat.repair(name, storage_options=options)
-        if done.versions:
-            output.say(f"{name}: {len(done.versions)} commits were put back, the first is version {done.versions[0]}")
-        if done.checkpoint is not None:
-            output.say(f"{name}: a checkpoint of version {done.checkpoint} was written")
+        repaired = cat.repair(name, storage_options=options)
+        if repaired.versions:
+            output.say(
+                f"{name}: {len(repaired.versions)} commits were put back, the first is version {repaired.versions[0]}"
+            )
+        if repaired.checkpoint is not None:
+            output.say(f"{name}: a checkpoint of version {repaired.checkpoint} was written")
 
 
 def _validate_one(cat: Catalog, name: str, options: dict[str, str] | None) -> dict[str, Any]:
@@ -87,9 +89,9 @@ def _validate_one(cat: Catalog, name: str, options: dict[str, str] | None) -> di
 
 
 def _show_validation(reports: list[dict[str, Any]]) -> None:
-    """One line a table; then, for each that has drifted, where, both sides, and what to do."""
+    """Print one line per table; then, for each drift, its version, the difference, and what to do."""
     if all(report["error"] for report in reports):
-        return  # said already
+        return  # each failure was printed already
     compared = ("commits", "states", "checkpoints", "checksums")
     columns = ("table", "result", "sql", "files", "lag", *compared)
     rows = []
@@ -113,11 +115,16 @@ def _result(report: dict[str, Any]) -> str:
 
 
 def gc(
-    table: Annotated[str | None, typer.Argument(metavar="TABLE", help="One table; the whole catalog without.")] = None,
+    table: Annotated[
+        str | None, typer.Argument(metavar="TABLE", help="One table; by default the whole catalog.")
+    ] = None,
     audit_days: Annotated[
         float | None,
         typer.Option(
-            "--audit-days", metavar="DAYS", min=0, help="Also remove audit rows older than this; kept without."
+            "--audit-days",
+            metavar="DAYS",
+            min=0,
+            help="Also remove audit rows older than this; by default they are kept.",
         ),
     ] = None,
     dry_run: DryRunOption = False,

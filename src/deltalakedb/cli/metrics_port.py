@@ -1,4 +1,4 @@
-"""The metrics of a long-running command over HTTP, for Prometheus."""
+"""Serves the metrics of a long-running command over HTTP, for Prometheus."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MetricsPortOption = Annotated[
 
 @contextmanager
 def served_metrics(port: int | None) -> Iterator[int | None]:
-    """Serve them while the block lasts; the port. Without one nothing is served."""
+    """Serve the metrics for the duration of the block; yields the port. Without a port nothing is served."""
     if port is None:
         yield None
         return

@@ -1,4 +1,4 @@
-"""`dl mirror`: how far `_delta_log` is behind SQL, and bringing it level, once or as a daemon."""
+"""`dl mirror`: how far `_delta_log` is behind SQL; brings it up to date, once or as a daemon."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ import typer
 from deltalakedb.cli import output
 from deltalakedb.cli.group import CommandGroup
 from deltalakedb.cli.options import CatalogOption, StorageOption, command, open_catalog, storage_options
-from deltalakedb.signals import ended_by_signal
+from deltalakedb.runtime.signals import ended_by_signal
 
 if TYPE_CHECKING:
-    from deltalakedb.catalog import Catalog
+    from deltalakedb.catalog.catalog import Catalog
     from deltalakedb.mirror.engine import MirrorResult
 
 WorkersOption = Annotated[
-    int, typer.Option("--workers", metavar="N", min=1, max=64, help="Tables that are worked on at the same time.")
+    int, typer.Option("--workers", metavar="N", min=1, max=64, help="How many tables to mirror at the same time.")
 ]
 TablesArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="TABLE", help="The tables; all managed ones without one.")
+    list[str] | None, typer.Argument(metavar="TABLE", help="The tables; by default all managed ones.")
 ]
 
 group = typer.Typer(
-    cls=CommandGroup, help="The mirror: `_delta_log` as a copy of what SQL decided.", no_args_is_help=True
+    cls=CommandGroup,
+    help="Write the mirror, the copy of the log in `_delta_log`, and show its status.",
+    no_args_is_help=True,
 )
 
 
@@ -35,13 +37,13 @@ def add_to(app: typer.Typer) -> None:
 
 
 def status(tables: TablesArgument = None, catalog: CatalogOption = None) -> None:
-    """Show how far each table's files are behind SQL, what failed, and when it is tried again."""
+    """Show how far each table's files are behind SQL, what failed, and when it is retried."""
     with open_catalog(catalog) as cat:
-        wanted = _table_ids(cat, tables)
+        table_ids = _table_ids(cat, tables)
         with cat.store.read() as conn:
             now_ms = conn.now_ms()
             rows = [_status_row(row, now_ms) for row in conn.all("select_mirror_lag") if row["mode"] != "follower"]
-    shown = [row for row in rows if wanted is None or row["table_id"] in wanted]
+    shown = [row for row in rows if table_ids is None or row["table_id"] in table_ids]
     columns = ("table", "state", "version", "mirrored", "behind", "lag", "checkpoint", "attempts", "next try", "error")
     cells = [
         (
@@ -68,12 +70,12 @@ def once(
     catalog: CatalogOption = None,
 ) -> None:
     """Write what is missing in the files: commits, then checkpoints and clean-up that are due; exit 1 if any failed."""
+    from deltalakedb.catalog.storage_options import options_of
     from deltalakedb.mirror.reconciler import Reconciler
-    from deltalakedb.storage_options import options_of
 
     options = storage_options(storage_option)
     with open_catalog(catalog) as cat:
-        wanted = _table_ids(cat, tables)
+        table_ids = _table_ids(cat, tables)
         with Reconciler(
             cat.store,
             config=cat.config,
@@ -81,7 +83,7 @@ def once(
             workers=workers,
             address=str(cat.uri),
         ) as reconciler:
-            results = [_result_row(result) for result in reconciler.once(wanted)]
+            results = [_result_row(result) for result in reconciler.once(table_ids)]
     columns = ("table", "from_version", "to_version", "written", "error")
     output.emit(results, lambda: output.table(columns, [tuple(row.values()) for row in results]))
     if any(row["error"] for row in results):
@@ -90,15 +92,15 @@ def once(
 
 def run(
     interval: Annotated[
-        float, typer.Option("--interval", metavar="SECONDS", min=0.01, help="How long to wait between two looks.")
+        float, typer.Option("--interval", metavar="SECONDS", min=0.01, help="How long to wait between two rounds.")
     ] = 0.5,
     workers: WorkersOption = 4,
     storage_option: StorageOption = None,
     catalog: CatalogOption = None,
 ) -> None:
-    """Keep the files level with SQL until SIGINT or SIGTERM; the file at hand is finished first."""
+    """Keep the files up to date with SQL until SIGINT or SIGTERM; the current file is finished first."""
+    from deltalakedb.catalog.storage_options import options_of
     from deltalakedb.mirror.reconciler import Reconciler
-    from deltalakedb.storage_options import options_of
 
     options = storage_options(storage_option)
     with open_catalog(catalog) as cat, ended_by_signal() as ended:
@@ -127,8 +129,8 @@ def _report(result: MirrorResult) -> None:
 
 
 def _table_ids(cat: Catalog, tables: list[str] | None) -> set[int] | None:
-    from deltalakedb.names import parse_table_name
-    from deltalakedb.registered import require_table
+    from deltalakedb.catalog.entries import require_table
+    from deltalakedb.store.names import parse_table_name
 
     if not tables:
         return None

@@ -13,12 +13,14 @@ from deltalakedb.cli.options import CatalogOption, DryRunOption, command, key_va
 if TYPE_CHECKING:
     from deltalakedb.store.namespaces import Namespace
 
-NamespaceArgument = Annotated[str, typer.Argument(metavar="NAMESPACE", help="The namespace, nested ones with dots.")]
+NamespaceArgument = Annotated[
+    str, typer.Argument(metavar="NAMESPACE", help="The namespace; write nested ones with dots.")
+]
 PropertyOption = Annotated[
-    list[str] | None, typer.Option("--property", metavar="KEY=VALUE", help="A property of the namespace, repeatable.")
+    list[str] | None, typer.Option("--property", metavar="KEY=VALUE", help="A property of the namespace; repeatable.")
 ]
 
-group = typer.Typer(cls=CommandGroup, help="Namespaces: what tables' names are grouped by.", no_args_is_help=True)
+group = typer.Typer(cls=CommandGroup, help="Create, drop, list and change namespaces.", no_args_is_help=True)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -32,29 +34,30 @@ def add_to(app: typer.Typer) -> None:
 def create(
     namespace: NamespaceArgument,
     properties: PropertyOption = None,
-    if_missing: Annotated[bool, typer.Option("--if-missing", help="Do nothing when it exists.")] = False,
+    if_missing: Annotated[bool, typer.Option("--if-missing", help="Do nothing if it exists.")] = False,
     catalog: CatalogOption = None,
 ) -> None:
     """Create a namespace. A table's own namespace is created with the table, if it does not exist."""
     with open_catalog(catalog, creates=True) as cat:
-        made = cat.create_namespace(namespace, key_values(properties, "--property"), exist_ok=if_missing)
-    output.say(f"created the namespace {made.namespace}")
+        created = cat.create_namespace(namespace, key_values(properties, "--property"), exist_ok=if_missing)
+    output.say(f"created the namespace {created.namespace}")
 
 
 def drop(
     namespace: NamespaceArgument,
     cascade: Annotated[
-        bool, typer.Option("--cascade", help="Drop its tables first, and the namespaces inside it: all, or nothing.")
+        bool,
+        typer.Option("--cascade", help="Drop its tables and the namespaces inside it first: all of them, or none."),
     ] = False,
     dry_run: DryRunOption = False,
     catalog: CatalogOption = None,
 ) -> None:
     """Drop a namespace that holds no tables and no namespaces."""
     with open_catalog(catalog) as cat:
-        found = cat.namespace(namespace)
+        existing = cat.namespace(namespace)
         tables = cat.drop_namespace(namespace, cascade=cascade, dry_run=dry_run)
     with_tables = f" with {len(tables)} tables" if tables else ""
-    output.say(f"{'would drop' if dry_run else 'dropped'} the namespace {found.namespace}{with_tables}")
+    output.say(f"{'would drop' if dry_run else 'dropped'} the namespace {existing.namespace}{with_tables}")
 
 
 def list_(
@@ -63,20 +66,20 @@ def list_(
 ) -> None:
     """List the namespaces with their properties, and when they were created and last changed."""
     with open_catalog(catalog) as cat:
-        found = [cat.namespace(name) for name in cat.namespaces(parent)]
+        infos = [cat.namespace(name) for name in cat.namespaces(parent)]
     columns = ("namespace", "created", "changed", "properties")
     rows = [
-        (one.namespace, output.iso_ms(one.created_at_ms), output.iso_ms(one.updated_at_ms), _shown(one))
-        for one in found
+        (info.namespace, output.iso_ms(info.created_at_ms), output.iso_ms(info.updated_at_ms), _shown(info))
+        for info in infos
     ]
-    output.emit([_value(one) for one in found], lambda: output.table(columns, rows))
+    output.emit([_value(info) for info in infos], lambda: output.table(columns, rows))
 
 
 def set_(
     namespace: NamespaceArgument,
     properties: PropertyOption = None,
     remove: Annotated[
-        list[str] | None, typer.Option("--remove", metavar="KEY", help="A property to remove, repeatable.")
+        list[str] | None, typer.Option("--remove", metavar="KEY", help="A property to remove; repeatable.")
     ] = None,
     catalog: CatalogOption = None,
 ) -> None:

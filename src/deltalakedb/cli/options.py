@@ -1,10 +1,11 @@
-"""Options that many commands share, and how their texts are read."""
+"""Options that many commands share, and their parsing."""
 
 from __future__ import annotations
 
 import inspect
 import os
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,7 @@ from deltalakedb.cli import output
 from deltalakedb.exceptions import StoreError
 
 if TYPE_CHECKING:
-    from deltalakedb.catalog import Catalog
+    from deltalakedb.catalog.catalog import Catalog
 
 
 CatalogOption = Annotated[
@@ -28,29 +29,29 @@ CatalogOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", envvar="DL_JSON", help="Print the result as JSON.")]
-DebugOption = Annotated[bool, typer.Option("--debug", envvar="DL_DEBUG", help="Show a traceback when something fails.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and change nothing.")]
+DebugOption = Annotated[bool, typer.Option("--debug", envvar="DL_DEBUG", help="Show a traceback if the command fails.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would happen, and change nothing.")]
 TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="The table, as namespace.name.")]
 SinceOption = Annotated[
     str | None,
-    typer.Option("--since", metavar="TIME", help="Not before this time (ISO 8601; UTC unless it says otherwise)."),
+    typer.Option("--since", metavar="TIME", help="Not before this time (ISO 8601; UTC by default)."),
 ]
 UntilOption = Annotated[
     str | None,
-    typer.Option("--until", metavar="TIME", help="Not after this time (ISO 8601; UTC unless it says otherwise)."),
+    typer.Option("--until", metavar="TIME", help="Not after this time (ISO 8601; UTC by default)."),
 ]
 StorageOption = Annotated[
     list[str] | None,
     typer.Option(
         "--storage-option",
         metavar="KEY=VALUE",
-        help="An option of the object store, repeatable. Keys belong into the environment: arguments can be seen.",
+        help="An object store option; repeatable. Put keys into the environment: other users can see arguments.",
     ),
 ]
 
 
 def command(app: typer.Typer, name: str, function: Callable[..., None], *, reads: bool = True) -> None:
-    """Register a command together with the options that are the same for all: --debug, and --json where it reads."""
+    """Register a command with the options that all share: --debug, and --json if it reads."""
     shared = {"debug": DebugOption, **({"as_json": JsonOption} if reads else {})}
 
     @wraps(function)
@@ -63,7 +64,7 @@ def command(app: typer.Typer, name: str, function: Callable[..., None], *, reads
         inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
         for option, annotation in shared.items()
     ]
-    # A function may carry a signature of its own (PEP 362); its type does not know.
+    # A function may carry a signature of its own (PEP 362), which its type does not declare.
     run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *extra])  # type: ignore[attr-defined]
     app.command(name)(run)
 
@@ -71,9 +72,9 @@ def command(app: typer.Typer, name: str, function: Callable[..., None], *, reads
 def open_catalog(catalog: str | None, *, creates: bool = False, **config: Any) -> Catalog:
     """Connect to the catalog of `--catalog`, `DL_CATALOG` or the configuration file.
 
-    Only a command that `creates` something makes a file that is not there: elsewhere its name is a slip.
+    Without `creates` a missing catalog file is an error: read-only commands never create a catalog.
     """
-    from deltalakedb.catalog import connect, locate_catalog
+    from deltalakedb.catalog.catalog import connect, locate_catalog
 
     address, _ = locate_catalog(catalog, **config)
     if not creates and address.engine != "postgres" and not os.path.exists(str(address.target)):
@@ -81,9 +82,15 @@ def open_catalog(catalog: str | None, *, creates: bool = False, **config: Any) -
     return connect(catalog, origin="dl", **config)
 
 
+def travel_time(text: str | None, option: str = "--timestamp") -> datetime | None:
+    """The time in an option: a date, or a time with or without a zone."""
+    milliseconds = instant(text, option)
+    return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
 def instant(text: str | None, option: str) -> int | None:
-    """Epoch milliseconds of a time given as an option."""
-    from deltalakedb.instants import to_epoch_ms
+    """Epoch milliseconds of a time in an option."""
+    from deltalakedb.catalog.instants import to_epoch_ms
 
     if text is None:
         return None
@@ -94,16 +101,16 @@ def instant(text: str | None, option: str) -> int | None:
 
 
 def storage_options(pairs: list[str] | None) -> dict[str, str] | None:
-    """`KEY=VALUE` texts as a mapping; None when there are none."""
+    """`KEY=VALUE` texts as a mapping; None if there are none."""
     return key_values(pairs, "--storage-option") or None
 
 
 def key_values(pairs: list[str] | None, option: str) -> dict[str, str]:
-    """The `KEY=VALUE` texts of a repeatable option. A value is never repeated in an error: it may be a secret."""
-    found: dict[str, str] = {}
+    """Parse the `KEY=VALUE` texts of a repeatable option. Errors never show a value, which may be a secret."""
+    values: dict[str, str] = {}
     for number, pair in enumerate(pairs or (), start=1):
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise typer.BadParameter(f"number {number} is not of the form KEY=VALUE", param_hint=option)
-        found[key] = value
-    return found
+        values[key] = value
+    return values

@@ -1,4 +1,4 @@
-"""What the command line prints: results to stdout, as tables or JSON; talk, progress and errors to stderr."""
+"""The output of the command line: results to stdout, as tables or JSON; messages, progress and errors to stderr."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from deltalakedb.catalog.instants import to_epoch_ms, to_iso
 from deltalakedb.exceptions import DeltaError, redact
-from deltalakedb.instants import to_epoch_ms, to_iso
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,7 +23,7 @@ _ROWS_AT_ONCE = 10_000
 
 @dataclass
 class Settings:
-    """How this invocation prints; set by the options every command shares."""
+    """How this invocation prints; set by the options that all commands share."""
 
     json: bool = False
     debug: bool = False
@@ -33,7 +33,7 @@ settings = Settings()
 
 
 def say(text: str) -> None:
-    """Talk about what is going on: to stderr, and not with --json."""
+    """Print a message to stderr, unless --json is given."""
     if not settings.json:
         print(redact(text), file=sys.stderr)
 
@@ -43,7 +43,7 @@ def warn(text: str) -> None:
 
 
 def fail(error: BaseException) -> None:
-    """One line that says what went wrong; the traceback only with --debug. Secrets are masked in both."""
+    """Print an error in one line; with --debug the traceback. Secrets are masked in both."""
     if settings.debug:
         print(redact("".join(traceback.format_exception(error))), file=sys.stderr, end="")
         return
@@ -51,10 +51,10 @@ def fail(error: BaseException) -> None:
 
 
 def fail_misused(text: str, command: str) -> None:
-    """One line that says what is wrong with the arguments, and where to read how they are given."""
-    said = " ".join(text.removeprefix("Invalid value: ").split()).removesuffix(".")
-    see = f"{' See' if said.endswith('?') else '; see'} `{command} --help`"
-    print(f"error: {redact(said[:1].lower() + said[1:])}{see}", file=sys.stderr)
+    """Print in one line what is wrong with the arguments, and the help command to see."""
+    message = " ".join(text.removeprefix("Invalid value: ").split()).removesuffix(".")
+    see = f"{' See' if message.endswith('?') else '; see'} `{command} --help`"
+    print(f"error: {redact(message[:1].lower() + message[1:])}{see}", file=sys.stderr)
 
 
 def _one_line(error: BaseException) -> str:
@@ -65,7 +65,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def emit(value: Any, render: Callable[[], None]) -> None:
-    """Print a result: `value` as JSON with --json, otherwise whatever `render` prints for people."""
+    """Print a result: `value` as JSON with --json, otherwise what `render` prints."""
     if settings.json:
         emit_json(value)
     else:
@@ -73,7 +73,7 @@ def emit(value: Any, render: Callable[[], None]) -> None:
 
 
 def emit_json(value: Any, *, indent: int | None = 2) -> None:
-    # Flushed, because whoever reads the lines of `dl follow --interval` waits for each of them.
+    # Flushed, because a reader of the lines of `dl follow --interval` waits for each of them.
     print(json.dumps(value, indent=indent, ensure_ascii=False, default=_json_value), flush=True)
 
 
@@ -90,7 +90,7 @@ def _json_value(value: Any) -> Any:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = ()) -> None:
-    """A table for people; plain tab-separated text when stdout is not a terminal, so that `cut` and `awk` work."""
+    """Print a table; tab-separated text if stdout is not a terminal, so that `cut` and `awk` work."""
     cells = ([_cell(value) for value in row] for row in rows)
     if not sys.stdout.isatty():
         print("\t".join(columns))
@@ -110,20 +110,20 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Seque
 
 
 def fields(values: Mapping[str, Any]) -> None:
-    """Labelled values, one a line."""
+    """Print labelled values, one per line."""
     width = max(map(len, values), default=0)
     for label, value in values.items():
         print(f"{label:<{width}}  {_cell(value)}")
 
 
 def arrow(result: pa.Table) -> None:
-    """An Arrow table, printed batch by batch: rows as JSON objects with --json."""
+    """Print an Arrow table, batch by batch: rows as JSON objects with --json."""
     batches = (batch.to_pylist() for batch in result.to_batches(max_chunksize=_ROWS_AT_ONCE))
     records(result.column_names, (row for batch in batches for row in batch))
 
 
 def records(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Rows by column name, printed as they come where the form allows it."""
+    """Print rows by column name, as they come if the format allows it."""
     if not settings.json:
         table(columns, (tuple(row.values()) for row in rows))
         return
@@ -135,7 +135,7 @@ def records(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _cell(value: Any) -> str:
-    """One cell of text without control characters: a table's own strings must not steer the terminal."""
+    """The text of a cell without control characters: strings in a table must not control the terminal."""
     if value is None:
         return ""
     if isinstance(value, datetime):
@@ -147,12 +147,12 @@ def _cell(value: Any) -> str:
 
 
 def iso_ms(epoch_ms: int | None) -> str | None:
-    """Epoch milliseconds as people read them."""
+    """Epoch milliseconds as an ISO 8601 text."""
     return None if epoch_ms is None else to_iso(epoch_ms)
 
 
 def size(num_bytes: int | None) -> str | None:
-    """A byte count as people read it."""
+    """A byte count with a unit."""
     if num_bytes is None:
         return None
     amount = float(num_bytes)
@@ -165,7 +165,7 @@ def size(num_bytes: int | None) -> str | None:
 
 @contextmanager
 def progress(label: str, unit: str) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr: call what is yielded with how many more are done. Silent when nobody watches."""
+    """A progress bar on stderr: call the yielded function with how many more are done. Silent without a terminal."""
     if settings.json or not sys.stderr.isatty():
         yield lambda _: None
         return

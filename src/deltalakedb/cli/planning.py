@@ -1,4 +1,4 @@
-"""`dl files` and `dl plan`: active files; what a predicate keeps and prunes."""
+"""`dl files` and `dl plan`: live files, and what a predicate keeps and prunes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deltalakedb.cli import output
-from deltalakedb.cli.options import CatalogOption, TableArgument, command, instant, open_catalog
+from deltalakedb.cli.options import CatalogOption, TableArgument, command, open_catalog, travel_time
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from deltalakedb.catalog import Catalog
+    from deltalakedb.catalog.catalog import Catalog
     from deltalakedb.table import DeltaTable
 
 WhereOption = Annotated[
@@ -40,17 +40,17 @@ def files(
     timestamp: TimestampOption = None,
     catalog: CatalogOption = None,
 ) -> None:
-    """List the active files of a table, or those a predicate may match."""
+    """List the active files of a table, or those that may match a predicate."""
     with open_catalog(catalog) as cat:
         opened = _open_at(cat, table, version, timestamp)
-        found = opened.files(_COLUMNS) if where is None else opened.plan(where, columns=_COLUMNS).files
+        file_table = opened.files(_COLUMNS) if where is None else opened.plan(where, columns=_COLUMNS).files
     if output.settings.json:
-        output.records(_COLUMNS, _json_rows(found))
+        output.records(_COLUMNS, _json_rows(file_table))
         return
     columns = ("path", "size", "modified", "partition")
     rows = (
         (row["path"], row["size"], output.iso_ms(row["modification_time"]), row["partition_values"])
-        for row in _rows(found.select(["path", "size", "modification_time", "partition_values"]))
+        for row in _rows(file_table.select(["path", "size", "modification_time", "partition_values"]))
     )
     output.table(columns, rows, right=("size",))
 
@@ -64,25 +64,26 @@ def plan(
 ) -> None:
     """Show what a predicate keeps and prunes, and why."""
     with open_catalog(catalog) as cat:
-        found = _open_at(cat, table, version, timestamp).plan(where, columns=["size"], explain=True)
+        planned = _open_at(cat, table, version, timestamp).plan(where, columns=["size"], explain=True)
     value = {
-        "table": found.table,
-        "version": found.version,
-        "num_files": found.num_files,
-        "num_pruned": found.num_pruned,
-        "size_bytes": sum(found.files.column("size").to_pylist()),
-        "steps": found.steps(),
+        "table": planned.table,
+        "version": planned.version,
+        "num_files": planned.num_files,
+        "num_pruned": planned.num_pruned,
+        "size_bytes": sum(planned.files.column("size").to_pylist()),
+        "steps": planned.steps(),
     }
-    output.emit(value, lambda: print(found.explain()))
+    output.emit(value, lambda: print(planned.explain()))
 
 
 def _open_at(cat: Catalog, name: str, version: int | None, timestamp: str | None) -> DeltaTable:
     if version is not None and timestamp is not None:
         raise typer.BadParameter("give --version or --timestamp, not both", param_hint="--timestamp")
-    if instant(timestamp, "--timestamp") is None:
+    moment = travel_time(timestamp)
+    if moment is None:
         return cat.table(name, version=version)
     table = cat.table(name)
-    table.load_as_version(str(timestamp))
+    table.load_as_version(moment)
     return table
 
 
@@ -98,7 +99,7 @@ def _json_rows(found: pa.Table) -> Iterator[dict[str, Any]]:
 
 
 def _parsed(text: str | None) -> Any:
-    """JSON as a value; a stats text that is none stays text."""
+    """Parse JSON; statistics that are no JSON stay text."""
     if text is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""`dl read`: the rows of a table, as a table for people, as JSON or as CSV."""
+"""`dl read`: prints the rows of a table, as text, JSON or CSV."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deltalakedb.cli import output
-from deltalakedb.cli.options import CatalogOption, TableArgument, command, instant, open_catalog
+from deltalakedb.cli.options import CatalogOption, TableArgument, command, open_catalog, travel_time
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,17 +39,17 @@ def read(
     csv: Annotated[bool, typer.Option("--csv", help="Print the rows as CSV.")] = False,
     catalog: CatalogOption = None,
 ) -> None:
-    """Print rows of a table. Files are chosen in SQL first; only those that may hold a matching row are opened."""
+    """Print rows of a table. SQL chooses the files; only those that may hold a matching row are opened."""
     if version is not None and timestamp is not None:
         raise typer.BadParameter("give --version or --timestamp, not both", param_hint="--timestamp")
     if csv and output.settings.json:
         raise typer.BadParameter("give --csv or --json, not both", param_hint="--csv")
     with open_catalog(catalog) as cat:
         opened = cat.table(table, version=version)
-        if instant(timestamp, "--timestamp") is not None:
-            opened.load_as_version(str(timestamp))
-        wanted = None if columns is None else [name.strip() for name in columns.split(",")]
-        rows = opened.to_pyarrow_reader(wanted, where)
+        if (moment := travel_time(timestamp)) is not None:
+            opened.load_as_version(moment)
+        chosen = None if columns is None else [name.strip() for name in columns.split(",")]
+        rows = opened.to_pyarrow_reader(chosen, where)
         batches = _at_most(rows, limit)
         if csv:
             _print_csv(rows.schema, batches)
@@ -58,14 +58,14 @@ def read(
 
 
 def _at_most(rows: pa.RecordBatchReader, limit: int | None) -> Iterator[pa.RecordBatch]:
-    left = limit
-    while left is None or left > 0:
+    remaining = limit
+    while remaining is None or remaining > 0:
         batch = next(rows, None)
         if batch is None:
             return
-        kept = batch if left is None else batch.slice(0, left)
-        left = None if left is None else left - kept.num_rows
-        yield kept
+        part = batch if remaining is None else batch.slice(0, remaining)
+        remaining = None if remaining is None else remaining - part.num_rows
+        yield part
 
 
 def _records(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
@@ -76,7 +76,7 @@ def _records(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """A value that JSON has a form for, with nothing lost: times to the microsecond, decimals digit by digit."""
+    """A value that JSON can hold, without loss: times to the microsecond, decimals digit by digit."""
     match value:
         case datetime():
             return value.isoformat().replace("+00:00", "Z")
@@ -94,7 +94,7 @@ def _plain(value: Any) -> Any:
 
 
 def _print_csv(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
-    """Lists and structs, which CSV has no form for, are written as JSON."""
+    """Print CSV; lists and structs, which CSV cannot hold, are written as JSON."""
     import csv
     import json
 

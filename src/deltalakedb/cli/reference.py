@@ -1,8 +1,9 @@
-"""The reference of all commands, docs/cli.md, made from the commands: `python -m deltalakedb.cli.reference`."""
+"""Generates docs/cli.md, the reference of all commands: `python -m deltalakedb.cli.reference`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from textwrap import fill
 from typing import Any
 
 import typer
@@ -12,12 +13,14 @@ from deltalakedb.cli.app import app
 _HEAD = """\
 # Command line reference
 
-Made from the commands themselves by `python -m deltalakedb.cli.reference > docs/cli.md`; a test fails when it is stale.
+Generated from the commands by `python -m deltalakedb.cli.reference > docs/cli.md`; a test fails if
+it is stale.
 
-Results go to stdout, talk, progress and errors to stderr. Exit codes: 0 done, 1 failed, 2 misused. Every option can
-also be given in the environment, under the name in the last column. `dl --install-completion` sets up completion for
-your shell.
+Results go to stdout; messages, progress and errors go to stderr. Exit codes: 0 done, 1 failed, 2
+wrong usage. You can also set every option in the environment, under the name in the last column.
+`dl --install-completion` sets up completion for your shell.
 """
+_COLUMNS = 100
 
 
 def render_reference() -> str:
@@ -30,7 +33,7 @@ def render_reference() -> str:
 
 
 def _commands(group: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every command below a group, in the order of the help; groups themselves have nothing to run."""
+    """Every command below a group, in the order of the help; groups themselves are not commands."""
     for name, command in group.commands.items():
         if getattr(command, "commands", None):
             yield from _commands(command, (*path, name))
@@ -39,20 +42,35 @@ def _commands(group: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ..
 
 
 def _section(path: tuple[str, ...], command: Any) -> Iterator[str]:
-    arguments = [one for one in command.params if one.param_type_name == "argument"]
-    options = [one for one in command.params if one.param_type_name == "option"]
-    usage = " ".join([*path, *map(_usage, arguments), *(_usage(one) for one in options if one.required), "[OPTIONS]"])
+    arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
+    options = [parameter for parameter in command.params if parameter.param_type_name == "option"]
+    usage = " ".join(
+        [
+            *path,
+            *map(_usage, arguments),
+            *(_usage(parameter) for parameter in options if parameter.required),
+            "[OPTIONS]",
+        ]
+    )
     yield f"## {' '.join(path)}\n"
-    yield f"{command.help}\n"
+    yield f"{_wrap(command.help)}\n"
     yield f"```\n{usage}\n```\n"
     yield "| argument or option | meaning | environment |\n|---|---|---|"
-    for one in arguments:
-        yield f"| `{_metavar(one)}` | {_cell(one.help)} | |"
-    for one in options:
-        names = ", ".join(f"`{name}`" for name in one.opts)
-        value = "" if one.is_flag else f" `{_metavar(one)}`"
-        yield f"| {names}{value} | {_cell(one.help)} | `{_variable(path, one)}` |"
+    for parameter in arguments:
+        yield f"| `{_metavar(parameter)}` | {_cell(parameter.help)} | |"
+    for parameter in options:
+        names = ", ".join(f"`{name}`" for name in parameter.opts)
+        value = "" if parameter.is_flag else f" `{_metavar(parameter)}`"
+        yield f"| {names}{value} | {_cell(parameter.help)} | `{_variable(path, parameter)}` |"
     yield ""
+
+
+def _wrap(text: str) -> str:
+    """The paragraphs of a help text, wrapped like the other pages."""
+    paragraphs = text.split("\n\n")
+    return "\n\n".join(
+        fill(paragraph, _COLUMNS, break_long_words=False, break_on_hyphens=False) for paragraph in paragraphs
+    )
 
 
 def _usage(parameter: Any) -> str:
@@ -76,7 +94,7 @@ def _choices(parameter: Any) -> list[str]:
 
 
 def _variable(path: tuple[str, ...], option: Any) -> str:
-    """The option's own variable, else the one made from the command's and the option's names."""
+    """The option's own variable, or the one made from the names of the command and the option."""
     named = option.envvar
     if named:
         return named if isinstance(named, str) else str(named[0])

@@ -22,12 +22,12 @@ from deltalakedb.cli.options import (
     storage_options,
 )
 from deltalakedb.exceptions import DeltaError
-from deltalakedb.names import name_key, parse_namespace, parse_table_name
+from deltalakedb.store.names import name_key, parse_namespace, parse_table_name
 
 if TYPE_CHECKING:
-    from deltalakedb.catalog import Catalog
-    from deltalakedb.log.types import StructType
-    from deltalakedb.registered import DroppedTable
+    from deltalakedb.catalog.catalog import Catalog
+    from deltalakedb.catalog.entries import DroppedTable
+    from deltalakedb.log.schema.types import StructType
     from deltalakedb.table import DeltaTable
 
 
@@ -52,61 +52,67 @@ def create(
     ] = None,
     partition_by: Annotated[
         list[str] | None,
-        typer.Option("--partition-by", metavar="COLUMN", help="A partition column, repeatable, or several by commas."),
+        typer.Option(
+            "--partition-by", metavar="COLUMN", help="A partition column; repeatable, or several separated by commas."
+        ),
     ] = None,
     location: Annotated[
         str | None,
-        typer.Option("--location", metavar="PATH", help="Where its files go; else below the warehouse."),
+        typer.Option("--location", metavar="PATH", help="The folder for its files; by default below the warehouse."),
     ] = None,
     warehouse: Annotated[
         str | None,
-        typer.Option("--warehouse", envvar="DL_WAREHOUSE", metavar="PATH", help="The folder of all tables' folders."),
+        typer.Option(
+            "--warehouse", envvar="DL_WAREHOUSE", metavar="PATH", help="The folder that contains the tables' folders."
+        ),
     ] = None,
     properties: Annotated[
         list[str] | None,
-        typer.Option("--property", metavar="KEY=VALUE", help="A table property, repeatable."),
+        typer.Option("--property", metavar="KEY=VALUE", help="A table property; repeatable."),
     ] = None,
     description: Annotated[
         str | None, typer.Option("--description", metavar="TEXT", help="What the table is for.")
     ] = None,
     if_missing: Annotated[
-        bool, typer.Option("--if-missing", help="Do nothing when there is a table of this name.")
+        bool, typer.Option("--if-missing", help="Do nothing if a table of this name exists.")
     ] = False,
     storage_option: StorageOption = None,
     dry_run: DryRunOption = False,
     catalog: CatalogOption = None,
 ) -> None:
-    """Create an empty table that this catalog manages: SQL decides, `_delta_log` mirrors it.
+    """Create an empty managed table: SQL decides about its commits, and `_delta_log` is the mirror.
 
-    A Delta table that is at the location already is attached instead; its first write through the catalog makes it
-    managed. It needs no --schema.
+    If a Delta table exists at the location, it is attached instead; its first write through the catalog makes it
+    managed. --schema is not needed then.
     """
-    columns = [part.strip() for one in partition_by or () for part in one.split(",") if part.strip()]
+    columns = [part.strip() for text in partition_by or () for part in text.split(",") if part.strip()]
     options = storage_options(storage_option)
     with open_catalog(catalog, creates=True, warehouse=warehouse) as cat:
         existed = if_missing and _exists(cat, table)
         if location is not None and not existed and not dry_run:
-            given = None if schema is None else _schema_of(schema)
-            asked = key_values(properties, "--property")
+            expected_schema = None if schema is None else _schema_of(schema)
+            table_properties = key_values(properties, "--property")
             if cat.attach_existing(
                 table,
                 location,
-                given,
+                expected_schema,
                 columns,
-                properties=asked,
+                properties=table_properties,
                 description=description,
                 storage_options=options,
             ):
-                found = cat.table(table)
-                output.say(f"attached {found.name}, version {found.version()}, which is at {found.table_uri} already")
+                attached = cat.table(table)
+                output.say(
+                    f"attached {attached.name}, version {attached.version()}, which is at {attached.table_uri} already"
+                )
                 return
         if schema is None:
             raise typer.BadParameter("is needed to create a table", param_hint="--schema")
-        wanted = _schema_of(schema)
+        struct = _schema_of(schema)
         with cat.begin(tables=[table]) as tx:
             tx.create_table(
                 table,
-                wanted,
+                struct,
                 columns,
                 location=location,
                 properties=key_values(properties, "--property"),
@@ -114,23 +120,23 @@ def create(
                 storage_options=options,
                 mode="ignore" if if_missing else "error",
             )
-            made = tx.table(table)
+            created = tx.table(table)
             if dry_run:
                 tx.rollback()
     if existed:
-        output.say(f"{made.name} exists already ({made.mode}, version {made.version()}); nothing was done")
+        output.say(f"{created.name} exists already ({created.mode}, version {created.version()}); nothing was done")
     else:
-        output.say(f"{'would create' if dry_run else 'created'} {made.name} at {made.table_uri}")
+        output.say(f"{'would create' if dry_run else 'created'} {created.name} at {created.table_uri}")
 
 
 def _exists(catalog: Catalog, table: str) -> bool:
     name = parse_table_name(table)
-    return any(parse_table_name(one).key == name.key for one in catalog.tables(name.namespace))
+    return any(parse_table_name(existing).key == name.key for existing in catalog.tables(name.namespace))
 
 
 def _schema_of(text: str) -> StructType:
-    """The schema that is spelled out, or lies in the file that is named."""
-    from deltalakedb.definitions.table import to_schema
+    """The schema in the text, or in the file that it names."""
+    from deltalakedb.operations.definition import to_schema
 
     path = Path(text)
     try:
@@ -144,9 +150,7 @@ def _schema_of(text: str) -> StructType:
 
 def tables(
     namespace: Annotated[str | None, typer.Argument(metavar="NAMESPACE", help="Only tables in this namespace.")] = None,
-    dropped: Annotated[
-        bool, typer.Option("--dropped", help="Tables that were dropped and can be undropped instead.")
-    ] = False,
+    dropped: Annotated[bool, typer.Option("--dropped", help="List only dropped tables that can be undropped.")] = False,
     catalog: CatalogOption = None,
 ) -> None:
     """List the tables of the catalog."""
@@ -154,8 +158,8 @@ def tables(
         if dropped:
             _list_dropped(cat.dropped_tables(namespace))
             return
-        found = cat.table_infos(namespace)
-        if namespace is not None and not found:
+        infos = cat.table_infos(namespace)
+        if namespace is not None and not infos:
             _hint_at_namespaces(cat, namespace)
     columns = ("table", "mode", "state", "version", "committed", "files", "size", "location")
     rows = [
@@ -169,21 +173,21 @@ def tables(
             output.size(info.size_bytes),
             info.location,
         )
-        for info in found
+        for info in infos
     ]
-    value = [{"table": info.full_name, **asdict(info)} for info in found]
+    value = [{"table": info.full_name, **asdict(info)} for info in infos]
     output.emit(value, lambda: output.table(columns, rows, right=("version", "files", "size")))
 
 
 def _hint_at_namespaces(catalog: Catalog, namespace: str) -> None:
-    """Say on stderr why the list is empty: the namespace has no tables, or there is none of this name."""
-    known = {name_key(one): one for one in catalog.namespaces()}
+    """Say on stderr why the list is empty: the namespace has no tables, or does not exist."""
+    namespaces = {name_key(existing): existing for existing in catalog.namespaces()}
     key = name_key(parse_namespace(namespace))
-    if key in known or any(one.startswith(f"{key}.") for one in known):
+    if key in namespaces or any(existing.startswith(f"{key}.") for existing in namespaces):
         output.say(f"the namespace {namespace} has no tables; `dl tables --dropped {namespace}` lists dropped ones")
         return
-    near = difflib.get_close_matches(key, known, n=1)
-    hint = f"did you mean {known[near[0]]}?" if near else "`dl namespace list` lists those that exist"
+    near = difflib.get_close_matches(key, namespaces, n=1)
+    hint = f"did you mean {namespaces[near[0]]}?" if near else "`dl namespace list` lists those that exist"
     output.say(f"there is no namespace {namespace}; {hint}")
 
 
@@ -191,17 +195,17 @@ def _list_dropped(found: list[DroppedTable]) -> None:
     columns = ("table", "dropped", "undrop until", "version", "files", "size", "location")
     rows = [
         (
-            one.full_name,
-            output.iso_ms(one.dropped_at_ms),
-            output.iso_ms(one.undrop_until_ms),
-            one.version,
-            one.num_files,
-            output.size(one.size_bytes),
-            one.location,
+            dropped.full_name,
+            output.iso_ms(dropped.dropped_at_ms),
+            output.iso_ms(dropped.undrop_until_ms),
+            dropped.version,
+            dropped.num_files,
+            output.size(dropped.size_bytes),
+            dropped.location,
         )
-        for one in found
+        for dropped in found
     ]
-    value = [{"table": one.full_name, **asdict(one)} for one in found]
+    value = [{"table": dropped.full_name, **asdict(dropped)} for dropped in found]
     output.emit(value, lambda: output.table(columns, rows, right=("version", "files", "size")))
 
 
@@ -224,7 +228,7 @@ def rename(
     new_name: Annotated[str, typer.Argument(metavar="NEW_NAME", help="The new name, as namespace.name.")],
     catalog: CatalogOption = None,
 ) -> None:
-    """Give a table another name; its location and history stay."""
+    """Rename a table; its location and history stay."""
     with open_catalog(catalog) as cat:
         cat.rename_table(table, new_name)
     output.say(f"renamed {table} to {new_name}")
@@ -232,18 +236,16 @@ def rename(
 
 def drop(
     table: TableArgument,
-    purge: Annotated[
-        bool, typer.Option("--purge", help="Delete the table's files too. Only of a table that this catalog manages.")
-    ] = False,
+    purge: Annotated[bool, typer.Option("--purge", help="Delete the table's files too; managed tables only.")] = False,
     dry_run: DryRunOption = False,
     catalog: CatalogOption = None,
 ) -> None:
-    """Take a table out of the catalog. `dl undrop` brings it back for some days, if the catalog chose its folder.
+    """Drop a table. If the catalog chose its folder, `dl undrop` can bring it back for some days.
 
-    A table whose location was given is detached first, so that any writer can have its files.
+    A table whose location was given is detached first, so that any Delta writer can write its files.
     """
     with open_catalog(catalog) as cat:
-        found = cat.table(table)
+        entry = cat.table(table)
         info = cat.table_info(table)
         is_ours = (info.mode, info.files_owner) == ("managed", "catalog")
         keeps = is_ours and cat.config.catalog_drop_retention > 0 and not purge
@@ -253,13 +255,13 @@ def drop(
                 tx.rollback()
         else:
             cat.drop_table(table, purge)
-    what = "drop" if found.mode == "managed" else "unregister"
-    done = f"would {what}" if dry_run else "dropped" if what == "drop" else "unregistered"
+    verb = "drop" if entry.mode == "managed" else "unregister"
+    action = f"would {verb}" if dry_run else "dropped" if verb == "drop" else "unregistered"
     goes = purge or (is_ours and not keeps)
     files = ("would be deleted" if dry_run else "are deleted") if goes else "stay"
-    hint = f" for {cat.config.catalog_drop_retention:g} days; `dl undrop {found.name}` brings it back" if keeps else ""
+    hint = f" for {cat.config.catalog_drop_retention:g} days; `dl undrop {entry.name}` brings it back" if keeps else ""
     output.say(
-        f"{done} {found.name} ({found.mode}, version {found.version()}); the files at {found.table_uri} {files}{hint}"
+        f"{action} {entry.name} ({entry.mode}, version {entry.version()}); the files at {entry.table_uri} {files}{hint}"
     )
 
 
@@ -271,7 +273,7 @@ def undrop(
     dry_run: DryRunOption = False,
     catalog: CatalogOption = None,
 ) -> None:
-    """Bring a dropped table back, with its files and its history. `dl tables --dropped` lists those that can be."""
+    """Bring a dropped table back, with its files and its history. `dl tables --dropped` lists the candidates."""
     with open_catalog(catalog) as cat, cat.begin() as tx:
         tx.undrop_table(table, as_)
         back = tx.table(as_ or table)
@@ -282,7 +284,7 @@ def undrop(
 
 
 def _description(table: DeltaTable) -> dict[str, Any]:
-    from deltalakedb.log.descriptions import tags_of
+    from deltalakedb.log.protocol.descriptions import tags_of
 
     metadata, protocol, totals = table.metadata(), table.protocol(), table.totals()
     return {
@@ -307,7 +309,7 @@ def _description(table: DeltaTable) -> dict[str, Any]:
 
 
 def _print_description(value: dict[str, Any], schema: StructType) -> None:
-    from deltalakedb.log.descriptions import TAG_PREFIX
+    from deltalakedb.log.protocol.descriptions import TAG_PREFIX
 
     protocol = value["protocol"]
     features = sorted({*(protocol["reader_features"] or ()), *(protocol["writer_features"] or ())})
@@ -337,9 +339,9 @@ def _print_description(value: dict[str, Any], schema: StructType) -> None:
 
 
 def _print_columns(schema: StructType) -> None:
-    """The columns, and those inside of them that somebody has described."""
-    from deltalakedb.log.descriptions import comment_of, tags_of
-    from deltalakedb.log.feature_use import every_field
+    """Print the columns, and nested ones that have a comment or tags."""
+    from deltalakedb.log.protocol.descriptions import comment_of, tags_of
+    from deltalakedb.log.protocol.feature_use import every_field
 
     outermost = {id(column) for column in schema.fields}
     shown = [

@@ -1,4 +1,4 @@
-"""`dl init` and `dl migrate`: create the metadata schema, and take it up or down."""
+"""`dl init` and `dl migrate`: create the metadata schema, and migrate it up or down."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from deltalakedb.cli.group import CommandGroup
 from deltalakedb.cli.options import CatalogOption, DryRunOption, command
 
 if TYPE_CHECKING:
+    from deltalakedb.catalog.uri import CatalogUri
     from deltalakedb.store import SchemaMode, Store
-    from deltalakedb.uri import CatalogUri
 
 ToOption = Annotated[int | None, typer.Option("--to", metavar="N", min=0, help="The schema version to end at.")]
 
@@ -21,7 +21,7 @@ ToOption = Annotated[int | None, typer.Option("--to", metavar="N", min=0, help="
 def add_to(app: typer.Typer) -> None:
     command(app, "init", init)
     group = typer.Typer(
-        cls=CommandGroup, help="Take the metadata schema up or down, or show where it is.", no_args_is_help=True
+        cls=CommandGroup, help="Migrate the metadata schema up or down, or show its version.", no_args_is_help=True
     )
     command(group, "up", up)
     command(group, "down", down)
@@ -45,7 +45,7 @@ def up(
     to: ToOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Apply the migrations that are missing, up to --to or all of them."""
+    """Apply the missing migrations, up to --to or all of them."""
     _migrate(catalog, to, dry_run, down=False)
 
 
@@ -56,19 +56,19 @@ def down(
     catalog: CatalogOption = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Take migrations back; what they hold is lost."""
+    """Revert migrations; the data in what they added is lost."""
     _migrate(catalog, to, dry_run, down=True)
 
 
 def status(catalog: CatalogOption = None) -> None:
-    """Which migrations are applied, and when."""
+    """List the migrations, and when each was applied."""
     from deltalakedb.store import migrations
 
     _, store = _open(catalog)
     with store:
-        found = migrations.status(store)
-    rows = [(f"{m.number:04d}", m.name, output.iso_ms(m.applied_at_ms) or "not applied") for m in found]
-    output.emit([asdict(m) for m in found], lambda: output.table(("migration", "name", "applied"), rows))
+        statuses = migrations.status(store)
+    rows = [(f"{m.number:04d}", m.name, output.iso_ms(m.applied_at_ms) or "not applied") for m in statuses]
+    output.emit([asdict(m) for m in statuses], lambda: output.table(("migration", "name", "applied"), rows))
 
 
 def _migrate(catalog: str | None, to: int | None, dry_run: bool, *, down: bool) -> None:
@@ -76,20 +76,20 @@ def _migrate(catalog: str | None, to: int | None, dry_run: bool, *, down: bool) 
 
     address, store = _open(catalog)
     with store:
-        found = migrations.status(store)
-        now = sum(1 for migration in found if migration.applied_at_ms is not None)
-        target = len(found) if to is None else to
+        known_migrations = migrations.status(store)
+        now = sum(1 for migration in known_migrations if migration.applied_at_ms is not None)
+        target = len(known_migrations) if to is None else to
         if (target > now) if down else (target < now):
             other = "up" if down else "down"
             raise typer.BadParameter(
                 f"the schema is at version {now}; use `dl migrate {other} --to {target}`", param_hint="--to"
             )
-        if target > len(found):
-            raise typer.BadParameter(f"this code knows schema versions 0 to {len(found)}", param_hint="--to")
-        done = _planned(now, target) if dry_run else migrations.migrate(store, target)
+        if target > len(known_migrations):
+            raise typer.BadParameter(f"this code knows schema versions 0 to {len(known_migrations)}", param_hint="--to")
+        ran = _planned(now, target) if dry_run else migrations.migrate(store, target)
     verb = "would run" if dry_run else "ran"
-    value = {"catalog": str(address), "from": now, "to": target, "migrations": done, "dry_run": dry_run}
-    names = ", ".join(f"{number:04d}" for number in done) or "nothing"
+    value = {"catalog": str(address), "from": now, "to": target, "migrations": ran, "dry_run": dry_run}
+    names = ", ".join(f"{number:04d}" for number in ran) or "nothing"
     output.emit(value, lambda: print(f"{address}: {verb} {names}; schema version {now} -> {target}"))
 
 
@@ -98,8 +98,8 @@ def _planned(now: int, target: int) -> list[int]:
 
 
 def _open(catalog: str | None, schema: SchemaMode = "manual") -> tuple[CatalogUri, Store]:
-    """The database; `manual` takes it as it is, whatever its schema."""
-    from deltalakedb.catalog import locate_catalog, open_catalog_store
+    """Open the database; `manual` leaves its schema as it is."""
+    from deltalakedb.catalog.catalog import locate_catalog, open_catalog_store
 
     address, settings = locate_catalog(catalog)
     return address, open_catalog_store(address, settings, schema=schema)

@@ -16,7 +16,7 @@ import typer
 from deltalakedb.cli import output
 from deltalakedb.cli.options import CatalogOption, command
 from deltalakedb.exceptions import ConfigError
-from deltalakedb.signals import ended_by_signal
+from deltalakedb.runtime.signals import ended_by_signal
 
 PORT = 8787
 
@@ -50,18 +50,22 @@ def serve(
     tls_key: Annotated[
         Path | None,
         typer.Option(
-            "--tls-key", metavar="FILE", help="The certificate's private key (PEM), if it is not in its file."
+            "--tls-key",
+            metavar="FILE",
+            help="The certificate's private key (PEM), if it is not in the certificate's file.",
         ),
     ] = None,
     access_log: Annotated[bool, typer.Option("--access-log", help="Write a line to stderr for each request.")] = False,
     warehouse: Annotated[
         str | None,
-        typer.Option("--warehouse", envvar="DL_WAREHOUSE", metavar="PLACE", help="Where tables created by name go."),
+        typer.Option(
+            "--warehouse", envvar="DL_WAREHOUSE", metavar="PLACE", help="The folder for tables created by name."
+        ),
     ] = None,
     catalog: CatalogOption = None,
 ) -> None:
-    """Serve the catalog over HTTP until SIGINT or SIGTERM; commits under way are finished first."""
-    from deltalakedb.catalog import locate_catalog
+    """Serve the catalog over HTTP until SIGINT or SIGTERM; running commits are finished first."""
+    from deltalakedb.catalog.catalog import locate_catalog
     from deltalakedb.serve.server import Endpoint, Tls
 
     if not bridge:
@@ -108,7 +112,7 @@ def _read_token(path: Path) -> str:
 
 @contextmanager
 def _logging_to_stderr(access_log: bool) -> Iterator[None]:
-    """Warnings of the package, and each request if it is asked for, while the endpoint serves."""
+    """Log the package's warnings, and each request if `access_log` is set, while the endpoint serves."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     levels = {"deltalakedb": logging.WARNING} | ({"deltalakedb.access": logging.INFO} if access_log else {})

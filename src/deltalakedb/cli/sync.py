@@ -1,4 +1,4 @@
-"""`dl attach`, `dl import`, `dl follow`: logs in files, into SQL."""
+"""`dl attach`, `dl import`, `dl follow`: copy logs from files into SQL."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import typer
 from deltalakedb.cli import output
 from deltalakedb.cli.options import CatalogOption, StorageOption, command, open_catalog, storage_options
 from deltalakedb.exceptions import DeltaError
-from deltalakedb.signals import ended_by_signal
+from deltalakedb.runtime.signals import ended_by_signal
 
 if TYPE_CHECKING:
-    from deltalakedb.catalog import Catalog
+    from deltalakedb.catalog.catalog import Catalog
     from deltalakedb.mirror.follow import FollowResult
 
 
 class History(StrEnum):
-    """How much of a table's past is copied."""
+    """How much of a table's history is copied."""
 
     full = "full"
     latest = "latest"
@@ -31,15 +31,17 @@ NameOption = Annotated[
 ]
 HistoryOption = Annotated[
     History,
-    typer.Option("--history", help="Every version the files still have, or only from the newest checkpoint on."),
+    typer.Option(
+        "--history", help="Copy every version that the files still have, or only from the newest checkpoint on."
+    ),
 ]
 RecursiveOption = Annotated[
     str | None,
-    typer.Option("--recursive", metavar="PREFIX", help="Every table below PREFIX, named after its folders."),
+    typer.Option("--recursive", metavar="PREFIX", help="Take every table below PREFIX, named after its folders."),
 ]
 IntoOption = Annotated[
     str | None,
-    typer.Option("--into", metavar="NAMESPACE", help="With --recursive: the namespace to put the tables in."),
+    typer.Option("--into", metavar="NAMESPACE", help="With --recursive: the namespace for the tables."),
 ]
 
 
@@ -58,7 +60,7 @@ def attach(
     storage_option: StorageOption = None,
     catalog: CatalogOption = None,
 ) -> None:
-    """Keep a read-only copy of a table's log in SQL; `dl follow` brings it up to date."""
+    """Copy a table's log into SQL, read-only; `dl follow` updates the copy."""
     targets = _targets(path, name, recursive, into, storage_options(storage_option))
     _attach_all(catalog, targets, history, storage_options(storage_option))
 
@@ -79,12 +81,16 @@ def import_(
     ] = None,
     take_over: Annotated[
         str | None,
-        typer.Option("--take-over", metavar="ID", help="With --rebuild: of several catalogs, the one to be."),
+        typer.Option(
+            "--take-over",
+            metavar="ID",
+            help="With --rebuild: the catalog that this database becomes, if mirrors of several are found.",
+        ),
     ] = None,
     storage_option: StorageOption = None,
     catalog: CatalogOption = None,
 ) -> None:
-    """Bring tables into the catalog: their log is copied into SQL, which decides from then on (attach and promote)."""
+    """Import tables: their log is copied into SQL, which decides about commits from then on (attach and promote)."""
     options = storage_options(storage_option)
     if rebuild is not None:
         if path is not None or name is not None or recursive is not None or into is not None:
@@ -98,16 +104,16 @@ def import_(
 
 def follow(
     tables: Annotated[
-        list[str] | None, typer.Argument(metavar="TABLE", help="The tables; all followers without one.")
+        list[str] | None, typer.Argument(metavar="TABLE", help="The tables; by default all followers.")
     ] = None,
     interval: Annotated[
         float | None,
-        typer.Option("--interval", metavar="SECONDS", min=0.1, help="Go on, again and again, until interrupted."),
+        typer.Option("--interval", metavar="SECONDS", min=0.1, help="Repeat at this interval until interrupted."),
     ] = None,
     storage_option: StorageOption = None,
     catalog: CatalogOption = None,
 ) -> None:
-    """Take in what others committed to the files since the last time."""
+    """Read the commits that other writers added to the files since the last time."""
     options = storage_options(storage_option)
     with open_catalog(catalog) as cat:
         if interval is not None:
@@ -122,7 +128,7 @@ def follow(
 def _targets(
     path: str | None, name: str | None, recursive: str | None, into: str | None, options: dict[str, str] | None
 ) -> Iterator[tuple[str, str]]:
-    """Where each table is and what it shall be called."""
+    """The location and the name of each table."""
     if recursive is not None:
         if path is not None or name is not None:
             raise typer.BadParameter("--recursive finds and names the tables itself; leave PATH and --as out")
@@ -136,7 +142,7 @@ def _targets(
 
 def _found_tables(prefix: str, into: str | None, options: dict[str, str] | None) -> Iterator[tuple[str, str]]:
     from deltalakedb.files.discovery import find_tables
-    from deltalakedb.files.location import canonical_location
+    from deltalakedb.storage.location import canonical_location
 
     root = canonical_location(prefix, options)
     for location in find_tables(prefix, options):
@@ -147,7 +153,7 @@ def name_below(root: str, location: str, into: str | None) -> str:
     """A table's name from its folders below `root`: the last one is the name, those before it the namespace."""
     from urllib.parse import unquote
 
-    from deltalakedb.names import join_namespace, namespace_parts
+    from deltalakedb.store.names import join_namespace, namespace_parts
 
     below = location.removeprefix(root).strip("/") or location.rstrip("/").rpartition("/")[2]
     parts = [_as_name_part(unquote(part)) for part in below.split("/")]
@@ -155,8 +161,8 @@ def name_below(root: str, location: str, into: str | None) -> str:
 
 
 def _as_name_part(folder: str) -> str:
-    """A folder's name with what a name has in backticks only, if at all, replaced by underscores."""
-    from deltalakedb.names import MAX_PART_LENGTH, is_name_character
+    """A folder's name; characters that a name has only in backticks, or not at all, become underscores."""
+    from deltalakedb.store.names import MAX_PART_LENGTH, is_name_character
 
     return "".join(char if is_name_character(char) else "_" for char in folder)[:MAX_PART_LENGTH]
 
@@ -176,7 +182,7 @@ def _attach_all(
             try:
                 done.append(_attach_one(cat, location, name, history, options, promote=promote))
             except DeltaError as error:
-                # One table among many: the others are still wanted.
+                # One table among many: the others are still attached.
                 failed = True
                 output.fail(error)
     if not done and not failed:
@@ -210,21 +216,21 @@ def _rebuild(catalog: str | None, prefix: str, take_over: str | None, options: d
         output.progress(f"rebuilding from {prefix}", "file actions") as advance,
     ):
         rebuilt = cat.rebuild(prefix, take_over=take_over, storage_options=options, progress=advance)
-    for one in rebuilt.tables:
-        renamed = f" (its files say {one.was_named}, which is another table now)" if one.was_named else ""
-        state = "is still dropped, and can be undropped" if one.dropped else "is back"
-        output.say(f"{one.table.full_name} {state} at version {one.version}: {one.table.location}{renamed}")
-    for left in rebuilt.left_out:
-        output.warn(f"{left.location} is left out: {left.reason}")
+    for table in rebuilt.tables:
+        renamed = f" (its files say {table.was_named}, which is another table now)" if table.was_named else ""
+        state = "is still dropped, and can be undropped" if table.dropped else "is back"
+        output.say(f"{table.table.full_name} {state} at version {table.version}: {table.table.location}{renamed}")
+    for skipped in rebuilt.left_out:
+        output.warn(f"{skipped.location} is left out: {skipped.reason}")
     output.say(f"this is the catalog {rebuilt.catalog_id} again, with {rebuilt.num_transactions} transactions")
     value = {
         "catalog_id": rebuilt.catalog_id,
         "num_transactions": rebuilt.num_transactions,
         "tables": [
-            {"table": one.table.full_name, "version": one.version, "location": one.table.location}
-            for one in rebuilt.tables
+            {"table": table.table.full_name, "version": table.version, "location": table.table.location}
+            for table in rebuilt.tables
         ],
-        "left_out": [{"location": left.location, "reason": left.reason} for left in rebuilt.left_out],
+        "left_out": [{"location": skipped.location, "reason": skipped.reason} for skipped in rebuilt.left_out],
     }
     output.emit(value, lambda: None)
 
@@ -233,26 +239,26 @@ def _rebuild(catalog: str | None, prefix: str, take_over: str | None, options: d
 
 
 def _follow_once(cat: Catalog, tables: list[str] | None, options: dict[str, str] | None) -> bool:
-    """Every table gets its turn; whether all went well."""
-    well = True
+    """Follow every table once; returns whether all succeeded."""
+    is_ok = True
     rows: list[dict[str, Any]] = []
     for name in tables or [info.full_name for info in cat.table_infos() if info.mode == "follower"]:
         try:
             with output.progress(f"following {name}", "file actions") as advance:
                 results = cat.follow(name, storage_options=options, progress=advance)
         except DeltaError as error:
-            well = False
+            is_ok = False
             output.fail(error)
             continue
         rows += [_follow_row(result) for result in results]
     columns = ("table", "from_version", "to_version", "commits", "gap")
-    if rows or well:
+    if rows or is_ok:
         output.emit(rows, lambda: output.table(columns, [tuple(row.values()) for row in rows]))
-    return well
+    return is_ok
 
 
 def _follow_on(cat: Catalog, tables: list[str] | None, options: dict[str, str] | None, interval: float) -> None:
-    """Round after round until a signal ends it; a failure is reported and tried again in the next round."""
+    """Follow in rounds until a signal ends it; a failure is reported, and retried in the next round."""
     with ended_by_signal() as ended:
         while not ended.is_set():
             for name in tables or [info.full_name for info in cat.table_infos() if info.mode == "follower"]:

@@ -1,4 +1,4 @@
-"""`dl optimize`, `dl vacuum`, `dl restore`: upkeep of a table's files, and the way back to an older version."""
+"""`dl optimize`, `dl vacuum`, `dl restore`: upkeep of a table's files, and restoring an older version."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from deltalakedb.cli.options import (
     command,
     open_catalog,
     storage_options,
+    travel_time,
 )
 
 
@@ -28,15 +29,17 @@ def optimize(
     table: TableArgument,
     zorder: Annotated[
         str | None,
-        typer.Option("--zorder", metavar="COLUMNS", help="Sort along a Z-order curve of these columns, by commas."),
+        typer.Option(
+            "--zorder", metavar="COLUMNS", help="Sort along a Z-order curve of these columns, separated by commas."
+        ),
     ] = None,
     partitions: Annotated[
         list[str] | None,
-        typer.Option("--partition", metavar="COLUMN=VALUE", help="Only this partition, repeatable: all must hold."),
+        typer.Option("--partition", metavar="COLUMN=VALUE", help="Only this partition; repeatable, all must hold."),
     ] = None,
     target_size: Annotated[
         int | None,
-        typer.Option("--target-size", metavar="BYTES", min=1, help="How large files become; 100 MB without."),
+        typer.Option("--target-size", metavar="BYTES", min=1, help="The size of new files; 100 MB by default."),
     ] = None,
     tasks: Annotated[
         int | None, typer.Option("--tasks", metavar="N", min=1, help="How many files are written at a time.")
@@ -45,11 +48,11 @@ def optimize(
     dry_run: DryRunOption = False,
     catalog: CatalogOption = None,
 ) -> None:
-    """Put small files together, or sort rows for faster reading; rows stay as they are."""
+    """Compact small files, or sort rows for faster reading; the rows do not change."""
     from deltalakedb.operations.optimize import Request
 
     columns = None if zorder is None else tuple(part.strip() for part in zorder.split(",") if part.strip())
-    filters = [_partition(one) for one in partitions or ()]
+    filters = [_partition(text) for text in partitions or ()]
     with open_catalog(catalog) as cat, output.progress(f"optimizing {table}", "files") as advance:
         request = Request(
             columns=columns,
@@ -59,7 +62,7 @@ def optimize(
             progress=advance,
         )
         if dry_run:
-            # nothing is kept of a transaction that is given up, files included
+            # A transaction that is rolled back leaves nothing, its files included.
             with cat.begin(tables=[table]) as tx:
                 tx.use_options(table, storage_options(storage_option))
                 metrics = tx.table(table).optimize.run(request)
@@ -88,15 +91,18 @@ def vacuum(
     retention_hours: Annotated[
         float | None,
         typer.Option(
-            "--retention-hours", metavar="HOURS", min=0, help="Keep what was removed since; the table's own without."
+            "--retention-hours",
+            metavar="HOURS",
+            min=0,
+            help="Keep files that were removed within these hours; by default the table's own retention.",
         ),
     ] = None,
     no_check: Annotated[
-        bool, typer.Option("--no-retention-check", help="Allow fewer hours than the table promises.")
+        bool, typer.Option("--no-retention-check", help="Allow fewer hours than the table's own retention.")
     ] = False,
-    full: Annotated[bool, typer.Option("--full", help="Also files that no commit names.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Also delete files that no commit names.")] = False,
     keep_versions: Annotated[
-        list[int] | None, typer.Option("--keep-version", metavar="N", help="Keep the files of a version, repeatable.")
+        list[int] | None, typer.Option("--keep-version", metavar="N", help="Keep the files of a version; repeatable.")
     ] = None,
     storage_option: StorageOption = None,
     dry_run: DryRunOption = False,
@@ -105,7 +111,7 @@ def vacuum(
     """Delete files that no version within the retention needs."""
     with open_catalog(catalog) as cat, output.progress(f"vacuuming {table}", "files") as advance:
         opened = cat.table(table, storage_options=storage_options(storage_option))
-        gone = opened._vacuum(
+        deleted = opened._vacuum(
             retention_hours,
             dry_run=dry_run,
             enforced=not no_check,
@@ -113,24 +119,28 @@ def vacuum(
             keep=keep_versions or (),
             progress=advance,
         )
-    value = {"table": opened.name, "dry_run": dry_run, "files": gone}
-    output.emit(value, lambda: output.table(["file"], [(path,) for path in gone]))
-    output.say(f"{len(gone)} files of {opened.name} {'would be' if dry_run else 'are'} deleted")
+    value = {"table": opened.name, "dry_run": dry_run, "files": deleted}
+    output.emit(value, lambda: output.table(["file"], [(path,) for path in deleted]))
+    output.say(f"{len(deleted)} files of {opened.name} {'would be' if dry_run else 'are'} deleted")
 
 
 def restore(
     table: TableArgument,
     to: Annotated[str, typer.Option("--to", metavar="VERSION|TIME", help="A version, or a time (ISO 8601).")],
     ignore_missing: Annotated[
-        bool, typer.Option("--ignore-missing", help="Go on when files of then are gone; their rows cannot be read.")
+        bool,
+        typer.Option("--ignore-missing", help="Continue if files of that version are gone; their rows cannot be read."),
     ] = False,
-    allow_downgrade: Annotated[bool, typer.Option("--allow-downgrade", help="Take the protocol of then, too.")] = False,
+    allow_downgrade: Annotated[
+        bool, typer.Option("--allow-downgrade", help="Also restore the protocol of that version.")
+    ] = False,
     storage_option: StorageOption = None,
     dry_run: DryRunOption = False,
     catalog: CatalogOption = None,
 ) -> None:
-    """Make a new version that is as an older one was; nothing in between is lost."""
-    target = int(to) if to.isdecimal() else to
+    """Make a new version that equals an older one; no version in between is lost."""
+    target = int(to) if to.isdecimal() else travel_time(to, "--to")
+    assert target is not None
     with open_catalog(catalog) as cat, cat.begin(tables=[table]) as tx:
         tx.use_options(table, storage_options(storage_option))
         opened = tx.table(table)

@@ -1,12 +1,12 @@
-"""The data plane: Arrow in and out, Parquet files, their statistics."""
+"""The data plane: Arrow data in and out, Parquet files, their statistics."""
 
 from deltalakedb.data.arrow_types import arrow_to_schema
 from deltalakedb.data.conform import check_schema
 from deltalakedb.data.parquet import ParquetOptions
 from deltalakedb.data.reader import read_files
 from deltalakedb.data.sources import prepare_data
-from deltalakedb.data.storage import DataStorage, LocalDataStorage, ObjectDataStorage
 from deltalakedb.data.writer import write_files
+from deltalakedb.storage.data_storage import DataStorage, LocalDataStorage, ObjectDataStorage
 
 __all__ = [
     "DataStorage",

@@ -1,4 +1,4 @@
-"""Owns looking into expressions of pyarrow: as SQL that chooses at least the files the expression needs."""
+"""Translates pyarrow expressions to SQL that selects at least the files that the expression needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltalakedb.log.types import PrimitiveType, StructType
+from deltalakedb.log.schema.types import PrimitiveType, StructType
 
 _COMPARISONS: Final = {
     "equal": "=",
@@ -29,17 +29,17 @@ _METADATA_POINTER: Final = 16
 
 
 def expression_to_sql(expression: pc.Expression, schema: StructType) -> str | None:
-    """SQL that is true wherever the expression is, so that files may be chosen by it; None when nothing is known."""
+    """SQL that is true wherever the expression is, for pruning files; None if the expression is not understood."""
     try:
         tree = _read_tree(expression)
     except (pa.ArrowException, ValueError, LookupError, AttributeError, struct.error):
-        return None  # how pyarrow writes expressions is its own affair: one that is not understood does not prune
-    found = _convert(tree, schema)
-    return None if found is None else found.sql
+        return None  # pyarrow's format for expressions is internal: one that is not understood does not prune
+    condition = _convert(tree, schema)
+    return None if condition is None else condition.sql
 
 
 def expression_columns(expression: pc.Expression, schema: StructType) -> set[str]:
-    """The columns an expression looks at; all of them when that is not known."""
+    """The columns that an expression uses; all of them if that is unknown."""
     try:
         tree = _read_tree(expression)
     except (pa.ArrowException, ValueError, LookupError, AttributeError, struct.error):
@@ -57,7 +57,7 @@ def _names_in(node: _Node) -> Iterator[str]:
         for item in node.arguments:
             yield from _names_in(item)
     elif isinstance(node, _Unknown):
-        yield ""  # no column is called so: the caller reads all
+        yield ""  # no column has this name: the caller reads all
 
 
 # -- the tree, as pyarrow pickles it: a record batch of the literals, whose metadata lists the calls in order
@@ -82,7 +82,7 @@ class _Call:
 
 @dataclass(frozen=True, slots=True)
 class _Unknown:
-    """A part that means nothing to us, such as a field inside a struct."""
+    """A part that is not understood, such as a field inside a struct."""
 
 
 _Node = _Field | _Literal | _Call | _Unknown
@@ -112,8 +112,8 @@ def _read_node(parts: Iterator[tuple[str, str]], batch: pa.RecordBatch) -> _Node
         raise ValueError(f"an expression with {kind}")
     arguments: list[_Node] = []
     options: Any = None
-    waiting = list(_parts_of(parts, value))
-    inner = iter(waiting)
+    call_parts = list(_parts_of(parts, value))
+    inner = iter(call_parts)
     for part in inner:
         if part[0] == "options":
             options = batch.column(int(part[1]))[0].as_py()
@@ -123,7 +123,7 @@ def _read_node(parts: Iterator[tuple[str, str]], batch: pa.RecordBatch) -> _Node
 
 
 def _parts_of(parts: Iterator[tuple[str, str]], function: str) -> Iterator[tuple[str, str]]:
-    """What belongs to a call: everything up to the end that bears its name, calls inside it included."""
+    """The parts of a call: everything up to the end with its name, including nested calls."""
     depth = 1
     for part in parts:
         depth += {"call": 1, "end": -1}.get(part[0], 0)
@@ -141,26 +141,26 @@ def _chain(first: tuple[str, str], rest: Iterator[tuple[str, str]]) -> Iterator[
 
 
 def _metadata_items(schema: pa.Schema) -> Iterator[tuple[str, str]]:
-    """Keys and values in order; pyarrow itself shows them as a dictionary, which keeps one of each key."""
-    space = ctypes.create_string_buffer(_SCHEMA_STRUCT_BYTES)
-    address = ctypes.addressof(space)
+    """Keys and values in order; pyarrow itself returns a dictionary, which keeps one of each key."""
+    schema_struct = ctypes.create_string_buffer(_SCHEMA_STRUCT_BYTES)
+    address = ctypes.addressof(schema_struct)
     schema._export_to_c(address)
     try:
         pointer = ctypes.c_void_p.from_address(address + _METADATA_POINTER).value
         items = [] if pointer is None else _read_metadata(pointer)
     finally:
-        pa.Schema._import_from_c(address)  # whoever takes it in also releases it
+        pa.Schema._import_from_c(address)  # importing it also releases it
     return iter(items)
 
 
 def _read_metadata(pointer: int) -> list[tuple[str, str]]:
-    """Arrow's C data interface: a count, then length and bytes of each key and value, in the machine's own order."""
+    """Read metadata of Arrow's C data interface: a count, then length and bytes of each key and value, native order."""
     texts: list[str] = []
-    place = pointer + 4
+    address = pointer + 4
     for _ in range(2 * _integer_at(pointer)):
-        size = _integer_at(place)
-        texts.append(ctypes.string_at(place + 4, size).decode())
-        place += 4 + size
+        size = _integer_at(address)
+        texts.append(ctypes.string_at(address + 4, size).decode())
+        address += 4 + size
     return list(zip(texts[::2], texts[1::2], strict=True))
 
 
@@ -176,7 +176,7 @@ def _integer_at(address: int) -> int:
 class _Sql:
     sql: str
     exact: bool
-    """Whether it is false wherever the expression is; else it may only be used as it is, never negated."""
+    """Whether it is false wherever the expression is; otherwise it must not be negated."""
 
 
 def _convert(node: _Node, schema: StructType) -> _Sql | None:
@@ -197,18 +197,18 @@ def _convert(node: _Node, schema: StructType) -> _Sql | None:
 
 
 def _conjunction(parts: list[_Sql | None]) -> _Sql | None:
-    known = [part for part in parts if part is not None]
-    if not known:
+    converted = [part for part in parts if part is not None]
+    if not converted:
         return None
-    exact = len(known) == len(parts) and all(part.exact for part in known)
-    return _Sql(f"({' and '.join(part.sql for part in known)})", exact)
+    exact = len(converted) == len(parts) and all(part.exact for part in converted)
+    return _Sql(f"({' and '.join(part.sql for part in converted)})", exact)
 
 
 def _disjunction(parts: list[_Sql | None]) -> _Sql | None:
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts):
+    converted = [part for part in parts if part is not None]
+    if len(converted) < len(parts):
         return None
-    return _Sql(f"({' or '.join(part.sql for part in known)})", all(part.exact for part in known))
+    return _Sql(f"({' or '.join(part.sql for part in converted)})", all(part.exact for part in converted))
 
 
 def _comparison(call: _Call, schema: StructType) -> _Sql | None:
@@ -220,7 +220,7 @@ def _comparison(call: _Call, schema: StructType) -> _Sql | None:
     value, name = _literal(right.value), _column(left, schema)
     if value is None or name is None:
         return None
-    # NaN is unequal to everything here, above everything in SQL: statistics do not tell whether a file has one
+    # NaN is unequal to everything here and above everything in SQL; statistics do not tell whether a file has one
     is_float = _is_float(left, schema)
     return None if is_float and operator == "<>" else _Sql(f"({name} {operator} {value})", not is_float)
 
@@ -235,20 +235,20 @@ def _test(call: _Call, field: _Field, schema: StructType) -> _Sql | None:
         counts_nan = bool((call.options or {}).get("nan_is_null"))
         return None if counts_nan and _is_float(field, schema) else _Sql(f"({name} is null)", True)
     values = [_literal(value) for value in (call.options or {}).get("value_set") or ()]
-    known = [value for value in values if value is not None]
-    if not known or len(known) < len(values):
+    literals = [value for value in values if value is not None]
+    if not literals or len(literals) < len(values):
         return None
-    return _Sql(f"({name} in ({', '.join(known)}))", False)
+    return _Sql(f"({name} in ({', '.join(literals)}))", False)
 
 
 def _column(field: _Field, schema: StructType) -> str | None:
-    """The column's name, quoted; pyarrow's names are exact."""
+    """The column's name, quoted; pyarrow's names are case-sensitive."""
     return '"' + field.name.replace('"', '""') + '"' if field.name in schema.names else None
 
 
 def _is_float(field: _Field, schema: StructType) -> bool:
-    found = schema.field(field.name)
-    return found is not None and found.type in (PrimitiveType("float"), PrimitiveType("double"))
+    item = schema.field(field.name)
+    return item is not None and item.type in (PrimitiveType("float"), PrimitiveType("double"))
 
 
 def _literal(value: Any) -> str | None:

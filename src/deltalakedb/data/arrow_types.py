@@ -1,4 +1,4 @@
-"""Owns the way from Arrow's types to Delta's, and to the Arrow schema of a data file."""
+"""Converts Arrow types to Delta types, and to the Arrow schema of a data file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from deltalakedb.exceptions import SchemaMismatchError
-from deltalakedb.log.types import (
+from deltalakedb.log.schema.types import (
     ArrayType,
     DataType,
     DecimalType,
@@ -22,9 +22,9 @@ from deltalakedb.log.types import (
 )
 
 MAX_PRECISION: Final = 38
-# What describes another file or another table, and not the column.
+# Metadata that describes another file or table, not the column.
 _FOREIGN_METADATA: Final = ("ARROW:", "PARQUET:", "delta.columnMapping.", "delta.typeChanges")
-# Unsigned integers become signed ones of the same width, as `deltalake` has it; a value too large for it is refused.
+# Unsigned integers become signed ones of the same width, as in `deltalake`; values that are too large are refused.
 _PRIMITIVES: Final[dict[pa.DataType, str]] = {
     pa.int8(): "byte",
     pa.uint8(): "byte",
@@ -51,7 +51,7 @@ _PRIMITIVES: Final[dict[pa.DataType, str]] = {
 
 
 def arrow_to_schema(schema: pa.Schema) -> StructType:
-    """The Delta schema for data of this Arrow schema; SchemaMismatchError names the column that has no Delta type."""
+    """The Delta schema for data of this Arrow schema; SchemaMismatchError for a column without a Delta type."""
     fields = tuple(_to_field(item, ()) for item in schema)
     refuse_twins(item.name for item in fields)
     return StructType(fields)
@@ -59,16 +59,26 @@ def arrow_to_schema(schema: pa.Schema) -> StructType:
 
 def _to_field(item: pa.Field, above: tuple[str, ...]) -> StructField:
     path = (*above, item.name)
-    return StructField(item.name, to_delta_type(item.type, path), item.nullable, _metadata(item.metadata))
+    return StructField(item.name, to_delta_type(item.type, path), item.nullable, field_metadata(item.metadata))
 
 
-def _metadata(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
+def field_metadata(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
     texts = {key.decode(): value.decode() for key, value in (metadata or {}).items()}
     return {key: value for key, value in texts.items() if not key.startswith(_FOREIGN_METADATA)}
 
 
+_RUST_NAMES: Final = {
+    "string": "Utf8",
+    "double": "Float64",
+    "float": "Float32",
+    "halffloat": "Float16",
+    "bool": "Boolean",
+    "date32[day]": "Date32",
+}
+
+
 def to_delta_type(arrow: pa.DataType, path: tuple[str, ...]) -> DataType:
-    """The Delta type of an Arrow type; `path` names the column in the message when there is none."""
+    """The Delta type of an Arrow type; `path` names the column in the error message."""
     name = _PRIMITIVES.get(arrow)
     if name is not None:
         return PrimitiveType(name)
@@ -97,6 +107,23 @@ def to_delta_type(arrow: pa.DataType, path: tuple[str, ...]) -> DataType:
     raise _no_type(arrow, path, hint)
 
 
+def check_declared(arrow: pa.DataType, path: tuple[str, ...] = ()) -> None:
+    """SchemaMismatchError for a type that data may have, because it is cast, but that a schema cannot declare.
+
+    As in `deltalake`: half floats, seconds, zones other than UTC, and decimals that are not of 128 bits.
+    """
+    for index in range(arrow.num_fields):
+        check_declared(arrow.field(index).type, (*path, arrow.field(index).name))
+    undeclared = (
+        pt.is_float16(arrow)
+        or pt.is_run_end_encoded(arrow)
+        or (pt.is_decimal(arrow) and not pt.is_decimal128(arrow))
+        or (pt.is_timestamp(arrow) and (arrow.unit == "s" or (arrow.tz or "UTC").upper() != "UTC"))
+    )
+    if undeclared:
+        raise _no_type(arrow, path, "data of this type is cast to the table's as it is written")
+
+
 def is_any_list(arrow: pa.DataType) -> bool:
     return bool(
         pt.is_list(arrow)
@@ -108,30 +135,54 @@ def is_any_list(arrow: pa.DataType) -> bool:
 
 
 def _no_type(arrow: pa.DataType, path: tuple[str, ...], hint: str) -> SchemaMismatchError:
-    return SchemaMismatchError(f"column {'.'.join(path)!r}: Arrow's {arrow} is no type of Delta; {hint}")
+    where = f"column {'.'.join(path)!r}: " if any(path) else ""
+    return SchemaMismatchError(f"{where}Schema error: Invalid data type for Delta Lake: {rust_name(arrow)}; {hint}")
+
+
+def rust_name(arrow: pa.DataType) -> str:
+    """A type's name in `deltalake`: `Int64`, `Time64(µs)`, `Timestamp(ms, "Europe/Berlin")`, `Decimal256(50, 3)`."""
+    if pt.is_list(arrow):
+        return f"List({rust_name(arrow.value_type)})"
+    if pt.is_float16(arrow):
+        return "Float16"
+    if pt.is_timestamp(arrow):
+        zone = f', "{arrow.tz}"' if arrow.tz else ""
+        return f"Timestamp({arrow.unit.replace('us', 'µs')}{zone})"
+    text = str(arrow)
+    if text in _RUST_NAMES:
+        return _RUST_NAMES[text]
+    name, bracket, rest = text.partition("[" if "[" in text else "(")
+    rust_text = name.capitalize().replace("Uint", "UInt")
+    return f"{rust_text}({rest[:-1].replace('us', 'µs')})" if bracket else rust_text
 
 
 def refuse_twins(names: Iterable[str], above: tuple[str, ...] = ()) -> None:
-    """Delta's column names are unique without regard to case."""
-    seen: dict[str, str] = {}
+    """SchemaMismatchError for duplicate names: Delta's column names are unique regardless of case."""
+    names_by_folded: dict[str, str] = {}
     for name in names:
         folded = name.casefold()
-        if folded in seen:
+        if folded in names_by_folded:
             where = f" in {'.'.join(above)!r}" if above else ""
-            same = "is there twice" if seen[folded] == name else f"differs from {seen[folded]!r} only in case"
-            raise SchemaMismatchError(f"column {name!r} {same}{where}; column names are unique without regard to case")
-        seen[folded] = name
+            problem = (
+                "is there twice"
+                if names_by_folded[folded] == name
+                else f"differs from {names_by_folded[folded]!r} only in case"
+            )
+            raise SchemaMismatchError(
+                f"Schema error: Duplicate field name (case-insensitive): '{name}'; column {name!r} {problem}{where}"
+            )
+        names_by_folded[folded] = name
 
 
 def file_schema(schema: StructType, partition_columns: Iterable[str]) -> pa.Schema:
-    """The Arrow schema of a table's data files: physical names and field ids; no partition columns, nothing void."""
+    """The Arrow schema of a table's data files: physical names and field ids; without partition and void columns."""
     partitions = set(partition_columns)
     return pa.schema([_file_field(item) for item in stored_fields(schema) if item.name not in partitions])
 
 
 def stored_fields(struct: StructType) -> tuple[StructField, ...]:
-    """The fields that have a column in data files: `void` is never stored."""
-    return tuple(item for item in struct.fields if item.type != PrimitiveType("void"))
+    """The fields that have a column in data files: `void` is stored only if a struct has nothing else."""
+    return tuple(item for item in struct.fields if item.type != PrimitiveType("void")) or struct.fields
 
 
 def _file_field(item: StructField) -> pa.Field:

@@ -1,4 +1,4 @@
-"""Owns the size of batches: small ones are put together, as most work on one costs the same for a row as for many."""
+"""Combines small batches, because most work on a batch costs the same for one row as for many."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ BATCH_ROWS: Final = 128 * 1024
 
 
 def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of about BATCH_ROWS or more; batches without rows are left out at the end."""
-    waiting: list[pa.RecordBatch] = []
+    """The same rows in batches of about BATCH_ROWS or more; batches without rows are omitted at the end."""
+    pending: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
-        waiting.append(batch)
+        pending.append(batch)
         rows += batch.num_rows
         if rows >= BATCH_ROWS:
-            yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
-            waiting, rows = [], 0
+            yield from pa.Table.from_batches(pending).combine_chunks().to_batches()
+            pending, rows = [], 0
     if rows:
-        yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
+        yield from pa.Table.from_batches(pending).combine_chunks().to_batches()

@@ -1,11 +1,12 @@
-"""Owns the casting of a column to the table's type: what `deltalake` casts is cast, but no value is lost on the way.
+"""Casts a column to the table's type, as `deltalake` does, but without losing values.
 
-Rounding to a float, to a decimal's fraction and to microseconds is what those types mean; a value out of range, a
-fraction cut off an integer, or text that is no number is refused with the column's name.
+Rounding to a float, to a decimal's fraction and to microseconds is part of those types. A value out of range, a
+fraction cut off an integer, or text that is not a number is refused with the column's name.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeAlias
@@ -15,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from deltalakedb.data.arrow_types import file_type, is_any_list, stored_fields
+from deltalakedb.data.arrow_types import file_type, is_any_list, rust_name, stored_fields
 from deltalakedb.exceptions import SchemaMismatchError
-from deltalakedb.log.types import ArrayType, DataType, DecimalType, MapType, PrimitiveType, StructField, StructType
+from deltalakedb.log.schema.types import ArrayType, DataType, DecimalType, MapType, PrimitiveType, StructType
 
 Cast: TypeAlias = Callable[[pa.Array], pa.Array]
 Path: TypeAlias = tuple[str, ...]
@@ -25,11 +26,13 @@ Path: TypeAlias = tuple[str, ...]
 _INTEGERS: Final = frozenset({"byte", "short", "integer", "long"})
 _FLOATS: Final = frozenset({"float", "double"})
 _MOMENTS: Final = frozenset({"timestamp", "timestamp_ntz", "date"})
+_NOT_PARSED: Final = re.compile(r"Failed to parse string: '(.*)' as a scalar of type")
+_NOT_IN_RANGE: Final = re.compile(r"(?:Integer|Float) value (\S+) (?:not in range|was truncated)")
 _ALL_INTEGERS: Final = pa.decimal128(20, 0)
 
 
 def make_cast(source: pa.DataType, target: DataType, path: Path) -> Cast | None:
-    """How a column of `source` becomes one of the table's type; None when it is one. SchemaMismatchError when never."""
+    """The cast of a column from `source` to the table's type; None if not needed. SchemaMismatchError if impossible."""
     arrow = file_type(target)
     if source.equals(arrow, check_metadata=True):
         return None
@@ -54,9 +57,33 @@ def make_cast(source: pa.DataType, target: DataType, path: Path) -> Cast | None:
 
 
 def mismatch(path: Path, expected: DataType, got: object, detail: str = "") -> SchemaMismatchError:
-    """The error for a column whose data cannot become what the table has."""
-    tail = f": {detail}" if detail else ""
-    return SchemaMismatchError(f"column {'.'.join(path)!r}: the table has {expected}, the data has {got}{tail}")
+    """The error for a column whose data does not fit the table's type."""
+    where = f"column {'.'.join(path)!r}: the table has {expected}, the data has {got}"
+    if not detail:
+        return SchemaMismatchError(f"Cannot cast field {_cast_from_to(path, expected, got)}; {where}")
+    text = _in_usual_words(detail, expected)
+    if isinstance(got, pa.DataType) and pt.is_unsigned_integer(got):
+        # Delta has no such numbers: `deltalake` casts them before it looks at the table.
+        what = f"Failed to cast {'.'.join(path)} from {rust_name(file_type(expected))} to {rust_name(got)}"
+        text = (
+            f"Cast error: Failed to convert into Arrow schema: Cast error: {what}: {text.removeprefix('Cast error: ')}"
+        )
+    return SchemaMismatchError(f"{text}; {where}")
+
+
+def _cast_from_to(path: Path, expected: DataType, got: object) -> str:
+    source = rust_name(got) if isinstance(got, pa.DataType) else str(got)
+    return f"{'.'.join(path)} from {source} to {rust_name(file_type(expected))}"
+
+
+def _in_usual_words(detail: str, expected: DataType) -> str:
+    """An error of Arrow C++ for a value that does not fit, worded as Arrow in Rust does."""
+    type_name = rust_name(file_type(expected))
+    if (text := _NOT_PARSED.match(detail)) is not None:
+        return f"Cast error: Cannot cast string '{text[1]}' to value of {type_name} type"
+    if (number := _NOT_IN_RANGE.match(detail)) is not None:
+        return f"Cast error: Can't cast value {number[1]} to type {type_name}"
+    return f"Cast error: {detail}"
 
 
 def _after(first: Cast, then: Cast | None) -> Cast:
@@ -64,36 +91,28 @@ def _after(first: Cast, then: Cast | None) -> Cast:
 
 
 class StructPlan:
-    """Which column of the data becomes which field of a struct; missing ones are null, the order is the table's."""
+    """The mapping of data columns to the fields of a struct; missing ones are null, in the table's order."""
 
     def __init__(self, names: list[str], types: list[pa.DataType], struct: StructType, path: Path) -> None:
-        places = {name.casefold(): place for place, name in enumerate(names)}
+        positions = {name.casefold(): position for position, name in enumerate(names)}
         self.fields = stored_fields(struct)
         self._parts: list[tuple[int, Cast | None]] = []
         for item in self.fields:
-            place = places.get(item.name.casefold())
-            here = (*path, item.name)
-            if place is None:
-                self._parts.append((-1, _absent(item, here)))
+            position = positions.get(item.name.casefold())
+            field_path = (*path, item.name)
+            if position is None:
+                self._parts.append((-1, partial(_nulls, file_type(item.type))))
             else:
-                self._parts.append((place, make_cast(types[place], item.type, here)))
+                self._parts.append((position, make_cast(types[position], item.type, field_path)))
 
     def arrays(self, columns: list[pa.Array], length: int) -> list[pa.Array]:
         arrays = []
-        for place, cast in self._parts:
-            if place < 0:
+        for position, cast in self._parts:
+            if position < 0:
                 arrays.append(cast(length))  # type: ignore[misc]
             else:
-                arrays.append(columns[place] if cast is None else cast(columns[place]))
+                arrays.append(columns[position] if cast is None else cast(columns[position]))
         return arrays
-
-
-def _absent(item: StructField, path: Path) -> Callable[[int], pa.Array]:
-    if not item.nullable:
-        raise SchemaMismatchError(
-            f"column {'.'.join(path)!r} is not in the data, and the table does not let it be null ({item.type})"
-        )
-    return partial(_nulls, file_type(item.type))
 
 
 def _nulls(arrow: pa.DataType, length: int) -> pa.Array:
@@ -105,7 +124,7 @@ def _struct_cast(source: pa.DataType, target: StructType, path: Path) -> Cast:
     fields = list(file_type(target))
 
     def cast(array: pa.Array) -> pa.Array:
-        children = plan.arrays([array.field(place) for place in range(len(source))], len(array))
+        children = plan.arrays([array.field(index) for index in range(len(source))], len(array))
         mask = array.is_null() if array.null_count else None
         return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
 
@@ -127,7 +146,7 @@ def _list_cast(source: pa.DataType, target: ArrayType, arrow: pa.DataType, path:
 
 
 def _plain_lists(array: pa.Array) -> pa.Array:
-    """Lists of any layout as plain ones; by hand, as pyarrow's own cast of list views gives wrong offsets (26.0)."""
+    """Convert lists of any layout to plain ones; by hand, because pyarrow (26.0) casts list views to wrong offsets."""
     lengths = pc.list_value_length(array).fill_null(0).to_numpy()
     offsets = np.concatenate(([0], np.cumsum(lengths)))
     mask = array.is_null() if array.null_count else None
@@ -152,7 +171,7 @@ def _map_cast(source: pa.DataType, target: MapType, arrow: pa.DataType, path: Pa
 
 def _leaf_cast(source: pa.DataType, target: PrimitiveType | DecimalType, arrow: pa.DataType, path: Path) -> Cast:
     if not _may_cast(source, target):
-        raise mismatch(path, target, source, _hint(source, target))
+        raise mismatch(path, target, source)
     convert = _conversion(source, target, arrow)
 
     def cast(array: pa.Array) -> pa.Array:
@@ -168,7 +187,7 @@ def _conversion(source: pa.DataType, target: PrimitiveType | DecimalType, arrow:
     if _is_text(source) and str(target) in _MOMENTS:
         return partial(_text_to_moments, arrow=arrow)
     if isinstance(target, DecimalType) and pt.is_integer(source):
-        # Arrow asks for room for every integer of the type; here it is the values that must fit.
+        # Arrow requires room for every integer of the type; here only the values must fit.
         return lambda array: array.cast(_ALL_INTEGERS).cast(arrow)
     if str(target) == "string":
         if pt.is_floating(source):
@@ -186,10 +205,10 @@ def _conversion(source: pa.DataType, target: PrimitiveType | DecimalType, arrow:
 
 
 def _text_to_moments(array: pa.Array, arrow: pa.DataType) -> pa.Array:
-    """Text with a zone, or without one: then it is UTC, as `deltalake` takes it; a date may have a time behind it."""
-    for way in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
+    """Parse text with a zone, or without one (then UTC, as in `deltalake`); a date may be followed by a time."""
+    for timestamp_type in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
         try:
-            return array.cast(way).cast(arrow)
+            return array.cast(timestamp_type).cast(arrow)
         except pa.ArrowInvalid:
             continue
     return array.cast(arrow)
@@ -198,8 +217,8 @@ def _text_to_moments(array: pa.Array, arrow: pa.DataType) -> pa.Array:
 def _may_cast(source: pa.DataType, target: PrimitiveType | DecimalType) -> bool:
     if isinstance(target, DecimalType):
         if pt.is_decimal(source):
-            whole = source.precision - source.scale
-            return bool(whole <= target.precision - target.scale and 0 <= source.scale <= target.scale)
+            integer_digits = source.precision - source.scale
+            return bool(integer_digits <= target.precision - target.scale and 0 <= source.scale <= target.scale)
         return _is_number(source) or _is_text(source)
     name = target.name
     if name in _INTEGERS or name in _FLOATS:
@@ -207,10 +226,6 @@ def _may_cast(source: pa.DataType, target: PrimitiveType | DecimalType) -> bool:
     if name == "boolean":
         return bool(_is_number(source) or pt.is_boolean(source) or _is_text(source))
     if name in _MOMENTS:
-        # A timestamp without a zone is no instant: which zone is meant nobody here can know.
-        naive = pt.is_timestamp(source) and source.tz is None
-        if naive and name == "timestamp":
-            return False
         return bool(pt.is_timestamp(source) or pt.is_date(source) or _is_text(source))
     if name == "string":
         return True
@@ -232,9 +247,3 @@ def _is_bytes(source: pa.DataType) -> bool:
         or pt.is_fixed_size_binary(source)
         or pt.is_binary_view(source)
     )
-
-
-def _hint(source: pa.DataType, target: PrimitiveType | DecimalType) -> str:
-    if pt.is_timestamp(source) and str(target) == "timestamp":
-        return "give it a zone first, e.g. with pyarrow.compute.assume_timezone or pandas' tz_localize"
-    return ""

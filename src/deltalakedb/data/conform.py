@@ -1,10 +1,10 @@
-"""Owns the fit of data to a table's schema: names, types, what may be null, and what a merge adds to the schema."""
+"""Fits data to a table's schema: names, types, nullability, and the columns that a merge adds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,55 +13,57 @@ import pyarrow.types as pt
 from deltalakedb.data.arrow_types import refuse_twins, stored_fields, to_delta_type
 from deltalakedb.data.casting import StructPlan
 from deltalakedb.exceptions import SchemaMismatchError
-from deltalakedb.log.feature_use import GENERATION_EXPRESSION
-from deltalakedb.log.types import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+from deltalakedb.log.protocol.feature_use import GENERATION_EXPRESSION
+from deltalakedb.log.schema.types import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 
 SchemaMode: TypeAlias = Literal["merge"] | None
 Path: TypeAlias = tuple[str, ...]
+_PREVIEW: Final = 5
+"""How many rows that break a rule are shown."""
+_MAX_SHOWN: Final = 100
 
 
 def check_schema(
     arrow: pa.Schema, table: StructType, *, schema_mode: SchemaMode = None, table_name: str = ""
 ) -> StructType:
-    """The schema that the table has once this data is written; the same object when nothing is added to it.
+    """The schema of the table once this data is written; the same object if nothing is added.
 
-    Types of the table never change here: data is cast to them. Values are looked at only when they are written.
+    The table's types never change here: data is cast to them. Values are checked only when they are written.
     """
     try:
         refuse_twins(arrow.names)
         merged = _merge(table, list(arrow), (), adds=schema_mode == "merge")
         StructPlan(arrow.names, arrow.types, merged, ())
     except SchemaMismatchError as error:
-        raise _named(error, table_name) from None
+        merges = "Schema error: Cannot merge field" if schema_mode == "merge" else "Cannot cast field"
+        message = str(error).replace("Cannot cast field", merges)
+        raise SchemaMismatchError(f"{message} (table {table_name})" if table_name else message) from None
     return merged
-
-
-def _named(error: SchemaMismatchError, table_name: str) -> SchemaMismatchError:
-    return SchemaMismatchError(f"table {table_name}: {error}") if table_name else error
 
 
 def _merge(table: StructType, data: Iterable[pa.Field], path: Path, *, adds: bool) -> StructType:
     fields = list(table.fields)
-    places = {item.name.casefold(): place for place, item in enumerate(fields)}
+    positions = {item.name.casefold(): position for position, item in enumerate(fields)}
     changed = False
     for item in data:
-        place = places.get(item.name.casefold())
-        here = (*path, item.name)
-        if place is None:
+        position = positions.get(item.name.casefold())
+        column = (*path, item.name)
+        if position is None:
             if not adds:
-                raise _extra(table, here)
+                raise _extra(table, column)
             if GENERATION_EXPRESSION.encode() in (item.metadata or {}):
                 raise SchemaMismatchError(
-                    f"the new column {'.'.join(here)!r} is generated, and the rows that are there have no value of it; "
-                    "replace the table with mode='overwrite' and schema_mode='overwrite'"
+                    "Schema evolved fields cannot have generated expressions. Recreate the table to achieve this: the "
+                    f"rows that are there have no value of the new column {'.'.join(column)!r}; mode='overwrite' with "
+                    "schema_mode='overwrite' replaces them"
                 )
-            fields.append(StructField(item.name, _nullable(to_delta_type(item.type, here)), True))
+            fields.append(StructField(item.name, _nullable(to_delta_type(item.type, column)), True))
             changed = True
             continue
-        mine = fields[place]
-        merged = _merge_type(mine.type, item.type, here, adds=adds)
-        if merged is not mine.type:
-            fields[place] = replace(mine, type=merged)
+        existing = fields[position]
+        merged = _merge_type(existing.type, item.type, column, adds=adds)
+        if merged is not existing.type:
+            fields[position] = replace(existing, type=merged)
             changed = True
     return StructType(tuple(fields)) if changed else table
 
@@ -77,15 +79,15 @@ def _merge_type(mine: DataType, arrow: pa.DataType, path: Path, *, adds: bool) -
     if isinstance(mine, MapType) and pt.is_map(arrow):
         key = _merge_type(mine.key_type, arrow.key_type, (*path, "key"), adds=adds)
         value = _merge_type(mine.value_type, arrow.item_type, (*path, "value"), adds=adds)
-        same = key is mine.key_type and value is mine.value_type
-        return mine if same else replace(mine, key_type=key, value_type=value)
+        is_same = key is mine.key_type and value is mine.value_type
+        return mine if is_same else replace(mine, key_type=key, value_type=value)
     if mine == PrimitiveType("void") and adds and not pt.is_null(arrow):
         return to_delta_type(arrow, path)
     return mine
 
 
 def _nullable(data_type: DataType) -> DataType:
-    """A type whose parts may all be null: rows written before have none of them."""
+    """The type with all parts nullable, because existing rows do not have them."""
     match data_type:
         case StructType():
             fields = (replace(item, type=_nullable(item.type), nullable=True) for item in data_type.fields)
@@ -100,28 +102,50 @@ def _nullable(data_type: DataType) -> DataType:
 
 
 def _extra(table: StructType, path: Path) -> SchemaMismatchError:
-    known = ", ".join(table.names[:20]) + (", ..." if len(table.names) > 20 else "")
+    names = ", ".join(table.names[:20]) + (", ..." if len(table.names) > 20 else "")
     return SchemaMismatchError(
-        f"column {'.'.join(path)!r} is in the data and not in the table, which has {known}; "
-        "drop it, or write with schema_mode='merge' to add it"
+        f"Field {'.'.join(path)} not found in schema: the table has {names}; drop it, or write with "
+        "schema_mode='merge' to add it"
     )
 
 
 class Conformer:
-    """Turns batches of one Arrow schema into the table's columns: `fields` in the table's order, types of its files."""
+    """Converts batches of one Arrow schema to the table's columns: `fields` in the table's order, with file types."""
 
     def __init__(self, arrow: pa.Schema, table: StructType) -> None:
         check_schema(arrow, table)
         self._plan = StructPlan(arrow.names, arrow.types, table, ())
         self.fields = self._plan.fields
-        self._strict = [place for place, item in enumerate(self.fields) if not _accepts_any_null(item)]
+        self._strict = [position for position, item in enumerate(self.fields) if not _accepts_any_null(item)]
 
     def __call__(self, batch: pa.RecordBatch) -> list[pa.Array]:
         arrays = self._plan.arrays(batch.columns, batch.num_rows)
-        for place in self._strict:
-            item = self.fields[place]
-            _refuse_nulls(arrays[place], item.type, item.nullable, (item.name,))
+        for position in self._strict:
+            item = self.fields[position]
+            if arrays[position].null_count and not item.nullable:
+                message = describe_invalid([item.name for item in self.fields], arrays, arrays[position].is_null())
+                raise SchemaMismatchError(f"{message}\ncolumn {item.name!r}: the table does not let it be null")
+            _refuse_nulls(arrays[position], item.type, item.nullable, (item.name,))
         return arrays
+
+
+def describe_invalid(names: Sequence[str], arrays: Sequence[pa.Array], broken: pa.Array) -> str:
+    """How many rows a rule refuses, with a preview of the first ones, in `deltalake`'s format."""
+    indices = pc.indices_nonzero(broken)
+    columns = [[name, *map(_shown, array.take(indices[:_PREVIEW]))] for name, array in zip(names, arrays, strict=True)]
+    widths = [max(map(len, column)) for column in columns]
+    edge = f"+{'+'.join('-' * (width + 2) for width in widths)}+"
+    lines = [
+        f"|{'|'.join(f' {text:{width}} ' for text, width in zip(row, widths, strict=True))}|"
+        for row in zip(*columns, strict=True)
+    ]
+    table = "\n".join([edge, lines[0], edge, *lines[1:], edge])
+    return f"Invalid data found: {len(indices)} rows failed validation check.\nPreview of invalid data:\n\n{table}"
+
+
+def _shown(value: pa.Scalar) -> str:
+    text = "" if not value.is_valid else str(value.as_py())
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
 def _accepts_any_null(item: StructField) -> bool:
@@ -142,7 +166,7 @@ def _type_accepts_any_null(data_type: DataType) -> bool:
 
 
 def _refuse_nulls(array: pa.Array, data_type: DataType, nullable: bool, path: Path) -> None:
-    """Refuse a null where the schema allows none; what lies below a null parent is not looked at."""
+    """Refuse a null where the schema allows none; values below a null parent are not checked."""
     if array.null_count:
         if not nullable:
             row = pc.index(array.is_null(), pa.scalar(True)).as_py()

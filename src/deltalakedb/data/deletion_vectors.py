@@ -1,4 +1,4 @@
-"""Owns deletion vectors where they are kept: in the log itself, in a file of the table, or in a file elsewhere."""
+"""Reads and writes deletion vectors: in the log itself, in a file of the table, or in a file elsewhere."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 
 from deltalakedb.data.roaring import Rows, decode_bitmap, encode_bitmap
-from deltalakedb.data.storage import DataStorage, open_logged
 from deltalakedb.exceptions import MalformedLogError
-from deltalakedb.log.actions import DeletionVector
+from deltalakedb.log.protocol.actions import DeletionVector
+from deltalakedb.storage.data_storage import DataStorage, open_logged
 
 _Z85: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _VALUES: Final = {char: place for place, char in enumerate(_Z85)}
@@ -24,7 +24,7 @@ _FORMAT_VERSION: Final = b"\x01"
 
 
 class DeletionVectors:
-    """Reads the vectors of a table; one file holds the vectors of many data files, so the last few are kept open."""
+    """Reads the vectors of a table; caches the last few files, because one holds the vectors of many data files."""
 
     def __init__(self, storage: DataStorage) -> None:
         self._storage = storage
@@ -46,7 +46,7 @@ class DeletionVectors:
         return self._slice(vector, path)
 
     def _slice(self, vector: DeletionVector, path: str) -> bytes:
-        """A part of a file: its size, the bitmap, a checksum (PROTOCOL.md, "Deletion Vector File Storage Format")."""
+        """The bitmap in a file, between its size and checksum (PROTOCOL.md, "Deletion Vector File Storage Format")."""
         content = self._read(path)
         start = vector.offset if vector.offset is not None else 1
         try:
@@ -70,7 +70,7 @@ class DeletionVectors:
 
 
 def vector_file(vector: DeletionVector) -> str | None:
-    """The file that holds a vector, as the log would spell its path; None for one that the log holds itself."""
+    """The file of a vector, by its path as in the log; None for an inline vector."""
     text = vector.path_or_inline_dv
     if vector.storage_type == "i":
         return None
@@ -85,13 +85,13 @@ def vector_file(vector: DeletionVector) -> str | None:
 
 
 def write_vectors(storage: DataStorage, rows: Sequence[Rows]) -> tuple[list[DeletionVector], str]:
-    """Write the deleted rows of many data files into one file; their vectors, and the file's path.
+    """Write the deleted rows of many data files into one file; return their vectors and the file's path.
 
-    The numbers of a data file are in order, and each is there once.
+    The row numbers of each data file are sorted and unique.
     """
     name = uuid.uuid4()
     path = f"deletion_vector_{name}.bin"
-    written: list[DeletionVector] = []
+    vectors: list[DeletionVector] = []
     file = storage.create(path)
     try:
         file.sink.write(_FORMAT_VERSION)
@@ -99,14 +99,14 @@ def write_vectors(storage: DataStorage, rows: Sequence[Rows]) -> tuple[list[Dele
         for numbers in rows:
             bitmap = encode_bitmap(numbers)
             file.sink.write(struct.pack(">i", len(bitmap)) + bitmap + struct.pack(">I", zlib.crc32(bitmap)))
-            written.append(DeletionVector("u", encode_z85(name.bytes), len(bitmap), len(numbers), offset))
+            vectors.append(DeletionVector("u", encode_z85(name.bytes), len(bitmap), len(numbers), offset))
             offset += len(bitmap) + 8
         file.finish()
     except BaseException:
         file.abandon()
         raise
     storage.sync([path])
-    return written, path
+    return vectors, path
 
 
 def _malformed(vector: DeletionVector, detail: str) -> MalformedLogError:
@@ -114,7 +114,7 @@ def _malformed(vector: DeletionVector, detail: str) -> MalformedLogError:
 
 
 def decode_z85(text: str) -> bytes:
-    """The bytes of Z85 text (rfc.zeromq.org/spec/32), five characters for four bytes."""
+    """Decode Z85 text (rfc.zeromq.org/spec/32), five characters for four bytes."""
     try:
         digits = np.array([_VALUES[char] for char in text], np.uint64).reshape(-1, 5)
     except (KeyError, ValueError) as error:
@@ -124,7 +124,7 @@ def decode_z85(text: str) -> bytes:
 
 
 def encode_z85(data: bytes) -> str:
-    """Z85 text of bytes, whose number is a multiple of four."""
+    """Encode bytes as Z85 text; their number must be a multiple of four."""
     numbers = np.frombuffer(data, ">u4").astype(np.uint64)
     powers = np.array([85**4, 85**3, 85**2, 85, 1], np.uint64)
     digits = numbers[:, None] // powers % np.uint64(85)

@@ -8,6 +8,7 @@ cursor; what is registered belongs to one engine.
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import threading
 import weakref
@@ -15,12 +16,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self, TypeAlias
 
 import pyarrow as pa
 
-from deltalakedb import forks
+from deltalakedb.data.engine_functions import MACROS
 from deltalakedb.exceptions import ConfigError, DeltaError, PredicateError
+from deltalakedb.runtime import forks
 
 BATCH_ROWS = 128 * 1024
 # One for each set of limits that callers ask for.
@@ -46,7 +48,9 @@ class Engine:
     ) -> None:
         """`joins_as_written`: of two joined tables the second is held in memory. The engine cannot know how long a
         stream is, and takes it for the smaller one."""
-        self._connection = _database(memory_limit, temp_folder, max_temp_size, joins_as_written).cursor()
+        self._limits = (memory_limit, temp_folder, max_temp_size, joins_as_written)
+        self._database = _database(*self._limits)
+        self._connection = self._database.cursor()
         self._stream: pa.RecordBatchReader | None = None
         self._generation = forks.generation()
         _live.add(self)
@@ -67,7 +71,8 @@ class Engine:
             data = pa.Table.from_batches([data])
         elif isinstance(data, pa.RecordBatchReader):
             data = pa.RecordBatchReader.from_batches(data.schema, self._watched(data))
-        self._connection.register(name, data)
+        with self._failures():
+            self._connection.register(name, data)
 
     def unregister(self, name: str) -> None:
         self._connection.unregister(name)
@@ -126,14 +131,70 @@ class Engine:
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             if self._raised:
                 raise self._raised.pop() from None
-            detail = str(error).partition("\n")[0]
+            if isinstance(error, DeltaError):  # a missing file is both
+                raise
+            detail = _in_usual_words(str(error).partition("\n")[0])
+            if isinstance(error, duckdb.FatalException | duckdb.InternalException):
+                _forget(self._limits, self._database)
+                raise DeltaError(
+                    f"the query engine failed: {detail}; nothing was committed, and later statements get a new engine"
+                ) from error
             if isinstance(error, duckdb.OperationalError):
                 raise DeltaError(f"the query engine failed: {detail}") from error
             raise PredicateError(detail) from error
 
 
+_ARROW_NAMES: Final = {
+    "TINYINT": "Int8", "INT8": "Int8", "SMALLINT": "Int16", "INT16": "Int16", "INTEGER": "Int32", "INT32": "Int32",
+    "BIGINT": "Int64", "INT64": "Int64", "FLOAT": "Float32", "DOUBLE": "Float64", "VARCHAR": "Utf8",
+    "BOOLEAN": "Boolean", "BOOL": "Boolean", "DATE": "Date32", "BLOB": "Binary",
+}  # fmt: skip
+_WORDINGS: Final = (
+    (
+        re.compile(r"Conversion Error: Could not convert string '(.*)' to (\w+).*"),
+        "Cast error: Cannot cast string '{}' to value of {} type",
+    ),
+    (
+        re.compile(r"Conversion Error: invalid date field format: \"(.*)\", .*"),
+        "Cast error: Cannot cast string '{}' to value of Date32 type",
+    ),
+    (
+        re.compile(r"Conversion Error: invalid timestamp field format: \"(.*)\", .*"),
+        "Parser error: Error parsing timestamp from '{}': error parsing date",
+    ),
+    (
+        re.compile(r"Conversion Error: Type \w+ with value (\S+) can't be cast because .* type (\w+).*"),
+        "Cast error: Can't cast value {} to type {}",
+    ),
+    (
+        re.compile(r'Conversion Error: Casting value "(.*)" to type DECIMAL\((\d+),\d+\) failed.*'),
+        "Invalid argument error: {} is too large to store in a Decimal128 of precision {}",
+    ),
+    (
+        re.compile(r"Catalog Error: Scalar Function with name (\w+) does not exist!.*"),
+        "Error during planning: Invalid function '{}'.",
+    ),
+)
+"""What DuckDB says of values and functions, and how `deltalake` says it."""
+
+
+def arrow_name(kind: str) -> str:
+    """A type of DuckDB's by the name that Arrow has for it in Rust, as messages of `deltalake` call it."""
+    return _ARROW_NAMES.get(kind, kind)
+
+
+def _in_usual_words(detail: str) -> str:
+    for pattern, wording in _WORDINGS:
+        found = pattern.fullmatch(detail)
+        if found is not None:
+            return wording.format(*map(arrow_name, found.groups()))
+    return detail
+
+
+_Limits: TypeAlias = tuple[str | None, str | None, str | None, bool]
+
 _live: weakref.WeakSet[Engine] = weakref.WeakSet()
-_databases: dict[tuple[str | None, str | None, str | None, bool], Any] = {}
+_databases: dict[_Limits, Any] = {}
 """Of this process, those used last at the end."""
 _opening = threading.Lock()
 
@@ -151,6 +212,13 @@ def _database(
         while len(_databases) > _MAX_DATABASES:
             del _databases[next(iter(_databases))]  # engines that use it still have it
         return database
+
+
+def _forget(limits: _Limits, database: Any) -> None:
+    """Let no other engine use a database: after an error inside DuckDB it answers nothing any more."""
+    with _opening:
+        if _databases.get(limits) is database:
+            del _databases[limits]
 
 
 def _hold() -> None:
@@ -190,6 +258,8 @@ def _open(memory_limit: str | None, temp_folder: str | None, max_temp_size: str 
             # Arrow, which would be handed the filter that a join makes of its keys, orders NaN otherwise.
             optimizers = "join_order,build_side_probe_side,join_filter_pushdown"
             database.execute(f"set disabled_optimizers = {_quoted(optimizers)}")
+        for macro in MACROS:
+            database.execute(macro)
         keeps_order = "false" if joins_as_written else "true"  # a large join needs less memory without
         database.execute(
             f"set temp_directory = {_quoted(folder)}; set global TimeZone = 'UTC';"

@@ -1,4 +1,4 @@
-"""Owns the filtering of rows by a predicate, exactly: DuckDB judges SQL, pyarrow the filters of `deltalake`."""
+"""Filters rows by a predicate, exactly: SQL with DuckDB, `deltalake`'s filters with pyarrow."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import pyarrow.compute as pc
 
 from deltalakedb.data.arrow_expressions import expression_columns
 from deltalakedb.exceptions import PredicateError
-from deltalakedb.log.predicate import Filters
-from deltalakedb.log.types import StructType, to_arrow_type
+from deltalakedb.log.predicates.predicate import Filters, no_such_column
+from deltalakedb.log.schema.types import StructType, to_arrow_type
 
 RowPredicate: TypeAlias = str | Filters | pc.Expression
-"""SQL, `deltalake`'s lists of filters (an outer list means "or"), or an expression of pyarrow."""
+"""SQL, `deltalake`'s lists of filters (an outer list means "or"), or a pyarrow expression."""
 
 _OPERATORS: Final[dict[str, Any]] = {"=": eq, "==": eq, "!=": ne, "<>": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
 
 
 class RowFilter:
-    """A predicate on rows of a table; `columns` are those it looks at."""
+    """A predicate on rows of a table; `columns` are those that it uses."""
 
     def __init__(self, predicate: RowPredicate, schema: StructType) -> None:
         self._sql = ""
         self._expression: pc.Expression | None = None
         if isinstance(predicate, str):
-            # What parses and judges SQL takes long to load, and most reads have no predicate.
-            from deltalakedb.log.predicate_sql import to_duckdb
+            # Loaded here because the SQL parser takes long to load, and most reads have no predicate.
+            from deltalakedb.log.predicates.predicate_sql import to_duckdb
 
             condition, names = to_duckdb(predicate)
             self._sql = f"select coalesce(({condition})::boolean, false) from batch"
@@ -47,22 +47,37 @@ class RowFilter:
         if self._expression is None:
             return batch.filter(self._mask(batch))
         try:
-            kept = pa.Table.from_batches([batch]).filter(self._expression).combine_chunks().to_batches()
+            batches = pa.Table.from_batches([batch]).filter(self._expression).combine_chunks().to_batches()
         except pa.ArrowException as error:
             raise _cannot_judge(error) from error
-        return kept[0] if kept else batch.slice(0, 0)
+        return batches[0] if batches else batch.slice(0, 0)
 
     def _mask(self, batch: pa.RecordBatch) -> pa.Array:
-        # The rows stay Arrow's: DuckDB says which, so no type takes a way through its types and back.
+        # DuckDB only computes the mask and the rows stay in Arrow, so no value is converted to DuckDB's types and back.
         from deltalakedb.data.engine import Engine
 
         names = self.columns or batch.schema.names[:1]
-        with Engine() as engine:  # a cursor of the process's own database, which costs next to nothing
+        with Engine() as engine:  # a cursor of the process's own database, which costs almost nothing
             engine.register("batch", batch.select(names))
             try:
                 return engine.table(self._sql).column(0).combine_chunks()
             except PredicateError as error:
                 raise _cannot_judge(error) from error
+
+
+def check_condition(predicate: str, schema: StructType) -> None:
+    """PredicateError for SQL that is not boolean: a number, a text, a time."""
+    from deltalakedb.data.engine import Engine
+    from deltalakedb.log.predicates.predicate_sql import to_duckdb
+
+    condition, _ = to_duckdb(predicate)
+    if condition.upper() == "NULL":
+        return  # DuckDB types it as a number
+    with Engine() as engine:
+        engine.register("batch", schema.to_arrow().empty_table())
+        kind = engine.types(f"select ({condition}) from batch")[0]
+    if kind != "BOOLEAN":
+        raise PredicateError(f"Cannot create filter with non-boolean predicate {predicate!r} returning {kind}")
 
 
 def _cannot_judge(error: Exception) -> PredicateError:
@@ -72,23 +87,23 @@ def _cannot_judge(error: Exception) -> PredicateError:
 def _from_filters(filters: Filters, schema: StructType) -> tuple[pc.Expression, set[str]]:
     alternatives: Any = [filters] if filters and isinstance(filters[0], tuple) else filters
     names: set[str] = set()
-    found = []
+    conjunctions = []
     for conjunct in alternatives:
         parts = [_comparison(schema, *item) for item in conjunct]
         names.update(item[0] for item in conjunct)
-        found.append(reduce(and_, parts, pc.scalar(True)))
-    return reduce(or_, found, pc.scalar(not found)), names
+        conjunctions.append(reduce(and_, parts, pc.scalar(True)))
+    return reduce(or_, conjunctions, pc.scalar(not conjunctions)), names
 
 
 def _comparison(schema: StructType, name: str, operator: str, value: Any) -> pc.Expression:
     item = schema.field(name)
     if item is None:
-        raise PredicateError(f"the table has no column {name!r}; it has {', '.join(schema.names)}")
+        raise no_such_column(name, schema.names)
     column, kind = pc.field(item.name), to_arrow_type(item.type)
     folded = operator.strip().lower()
     if folded in ("in", "not in"):
-        chosen = column.isin(pa.array(_values(value, kind), kind))
-        return chosen if folded == "in" else ~chosen & column.is_valid()
+        matches = column.isin(pa.array(_values(value, kind), kind))
+        return matches if folded == "in" else ~matches & column.is_valid()
     if folded not in _OPERATORS:
         raise PredicateError(f"unknown operator {operator!r} in a filter on {name!r}")
     if value is None:
@@ -98,7 +113,7 @@ def _comparison(schema: StructType, name: str, operator: str, value: Any) -> pc.
 
 
 def _values(values: Iterable[Any], kind: pa.DataType) -> list[Any]:
-    """Values as the column has them; text stands for what it spells, as in partition filters."""
+    """Values in the column's type; text is parsed, as in partition filters."""
     try:
         return [pa.scalar(value).cast(kind).as_py() for value in values]
     except (pa.ArrowException, TypeError, ValueError) as error:

@@ -1,7 +1,7 @@
-"""Statistics of data files that another engine wrote, from their Parquet footers: as wide as the truth, or wider.
+"""Statistics of data files that another engine wrote, from their Parquet footers: exact or wider.
 
-A footer has no bounds where a NaN is or where a value is longer than 4 KB: what it does not know is left out.
-Timestamps are rounded outwards to the millisecond.
+A footer has no bounds if there is a NaN or a value longer than 4 KB: unknown bounds are omitted. Timestamps are rounded
+outwards to the millisecond.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import pyarrow.types as pt
 
 from deltalakedb.data.arrow_types import file_schema, file_type, is_any_list
 from deltalakedb.data.stats import Ends, StatsCollector, StatsPlan, counted_leaves
-from deltalakedb.log.types import DataType, DecimalType, Leaf, PrimitiveType, StructType
+from deltalakedb.log.schema.types import DataType, DecimalType, Leaf, PrimitiveType, StructType
 
 _MOMENTS: Final = frozenset({"timestamp", "timestamp_ntz"})
-# However a file spells them, in a footer they are texts or truth values.
+# Whatever their type in the file, a footer has them as text or booleans.
 _OF_NO_UNIT: Final = (PrimitiveType("string"), PrimitiveType("boolean"))
 _AS_STORED: Final = frozenset({"boolean", "byte", "short", "integer", "long", "date", "float", "double"})
 
 
 class FooterStats:
-    """How the footers of a table's files become statistics, decided once for all of them."""
+    """The conversion of footers to statistics, prepared once for all files of a table."""
 
     def __init__(
         self, schema: StructType, partition_columns: Sequence[str], configuration: Mapping[str, str | None]
@@ -40,19 +40,20 @@ class FooterStats:
         columns = self._columns_of(footer)
         for group in range(footer.num_row_groups):
             row_group = footer.row_group(group)
-            for place, (leaf, column) in enumerate(zip(self._leaves, columns, strict=True)):
+            for position, (leaf, column) in enumerate(zip(self._leaves, columns, strict=True)):
                 if column is None:
-                    stats.note(place, None, (None, None))
+                    stats.note(position, None, (None, None))
                 else:
-                    _note(stats, place, leaf, row_group.column(column))
+                    _note(stats, position, leaf, row_group.column(column))
         return stats.to_json()
 
     def _columns_of(self, footer: pq.FileMetaData) -> list[int | None]:
-        """The number of each leaf's column in this file, found by its path: a file may hold others beside the table's,
-        such as its partition columns. None where it has none, or one of another type, whose bounds have another unit.
+        """The index of each leaf's column in this file, by path: the file may have others, such as partition columns.
+
+        None if the file does not have it, or in another type, whose bounds have another unit.
         """
-        found = dict(_stored_columns(footer.schema.to_arrow_schema(), (), 0))
-        return [_column_of(leaf, found.get(leaf.physical_path)) for leaf in self._leaves]
+        stored = dict(_stored_columns(footer.schema.to_arrow_schema(), (), 0))
+        return [_column_of(leaf, stored.get(leaf.physical_path)) for leaf in self._leaves]
 
 
 def _column_of(leaf: Leaf, found: tuple[int, pa.DataType] | None) -> int | None:
@@ -65,7 +66,7 @@ def _column_of(leaf: Leaf, found: tuple[int, pa.DataType] | None) -> int | None:
 def _stored_columns(
     fields: Iterable[pa.Field], above: tuple[str, ...], start: int
 ) -> Iterator[tuple[tuple[str, ...], tuple[int, pa.DataType]]]:
-    """The number of each leaf's first column in a file: columns are the leaves of arrays and maps, too."""
+    """The index of each leaf's first column in a file; arrays and maps have columns for their leaves, too."""
     for item in fields:
         path = (*above, item.name)
         if pt.is_struct(item.type):
@@ -84,16 +85,18 @@ def _width(stored: pa.DataType) -> int:
 
 
 def _note(stats: StatsCollector, place: int, leaf: Leaf, chunk: pq.ColumnChunkMetaData) -> None:
-    found = chunk.statistics if chunk.is_stats_set else None
-    nulls = found.null_count if found is not None and found.has_null_count else None
+    statistics = chunk.statistics if chunk.is_stats_set else None
+    nulls = statistics.null_count if statistics is not None and statistics.has_null_count else None
     if nulls is not None and nulls == chunk.num_values:
-        stats.note(place, nulls, None)  # nothing there that could have ends
+        stats.note(place, nulls, None)  # all null: no bounds
         return
-    stats.note(place, nulls, (None, None) if found is None or not found.has_min_max else _ends(found, leaf.type))
+    stats.note(
+        place, nulls, (None, None) if statistics is None or not statistics.has_min_max else _ends(statistics, leaf.type)
+    )
 
 
 def _ends(found: pq.Statistics, data_type: DataType) -> Ends:
-    """The ends in the form the data plane measures them in; None where they are not known."""
+    """The bounds in the units of `stats.py`; None if unknown."""
     if isinstance(data_type, DecimalType):
         return _decimal(found.min_raw, data_type), _decimal(found.max_raw, data_type)
     name = data_type.name if isinstance(data_type, PrimitiveType) else ""

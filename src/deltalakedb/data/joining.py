@@ -1,8 +1,8 @@
-"""Owns tiny Parquet files seen as one: their bytes one after the other, and a footer with the row groups of all.
+"""Joins tiny Parquet files into one: their bytes one after the other, and a footer with the row groups of all.
 
-Opening a reader takes longer than decoding a hundred rows, so a thousand files are read several times as fast through
-one. Files of one writer have footers of one shape (Thrift's compact protocol): all of them are walked at the same time,
-an array holding the place in each. Only offsets change; all else is taken over as it is. What is not alike stays apart.
+Opening a reader takes longer than decoding a hundred rows, so reading a thousand joined files is several times as fast.
+Files of one writer have footers of the same shape (Thrift's compact protocol), so all footers are walked at once, with
+an array of the position in each. Only offsets change; all else is copied. Files whose footers differ are not joined.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
-"""One for each footer."""
+"""One number for each footer."""
 
 _MAGIC: Final = b"PAR1"
 _TAIL_BYTES: Final = 8  # the length of the footer, and the magic
@@ -26,9 +26,9 @@ _MAX_DEPTH: Final = 32
 
 # Types of the compact protocol.
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
-# Parquet's structs: the fields that matter, by their numbers.
+# The relevant fields of Parquet's structs, by number.
 _NUM_ROWS: Final = 3
-_ROW_GROUPS_HEADER: Final = 0x10 | _LIST  # the field after it
+_ROW_GROUPS_HEADER: Final = 0x10 | _LIST  # the header of the field after it
 _GROUP_COLUMNS, _GROUP_OFFSET = 1, 5
 _CHUNK_META = 3
 _CHUNK_OFFSETS: Final = (2, 4, 6)
@@ -39,11 +39,11 @@ _META_OFFSETS: Final = (10, 14)  # of an index, and of a bloom filter
 
 
 class _UnlikeError(Exception):
-    """The footers are not of one shape, or hold what cannot be moved."""
+    """The footers differ in shape, or have something that cannot be moved."""
 
 
 def join_files(contents: Sequence[bytes]) -> bytes | None:
-    """One Parquet file with the row groups of all of these, in their order; None when their footers are not alike."""
+    """One Parquet file with the row groups of all of these, in order; None if their footers differ in shape."""
     try:
         return _join(contents)
     except (_UnlikeError, IndexError):
@@ -86,7 +86,7 @@ def _footer(content: bytes) -> bytes:
 
 
 def _head(footer: bytes, size: Numbers) -> bytes:
-    """The schema and what else is before the number of rows."""
+    """The schema and everything else before the number of rows."""
     walk = _Walk([footer], 0, size)
     for field, kind in walk.fields():
         if field == _NUM_ROWS and kind == _I64:
@@ -130,7 +130,7 @@ def _walk_chunk_meta(walk: _Walk) -> None:
             walk.note_offset(kind)
         else:
             walk.skip(kind)
-    # Where its file is broken a chunk must not go on into the next one.
+    # In a broken file, a chunk must not extend into the next file.
     if not pages or (_first(pages) + size > walk.sizes).any():
         raise _UnlikeError
 
@@ -142,62 +142,62 @@ def _first(pages: Sequence[Numbers]) -> Numbers:
 
 
 class _Walk:
-    """A place in each of the footers, which go on together; it ends where they differ in shape."""
+    """A position in each of the footers, which advance together; _UnlikeError where they differ in shape."""
 
     def __init__(self, footers: Sequence[bytes], start: int, sizes: Numbers) -> None:
         lengths = np.array([len(footer) for footer in footers], np.int64)
         self.sizes = sizes
-        """Of the files."""
+        """The sizes of the files."""
         self._footers = footers
         self._bytes = np.frombuffer(b"".join([*footers, _PADDING]), np.uint8)
         self._starts = np.cumsum(lengths) - lengths
-        self._offsets: list[tuple[Numbers, Numbers, Numbers]] = []  # from, to, and the value that is there
+        self._offsets: list[tuple[Numbers, Numbers, Numbers]] = []  # start, end, and the value
         self.at: Numbers = self._starts + start
 
     def place(self, number: int) -> int:
-        """Where we are in one of the footers."""
+        """The position in one of the footers."""
         return int(self.at[number] - self._starts[number])
 
     def common_byte(self) -> int:
-        found = self._bytes[self.at]
-        first = int(found[0])
-        if (found != first).any():
+        values = self._bytes[self.at]
+        first = int(values[0])
+        if (values != first).any():
             raise _UnlikeError
         self.at = self.at + 1
         return first
 
     def unsigned(self) -> Numbers:
-        found = self._bytes[self.at].astype(np.int64)
+        octets = self._bytes[self.at].astype(np.int64)
         self.at = self.at + 1
-        value = found & 0x7F
-        going = found >= 0x80
+        value = octets & 0x7F
+        continues = octets >= 0x80
         for shift in range(7, 63, 7):
-            if not going.any():
+            if not continues.any():
                 return value
-            found = self._bytes[self.at].astype(np.int64)
-            value |= np.where(going, (found & 0x7F) << shift, 0)
-            self.at = self.at + going
-            going = going & (found >= 0x80)
+            octets = self._bytes[self.at].astype(np.int64)
+            value |= np.where(continues, (octets & 0x7F) << shift, 0)
+            self.at = self.at + continues
+            continues = continues & (octets >= 0x80)
         raise _UnlikeError
 
     def number(self) -> Numbers:
-        """A number that is not negative."""
-        found = self.unsigned()
-        if (found & 1).any():
+        """Read a non-negative number."""
+        encoded = self.unsigned()
+        if (encoded & 1).any():
             raise _UnlikeError
-        return found >> 1
+        return encoded >> 1
 
     def fields(self) -> Iterator[tuple[int, int]]:
-        """Number and type of each field of a struct; whoever asks for the next one has passed its value."""
+        """Number and type of each field of a struct; the caller must read or skip each value."""
         field = 0
         while (header := self.common_byte()) != 0:
             if not header >> 4:
-                raise _UnlikeError  # a number far from the last one: none of Parquet's
+                raise _UnlikeError  # a field number far from the last one: Parquet has none
             field += header >> 4
             yield field, header & 0x0F
 
     def list_header(self) -> tuple[int, int]:
-        """How many elements, and their type."""
+        """The number of elements, and their type."""
         header = self.common_byte()
         count = header >> 4
         if count == 15:
@@ -208,7 +208,7 @@ class _Walk:
         return count, header & 0x0F
 
     def skip(self, kind: int, depth: int = 0) -> None:
-        """Pass a value."""
+        """Skip a value."""
         if depth > _MAX_DEPTH:
             raise _UnlikeError
         if kind in (_I16, _I32, _I64):
@@ -228,11 +228,11 @@ class _Walk:
                     self.skip(inner, depth + 1)
         elif kind in (_BYTE, _DOUBLE):
             self.at = self.at + (1 if kind == _BYTE else 8)
-        elif kind not in (_TRUE, _FALSE):  # those are in the field's header
+        elif kind not in (_TRUE, _FALSE):  # booleans are in the field's header
             raise _UnlikeError
 
     def note_offset(self, kind: int) -> Numbers:
-        """Pass a value that depends on where the file begins."""
+        """Read a value that depends on where the file begins, and record its position."""
         if kind != _I64:
             raise _UnlikeError
         begin = self.at
@@ -241,26 +241,26 @@ class _Walk:
         return value
 
     def moved(self, begin: Numbers, shifts: Numbers) -> list[bytes]:
-        """The bytes of each footer from `begin` to here, its offsets moved; 0 says that there is no such page."""
-        cuts = np.stack([begin, *(one for start, end, _ in self._offsets for one in (start, end)), self.at], axis=1)
-        places = (cuts - self._starts[:, None]).tolist()
+        """The bytes of each footer from `begin` to here with offsets moved; an offset of 0 means that there is none."""
+        cuts = np.stack([begin, *(cut for start, end, _ in self._offsets for cut in (start, end)), self.at], axis=1)
+        positions = (cuts - self._starts[:, None]).tolist()
         texts = [_padded(np.where(value > 0, value + shifts, 0)) for _, _, value in self._offsets]
         moved = []
-        for number, (footer, ends) in enumerate(zip(self._footers, places, strict=True)):
+        for number, (footer, ends) in enumerate(zip(self._footers, positions, strict=True)):
             parts = [footer[ends[0] : ends[1]]]
-            for place, text in enumerate(texts):
-                parts += (text[number], footer[ends[2 * place + 2] : ends[2 * place + 3]])
+            for index, text in enumerate(texts):
+                parts += (text[number], footer[ends[2 * index + 2] : ends[2 * index + 3]])
             moved.append(b"".join(parts))
         return moved
 
 
 def _padded(values: Numbers) -> list[bytes]:
-    """Numbers in as many bytes each as the largest one may need."""
-    left = values << 1
-    digits = np.stack([(left >> (7 * place)) & 0x7F for place in range(_OFFSET_BYTES)], axis=1).astype(np.uint8)
+    """Numbers as varints of the same length, that of the largest possible one."""
+    encoded = values << 1
+    digits = np.stack([(encoded >> (7 * index)) & 0x7F for index in range(_OFFSET_BYTES)], axis=1).astype(np.uint8)
     digits[:, :-1] |= 0x80
     text = digits.tobytes()
-    return [text[place : place + _OFFSET_BYTES] for place in range(0, len(text), _OFFSET_BYTES)]
+    return [text[index : index + _OFFSET_BYTES] for index in range(0, len(text), _OFFSET_BYTES)]
 
 
 def _varint(value: int) -> bytes:

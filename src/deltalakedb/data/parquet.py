@@ -1,4 +1,4 @@
-"""Owns one Parquet file being written: its row groups, its statistics, and the add action it becomes."""
+"""Writes one Parquet file: its row groups, its statistics, and its add action."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from deltalakedb.data.stats import StatsPlan
-from deltalakedb.data.storage import DataStorage
+from deltalakedb.data.stats import TEXT_BYTES, StatsPlan
 from deltalakedb.exceptions import DeltaError
-from deltalakedb.log.actions import AddFile
-from deltalakedb.log.paths import encode_path
+from deltalakedb.log.protocol.actions import AddFile
+from deltalakedb.log.protocol.paths import encode_path
+from deltalakedb.storage.data_storage import DataStorage
 
 _SAMPLE_ROWS: Final = 20_000
+
+
+_SUFFIXES: Final = {"none": "", "gzip": ".gz", "brotli": ".br"}
+"""The suffix for a compression in a file's name, if it is not the codec's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +31,19 @@ class ParquetOptions:
     compression: str = "snappy"
     compression_level: int | None = None
     row_group_bytes: int = 64 * 1024 * 1024
-    """Of data in memory: what is gathered before it is written."""
+    """Size in memory of the data that is collected before it is written."""
     row_group_rows: int = 1024 * 1024
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Further arguments of pyarrow's ParquetWriter."""
+    silent: frozenset[str] = frozenset()
+    """Columns, by their physical paths, without statistics in the log."""
+    text_bytes: int = TEXT_BYTES
+    """How many bytes of a text its bounds in the log keep."""
 
     @property
     def suffix(self) -> str:
-        codec = "" if self.compression.lower() == "none" else f".{self.compression.lower()}"
-        return f"c000{codec}.parquet"
+        codec = self.compression.lower()
+        return f"c000{_SUFFIXES.get(codec, f'.{codec}')}.parquet"
 
     def open(self, sink: pa.NativeFile, schema: pa.Schema, first: pa.Table | None = None) -> pq.ParquetWriter:
         """A writer; `first` are rows that show which columns are worth a dictionary."""
@@ -44,22 +52,22 @@ class ParquetOptions:
             schema,
             compression=self.compression,
             compression_level=self.compression_level,
-            store_schema=False,  # Delta's schema is the one that counts
-            store_decimal_as_integer=True,  # as Spark does: smaller, and its fast path
+            store_schema=False,  # Delta's schema is used instead
+            store_decimal_as_integer=True,  # as Spark does: smaller, and faster to read for Spark
             **{"use_dictionary": _repetitive(first), **self.extra},
         )
 
 
 def _repetitive(rows: pa.Table | None) -> bool | list[str]:
-    """The columns whose values come again; a dictionary of the others is built for nothing (a tenth of the time)."""
+    """The columns with repeated values; building useless dictionaries for the others takes a tenth of the time."""
     if rows is None or rows.num_rows < _SAMPLE_ROWS or any(map(pt.is_nested, rows.schema.types)):
-        return True  # pyarrow's own way: for all, until it has grown too large
+        return True  # pyarrow's default: for all, until a dictionary is too large
     sample = rows.slice(0, _SAMPLE_ROWS)
     return [name for name in sample.column_names if pc.count_distinct(sample[name]).as_py() <= _SAMPLE_ROWS * 4 // 5]
 
 
 class DataFile:
-    """A data file that is being written; `finish` gives its add action."""
+    """A data file that is being written; `finish` returns its add action."""
 
     def __init__(
         self, storage: DataStorage, path: str, schema: pa.Schema, stats: StatsPlan, options: ParquetOptions
@@ -67,7 +75,7 @@ class DataFile:
         self.path = path
         self._storage = storage
         self._schema = schema
-        self._stats = stats.start()
+        self._stats = stats.start(options.silent, options.text_bytes)
         self._options = options
         self._file = storage.create(path)
         self._writer: pq.ParquetWriter | None = None
@@ -92,22 +100,22 @@ class DataFile:
         writer = self._writer or self._options.open(self._file.sink, self._schema)
         try:
             writer.close()
-            written = self._file.finish()
+            result = self._file.finish()
         except OSError as error:
             writer.is_open = False
             raise self._failure(error) from error
         return AddFile(
             path=encode_path(self.path),
             partition_values=partition_values,
-            size=written.size,
-            modification_time=written.modified_ms,
+            size=result.size,
+            modification_time=result.modified_ms,
             data_change=data_change,
             stats=self._stats.to_json(),
         )
 
     def abandon(self) -> None:
         if self._writer is not None:
-            self._writer.is_open = False  # or it would want to write its footer when it is collected
+            self._writer.is_open = False  # otherwise it would write its footer when it is garbage-collected
         self._file.abandon()
 
     def _failure(self, error: OSError) -> DeltaError:

@@ -1,4 +1,4 @@
-"""Owns the columns of a data file seen as the table's: column mapping, widened types, what a file does not have."""
+"""Converts the columns of a data file to the table's: column mapping, widened types, missing columns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow.types as pt
 
 from deltalakedb.data.arrow_types import is_any_list
 from deltalakedb.exceptions import MalformedLogError
-from deltalakedb.log.types import (
+from deltalakedb.log.schema.types import (
     ArrayType,
     DataType,
     MapType,
@@ -28,14 +28,14 @@ _FIELD_ID = b"PARQUET:field_id"
 
 
 class Projection:
-    """How batches of one file become columns of the table; `columns` are the names to be read from the file."""
+    """The conversion of one file's batches to columns of the table; `columns` are the names to read from the file."""
 
     def __init__(self, file: pa.Schema, fields: Sequence[StructField], *, by_id: bool) -> None:
         self._by_id = by_id
         self._reads: list[tuple[str, Read | None] | pa.DataType] = []
-        found = _Members(list(file), by_id)
+        members = _Members(list(file), by_id)
         for item in fields:
-            stored = found.get(item)
+            stored = members.get(item)
             if stored is None or item.type == PrimitiveType("void"):
                 self._reads.append(to_arrow_type(item.type))
             else:
@@ -56,7 +56,7 @@ class Projection:
 
 
 class _Members:
-    """The fields of a file's struct, found by id or by physical name."""
+    """The fields of a struct in a file, by id or by physical name."""
 
     def __init__(self, fields: Sequence[pa.Field], by_id: bool) -> None:
         self._by_id = by_id
@@ -66,14 +66,14 @@ class _Members:
         }
 
     def get(self, item: StructField) -> pa.Field | None:
-        # In mode `id` the id alone counts; a file without any id was written before the mapping was turned on.
+        # In mode `id` only the id counts; a file without any ids was written before column mapping was enabled.
         if self._by_id and item.id is not None and self._ids:
             return self._ids.get(item.id)
         return self._names.get(item.physical_name)
 
 
 def _reader(stored: pa.DataType, wanted: DataType, by_id: bool, path: tuple[str, ...]) -> Read | None:
-    """How a stored column becomes one of the table's type; None when it is one."""
+    """The conversion of a stored column to the table's type; None if not needed."""
     arrow = to_arrow_type(wanted)
     if stored.equals(arrow):
         return None
@@ -92,7 +92,7 @@ def _reader(stored: pa.DataType, wanted: DataType, by_id: bool, path: tuple[str,
 
 
 def _leaf_reader(stored: pa.DataType, wanted: DataType, arrow: pa.DataType, path: tuple[str, ...]) -> Read:
-    # Spark's INT96 has no zone and means UTC; so does a file that says no zone for an instant.
+    # Spark's INT96 has no zone and means UTC, like an instant without a zone in a file.
     options = pc.CastOptions(target_type=arrow, allow_time_truncate=True)
 
     def convert(array: pa.Array) -> pa.Array:
@@ -113,12 +113,12 @@ def _struct_reader(
     members = _Members(list(stored), by_id)
     reads: list[tuple[int, Read | None] | pa.DataType] = []
     for item in wanted.fields:
-        found = members.get(item)
-        if found is None or item.type == PrimitiveType("void"):
+        member = members.get(item)
+        if member is None or item.type == PrimitiveType("void"):
             reads.append(to_arrow_type(item.type))
         else:
-            read = _reader(found.type, item.type, by_id, (*path, item.name))
-            reads.append((stored.get_field_index(found.name), read))
+            read = _reader(member.type, item.type, by_id, (*path, item.name))
+            reads.append((stored.get_field_index(member.name), read))
     fields = list(arrow)
 
     def convert(array: pa.Array) -> pa.Array:
@@ -139,7 +139,7 @@ def _struct_reader(
 def _list_reader(
     stored: pa.DataType, wanted: ArrayType, arrow: pa.DataType, by_id: bool, path: tuple[str, ...]
 ) -> Read:
-    """Writers say in a file's own schema which of Arrow's lists they had; to Parquet they are all the same."""
+    """Read any of Arrow's list types: writers record theirs in the file's own schema; in Parquet they are the same."""
     element = _reader(stored.value_type, wanted.element_type, by_id, (*path, "element"))
     plain = pa.list_(stored.value_field)
 
@@ -154,7 +154,7 @@ def _list_reader(
 
 
 def _without_view(array: pa.Array, plain: pa.DataType) -> pa.Array:
-    """The lists of a view, one after the other; pyarrow's cast (26) forgets the last offset."""
+    """Convert list views to plain lists; pyarrow's cast (26) omits the last offset."""
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
     offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), array.flatten(), type=plain, mask=array.is_null())
@@ -174,14 +174,14 @@ def _map_reader(stored: pa.DataType, wanted: MapType, arrow: pa.DataType, by_id:
 
 
 def _nested(array: pa.Array, arrow: pa.DataType, child: pa.Array) -> pa.Array:
-    """A list or a map with other children below the same offsets."""
+    """A list or map with new children under the same offsets."""
     return pa.Array.from_buffers(
         arrow, len(array), array.buffers()[:2], array.null_count, array.offset, children=[child]
     )
 
 
 def _variant(array: pa.Array, arrow: pa.DataType) -> pa.Array:
-    """A variant that is not shredded: two binaries, in whatever order the file has them."""
+    """An unshredded variant: two binaries, in either order."""
     if not {"metadata", "value"} <= {item.name for item in array.type} or len(array.type) != 2:
         raise MalformedLogError("a variant is shredded, which cannot be read yet")
     children = [array.field(array.type.get_field_index(item.name)) for item in arrow]

@@ -1,4 +1,4 @@
-"""Owns the reading of data files as the table they are: partition values, deletion vectors, column mapping."""
+"""Reads data files as rows of the table: applies partition values, deletion vectors and column mapping."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from deltalakedb import forks
 from deltalakedb.data.batches import BATCH_ROWS, gathered
 from deltalakedb.data.deletion_vectors import DeletionVectors
 from deltalakedb.data.engine import own_column
@@ -26,31 +25,33 @@ from deltalakedb.data.joining import join_files
 from deltalakedb.data.projection import Projection
 from deltalakedb.data.roaring import Rows
 from deltalakedb.data.sources import prepare_data
-from deltalakedb.data.storage import DataStorage, open_logged
-from deltalakedb.exceptions import DeltaError, PredicateError
-from deltalakedb.log.codec import deletion_vector_from_json
-from deltalakedb.log.partitions import parse_partition_value
-from deltalakedb.log.text import from_sql_text
-from deltalakedb.log.types import StructField, StructType, to_arrow_type
+from deltalakedb.exceptions import DeltaError
+from deltalakedb.log.predicates.predicate import no_such_column
+from deltalakedb.log.protocol.codec import deletion_vector_from_json
+from deltalakedb.log.protocol.text import from_sql_text
+from deltalakedb.log.schema.partitions import parse_partition_value
+from deltalakedb.log.schema.types import StructField, StructType, to_arrow_type
+from deltalakedb.runtime import forks
+from deltalakedb.storage.data_storage import DataStorage, open_logged
 
 FILE: Final = own_column("file")
 ROW: Final = own_column("row")
 IsWanted: TypeAlias = Callable[[int, int, int], bool]
-"""Of the file at a place: whether any of its rows from one number up to another are of use."""
+"""(position of the file, first row, end row) -> whether any of these rows is needed."""
 POSITIONS: Final = (pa.field(FILE, pa.int32(), nullable=False), pa.field(ROW, pa.int64(), nullable=False))
-# A file up to this size is read whole, ahead of its turn; a larger one is streamed when it is its turn.
+# A file up to this size is read whole and ahead of its turn; a larger one is streamed in its turn.
 _SMALL_BYTES: Final = 16 * 1024 * 1024
 _TINY_BYTES: Final = 256 * 1024
 _AHEAD: Final = max(4, (os.cpu_count() or 1) * 2)
-# So many tiny files of a disk are one task: for each alone threads would hand over to each other more than they read.
+# This many tiny files on a disk form one task: switching threads for each would take longer than reading it.
 _TINY_TOGETHER: Final = 64
-# So many, and of this size, are even read as one file; fewer are sooner read one by one.
+# Up to this many files and bytes are read as one file; fewer than the minimum are faster one by one.
 _MOST_JOINED: Final = 512
 _MOST_JOINED_BYTES: Final = 8 * 1024 * 1024
 _FEWEST_JOINED: Final = 32
 # INT96 as nanoseconds overflows after the year 2262.
 _READ_OPTIONS: Final[dict[str, Any]] = {"coerce_int96_timestamp_unit": "us"}
-# Rows of which nothing but their number is wanted.
+# For rows of which only the number is needed.
 _NO_COLUMNS: Final = pa.schema([("", pa.null())])
 
 
@@ -68,17 +69,18 @@ def read_files(
 ) -> pa.RecordBatchReader:
     """The rows of these files (of FILES_SCHEMA), in their order, as a stream of the table's columns.
 
-    `partition_columns` and `configuration` are those of the table's metadata. `columns` chooses and orders columns;
-    `predicate` (SQL, or an expression of pyarrow) keeps the rows for which it is true. Files are not pruned here.
-    With `positions` two columns follow: FILE, the place of a row's file in `files`, and ROW, its number in it, deleted
-    rows counted. `is_wanted` is asked for each row group, and those it refuses are not read.
+    `partition_columns` and `configuration` are those of the table's metadata. `columns` selects and orders columns;
+    `predicate` (SQL, or a pyarrow expression) keeps the rows for which it is true. Files are not pruned here.
+
+    `positions` adds two columns: FILE, the position of a row's file in `files`, and ROW, its number in the file,
+    counting deleted rows. `is_wanted` is called for each row group; refused row groups are not read.
     """
     fields = list(schema.fields) if columns is None else [_field(schema, name) for name in columns]
     row_filter = None if predicate is None else RowFilter(predicate, schema)
-    wanted = {item.name for item in fields} | set(row_filter.columns if row_filter else ())
+    names = {item.name for item in fields} | set(row_filter.columns if row_filter else ())
     task = _Task(
         storage=storage,
-        fields=tuple(item for item in schema.fields if item.name in wanted),
+        fields=tuple(item for item in schema.fields if item.name in names),
         partitions=frozenset(partition_columns),
         by_id=(configuration or {}).get("delta.columnMapping.mode") == "id",
         vectors=DeletionVectors(storage),
@@ -91,14 +93,14 @@ def read_files(
 
 
 def with_positions(schema: pa.Schema, positions: bool = True) -> pa.Schema:
-    """The schema of rows that know where they come from."""
+    """The schema with the columns FILE and ROW."""
     return pa.schema([*schema, *POSITIONS]) if positions else schema
 
 
 def _field(schema: StructType, name: str) -> StructField:
     item = schema.field(name)
     if item is None:
-        raise PredicateError(f"the table has no column {name!r}; it has {', '.join(schema.names)}")
+        raise no_such_column(name, schema.names)
     return item
 
 
@@ -106,14 +108,14 @@ def _finish(
     batches: Iterable[pa.RecordBatch], row_filter: RowFilter | None, result: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches if row_filter is None else gathered(batches):
-        kept = batch if row_filter is None else row_filter(batch)
-        if kept.num_rows:
-            yield kept.select(result.names)
+        rows = batch if row_filter is None else row_filter(batch)
+        if rows.num_rows:
+            yield rows.select(result.names)
 
 
 @dataclass(frozen=True)
 class _Task:
-    """What is the same for all files of a read."""
+    """The parameters that all files of a read share."""
 
     storage: DataStorage
     fields: tuple[StructField, ...]
@@ -125,7 +127,7 @@ class _Task:
 
     @property
     def takes_whole_files(self) -> bool:
-        """Whether it does not matter which file a row comes from."""
+        """Whether the file of a row does not matter."""
         return not self.positions and self.is_wanted is None
 
     @cached_property
@@ -138,13 +140,15 @@ class _Task:
         return tuple(item for item in self.fields if item.name not in self.partitions)
 
     def projection_of(self, file: pa.Schema) -> Projection:
-        """How a file's columns become the table's: mostly as those of the file before it."""
-        for known, made in self._last_projection:  # threads share it: it is looked at once
-            if known.equals(file, check_metadata=self.by_id):  # ids are metadata, which is slow to compare
-                return made
-        made = Projection(file, self.stored, by_id=self.by_id)
-        self._last_projection[:] = [(file, made)]
-        return made
+        """The conversion of a file's columns to the table's; cached, because consecutive files mostly share it."""
+        for cached_schema, projection in self._last_projection:  # shared by threads: read once
+            if cached_schema.equals(
+                file, check_metadata=self.by_id
+            ):  # ids are in the metadata, which is slow to compare
+                return projection
+        projection = Projection(file, self.stored, by_id=self.by_id)
+        self._last_projection[:] = [(file, projection)]
+        return projection
 
     @cached_property
     def _last_projection(self) -> list[tuple[pa.Schema, Projection]]:
@@ -161,14 +165,14 @@ class _File:
 
 
 def _read_all(task: _Task, files: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    """The files one after the other; small ones are read ahead by threads, as their waiting and decoding overlap."""
+    """The rows of all files in order; threads read small files ahead, so that waiting and decoding overlap."""
     begun_in = forks.generation()
     with ThreadPoolExecutor(_AHEAD, thread_name_prefix="deltalakedb-read") as pool:
         window: deque[Future[list[pa.RecordBatch]] | _File] = deque()
         try:
-            for together in _together(task, _files(task, files)):
-                small = together[0].size <= _SMALL_BYTES
-                window.append(pool.submit(_read_whole, task, together) if small else together[0])
+            for group in _together(task, _files(task, files)):
+                small = group[0].size <= _SMALL_BYTES
+                window.append(pool.submit(_read_whole, task, group) if small else group[0])
                 if len(window) >= _AHEAD:
                     yield from _next(task, window)
                 _check_process(begun_in)
@@ -176,19 +180,19 @@ def _read_all(task: _Task, files: pa.RecordBatchReader) -> Iterator[pa.RecordBat
                 yield from _next(task, window)
                 _check_process(begun_in)
         finally:
-            for waiting in window:
-                if isinstance(waiting, Future):
-                    waiting.cancel()
+            for entry in window:
+                if isinstance(entry, Future):
+                    entry.cancel()
 
 
 def _check_process(generation: int) -> None:
-    """The threads that read ahead stay in the process that has begun to read."""
+    """Raise an error in a forked child: the reading threads are in the parent."""
     if generation != forks.generation():
         raise DeltaError("rows that were begun to be read before a fork are read by its parent; read anew in the child")
 
 
 def _together(task: _Task, files: Iterable[_File]) -> Iterator[list[_File]]:
-    """The files in their order; tiny ones of a disk in groups, which grow so that the first rows come soon."""
+    """The files in order, tiny ones on a disk in groups; groups grow, so that the first rows come soon."""
     group: list[_File] = []
     most, size = 1, 0
     limit = _MOST_JOINED if task.takes_whole_files else _TINY_TOGETHER
@@ -214,14 +218,14 @@ def _next(task: _Task, window: deque[Future[list[pa.RecordBatch]] | _File]) -> I
 
 
 def _files(task: _Task, files: pa.RecordBatchReader) -> Iterator[_File]:
-    place = 0
+    position = 0
     for batch in files:
         paths, sizes = batch.column("path").to_pylist(), batch.column("size").to_pylist()
         values, vectors = batch.column("partition_values").to_pylist(), batch.column("deletion_vector").to_pylist()
         for path, size, partition, vector in zip(paths, sizes, values, vectors, strict=True):
             deleted = None if vector is None else task.vectors.rows(deletion_vector_from_json(vector))
-            yield _File(place, from_sql_text(path), size or 0, json.loads(partition or "{}"), deleted)
-            place += 1
+            yield _File(position, from_sql_text(path), size or 0, json.loads(partition or "{}"), deleted)
+            position += 1
 
 
 def _read_whole(task: _Task, files: Sequence[_File]) -> list[pa.RecordBatch]:
@@ -231,36 +235,36 @@ def _read_whole(task: _Task, files: Sequence[_File]) -> list[pa.RecordBatch]:
 
 
 def _alike(files: Sequence[_File]) -> Iterator[list[_File]]:
-    """Neighbours in one partition that have all of their rows together; any other file is alone."""
+    """Groups of neighbours in one partition without deleted rows; any other file is alone."""
     for _, alike in groupby(files, lambda one: (None if one.deleted is None else one.place, one.partition_values)):
         yield list(alike)
 
 
 def _read_alike(task: _Task, files: Sequence[_File]) -> Iterator[pa.RecordBatch]:
-    """The rows of tiny files; their columns become the table's together, as that takes as long for one as for all."""
+    """The rows of tiny files; their columns are converted together, which takes as long as for one file."""
     if len(files) == 1:
         yield from _read_file(task, files[0])
         return
-    joined = _read_joined(task, files) if len(files) >= _FEWEST_JOINED else None
-    if joined is not None:
-        yield from _in_table_together(task, files[0], *joined)
+    combined = _read_joined(task, files) if len(files) >= _FEWEST_JOINED else None
+    if combined is not None:
+        yield from _in_table_together(task, files[0], *combined)
         return
-    waiting: list[pa.Table] = []
+    tables: list[pa.Table] = []
     last: Projection | None = None
     for file in files:
         with _reading(task, file) as parquet:
             projection, rows = _read_all_of(task, parquet)
         if last is not None and projection is not last:
-            yield from _in_table_together(task, files[0], last, pa.concat_tables(waiting))
-            waiting = []
-        waiting.append(rows)
+            yield from _in_table_together(task, files[0], last, pa.concat_tables(tables))
+            tables = []
+        tables.append(rows)
         last = projection
     if last is not None:
-        yield from _in_table_together(task, files[0], last, pa.concat_tables(waiting))
+        yield from _in_table_together(task, files[0], last, pa.concat_tables(tables))
 
 
 def _read_joined(task: _Task, files: Sequence[_File]) -> tuple[Projection, pa.Table] | None:
-    """The rows of files that can be read as one; None when they cannot, and each is to be looked at."""
+    """The rows of files that can be read as one; None if they cannot, and must be read one by one."""
     contents = []
     for file in files:
         with open_logged(task.storage, file.path, file.size) as opened:
@@ -272,7 +276,7 @@ def _read_joined(task: _Task, files: Sequence[_File]) -> tuple[Projection, pa.Ta
         parquet = pq.ParquetFile(pa.BufferReader(joined), **_READ_OPTIONS)
         projection, rows = _read_all_of(task, parquet)
     except (pa.ArrowException, OSError):
-        return None  # whoever reads them one by one says which of them is broken
+        return None  # reading them one by one reports which file is broken
     return (projection, rows) if rows.num_rows == parquet.metadata.num_rows else None
 
 
@@ -293,9 +297,9 @@ def _read_file(task: _Task, file: _File) -> Iterator[pa.RecordBatch]:
     with _reading(task, file) as parquet:
         projection, constants = task.projection_of(parquet.schema_arrow), _constants(task, file)
         for start, batch in _batches(task, file, parquet, projection.columns):
-            places = _positions(file, start, batch.num_rows) if task.positions else ()
-            whole = _in_table(task, projection, constants, batch, places)
-            yield whole if file.deleted is None else _without(whole, file.deleted, start)
+            positions = _positions(file, start, batch.num_rows) if task.positions else ()
+            rows = _in_table(task, projection, constants, batch, positions)
+            yield rows if file.deleted is None else _without(rows, file.deleted, start)
 
 
 @contextmanager
@@ -303,6 +307,8 @@ def _reading(task: _Task, file: _File) -> Iterator[pq.ParquetFile]:
     try:
         with open_logged(task.storage, file.path, file.size) as opened:
             yield pq.ParquetFile(opened, **_READ_OPTIONS)
+    except DeltaError:  # a missing file is an OSError too
+        raise
     except (pa.ArrowException, OSError) as error:
         detail = str(error).partition("\n")[0]
         raise DeltaError(f"cannot read the data file {file.path} of {task.storage.location}: {detail}") from error
@@ -315,7 +321,9 @@ def _in_table(
     batch: pa.RecordBatch,
     positions: Sequence[pa.Array] = (),
 ) -> pa.RecordBatch:
-    """Rows of a file as rows of the table."""
+    """Convert rows of a file to rows of the table."""
+    if not task.schema.names:
+        return batch.select([])  # only the number of rows is needed
     stored = iter(projection.arrays(batch))
     arrays = [
         pa.repeat(constants[item.name], batch.num_rows) if item.name in constants else next(stored)
@@ -337,7 +345,7 @@ def _batches(
     if not columns:
         yield from _empty_batches(parquet)
         return
-    threads = file.size > _TINY_BYTES  # the columns of a tiny file are decoded sooner than threads for them are found
+    threads = file.size > _TINY_BYTES  # a tiny file is decoded faster without threads
     for start, groups in _row_groups(task, file, parquet):
         for batch in parquet.iter_batches(BATCH_ROWS, groups, columns, use_threads=threads):
             yield start, batch
@@ -345,35 +353,35 @@ def _batches(
 
 
 def _row_groups(task: _Task, file: _File, parquet: pq.ParquetFile) -> Iterator[tuple[int, list[int] | None]]:
-    """The row groups to be read (None: all), by their first rows; those that follow each other are read together."""
+    """The row groups to read (None: all), with their first row; consecutive ones are read together."""
     if task.is_wanted is None:
         yield 0, None
         return
     metadata = parquet.metadata
-    first, together, start = 0, list[int](), 0
+    first, groups, start = 0, list[int](), 0
     for group in range(metadata.num_row_groups):
         end = start + metadata.row_group(group).num_rows
         if task.is_wanted(file.place, start, end):
-            first = first if together else start
-            together.append(group)
-        elif together:
-            yield first, together
-            together = []
+            first = first if groups else start
+            groups.append(group)
+        elif groups:
+            yield first, groups
+            groups = []
         start = end
-    if together:
-        yield first, together
+    if groups:
+        yield first, groups
 
 
 def _empty_batches(parquet: pq.ParquetFile) -> Iterator[tuple[int, pa.RecordBatch]]:
-    # nothing but partition columns, or columns that are newer than the file: its rows still count
+    # only partition columns, or columns newer than the file: its rows still count
     rows: int = parquet.metadata.num_rows
     for start in range(0, rows, BATCH_ROWS):
-        nothing = pa.nulls(min(BATCH_ROWS, rows - start))
-        yield start, pa.RecordBatch.from_arrays([nothing], schema=_NO_COLUMNS)
+        nulls = pa.nulls(min(BATCH_ROWS, rows - start))
+        yield start, pa.RecordBatch.from_arrays([nulls], schema=_NO_COLUMNS)
 
 
 def _constants(task: _Task, file: _File) -> dict[str, pa.Scalar]:
-    """The partition columns, which are not in the file."""
+    """The values of the partition columns, which are not in the file."""
     return {item.name: _constant(item, file.partition_values) for item in task.fields if item.name in task.partitions}
 
 

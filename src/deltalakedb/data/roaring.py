@@ -1,4 +1,4 @@
-"""Owns the bytes of a deletion vector's bitmap: row numbers as Delta's RoaringBitmapArray (PROTOCOL.md, appendix).
+"""Encodes and decodes a deletion vector's bitmap: row numbers as Delta's RoaringBitmapArray (PROTOCOL.md, appendix).
 
 A 64-bit bitmap is a list of 32-bit ones, each in the portable format of github.com/RoaringBitmap/RoaringFormatSpec.
 """
@@ -16,10 +16,10 @@ from deltalakedb.exceptions import MalformedLogError
 Rows: TypeAlias = npt.NDArray[np.uint64]
 
 _MAGIC: Final = 1681511377
-_COOKIE: Final = 12347  # containers of runs may be there
+_COOKIE: Final = 12347  # with run containers
 _COOKIE_NO_RUNS: Final = 12346
 _NO_OFFSETS_BELOW: Final = 4
-_ARRAY_LIMIT: Final = 4096  # a container of more values is a bitmap
+_ARRAY_LIMIT: Final = 4096  # a container with more values is a bitmap
 _BITMAP_BYTES: Final = 8192
 
 
@@ -41,7 +41,7 @@ def decode_bitmap(data: bytes) -> Rows:
 
 
 def _decode_32(data: bytes, start: int) -> tuple[Rows, int]:
-    """One 32-bit bitmap, and where it ends."""
+    """One 32-bit bitmap, and the position of its end."""
     (cookie,) = struct.unpack_from("<I", data, start)
     position = start + 4
     if cookie & 0xFFFF == _COOKIE:
@@ -83,7 +83,7 @@ def _numbers(data: bytes, kind: type[np.uint8 | np.uint16], count: int, position
 
 
 def encode_bitmap(rows: Rows) -> bytes:
-    """A RoaringBitmapArray of these row numbers, which are in order and each there once."""
+    """A RoaringBitmapArray of these row numbers, which must be sorted and unique."""
     highs, starts = np.unique(rows >> np.uint64(32), return_index=True)
     parts = [struct.pack("<iQ", _MAGIC, len(highs))]
     if not len(rows):
@@ -111,11 +111,11 @@ def _encode_32(values: npt.NDArray[np.uint32]) -> bytes:
 
 
 def _encode_container(values: npt.NDArray[np.uint16]) -> tuple[bytes, bool]:
-    """The shortest form of one container, and whether it is runs."""
+    """The shortest form of one container, and whether it consists of runs."""
     wide = values.astype(np.int64)
     starts = np.concatenate(([0], np.flatnonzero(np.diff(wide) != 1) + 1))
-    plain = 2 * len(values) if len(values) <= _ARRAY_LIMIT else _BITMAP_BYTES
-    if 2 + 4 * len(starts) < plain:
+    plain_bytes = 2 * len(values) if len(values) <= _ARRAY_LIMIT else _BITMAP_BYTES
+    if 2 + 4 * len(starts) < plain_bytes:
         lengths = np.diff(np.concatenate((starts, [len(values)])))
         pairs = np.array([wide[starts], lengths - 1], "<u2").T.tobytes()
         return struct.pack("<H", len(starts)) + pairs, True

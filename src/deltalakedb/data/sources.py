@@ -1,4 +1,4 @@
-"""Owns the ways data can be handed in: whatever it is, it becomes one stream of record batches."""
+"""Converts data of every accepted kind to one stream of record batches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 def prepare_data(data: Any) -> pa.RecordBatchReader:
     """A stream over pyarrow, pandas or polars data, anything with an Arrow C stream, or a sequence of batches.
 
-    What streams is not read ahead; nothing is copied that Arrow does not have to copy.
+    Streams are not read ahead, and nothing is copied unless Arrow has to.
     """
     if isinstance(data, pa.RecordBatchReader):
         return data
@@ -21,7 +21,7 @@ def prepare_data(data: Any) -> pa.RecordBatchReader:
     if isinstance(data, pa.RecordBatch):
         return pa.RecordBatchReader.from_batches(data.schema, [data])
     if _is_pandas(data):
-        return _from_pandas(data)
+        return pa.Table.from_pandas(data).to_reader()  # an index becomes a column, unless it only numbers the rows
     if hasattr(data, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(data)
     if hasattr(data, "__arrow_c_array__"):
@@ -39,12 +39,6 @@ def _is_pandas(data: Any) -> bool:
     return type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns")
 
 
-def _from_pandas(frame: Any) -> pa.RecordBatchReader:
-    # An index without a name is only the numbers of the rows, often with gaps after a filter; a named one is data.
-    named = any(name is not None for name in frame.index.names)
-    return pa.Table.from_pandas(frame, preserve_index=named).to_reader()
-
-
 def _from_batches(items: Iterator[Any]) -> pa.RecordBatchReader:
     try:
         first = next(items)
@@ -60,4 +54,7 @@ def _from_batches(items: Iterator[Any]) -> pa.RecordBatchReader:
 def _refused(data: Any) -> TypeError:
     kind = f"{type(data).__module__}.{type(data).__qualname__}".removeprefix("builtins.")
     hint = "; call .collect() first" if kind.endswith("LazyFrame") else ""
-    return TypeError(f"cannot take data from {kind}: give Arrow, pandas or polars data, or batches of it{hint}")
+    return TypeError(
+        "Expected object with __arrow_c_array__ or __arrow_c_stream__ method: cannot take data from "
+        f"{kind}; give Arrow, pandas or polars data, or batches of it{hint}"
+    )

@@ -1,10 +1,10 @@
-"""Owns the statistics of a data file while it is written: counts, bounds and nulls of the columns a table indexes.
+"""Collects the statistics of a data file while it is written: row count, bounds and null counts of indexed columns.
 
-Bounds hold for every reader that knows the protocol. A float's bound is left out when it is not finite, its maximum
-also when a NaN is there (it is larger than every number in Spark and DuckDB); zero is -0.0 as a minimum and 0.0 as a
-maximum, so that it does not matter which of both the file has. Text is cut to 64 bytes, the maximum rounded up.
-Timestamps are cut down to milliseconds, as readers expect of both ends. Binary columns, arrays and maps have no
-statistics, not even a null count, and values are spelled as `deltalake` spells them.
+Bounds hold for every reader that knows the protocol. A float's bound is null if it is infinite, and its maximum is
+omitted if there is a NaN (larger than every number in Spark and DuckDB). Zero is -0.0 as a minimum and 0.0 as a
+maximum, so that it does not matter which of them the file has. Text is cut to 64 bytes, the maximum rounded up.
+Timestamps are truncated to milliseconds, as readers expect of both bounds. Binary columns, arrays and maps have no
+statistics, not even a null count. Values are formatted as in `deltalake`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltalakedb.log.bounds_columns import stats_leaves
-from deltalakedb.log.text_bounds import successor
-from deltalakedb.log.types import DataType, DecimalType, Leaf, PrimitiveType, StructType
+from deltalakedb.log.schema.types import DataType, DecimalType, Leaf, PrimitiveType, StructType
+from deltalakedb.log.statistics.bounds_columns import stats_leaves
+from deltalakedb.log.statistics.text_bounds import successor
 
-_PREFIX_BYTES: Final = 64
+TEXT_BYTES: Final = 64
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001  the zone is in the text
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _INTEGERS: Final = frozenset({"byte", "short", "integer", "long"})
@@ -32,7 +32,7 @@ _quote: Final = json.JSONEncoder(ensure_ascii=False).encode
 _min_max: Final = pc.get_function("min_max")
 
 Ends: TypeAlias = tuple[Any, Any]
-"""A minimum and a maximum; None is unknown, or not there."""
+"""A minimum and a maximum; None if unknown or missing."""
 Measure: TypeAlias = Callable[[pa.Array], Ends]
 Render: TypeAlias = Callable[[Any], str | None]
 
@@ -45,7 +45,7 @@ def counted_leaves(
 
 
 class StatsPlan:
-    """Which columns of a table's files have statistics, decided once for all of them."""
+    """The columns of a table's files that have statistics, determined once for all files."""
 
     def __init__(
         self,
@@ -56,42 +56,48 @@ class StatsPlan:
     ) -> None:
         leaves = counted_leaves(schema, partition_columns, configuration)
         self.columns = [_Column(leaf, file_schema) for leaf in leaves]
-        # as Spark does: where vectors may come, the statistics say that none has yet
+        # as Spark does: if deletion vectors are enabled, the statistics say that bounds are tight
         self.says_tight = str(configuration.get("delta.enableDeletionVectors")).lower() == "true"
 
-    def start(self) -> StatsCollector:
-        return StatsCollector(self)
+    def start(self, silent: frozenset[str] = frozenset(), text_bytes: int = TEXT_BYTES) -> StatsCollector:
+        """A collector for one more file: without the `silent` columns, texts cut to `text_bytes`."""
+        return StatsCollector(self, silent, text_bytes)
 
 
 class _Column:
-    """One leaf: where it is in a file, how its ends are measured and written."""
+    """One leaf: its position in a file, and how its bounds are measured and rendered."""
 
-    __slots__ = ("high_text", "low_text", "measure", "path", "place", "within")
+    __slots__ = ("high_text", "is_text", "low_text", "measure", "path", "place", "within")
 
     def __init__(self, leaf: Leaf, file_schema: pa.Schema) -> None:
         self.path = leaf.physical_path
         self.place = file_schema.get_field_index(self.path[0])
         self.within: list[int] = []
-        here = file_schema.field(self.place).type
+        data_type = file_schema.field(self.place).type
         for name in self.path[1:]:
-            self.within.append(here.get_field_index(name))
-            here = here.field(self.within[-1]).type
-        way = _way_of(leaf.type)
-        assert way is not None, f"{leaf.type} has no statistics"
-        self.measure, self.low_text, self.high_text = way
+            self.within.append(data_type.get_field_index(name))
+            data_type = data_type.field(self.within[-1]).type
+        functions = _way_of(leaf.type)
+        assert functions is not None, f"{leaf.type} has no statistics"
+        self.measure, self.low_text, self.high_text = functions
+        self.is_text = leaf.type == PrimitiveType("string")
 
     def array(self, columns: Sequence[pa.Array]) -> pa.Array:
         array = columns[self.place]
-        for place in self.within:
-            array = array.flatten()[place]  # unlike field(), a child of null is null
+        for position in self.within:
+            array = array.flatten()[position]  # unlike field(), children of nulls are null
         return array
 
 
 class StatsCollector:
     """The statistics of one file, batch by batch."""
 
-    def __init__(self, plan: StatsPlan) -> None:
+    def __init__(self, plan: StatsPlan, silent: frozenset[str] = frozenset(), text_bytes: int = TEXT_BYTES) -> None:
         self._plan = plan
+        self._columns = [
+            (position, column) for position, column in enumerate(plan.columns) if ".".join(column.path) not in silent
+        ]
+        self._text_bytes = text_bytes
         self._nulls: list[int | None] = [0] * len(plan.columns)
         self._ends: list[Ends] = [(None, None)] * len(plan.columns)
         self._open_above = [False] * len(plan.columns)
@@ -100,22 +106,22 @@ class StatsCollector:
 
     def add(self, columns: Sequence[pa.Array], num_rows: int) -> None:
         self.num_records += num_rows
-        for place, column in enumerate(self._plan.columns):
+        for position, column in self._columns:
             array = column.array(columns)
             nulls = array.null_count
-            self._count(place, nulls)
+            self._count(position, nulls)
             if nulls < num_rows:
-                self._widen(place, column.measure(array))
+                self._widen(position, column.measure(array))
 
     def note(self, place: int, nulls: int | None, ends: Ends | None) -> None:
-        """Take in what somebody else knows of one column of some rows; None where he does not know, or has no ends."""
+        """Add counts and bounds of one column that another engine computed; None if it does not know, or has none."""
         self._count(place, nulls)
         if ends is not None:
             self._widen(place, ends)
 
     def _count(self, place: int, nulls: int | None) -> None:
-        known = self._nulls[place]
-        self._nulls[place] = None if known is None or nulls is None else known + nulls
+        count = self._nulls[place]
+        self._nulls[place] = None if count is None or nulls is None else count + nulls
 
     def _widen(self, place: int, ends: Ends) -> None:
         low, high = self._ends[place]
@@ -130,14 +136,26 @@ class StatsCollector:
             high = new_high
         self._ends[place] = low, high
 
+    def _cut(self, low: str | None, high: str | None) -> Ends:
+        """Text bounds cut to the maximum length; the maximum is rounded up."""
+        if low is not None:
+            low = _cut(low, self._text_bytes)
+        if high is not None and (prefix := _cut(high, self._text_bytes)) != high:
+            high = successor(prefix)
+        return low, high
+
     def to_json(self) -> str:
         """The statistics string of an add action."""
         lows, highs, nulls = _Tree(), _Tree(), _Tree()
-        for place, column in enumerate(self._plan.columns):
-            low, high = self._ends[place]
-            lows.put(column.path, None if low is None or self._open_below[place] else column.low_text(low))
-            highs.put(column.path, None if high is None or self._open_above[place] else column.high_text(high))
-            count = self._nulls[place]
+        for position, column in self._columns:
+            low, high = self._ends[position]
+            if low == math.inf and self._open_above[position]:  # all are NaN
+                low = None
+            if column.is_text:
+                low, high = self._cut(low, high)
+            lows.put(column.path, None if low is None or self._open_below[position] else column.low_text(low))
+            highs.put(column.path, None if high is None or self._open_above[position] else column.high_text(high))
+            count = self._nulls[position]
             nulls.put(column.path, None if count is None else str(count))
         tight = ',"tightBounds":true' if self._plan.says_tight else ""
         return (
@@ -147,7 +165,7 @@ class StatsCollector:
 
 
 class _Tree:
-    """JSON values by path; written out by hand, because no encoder writes decimals exactly."""
+    """JSON values by path; rendered here, because no encoder writes decimals exactly."""
 
     __slots__ = ("_members",)
 
@@ -155,7 +173,7 @@ class _Tree:
         self._members: dict[str, str | _Tree] = {}
 
     def put(self, path: Sequence[str], text: str | None) -> None:
-        """A text, or only the objects around it where there is none."""
+        """Put a value, or only the objects around it if it is None."""
         node = self
         for name in path[:-1]:
             child = node._members.setdefault(name, _Tree())
@@ -174,7 +192,7 @@ class _Tree:
 
 
 def _way_of(data_type: DataType) -> tuple[Measure, Render, Render] | None:
-    """How a type's ends are measured, and its minimum and maximum written; None for a type without statistics."""
+    """The functions that measure a type's bounds and render its minimum and maximum; None if it has no statistics."""
     if isinstance(data_type, DecimalType):
         return _values, _decimal_text, _decimal_text
     name = data_type.name if isinstance(data_type, PrimitiveType) else ""
@@ -184,7 +202,7 @@ def _way_of(data_type: DataType) -> tuple[Measure, Render, Render] | None:
         return _floats, _low_float_text, _high_float_text
     match name:
         case "string":
-            return _values, _low_text, _high_text
+            return _values, _quote, _quote
         case "date":
             return _numbers, _date_text, _date_text
         case "timestamp":
@@ -203,7 +221,7 @@ def _values(array: pa.Array) -> Ends:
 
 
 def _numbers(array: pa.Array) -> Ends:
-    """Days or microseconds, as the numbers they are."""
+    """Bounds of days or microseconds, as integers."""
     ends = _min_max.call([array])
     return ends["min"].value, ends["max"].value
 
@@ -213,41 +231,37 @@ def _floats(array: pa.Array) -> Ends:
     low, high = float(values.min()), float(values.max())
     if math.isnan(low):
         low, high = float(np.fmin.reduce(values)), math.nan
-    return low if math.isfinite(low) else None, high if math.isfinite(high) else None
+    # if all are NaN, the minimum is infinite, so that every other minimum is smaller
+    return math.inf if math.isnan(low) else low, None if math.isnan(high) else high
 
 
 def _low_float_text(value: float) -> str:
-    return "-0.0" if value == 0 else repr(value)
+    return "-0.0" if value == 0 else _float_text(value)
 
 
 def _high_float_text(value: float) -> str:
-    return "0.0" if value == 0 else repr(value)
+    return "0.0" if value == 0 else _float_text(value)
+
+
+def _float_text(value: float) -> str:
+    """A JSON number; infinity is null, as in `deltalake`, which every reader takes as unknown."""
+    return repr(value) if math.isfinite(value) else "null"
 
 
 def _decimal_text(value: Decimal) -> str:
     return format(value, "f")
 
 
-def _low_text(value: str) -> str:
-    return _quote(_cut(value))
-
-
-def _high_text(value: str) -> str | None:
-    prefix = _cut(value)
-    above = value if prefix == value else successor(prefix)
-    return None if above is None else _quote(above)
-
-
-def _cut(value: str) -> str:
-    """Its first 64 bytes, or a few less where a character would be torn."""
-    return value.encode()[:_PREFIX_BYTES].decode(errors="ignore")
+def _cut(value: str, length: int) -> str:
+    """The first bytes of a text, without splitting a character."""
+    return value.encode()[:length].decode(errors="ignore")
 
 
 def _date_text(days: int) -> str | None:
     try:
         return f'"{date.fromordinal(_EPOCH_DAY + days).isoformat()}"'
     except (ValueError, OverflowError):
-        return None  # a year beyond 1..9999 has no spelling that all readers share
+        return None  # years outside of 1..9999 have no format that all readers share
 
 
 def _local_text(micros: int, sep: str = " ", zone: str = "") -> str | None:

@@ -1,14 +1,15 @@
-"""Owns the writing of data: a stream of batches becomes Parquet files and the add actions that name them."""
+"""Writes data: converts a stream of batches to Parquet files and their add actions."""
 
 from __future__ import annotations
 
 import os
 import uuid
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import chain
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -21,18 +22,18 @@ from deltalakedb.data.parquet import DataFile, ParquetOptions
 from deltalakedb.data.partitioning import PartitionKey, check_partition_field, folder_of, split
 from deltalakedb.data.sources import prepare_data
 from deltalakedb.data.stats import StatsPlan
-from deltalakedb.data.storage import DataStorage
 from deltalakedb.exceptions import DeltaError, SchemaMismatchError
-from deltalakedb.log.actions import AddFile
-from deltalakedb.log.paths import decode_path
-from deltalakedb.log.types import StructType
+from deltalakedb.log.protocol.actions import AddFile
+from deltalakedb.log.protocol.paths import decode_path
+from deltalakedb.log.schema.types import StructType
+from deltalakedb.storage.data_storage import DataStorage
 
 DEFAULT_TARGET_FILE_SIZE: Final = 100 * 1024 * 1024
-# Of a partitioned write: rows waiting for their row group, over all partitions, and files open at a time.
+# Limits of a partitioned write: rows that wait for their row group, over all partitions, and open files.
 _MAX_PENDING_BYTES: Final = 256 * 1024 * 1024
 _MAX_OPEN_FILES: Final = 64
 _UPLOADS: Final = 8
-# Of a table in memory: what is worth a file of its own, and how many are written at a time.
+# Limits of writing a table in memory: the size that is worth a file of its own, and concurrent files.
 _SLICE_BYTES: Final = 64 * 1024 * 1024
 _MAX_SLICES: Final = 4
 _MAX_PLANS: Final = 64
@@ -42,7 +43,7 @@ _STATS_KEYS: Final = (
     "delta.enableDeletionVectors",
 )
 _LEAST_ROWS: Final = 1024
-"""Of one batch so many rows stay together, however small the target: a file a row helps nobody."""
+"""At least this many rows of a batch stay together, however small the target: single-row files are useless."""
 _DEFAULT_OPTIONS: Final = ParquetOptions()
 
 
@@ -56,11 +57,13 @@ def write_files(
     target_file_size: int | None = None,
     options: ParquetOptions = _DEFAULT_OPTIONS,
     data_change: bool = True,
+    beside: Iterable[pa.RecordBatch] = (),
 ) -> list[AddFile]:
-    """Write data into new files of a table; they are durable when this returns, and no part of it until committed.
+    """Write data into new files of a table; they are durable when this returns, and part of it once committed.
 
-    The data is cast to the table's schema, SchemaMismatchError where it does not fit; then no file is left behind.
-    `partition_columns` and `configuration` are those of the table's metadata. Data without rows makes no file.
+    The data is cast to the table's schema; if it does not fit, SchemaMismatchError is raised and no file remains.
+    `partition_columns` and `configuration` are those of the table's metadata. Data without rows creates no file.
+    `beside` has further rows for the same files; their schema may differ.
     """
     arguments: dict[str, Any] = {
         "storage": storage,
@@ -71,45 +74,47 @@ def write_files(
         "options": options,
         "data_change": data_change,
     }
-    slices = 1 if partition_columns else _slices_of(data)
+    slices = 1 if partition_columns or beside else _slices_of(data)
     if slices > 1:
         return _write_slices(data, slices, arguments)
-    return _write_stream(prepare_data(data), arguments)
+    return _write_stream(prepare_data(data), arguments, beside)
 
 
-def _write_stream(source: pa.RecordBatchReader, arguments: Mapping[str, Any]) -> list[AddFile]:
+def _write_stream(
+    source: pa.RecordBatchReader, arguments: Mapping[str, Any], beside: Iterable[pa.RecordBatch] = ()
+) -> list[AddFile]:
     with FileWriter(source.schema, **arguments) as writer:
-        for batch in source:
+        for batch in chain(source, beside):
             writer.write(batch)
         return writer.finish()
 
 
 def _slices_of(data: Any) -> int:
-    """How many files are written side by side: pyarrow makes a file on one core. What streams is one after another."""
+    """How many files to write concurrently, because pyarrow writes a file on one core; 1 for streams."""
     if not isinstance(data, pa.Table):
         return 1
     return max(1, min(os.cpu_count() or 1, _MAX_SLICES, int(data.nbytes) // _SLICE_BYTES))
 
 
 def _write_slices(data: pa.Table, slices: int, arguments: Mapping[str, Any]) -> list[AddFile]:
-    """Each slice is a stretch of the rows in their order, so that bounds of files stay as narrow as they can be."""
+    """Write consecutive slices of the rows concurrently; in order, so that the bounds of files stay narrow."""
     step = -(-data.num_rows // slices)
     with ThreadPoolExecutor(slices, thread_name_prefix="deltalakedb-slice") as pool:
         parts = [data.slice(start, step).to_reader() for start in range(0, data.num_rows, step)]
-        waiting = [pool.submit(_write_stream, part, arguments) for part in parts]
-    failed = next((error for one in waiting if (error := one.exception()) is not None), None)
-    if failed is not None:
-        for add in (add for one in waiting if one.exception() is None for add in one.result()):
+        futures = [pool.submit(_write_stream, part, arguments) for part in parts]
+    first_error = next((error for future in futures if (error := future.exception()) is not None), None)
+    if first_error is not None:
+        for add in (add for future in futures if future.exception() is None for add in future.result()):
             with suppress(OSError, DeltaError):
                 arguments["storage"].delete(decode_path(add.path))
-        raise failed
-    return [add for one in waiting for add in one.result()]
+        raise first_error
+    return [add for future in futures for add in future.result()]
 
 
 class FileWriter:
-    """`write_files` batch by batch, for who has rows for several places at once; `folder` is below the table's root.
+    """`write_files` batch by batch, for callers that write to several places at once; `folder` is below the root.
 
-    Leaving its block without `finish` removes what was written.
+    Leaving the block without `finish` deletes the written files.
     """
 
     def __init__(
@@ -125,7 +130,10 @@ class FileWriter:
         data_change: bool = True,
         folder: str = "",
     ) -> None:
-        plan = _plan(arrow, schema, tuple(partition_columns), configuration or {})
+        self._plan_of = partial(
+            _plan, schema=schema, partition_columns=tuple(partition_columns), configuration=configuration or {}
+        )
+        plan = self._plan_of(arrow)
         target = target_file_size or _target_of(configuration or {})
         self._location = storage.location
         self._writer = _Writer(plan, storage, target, options, data_change, folder)
@@ -141,12 +149,13 @@ class FileWriter:
             self._writer.abandon()
 
     def write(self, batch: pa.RecordBatch) -> None:
+        """Write rows; those with another Arrow schema are cast separately, into the same files."""
         if batch.num_rows:
             with self._failures():
-                self._writer.write(batch)
+                self._writer.write(self._plan_of(batch.schema).conform(batch))
 
     def finish(self) -> list[AddFile]:
-        """The add actions; the files are durable."""
+        """Finish the files, which are then durable; return their add actions."""
         with self._failures():
             adds = self._writer.finish()
         self._is_finished = True
@@ -168,7 +177,7 @@ def _target_of(configuration: Mapping[str, str | None]) -> int:
 
 
 class _Plan:
-    """What is decided once for data of one Arrow schema and a table: casts, places of columns, statistics."""
+    """What is computed once for an Arrow schema and a table: casts, column positions, statistics."""
 
     def __init__(
         self,
@@ -179,16 +188,16 @@ class _Plan:
     ) -> None:
         self.table_schema = schema
         self.conform = Conformer(arrow, schema)
-        names = {item.name: place for place, item in enumerate(self.conform.fields)}
+        names = {item.name: position for position, item in enumerate(self.conform.fields)}
         missing = [name for name in partition_columns if name not in names]
         if missing:
             raise SchemaMismatchError(f"the partition column {missing[0]!r} is no column of the table")
         self.partition_places = [names[name] for name in partition_columns]
-        self.partition_fields = [self.conform.fields[place] for place in self.partition_places]
+        self.partition_fields = [self.conform.fields[position] for position in self.partition_places]
         for item in self.partition_fields:
             check_partition_field(item)
         self.partition_names = [item.physical_name for item in self.partition_fields]
-        self.places = [place for name, place in names.items() if name not in partition_columns]
+        self.places = [position for name, position in names.items() if name not in partition_columns]
         if not self.places:
             raise SchemaMismatchError(
                 "there is nothing to store: a data file needs a column that is no partition column, and not void"
@@ -203,7 +212,7 @@ _plans: OrderedDict[tuple[Any, ...], _Plan] = OrderedDict()
 def _plan(
     arrow: pa.Schema, schema: StructType, partition_columns: tuple[str, ...], configuration: Mapping[str, str | None]
 ) -> _Plan:
-    """The plan, from memory when the same kind of data comes again: many small writes are a table's daily bread."""
+    """The plan, cached for repeated data of the same kind: many tables get many small writes."""
     key = (arrow, id(schema), partition_columns, *map(configuration.get, _STATS_KEYS))
     plan = _plans.get(key)
     if plan is None or plan.table_schema is not schema:
@@ -215,7 +224,7 @@ def _plan(
 
 
 class _Partition:
-    """The rows of one partition that wait to be written, and the file they go to."""
+    """The pending rows of one partition, and its open file."""
 
     __slots__ = ("file", "key", "pending", "pending_bytes", "pending_rows")
 
@@ -228,7 +237,7 @@ class _Partition:
 
 
 class _Finished:
-    """The add actions of finished files, in order; where finishing is an upload, several are under way at a time."""
+    """The add actions of finished files, in order; uploads are finished concurrently."""
 
     def __init__(self, storage: DataStorage) -> None:
         self._pool = ThreadPoolExecutor(_UPLOADS, thread_name_prefix="deltalakedb-put") if storage.is_remote else None
@@ -250,13 +259,13 @@ class _Finished:
         return self._adds
 
     def stop(self) -> None:
-        """Wait for what is under way; nothing more begins."""
+        """Wait for running uploads and start no more."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
 
 class _Writer:
-    """Distributes batches over partitions, row groups and files, within bounds of memory and open files."""
+    """Distributes batches over partitions, row groups and files, within limits of memory and open files."""
 
     def __init__(
         self, plan: _Plan, storage: DataStorage, target: int, options: ParquetOptions, data_change: bool, folder: str
@@ -275,14 +284,14 @@ class _Writer:
         self._paths: list[str] = []
         self._finished = _Finished(storage)
 
-    def write(self, batch: pa.RecordBatch) -> None:
+    def write(self, columns: Sequence[pa.Array]) -> None:
+        """Write rows that conform to the table's schema."""
         plan = self._plan
-        columns = plan.conform(batch)
-        rows = pa.RecordBatch.from_arrays([columns[place] for place in plan.places], schema=plan.file_schema)
+        rows = pa.RecordBatch.from_arrays([columns[position] for position in plan.places], schema=plan.file_schema)
         if not plan.partition_places:
             self._append((), rows)
             return
-        for key, indices in split([columns[place] for place in plan.partition_places], plan.partition_fields):
+        for key, indices in split([columns[position] for position in plan.partition_places], plan.partition_fields):
             self._append(key, rows if indices is None else rows.take(indices))
 
     def _append(self, key: PartitionKey, rows: pa.RecordBatch) -> None:
@@ -300,7 +309,7 @@ class _Writer:
             self._relieve()
 
     def _relieve(self) -> None:
-        """Write the largest heaps until half of the memory is free again."""
+        """Flush the largest partitions until half of the memory is free."""
         for partition in sorted(self._partitions.values(), key=lambda item: item.pending_bytes, reverse=True):
             if self._pending_bytes <= _MAX_PENDING_BYTES // 2:
                 return
@@ -362,7 +371,7 @@ class _Writer:
         return adds
 
     def abandon(self) -> None:
-        """Remove what was written; a file that cannot be removed harms nobody, as no commit names it."""
+        """Delete the written files; one that cannot be deleted is harmless, because no commit names it."""
         self._finished.stop()
         for partition in self._open.values():
             if partition.file is not None:

@@ -1,11 +1,11 @@
-"""The Delta transaction log as `_delta_log` keeps it, on local disk or in an object store."""
+"""The Delta transaction log in `_delta_log`, on local disk or in an object store."""
 
 from deltalakedb.files.discovery import find_tables
-from deltalakedb.files.location import canonical_location
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.files.snapshot import FileSnapshot
-from deltalakedb.files.storage import Storage, open_storage
 from deltalakedb.files.writer import FileTxnLogWriter
+from deltalakedb.storage.location import canonical_location
+from deltalakedb.storage.log_storage import Storage, open_storage
 
 __all__ = [
     "FileSnapshot",

@@ -1,4 +1,4 @@
-"""Reads checkpoints of every kind as a stream: actions about the table as values, its files as Arrow batches."""
+"""Reads checkpoints of every kind as a stream: table actions as values, files as Arrow batches."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from deltalakedb.files.columns import KeyFilter, batches_of_adds, batches_of_rem
 from deltalakedb.files.lines import split_lines
 from deltalakedb.files.listing import LOG_FOLDER, CheckpointEntry
 from deltalakedb.files.parquet import ParquetSource
-from deltalakedb.files.storage import Storage
-from deltalakedb.log.actions import (
+from deltalakedb.log.protocol.actions import (
     Action,
     AddFile,
     AppTransaction,
@@ -27,8 +26,9 @@ from deltalakedb.log.actions import (
     RemoveFile,
     Sidecar,
 )
-from deltalakedb.log.commit import parse_action
-from deltalakedb.log.paths import check_path
+from deltalakedb.log.protocol.commit import parse_action
+from deltalakedb.log.protocol.paths import check_path
+from deltalakedb.storage.log_storage import Storage
 
 SIDECAR_FOLDER = f"{LOG_FOLDER}/_sidecars"
 _FileAction = TypeVar("_FileAction", AddFile, RemoveFile)
@@ -40,7 +40,7 @@ class FileSource(Interface):
     path: str
 
     def table_actions(self) -> Iterator[Action]:
-        """Everything but file actions."""
+        """All actions except file actions."""
         ...
 
     def add_batches(self, later: KeyFilter | None) -> Iterator[pa.RecordBatch]: ...
@@ -50,7 +50,7 @@ class FileSource(Interface):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointContent:
-    """A checkpoint whose actions about the table are read, and whose files are read when asked for."""
+    """A checkpoint whose table actions are read; its files are read on demand."""
 
     entry: CheckpointEntry
     protocol: Protocol
@@ -74,7 +74,7 @@ class CheckpointContent:
 
 
 def read_checkpoint(storage: Storage, entry: CheckpointEntry, *, table: str) -> CheckpointContent:
-    """Open a checkpoint; MalformedLogError names the file that cannot be used."""
+    """Open a checkpoint; MalformedLogError names an unusable file."""
     mains = [_source(storage, f"{LOG_FOLDER}/{name}", keep=len(entry.names) == 1) for name in entry.names]
     actions: list[Action] = []
     for source in mains:
@@ -98,7 +98,7 @@ def read_checkpoint(storage: Storage, entry: CheckpointEntry, *, table: str) -> 
 
 
 def sidecar_names(storage: Storage, entry: CheckpointEntry, *, table: str) -> set[str]:
-    """The files in `_sidecars` that a checkpoint needs; MalformedLogError when it cannot be read."""
+    """The files in `_sidecars` that a checkpoint needs; MalformedLogError if it cannot be read."""
     names: set[str] = set()
     for name in entry.names:
         source = _source(storage, f"{LOG_FOLDER}/{name}", keep=False)
@@ -108,7 +108,7 @@ def sidecar_names(storage: Storage, entry: CheckpointEntry, *, table: str) -> se
 
 
 def _sidecar_name(sidecar: Sidecar) -> str:
-    # They always lie in `_sidecars`, even when a writer spelled out the whole URI (PROTOCOL.md, "Sidecar Files").
+    # Sidecars are always in `_sidecars`, even if a writer gives the whole URI (PROTOCOL.md, "Sidecar Files").
     return unquote(sidecar.path).rpartition("/")[2]
 
 
@@ -119,11 +119,11 @@ def _source(storage: Storage, path: str, *, keep: bool) -> FileSource:
 def _sidecars(storage: Storage, sidecars: list[Sidecar], entry: CheckpointEntry, table: str) -> list[FileSource]:
     if not sidecars:
         return []
-    there = set(storage.names(SIDECAR_FOLDER))
+    existing = set(storage.names(SIDECAR_FOLDER))
     sources: list[FileSource] = []
     for sidecar in sidecars:
         name = _sidecar_name(sidecar)
-        if name not in there:
+        if name not in existing:
             raise MalformedLogError(
                 f"table {redact(table)}: checkpoint {entry.names[0]} needs the sidecar {name}, which is missing"
             )
@@ -132,7 +132,7 @@ def _sidecars(storage: Storage, sidecars: list[Sidecar], entry: CheckpointEntry,
 
 
 class JsonSource:
-    """A V2 checkpoint in JSON: one action a line."""
+    """A V2 checkpoint in JSON: one action per line."""
 
     def __init__(self, storage: Storage, path: str) -> None:
         self.path = path
@@ -164,7 +164,7 @@ def _not_later(actions: Iterable[_FileAction], later: KeyFilter | None) -> Itera
 
 @contextmanager
 def malformed_as(table: str, path: str) -> Iterator[None]:
-    """Whatever goes wrong while a checkpoint file is decoded becomes one error that names the file."""
+    """Convert every failure to decode a checkpoint file into a MalformedLogError that names the file."""
     try:
         yield
     except FileNotFoundError as error:

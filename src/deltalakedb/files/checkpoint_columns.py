@@ -1,4 +1,4 @@
-"""Turns batches of files and tombstones into the columns of a checkpoint, a whole column at a time."""
+"""Converts batches of files and tombstones into checkpoint columns, a whole column at a time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from deltalakedb.log.text import from_sql_text
+from deltalakedb.log.protocol.text import from_sql_text
 
 _PIECE = 1 << 18
 STRING_MAP = pa.map_(pa.string(), pa.field("value", pa.string()))
@@ -31,8 +31,8 @@ DELETION_VECTOR = pa.struct(
         _required("cardinality", pa.int64()),
     ]
 )
-# What is required here is required by PROTOCOL.md, "Checkpoint Schema". Optional columns are always there, so that
-# every reader finds what it may ask for.
+# Required fields are those of PROTOCOL.md, "Checkpoint Schema". Optional columns are always written, so that every
+# reader finds the columns that it asks for.
 ADD_FIELDS: tuple[pa.Field, ...] = (
     _required("path", pa.string()),
     _required("partitionValues", STRING_MAP),
@@ -60,13 +60,13 @@ REMOVE_FIELDS: tuple[pa.Field, ...] = (
 
 
 def add_columns(files: pa.RecordBatch) -> dict[str, pa.Array]:
-    """The members of `add` for a batch of FILES_SCHEMA, without what a table's settings ask for."""
+    """The members of `add` for a batch of FILES_SCHEMA, without the optional ones that a table's settings require."""
     return {
         "path": plain_text(files.column("path")),
         "partitionValues": string_maps(files.column("partition_values")),
         "size": files.column("size"),
         "modificationTime": files.column("modification_time"),
-        # As Spark does: what a checkpoint holds changes nothing.
+        # As Spark does: the files of a checkpoint change nothing.
         "dataChange": pa.repeat(pa.scalar(False), files.num_rows),
         "tags": string_maps(files.column("tags")),
         "deletionVector": deletion_vectors(files.column("deletion_vector")),
@@ -92,7 +92,7 @@ def remove_columns(tombstones: pa.RecordBatch) -> dict[str, pa.Array]:
 
 
 def nulls(kind: pa.DataType, rows: int) -> pa.Array:
-    """Nulls. A struct's required members hold something all the same, for Arrow looks at them and not above them."""
+    """An array of nulls. Required struct members hold fillers: Arrow checks them without regard to the struct."""
     if not pa.types.is_struct(kind):
         return pa.nulls(rows, kind)
     members = [nulls(field.type, rows) if field.nullable else _filler(field.type, rows) for field in kind]
@@ -103,10 +103,10 @@ def _filler(kind: pa.DataType, rows: int) -> pa.Array:
     if pa.types.is_struct(kind):
         return pa.StructArray.from_arrays([_filler(field.type, rows) for field in kind], fields=list(kind))
     if pa.types.is_nested(kind):
-        something = pa.array([[]], kind)
+        filler = pa.array([[]], kind)
     else:
-        something = pa.array([""]) if pa.types.is_string(kind) else pa.array([0]).cast(kind)
-    return something.take(pa.repeat(pa.scalar(0), rows))
+        filler = pa.array([""]) if pa.types.is_string(kind) else pa.array([0]).cast(kind)
+    return filler.take(pa.repeat(pa.scalar(0), rows))
 
 
 def struct_of(columns: Mapping[str, pa.Array], fields: Sequence[pa.Field]) -> pa.StructArray:
@@ -114,7 +114,7 @@ def struct_of(columns: Mapping[str, pa.Array], fields: Sequence[pa.Field]) -> pa
 
 
 def plain_text(column: pa.Array) -> pa.Array:
-    """`log.text.from_sql_text` for a column; ValueError for what Parquet has no form for: lone surrogates."""
+    """`log.text.from_sql_text` for a column; ValueError for lone surrogates, which Parquet cannot store."""
     if not _has_backslash(column):
         return column
     escaped = pc.match_substring(column, "\\").fill_null(False)
@@ -123,12 +123,12 @@ def plain_text(column: pa.Array) -> pa.Array:
 
 
 def plain_json(column: pa.Array) -> pa.Array:
-    """The same for JSON text, in which what Parquet has no form for can be spelled \\uXXXX, as SQL text does."""
+    """`plain_text` for JSON text, in which lone surrogates can be written as \\uXXXX, as in SQL text."""
     return pc.replace_substring(column, "\\\\", "\\") if _has_backslash(column) else column
 
 
 def string_maps(column: pa.Array) -> pa.Array:
-    """JSON objects of texts as maps. Few values are different from each other, so each is parsed once."""
+    """Convert JSON objects of strings to maps. Few values are distinct, so each is parsed once."""
     if column.null_count == len(column):
         return nulls(STRING_MAP, len(column))
     encoded = column.dictionary_encode()
@@ -142,7 +142,7 @@ def string_maps(column: pa.Array) -> pa.Array:
 
 
 def deletion_vectors(column: pa.Array) -> pa.Array:
-    """JSON objects as structs, null where there is none."""
+    """Convert JSON objects to structs, null where there is none."""
     if column.null_count == len(column):
         return nulls(DELETION_VECTOR, len(column))
     lines = "\n".join(column.drop_null().to_pylist()).encode()
@@ -152,7 +152,7 @@ def deletion_vectors(column: pa.Array) -> pa.Array:
     table = pyarrow.json.read_json(pa.BufferReader(lines), parse_options=options, read_options=blocks)
     rows = table.combine_chunks().to_batches()[0].select(nullable.names).to_struct_array()
     positions = pc.subtract(pc.cumulative_sum(column.is_valid().cast(pa.int32())), 1)
-    # Where there is none, some other one stands behind the null: its required members must not be null.
+    # A null row repeats another vector's members, because required members must not be null.
     spread = rows.take(pc.max_element_wise(positions, 0))
     return pa.StructArray.from_arrays(spread.flatten(), fields=list(DELETION_VECTOR), mask=column.is_null())
 
@@ -161,7 +161,7 @@ def _members(text: str) -> dict[str, Any]:
     try:
         value = orjson.loads(text)
     except ValueError:
-        value = json.loads(text)  # reads lone surrogates, for the message to show
+        value = json.loads(text)  # reads lone surrogates, so that the message shows them
         _encodable(text.encode().decode("unicode_escape") if "\\u" in text else text)
     if not isinstance(value, dict):
         raise ValueError(f"{text!r} is not a JSON object")
@@ -173,7 +173,7 @@ def _has_backslash(column: pa.StringArray) -> bool:
     if data is None:
         return False
     octets = np.frombuffer(data, np.uint8)
-    # In pieces that stay in the processor's cache.
+    # In pieces that fit in the processor's cache.
     return any((octets[start : start + _PIECE] == ord("\\")).any() for start in range(0, len(octets), _PIECE))
 
 

@@ -1,4 +1,4 @@
-"""Writes classic checkpoints: a table's state in one Parquet file, streamed in memory that does not grow with it."""
+"""Writes classic checkpoints: a table's state in one Parquet file, streamed in bounded memory."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from deltalakedb.files.checkpoint_columns import (
 )
 from deltalakedb.files.parsed_stats import ParsedPartitionValues, ParsedStats
 from deltalakedb.files.read_ahead import read_ahead
-from deltalakedb.log.actions import AppTransaction, DomainMetadata, Format, Metadata, Protocol
-from deltalakedb.log.txnlog import LogSnapshot
+from deltalakedb.log.protocol.actions import AppTransaction, DomainMetadata, Format, Metadata, Protocol
+from deltalakedb.log.protocol.txnlog import LogSnapshot
 
 STATS_AS_JSON = "delta.checkpoint.writeStatsAsJson"
 STATS_AS_STRUCT = "delta.checkpoint.writeStatsAsStruct"
 GROUP_ROWS = 32_768
 GROUP_BYTES = 16 * 1024 * 1024
-"""A row group ends at so many rows or bytes: that much is in memory at once, and a reader can take it in by itself."""
+"""A row group ends at this many rows or bytes: that much is in memory at once, and readers can load it alone."""
 
 FEW_ROWS = 256
 LARGE_BATCH = 4_096
-"""Rows from which on it is worth a thread to read the next ones meanwhile."""
+"""Batches of at least this many rows are worth a thread that reads the next one ahead."""
 
 _STRINGS = pa.list_(pa.field("element", pa.string(), nullable=False))
 
@@ -84,7 +84,7 @@ def _common_layout(has_json: bool) -> CheckpointLayout:
 
 
 class CheckpointLayout:
-    """The schema of a table's checkpoints, and how its files become rows of them."""
+    """The schema of a table's checkpoints, and the conversion of files to its rows."""
 
     def __init__(self, metadata: Metadata) -> None:
         configuration = metadata.configuration
@@ -129,7 +129,7 @@ class CheckpointLayout:
         return struct_of(remove_columns(tombstones), REMOVE_FIELDS)
 
     def table_actions(self, protocol: Protocol, snapshot: LogSnapshot) -> Iterator[tuple[str, pa.StructArray]]:
-        """Everything but files; in the order of names, so that the same state always gives the same rows."""
+        """All actions except files, sorted by name, so that the same state always gives the same rows."""
         transactions, domains = snapshot.app_transactions(), snapshot.domain_metadata()
         actions = {
             "protocol": [_protocol(protocol)],
@@ -143,7 +143,7 @@ class CheckpointLayout:
 
 
 class CheckpointFile:
-    """One checkpoint that is being written."""
+    """A checkpoint that is being written."""
 
     def __init__(self, file: BinaryIO, layout: CheckpointLayout) -> None:
         self.num_actions = 0
@@ -156,7 +156,7 @@ class CheckpointFile:
         self._writer = pq.ParquetWriter(file, layout.schema, **layout.write_options)
 
     def write(self, snapshot: LogSnapshot, protocol: Protocol, tombstone_cutoff_ms: int) -> None:
-        # Closed in any case: a writer that is forgotten would write its footer later, into a file that is closed.
+        # Always closed: a writer that is garbage-collected would write its footer later, into a closed file.
         with self._writer:
             for kind, actions in self._layout.table_actions(protocol, snapshot):
                 self._add(kind, actions)
@@ -177,7 +177,7 @@ class CheckpointFile:
             self._flush()
 
     def _rows(self, kind: str, actions: pa.StructArray) -> pa.RecordBatch:
-        """Actions of one kind as rows, in which everything else is null: these nulls are made once and used again."""
+        """Actions of one kind as rows with nulls in all other columns; the null columns are created once and reused."""
         rows, schema = len(actions), self._layout.schema
         if rows > self._num_nulls:
             self._num_nulls = max(rows, GROUP_ROWS)
@@ -192,21 +192,21 @@ class CheckpointFile:
 
 
 def _in_batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    """Batches of at most GROUP_ROWS rows. Reading takes as long as writing, and both are done outside of Python."""
+    """Batches of at most GROUP_ROWS rows, read ahead: reading and writing take equally long, outside of Python."""
     for batch in read_ahead(reader, is_large=lambda batch: batch.num_rows >= LARGE_BATCH):
         for start in range(0, batch.num_rows, GROUP_ROWS):
             yield batch.slice(start, GROUP_ROWS)
 
 
 def _write_options(schema: pa.Schema) -> dict[str, Any]:
-    # Snappy is what Spark writes and every reader reads. Paths and statistics are all different: no dictionary.
+    # Snappy is what Spark writes and every reader reads. Paths and statistics are unique: no dictionary.
     unique = {"add.path", "add.stats", "add.deletionVector.pathOrInlineDv", "remove.path"}
     repeated = [leaf for leaf in _leaves(schema) if leaf not in unique]
     return {"compression": "snappy", "use_dictionary": repeated, "store_schema": False}
 
 
 def _leaves(fields: Iterable[pa.Field], prefix: str = "") -> Iterator[str]:
-    """Paths of the Parquet columns that Arrow makes of the fields."""
+    """The paths of the Parquet columns that Arrow creates for the fields."""
     for field in fields:
         path = f"{prefix}{field.name}"
         if pa.types.is_struct(field.type):

@@ -1,16 +1,16 @@
-"""The Version Checksum of a commit, `N.crc`: what a table adds up to at a version (PROTOCOL.md of that name)."""
+"""The version checksum of a commit, `N.crc`: a table's totals at a version (PROTOCOL.md, "Version Checksum File")."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from deltalakedb.log.actions import Metadata, Protocol
-from deltalakedb.log.codec import SPECS, render_object
+from deltalakedb.log.protocol.actions import Metadata, Protocol
+from deltalakedb.log.protocol.codec import SPECS, render_object
 
 
 @dataclass(frozen=True, slots=True)
 class Checksum:
-    """The fields every checksum must have, and the time of the commit where the table keeps it in its commits."""
+    """The required fields of a checksum, and the in-commit timestamp if the table has them."""
 
     table_size_bytes: int
     num_files: int
@@ -19,7 +19,7 @@ class Checksum:
     in_commit_timestamp: int | None = None
 
     def render(self) -> bytes:
-        """One JSON object; its bytes depend on the values alone."""
+        """The checksum as one JSON object; its bytes depend on the values alone."""
         members = [
             f'"tableSizeBytes":{int(self.table_size_bytes)}',
             f'"numFiles":{int(self.num_files)}',
@@ -36,16 +36,16 @@ _rendered: tuple[Metadata, Protocol, str] | None = None
 
 
 def _in_force(metadata: Metadata, protocol: Protocol) -> str:
-    """What one version after the other has in common is rendered once."""
+    """Metadata and protocol as JSON members; cached, because consecutive versions mostly share them."""
     global _rendered
-    known = _rendered
-    if known is not None and known[0] is metadata and known[1] is protocol:
-        return known[2]
-    shown = (
+    cached = _rendered
+    if cached is not None and cached[0] is metadata and cached[1] is protocol:
+        return cached[2]
+    members = (
         f'"metadata":{render_object(SPECS["metaData"], metadata)}',
         f'"protocol":{render_object(SPECS["protocol"], protocol)}',
     )
-    text = ",".join(shown)
+    text = ",".join(members)
     _rendered = (metadata, protocol, text)
     return text
 

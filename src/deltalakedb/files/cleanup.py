@@ -1,4 +1,4 @@
-"""Decides which files of a log may go (PROTOCOL.md, "Metadata Cleanup"); pure, from the names and their times."""
+"""Decides which files of a log may be deleted (PROTOCOL.md, "Metadata Cleanup"); pure, from names and times."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from deltalakedb.files.listing import CheckpointEntry, LogListing, commit_name
 from deltalakedb.files.put import LogFile
-from deltalakedb.log.actions import Metadata, Protocol
+from deltalakedb.log.protocol.actions import Metadata, Protocol
 
 PROTECTION_FEATURE = "checkpointProtection"
 PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
@@ -16,14 +16,14 @@ DAY_MS = 86_400_000
 
 _COMMIT = re.compile(r"([0-9]{20})\.json")
 _CHECKSUM = re.compile(r"([0-9]{20})\.crc")
-# Complete or not: parts of a multi-part checkpoint whose rest never came must go too.
+# Complete or not: the parts of an incomplete multi-part checkpoint are deleted too.
 _CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint\..+")
 _COMPACTED = re.compile(r"([0-9]{20})\.[0-9]{20}\.compacted\.json")
 
 
 @dataclass(frozen=True, slots=True)
 class CleanedUp:
-    """What clean-up has deleted, and the oldest version that can still be read."""
+    """The files that clean-up deleted, and the oldest version that can still be read."""
 
     removed: tuple[str, ...]
     first_version: int
@@ -31,14 +31,14 @@ class CleanedUp:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """What may go. Deleted in this order, what is left is a log a reader understands whenever the process dies."""
+    """Files that may be deleted. In this order, the log stays readable even if the process dies in between."""
 
     names: tuple[str, ...]
     first_version: int
 
 
 def protected_before(protocol: Protocol, metadata: Metadata) -> int:
-    """The version before which history must go as a whole or not at all (RFC checkpointProtection); 0 for none."""
+    """The version before which history is deleted completely or not at all (RFC checkpointProtection); 0 if none."""
     if PROTECTION_FEATURE not in (protocol.writer_features or ()):
         return 0
     text = (metadata.configuration.get(PROTECTED_BEFORE) or "0").strip()
@@ -48,9 +48,9 @@ def protected_before(protocol: Protocol, metadata: Metadata) -> int:
 def find_expired(
     files: Sequence[LogFile], *, cutoff_ms: int, keep_from_version: int | None = None, protected_before: int = 0
 ) -> Expired:
-    """The files older than the newest checkpoint that is not newer than the cut-off, which is taken at midnight UTC.
+    """The files older than the newest checkpoint that is not newer than the cutoff, rounded down to midnight UTC.
 
-    That checkpoint stays, as does the commit of its version: checkpoints do not keep its commitInfo.
+    That checkpoint is kept, and so is the commit of its version, because checkpoints do not contain its commitInfo.
     """
     listing = LogListing.of(file.name for file in files)
     oldest = min([*listing.commits, *(entry.version for entry in listing.checkpoints)], default=0)
@@ -63,32 +63,42 @@ def find_expired(
     return Expired(tuple(_before(files, listing, base)), max(base.version, oldest))
 
 
-def find_expired_by_times(files: Sequence[LogFile], *, cutoff_ms: int, protected_before: int = 0) -> Expired:
-    """The files older than the cut-off that the newest checkpoint before the first younger file makes unnecessary.
+def find_expired_by_times(
+    files: Sequence[LogFile], *, cutoff_ms: int, keep_from_version: int, protected_before: int = 0
+) -> Expired:
+    """The files older than the cutoff that are unnecessary because of the newest checkpoint before any younger file.
 
-    This is what `cleanup_metadata` of `deltalake` deletes: by the times of files, to the millisecond. The version that
-    was the newest at the cut-off may go, which the protocol's own rule keeps for time travel.
+    Versions from `keep_from_version` on can still be read afterwards.
+
+    This is what `cleanup_metadata` of `deltalake` deletes: by the times of files, to the millisecond. It may delete the
+    version that was the newest at the cutoff, which the protocol's own rule keeps for time travel.
     """
     listing = LogListing.of(file.name for file in files)
     versions = [*listing.commits, *(entry.version for entry in listing.checkpoints)]
-    young = [found for file in files if file.modified_ms >= cutoff_ms and (found := _version_of(file.name)) is not None]
-    kept_from = min([*young, *([max(versions)] if versions else [])], default=0)
-    base = next((entry for entry in listing.checkpoints if entry.version <= kept_from), None)
+    young_versions = [
+        file_version
+        for file in files
+        if file.modified_ms >= cutoff_ms and (file_version := _version_of(file.name)) is not None
+    ]
+    first_kept = min([*young_versions, keep_from_version])
+    base = next((entry for entry in listing.checkpoints if entry.version <= first_kept), None)
     oldest = min(versions, default=0)
     if base is None or base.version < protected_before:
         return Expired((), oldest)
-    old = [file for file in files if file.modified_ms <= cutoff_ms]
-    return Expired(tuple(_before(old, LogListing.of(file.name for file in old), base)), max(base.version, oldest))
+    old_files = [file for file in files if file.modified_ms <= cutoff_ms]
+    return Expired(
+        tuple(_before(old_files, LogListing.of(file.name for file in old_files), base)), max(base.version, oldest)
+    )
 
 
 def _version_of(name: str) -> int | None:
-    """The version of a commit or of a checkpoint, by its name."""
+    """The version of a commit or checkpoint, from its name."""
     match = _COMMIT.fullmatch(name) or _CHECKPOINT.fullmatch(name)
     return None if match is None else int(match[1])
 
 
 def _cut_commit(listing: LogListing, files: Iterable[LogFile], cutoff_ms: int) -> int | None:
-    """The newest commit that is not newer than the cut-off. Times never step back from one commit to the next."""
+    """The newest commit that is not newer than the cutoff. Times never decrease from one commit to the next."""
     times = {file.name: file.modified_ms for file in files}
     cut: int | None = None
     for version in sorted(listing.commits):
@@ -99,7 +109,7 @@ def _cut_commit(listing: LogListing, files: Iterable[LogFile], cutoff_ms: int) -
 
 
 def _before(files: Iterable[LogFile], listing: LogListing, base: CheckpointEntry) -> Iterable[str]:
-    """Commits go before the checkpoints that stand for them, old ones before newer ones."""
+    """The names to delete: commits before the checkpoints that replace them, older ones first."""
     commits = [commit_name(version) for version in sorted(listing.commits) if version < base.version]
     checksums: list[str] = []
     checkpoints: list[str] = []

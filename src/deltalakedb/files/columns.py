@@ -1,4 +1,4 @@
-"""Turns file actions, columns of a checkpoint or values, into batches of FILES_SCHEMA and TOMBSTONES_SCHEMA."""
+"""Converts file actions, as checkpoint columns or as values, to batches of FILES_SCHEMA and TOMBSTONES_SCHEMA."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltalakedb.files.render import json_maps, json_structs, may_contain, sql_text
-from deltalakedb.log.actions import AddFile, FileKey, RemoveFile
-from deltalakedb.log.codec import deletion_vector_to_json, to_json
-from deltalakedb.log.paths import check_path
-from deltalakedb.log.text import to_sql_text
-from deltalakedb.log.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA
+from deltalakedb.log.protocol.actions import AddFile, FileKey, RemoveFile
+from deltalakedb.log.protocol.codec import deletion_vector_to_json, to_json
+from deltalakedb.log.protocol.paths import check_path
+from deltalakedb.log.protocol.text import to_sql_text
+from deltalakedb.log.protocol.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA
 
 BATCH_ROWS = 32_768
-# Derived from other columns, so not read and not kept.
+# Derived from other columns, so neither read nor kept.
 PARSED_COLUMNS = frozenset({"stats_parsed", "partitionValues_parsed"})
 _DELETION_VECTOR = ("storageType", "pathOrInlineDv", "offset", "sizeInBytes", "cardinality")
 _REQUIRED = object()
-# Column in the batch -> (field in the checkpoint, its value where it is absent, as in `log.codec`)
+# Column in the batch -> (field in the checkpoint, its default if absent, as in `log.codec`)
 _SHARED: dict[str, tuple[str, object]] = {
     "path": ("path", _REQUIRED),
     "size": ("size", None),
@@ -47,7 +47,7 @@ _SUSPICIOUS_PATH = r"\.\.|%2[eE]"
 
 
 class KeyFilter:
-    """Drops rows whose file key a later commit has spoken about."""
+    """Drops rows whose file key occurs in a later commit."""
 
     def __init__(self, keys: Collection[FileKey]) -> None:
         self._values = keys
@@ -57,19 +57,19 @@ class KeyFilter:
         return key in self._values
 
     def keep(self, keys: pa.Array) -> pa.Array | None:
-        """A mask of rows to keep; None when all stay."""
+        """A mask of the rows to keep; None if all are kept."""
         if len(self._keys) == 0:
             return None
-        later = pc.is_in(keys, value_set=self._keys)
-        return pc.invert(later) if pc.any(later).as_py() else None
+        is_later = pc.is_in(keys, value_set=self._keys)
+        return pc.invert(is_later) if pc.any(is_later).as_py() else None
 
 
 def add_batch(adds: pa.StructArray, parsed_stats: pa.StructArray | None, later: KeyFilter | None) -> pa.RecordBatch:
-    """A checkpoint's `add` column as FILES_SCHEMA, without rows that hold no add; ValueError on bad rows."""
+    """A checkpoint's `add` column as FILES_SCHEMA, without rows of other actions; ValueError on invalid rows."""
     if parsed_stats is not None:
-        kept = _present(adds)
+        mask = _present(adds)
         batch, keys = _convert(adds, FILES_SCHEMA, _ADD)
-        parsed = sql_text(json_structs(parsed_stats if kept is None else parsed_stats.filter(kept)))
+        parsed = sql_text(json_structs(parsed_stats if mask is None else parsed_stats.filter(mask)))
         index = FILES_SCHEMA.get_field_index("stats")
         batch = batch.set_column(index, FILES_SCHEMA.field(index), pc.coalesce(batch.column(index), parsed))
     else:
@@ -78,12 +78,12 @@ def add_batch(adds: pa.StructArray, parsed_stats: pa.StructArray | None, later: 
 
 
 def remove_batch(removes: pa.StructArray, later: KeyFilter | None) -> pa.RecordBatch:
-    """A checkpoint's `remove` column as TOMBSTONES_SCHEMA; rows without a remove are left out."""
+    """A checkpoint's `remove` column as TOMBSTONES_SCHEMA, without rows of other actions."""
     return _without(*_convert(removes, TOMBSTONES_SCHEMA, _REMOVE), later)
 
 
 def _present(actions: pa.StructArray) -> pa.Array | None:
-    """Rows that hold an action; None when all do. `path` is required, so it tells."""
+    """A mask of the rows that hold an action, by their required `path`; None if all do."""
     paths = pc.struct_field(actions, "path")
     return paths.is_valid() if paths.null_count else None
 
@@ -131,8 +131,8 @@ def _vectors(vectors: pa.StructArray | None) -> pa.StructArray | None:
     children = dict(zip((field.name for field in vectors.type), vectors.flatten(), strict=True))
     if "storageType" not in children:
         return None
-    known = [name for name in _DELETION_VECTOR if name in children]
-    names = known + [name for name in children if name not in known]
+    ordered = [name for name in _DELETION_VECTOR if name in children]
+    names = ordered + [name for name in children if name not in ordered]
     absent = children["storageType"].is_null()
     return pa.StructArray.from_arrays([children[name] for name in names], names, mask=absent)
 
@@ -140,8 +140,8 @@ def _vectors(vectors: pa.StructArray | None) -> pa.StructArray | None:
 def _keys(paths: pa.Array, vectors: pa.StructArray | None) -> pa.Array:
     if vectors is None or vectors.null_count == len(vectors):
         return pc.binary_join_element_wise(paths, "", "\0")
-    kind, place = (sql_text(pc.struct_field(vectors, name)) for name in ("storageType", "pathOrInlineDv"))
-    identity = pc.binary_join_element_wise(kind, place, "")
+    kind, target = (sql_text(pc.struct_field(vectors, name)) for name in ("storageType", "pathOrInlineDv"))
+    identity = pc.binary_join_element_wise(kind, target, "")
     if vectors.type.get_field_index("offset") >= 0:
         offset = pc.struct_field(vectors, "offset").cast(pa.string())
         identity = pc.coalesce(pc.binary_join_element_wise(identity, offset, "@"), identity)
@@ -153,7 +153,7 @@ def _key_text(path: str, dv_id: str) -> str:
 
 
 def _extra(children: dict[str, pa.Array], known: set[str]) -> pa.Array:
-    """Fields this code does not know, kept as JSON as far as their types allow."""
+    """Unknown fields as JSON, as far as their types allow."""
     rows = len(children["path"])
     unknown = [name for name in children if name not in known and name not in PARSED_COLUMNS]
     if not unknown or all(children[name].null_count == rows for name in unknown):

@@ -1,4 +1,4 @@
-"""When the commits of a log were made, and which version a table had at an instant."""
+"""The times of a log's commits, and the version of a table at an instant."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from deltalakedb.files.timestamps import in_commit_timestamp, keeps_in_commit_ti
 
 
 def version_at(reader: FileTxnLogReader, configuration: Mapping[str, str | None], at_ms: int) -> int:
-    """The newest version committed at or before an instant; the oldest that is left when all came later.
+    """The newest version committed at or before an instant; the oldest remaining one if all came later.
 
-    `configuration` is the newest one. Only so many times are looked up as it takes to halve the log again and again.
-    Times that step back, as clocks may, are not seen as such: the answer is then a version close by.
+    `configuration` is the newest one. Uses binary search, so few times are read. If times decrease, as clocks may, the
+    result is a nearby version.
     """
     listing = reader.listing()
     latest = listing.latest_version
@@ -23,12 +23,12 @@ def version_at(reader: FileTxnLogReader, configuration: Mapping[str, str | None]
         raise TableNotFoundError(f"there is no Delta table at {reader.table} any more")
     earliest = listing.earliest_version(reader.table)
     versions = sorted(version for version in listing.commits if version >= earliest) or [latest]
-    found = bisect_right(versions, at_ms, key=lambda version: commit_time_ms(reader, configuration, version))
-    return versions[max(found - 1, 0)]
+    position = bisect_right(versions, at_ms, key=lambda version: commit_time_ms(reader, configuration, version))
+    return versions[max(position - 1, 0)]
 
 
 def commit_time_ms(reader: FileTxnLogReader, configuration: Mapping[str, str | None], version: int) -> int:
-    """The time of a commit: the one inside of it where the table keeps those, else its file's."""
+    """The time of a commit: its in-commit timestamp if the table has them, else its file's time."""
     if keeps_in_commit_timestamps(configuration, version):
         stamp = in_commit_timestamp(next(reader.actions(version), None))
         if stamp is not None:

@@ -1,4 +1,4 @@
-"""FileCommitter: one commit to a table whose `_delta_log` decides, by put-if-absent and the rules of log/conflicts."""
+"""FileCommitter: commits to a table whose `_delta_log` decides, by put-if-absent and the rules of log/conflicts."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ from deltalakedb.files.commit_info import render_plain_commit_info
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.files.timestamps import ENABLED, ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
 from deltalakedb.files.writer import FileTxnLogWriter
-from deltalakedb.log import conflicts
-from deltalakedb.log.actions import (
+from deltalakedb.log.checks import conflicts
+from deltalakedb.log.checks.commit_checks import check_commit
+from deltalakedb.log.protocol.actions import (
     Action,
     AddFile,
     AppTransaction,
@@ -38,23 +39,22 @@ from deltalakedb.log.actions import (
     Protocol,
     RemoveFile,
 )
-from deltalakedb.log.checks import check_commit
-from deltalakedb.log.commit import Commit
-from deltalakedb.log.commit_info import Mark, parse_mark
-from deltalakedb.log.feature_use import features_in_use
-from deltalakedb.log.features import check_writable, is_enabled, writer_features
-from deltalakedb.log.fence import FEATURE
-from deltalakedb.log.proposal import NOTHING_READ, ProposedCommit
-from deltalakedb.log.render import render_commit
-from deltalakedb.log.row_tracking import DOMAIN, assign_row_ids, high_water_mark
-from deltalakedb.log.rows import add_from_row
-from deltalakedb.log.text import from_sql_text, to_sql_text
-from deltalakedb.log.txnlog import LogSnapshot
-from deltalakedb.log.types import parse_schema
-from deltalakedb.steps import reached
+from deltalakedb.log.protocol.commit import Commit
+from deltalakedb.log.protocol.commit_info import Mark, parse_mark
+from deltalakedb.log.protocol.feature_use import features_in_use
+from deltalakedb.log.protocol.features import check_writable, is_enabled, writer_features
+from deltalakedb.log.protocol.fence import FEATURE
+from deltalakedb.log.protocol.proposal import NOTHING_READ, ProposedCommit
+from deltalakedb.log.protocol.render import render_commit
+from deltalakedb.log.protocol.row_tracking import DOMAIN, assign_row_ids, high_water_mark
+from deltalakedb.log.protocol.rows import add_from_row
+from deltalakedb.log.protocol.text import from_sql_text, to_sql_text
+from deltalakedb.log.protocol.txnlog import LogSnapshot
+from deltalakedb.log.schema.types import parse_schema
+from deltalakedb.runtime.steps import reached
 
 RETRIES = 100
-"""How often a commit that lost a race is tried again, unless its caller says so. Whenever one loses another has won."""
+"""How often a commit that lost a race is retried by default. Whenever one loses, another has won."""
 
 _PAUSE_SECONDS = 0.02
 _READ_BACK_SECONDS = 0.1
@@ -73,7 +73,7 @@ class Committed:
 
 @dataclass(slots=True)
 class _Head:
-    """What the next commit stands on: the newest version that was looked at."""
+    """The state that the next commit is based on: the newest version that was read."""
 
     version: int
     timestamp_ms: int
@@ -91,7 +91,7 @@ class _Head:
         return cls(snapshot.version, snapshot.timestamp_ms, snapshot.protocol, snapshot.metadata, mark, apps)
 
     def follow(self, commit: Commit) -> None:
-        """Move on to a commit of another that does not clash with ours."""
+        """Apply another writer's commit that does not conflict with ours."""
         self.version, self.timestamp_ms = commit.version, max(commit.timestamp_ms, self.timestamp_ms)
         for action in commit.actions:
             match action:
@@ -108,7 +108,7 @@ class _Head:
 
 
 class FileCommitter:
-    """Makes one commit. `snapshot` is what it was made from; None begins a table."""
+    """Makes one commit. `snapshot` is the version that it is based on; None creates a table."""
 
     def __init__(
         self,
@@ -126,12 +126,18 @@ class FileCommitter:
         self._retries = RETRIES if retries is None else max(retries, 0)
         self._table = reader.table
         self.may_have_committed = False
-        """Whether the commit is in the log, or might be: then the files it names must stay."""
+        """Whether the commit is or may be in the log; its data files must then stay."""
 
-    def commit(self, proposed: ProposedCommit) -> Committed:
-        """The commit, in the log exactly once; or an error that says why it cannot be."""
+    def commit(self, proposed: ProposedCommit, *, is_older: bool = False) -> Committed:
+        """Put the commit into the log exactly once, or raise an error that says why not.
+
+        `is_older`: there are commits after the snapshot. They are checked first, because a version that was cleaned up
+        must not be put again: nobody would see it.
+        """
         head = _Head.of(self._snapshot)
         self._check_actions(proposed)
+        if is_older:
+            self._meet_winners(proposed, head)
         for attempt in range(self._retries + 1):
             self._check_applications(proposed, head)
             version, at_ms = head.version + 1, max(time.time_ns() // 1_000_000, head.timestamp_ms + 1)
@@ -154,7 +160,7 @@ class FileCommitter:
             version=head.version,
         )
 
-    # -- what can be known to be wrong before anything is written
+    # -- checks before anything is written
 
     def _check_actions(self, proposed: ProposedCommit) -> None:
         snapshot = self._snapshot
@@ -174,15 +180,15 @@ class FileCommitter:
         )
 
     def _live_keys(self, wanted: Collection[FileKey]) -> Set[FileKey]:
-        found: set[FileKey] = set()
+        live_keys: set[FileKey] = set()
         for batch in self._batches_of({path for path, _ in wanted}):
-            whole = batch.column("deletion_vector").is_null()
-            found |= {(from_sql_text(path), "") for path in batch.column("path").filter(whole).to_pylist()}
-            found |= {add_from_row(row).key for row in batch.filter(pc.invert(whole)).to_pylist()}
-        return found
+            has_no_vector = batch.column("deletion_vector").is_null()
+            live_keys |= {(from_sql_text(path), "") for path in batch.column("path").filter(has_no_vector).to_pylist()}
+            live_keys |= {add_from_row(row).key for row in batch.filter(pc.invert(has_no_vector)).to_pylist()}
+        return live_keys
 
     def _files_of(self, paths: Collection[str]) -> Iterable[AddFile]:
-        """The live files of some paths."""
+        """The live files with these paths."""
         for batch in self._batches_of(paths):
             yield from map(add_from_row, batch.to_pylist())
 
@@ -193,7 +199,7 @@ class FileCommitter:
             yield batch.filter(pc.is_in(batch.column("path"), value_set=texts))
 
     def _check_applications(self, proposed: ProposedCommit, head: _Head) -> None:
-        """An application's progress only grows: who comes second with the same number has done the work already."""
+        """Check that an application's version grows: a second commit with the same version repeats finished work."""
         for action in proposed.actions:
             known = head.app_versions.get(action.app_id) if isinstance(action, AppTransaction) else None
             if isinstance(action, AppTransaction) and known is not None and known >= action.version:
@@ -205,18 +211,18 @@ class FileCommitter:
                     version=head.version,
                 )
 
-    # -- what only the version tells
+    # -- what depends on the version
 
     def _settle(self, proposed: ProposedCommit, head: _Head, version: int, at_ms: int, attempt: int) -> list[Action]:
-        """The actions as they are committed: commitInfo first, row ids and in-commit timestamps filled in."""
+        """The final actions: commitInfo first, row ids and in-commit timestamps filled in."""
         protocol, metadata = head.protocol, head.metadata
         actions = list(proposed.actions)
-        for place, action in enumerate(actions):
+        for position, action in enumerate(actions):
             if isinstance(action, Protocol):
                 protocol = action
             elif isinstance(action, Metadata):
                 metadata = _with_enablement(action, metadata, version, at_ms)
-                actions[place] = metadata
+                actions[position] = metadata
         if protocol is not None and "rowTracking" in writer_features(protocol):
             actions, _ = assign_row_ids(
                 actions, version=version, mark=head.row_id_mark, table=self._table, first_new=head.row_id_mark + 1
@@ -234,7 +240,7 @@ class FileCommitter:
     # -- the race
 
     def _put(self, version: int, data: bytes, at_ms: int) -> bool:
-        """Whether the version is ours now; False when another commit has it."""
+        """Put a version; return whether it is ours, False if another commit has it."""
         reached("files.commit_begun")
         self.may_have_committed = True
         try:
@@ -247,29 +253,29 @@ class FileCommitter:
         return won
 
     def _read_back(self, version: int, data: bytes, error: MirrorError) -> bool:
-        """After a failure that tells nothing, the log itself says whose the version is."""
-        shown = redact(str(error))
+        """Find out from the log whose the version is, after a put with an unknown result."""
+        reason = redact(str(error))
         if not error.uncertain:
             self.may_have_committed = False
-            raise CommitFailedError(f"nothing was committed: {shown}", table=self._table, version=version) from error
+            raise CommitFailedError(f"nothing was committed: {reason}", table=self._table, version=version) from error
         for attempt in range(_READ_BACKS):
             try:
-                there = self._writer.read_commit(version)
+                stored = self._writer.read_commit(version)
             except MirrorError:
-                there = None
-            if there is not None:
-                return there == data
+                stored = None
+            if stored is not None:
+                return stored == data
             time.sleep(_READ_BACK_SECONDS * 2**attempt)
         raise OutcomeUnknownError(
             f"table {redact(self._table)}: the storage did not answer while version {version} was written, so nobody "
-            f"can say yet whether it happened ({shown}); look for txnId {self._txn_id} in the table's history before "
+            f"can say yet whether it happened ({reason}); look for txnId {self._txn_id} in the table's history before "
             "the statement is repeated",
             table=self._table,
             version=version,
         ) from error
 
     def _meet_winners(self, proposed: ProposedCommit, head: _Head) -> Committed | None:
-        """Hold what others committed since against ours, and move the head to the newest of them."""
+        """Check our commit against those that others made meanwhile, and advance the head over them."""
         assert self._snapshot is not None
         try:
             commits = list(self._reader.commits(head.version + 1))
@@ -300,20 +306,20 @@ class FileCommitter:
         return None
 
     def _winners(self, proposed: ProposedCommit, commits: Sequence[Commit]) -> list[conflicts.Winner]:
-        """The winners, with what the files held that they removed: a remove itself need not say so."""
-        told: dict[FileKey, AddFile] = {}
+        """The winners, with statistics and partition values of the files that they removed: a remove may omit them."""
+        adds: dict[FileKey, AddFile] = {}
         removes = [action for commit in commits for action in commit.actions if isinstance(action, RemoveFile)]
         if removes and conflicts.needs([proposed], NOTHING_READ).values:
-            told = {add.key: add for add in self._files_of({remove.path for remove in removes})}
-            told |= {a.key: a for commit in commits for a in commit.actions if isinstance(a, AddFile)}
+            adds = {add.key: add for add in self._files_of({remove.path for remove in removes})}
+            adds |= {a.key: a for commit in commits for a in commit.actions if isinstance(a, AddFile)}
         return [
-            conflicts.Winner(commit.version, tuple(_described(action, told) for action in commit.actions))
+            conflicts.Winner(commit.version, tuple(_described(action, adds) for action in commit.actions))
             for commit in commits
         ]
 
 
 def check_plain_writer(reader: FileTxnLogReader, snapshot: LogSnapshot) -> None:
-    """Refuse a table that a catalog manages: whoever writes into its files goes behind the catalog's back."""
+    """Refuse a table that a catalog manages: a write into its files would bypass the catalog."""
     if FEATURE not in (snapshot.protocol.writer_features or ()):
         check_writable(snapshot.protocol, reader.table)
         return
@@ -336,15 +342,20 @@ def check_plain_writer(reader: FileTxnLogReader, snapshot: LogSnapshot) -> None:
 
 
 def without_beginning(proposed: ProposedCommit, snapshot: LogSnapshot, table: str) -> ProposedCommit:
-    """What is left of a commit that would have begun a table, when another began the same one: its rows.
+    """The commit without its protocol and metadata, for when another writer has created the same table first.
 
-    MetadataChangedError when the table that is there is not the same.
+    Raises MetadataChangedError if the existing table is not the same.
     """
-    wanted = next(action for action in proposed.actions if isinstance(action, Metadata))
-    there = snapshot.metadata
-    same = (wanted.schema_string, wanted.partition_columns) == (there.schema_string, there.partition_columns)
-    plain = not (features_in_use(parse_schema(there.schema_string), there.configuration) or there.configuration)
-    if not same or not plain:
+    proposed_metadata = next(action for action in proposed.actions if isinstance(action, Metadata))
+    existing = snapshot.metadata
+    is_same = (proposed_metadata.schema_string, proposed_metadata.partition_columns) == (
+        existing.schema_string,
+        existing.partition_columns,
+    )
+    is_plain = not (
+        features_in_use(parse_schema(existing.schema_string), existing.configuration) or existing.configuration
+    )
+    if not is_same or not is_plain:
         raise MetadataChangedError(
             f"table {redact(table)}: another writer created the table first, with another definition; nothing was "
             "committed: repeat the statement",
@@ -356,7 +367,7 @@ def without_beginning(proposed: ProposedCommit, snapshot: LogSnapshot, table: st
 
 
 def _mark_of(reader: FileTxnLogReader, version: int) -> Mark | None:
-    """What the newest commit says of the catalog that made it."""
+    """The catalog's mark in the newest commit."""
     try:
         first = next(reader.actions(version), None)
     except DeltaError:
@@ -372,12 +383,12 @@ def _described(action: Action, told: dict[FileKey, AddFile]) -> Action:
 
 
 def _with_enablement(metadata: Metadata, before: Metadata | None, version: int, at_ms: int) -> Metadata:
-    """Turned on later than at version 0, in-commit timestamps must say from where on they hold."""
-    now = is_enabled(metadata.configuration, ENABLED)
-    if not now or version == 0 or (before is not None and is_enabled(before.configuration, ENABLED)):
+    """Record since when in-commit timestamps hold, which is required if they are enabled after version 0."""
+    enabled = is_enabled(metadata.configuration, ENABLED)
+    if not enabled or version == 0 or (before is not None and is_enabled(before.configuration, ENABLED)):
         return metadata
-    told = {ENABLEMENT_VERSION: str(version), ENABLEMENT_TIMESTAMP: str(at_ms)}
-    return replace(metadata, configuration={**metadata.configuration, **told})
+    enablement = {ENABLEMENT_VERSION: str(version), ENABLEMENT_TIMESTAMP: str(at_ms)}
+    return replace(metadata, configuration={**metadata.configuration, **enablement})
 
 
 def _count(snapshot: LogSnapshot) -> int:
@@ -385,5 +396,5 @@ def _count(snapshot: LogSnapshot) -> int:
 
 
 def _pause(attempt: int) -> None:
-    """Some time, by chance, and less after every lost race: whoever has waited longest goes first."""
+    """Sleep a random time, shorter after each lost race, so that the writer that waited longest goes first."""
     time.sleep(random.uniform(0.0, _PAUSE_SECONDS / (attempt + 1)))

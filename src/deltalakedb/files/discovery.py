@@ -6,23 +6,23 @@ import os
 from collections.abc import Iterator, Mapping
 
 from deltalakedb.files.listing import LOG_FOLDER, is_log_name
-from deltalakedb.files.storage import Storage, open_storage
+from deltalakedb.storage.log_storage import Storage, open_storage
 
 
 def find_tables(prefix: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Iterator[str]:
-    """Canonical locations of the tables at or below `prefix`, in order of their names.
+    """Canonical locations of the tables at or below `prefix`, sorted by name.
 
-    A table's own folders are not searched, nor are hidden ones (`_x`, `.x`).
+    Folders inside a table and hidden ones (`_x`, `.x`) are not searched.
     """
     storage = open_storage(prefix, options)
-    seen: set[str] = set()
+    visited: set[str] = set()
     pending = [""]
     while pending:
         folder = pending.pop()
         location = storage.child(folder)
-        if location in seen:  # a symbolic link to somewhere already visited
+        if location in visited:  # a symbolic link to a visited folder
             continue
-        seen.add(location)
+        visited.add(location)
         children = storage.folder(folder).folders
         if LOG_FOLDER in children and _is_table(storage, folder):
             yield location

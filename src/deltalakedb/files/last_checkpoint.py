@@ -34,12 +34,12 @@ def render_last_checkpoint(written: CheckpointWritten) -> bytes:
 
 
 def json_checksum(value: dict[str, Any]) -> str:
-    """The MD5 of the canonical form, without a checksum that the value may carry."""
+    """The MD5 of the canonical form, without the value's own checksum."""
     return hashlib.md5(canonical_json(value).encode(), usedforsecurity=False).hexdigest()
 
 
 def canonical_json(value: dict[str, Any]) -> str:
-    """Every leaf with the path to it, in the byte order of the paths."""
+    """Every leaf with its path, sorted by the bytes of the paths."""
     leaves = [leaf for name, member in value.items() if name != CHECKSUM for leaf in _leaves(_quoted(name), member)]
     return ",".join(f"{path}={leaf}" for path, leaf in sorted(leaves, key=lambda leaf: leaf[0].encode()))
 
@@ -60,7 +60,7 @@ def _quoted(text: str) -> str:
 
 
 def hinted_version(data: bytes | None) -> int | None:
-    """The version that `_last_checkpoint` names; None when it is missing or cannot be trusted."""
+    """The version that `_last_checkpoint` names; None if it is missing or its checksum is wrong."""
     try:
         value = json.loads(data or b"")
         version = value["version"]

@@ -1,4 +1,4 @@
-"""Cuts a stream of chunks into lines in memory bounded by the longest line."""
+"""Splits a stream of chunks into lines, in memory bounded by the longest line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads meaning out of the names in `_delta_log`: what is there, and which files give the state at a version."""
+"""Interprets the names in `_delta_log`: what exists, and which files give the state at a version."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class CheckpointKind(IntEnum):
     """In order of preference among checkpoints of one version."""
 
     MULTIPART = 0
-    V2 = 1  # named with a UUID; a classic name may hold the V2 layout too
+    V2 = 1  # named with a UUID; a checkpoint with a classic name may have the V2 layout too
     CLASSIC = 2
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class CheckpointEntry:
-    """One complete checkpoint: all its files but the sidecars, which only its content names."""
+    """One complete checkpoint: all its files except the sidecars, which only its content names."""
 
     version: int
     kind: CheckpointKind
@@ -54,7 +54,7 @@ class JsonEntry:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The files whose replay gives the state at `version`: at most one checkpoint, then JSON in order."""
+    """The files whose replay gives the state at `version`: at most one checkpoint, then JSON files in order."""
 
     version: int
     checkpoint: CheckpointEntry | None
@@ -72,7 +72,7 @@ def checkpoint_name(version: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LogListing:
-    """What one listing of `_delta_log` showed; with `since` > 0, names of older versions were not asked for."""
+    """One listing of `_delta_log`; with `since` > 0, older versions were not listed."""
 
     commits: frozenset[int]
     checkpoints: tuple[CheckpointEntry, ...]  # newest first, the preferred of one version first
@@ -108,20 +108,20 @@ class LogListing:
 
     @property
     def latest_version(self) -> int | None:
-        """The newest version that anything shows; None when there is no log."""
+        """The newest version of any file; None if there is no log."""
         newest = max(self.commits, default=-1)
         if self.checkpoints:
             newest = max(newest, self.checkpoints[0].version)
         return newest if newest >= 0 else None
 
     def first_contiguous(self, version: int) -> int:
-        """The oldest commit of the unbroken run that ends at `version` (version + 1 when that is not there)."""
+        """The oldest commit of the unbroken run that ends at `version` (version + 1 if that commit is missing)."""
         while version in self.commits:
             version -= 1
         return version + 1
 
     def earliest_version(self, table: str) -> int:
-        """The oldest version from which every version up to the latest can be rebuilt."""
+        """The oldest version from which every version up to the latest can be read."""
         latest = self.latest_version
         if latest is None:
             raise ValueError("an empty log has no versions")
@@ -132,15 +132,15 @@ class LogListing:
         return min(bases) if bases else self.segment(latest, table=table).version
 
     def missing_commit(self, start: int, end: int) -> int | None:
-        """The first version from `start` through `end` whose commit is not there."""
+        """The first version from `start` through `end` whose commit is missing."""
         return next((version for version in range(start, end + 1) if version not in self.commits), None)
 
     def segment(self, version: int, *, table: str, excluded: Collection[str] = ()) -> Segment:
-        """The files to replay for `version`, from the newest checkpoint on, without the files named in `excluded`."""
+        """The files to replay for `version`, from the newest checkpoint on, without the files in `excluded`."""
         latest = self.latest_version
         if latest is None or version > latest or version < 0:
-            held = "holds no versions" if latest is None else f"ends at version {latest}"
-            raise VersionNotFoundError(f"table {table} has no version {version}; its log {held}")
+            extent = "holds no versions" if latest is None else f"ends at version {latest}"
+            raise VersionNotFoundError(f"table {table} has no version {version}; its log {extent}")
         bases = [
             entry for entry in self.checkpoints if entry.version <= version and not excluded_by(entry.names, excluded)
         ]
@@ -157,7 +157,7 @@ class LogListing:
         raise LogGapError(table, first_gap or 0, f"it is needed for version {version}")
 
     def _cover(self, start: int, end: int, excluded: Collection[str]) -> tuple[tuple[JsonEntry, ...], int | None]:
-        """JSON files from `start` through `end`, compacted ones where there are any; or the first missing version."""
+        """JSON files from `start` through `end`, compacted ones if they exist; or the first missing version."""
         entries: list[JsonEntry] = []
         version = start
         while version <= end:
@@ -174,7 +174,7 @@ class LogListing:
 
 
 def is_log_name(name: str) -> bool:
-    """Whether a name alone shows that its folder is a Delta log."""
+    """Whether a file name alone shows that its folder is a Delta log."""
     return _COMMIT.fullmatch(name) is not None or _CHECKPOINT.fullmatch(name) is not None
 
 
@@ -183,8 +183,8 @@ def excluded_by(names: Iterable[str], excluded: Collection[str]) -> bool:
 
 
 def _complete_multipart(parts: Mapping[tuple[int, int], Mapping[int, str]]) -> Iterator[CheckpointEntry]:
-    """A multi-part checkpoint counts only when every part is there: writers put them one by one."""
-    for (version, count), found in parts.items():
-        if len(found) == count and min(found) == 1 and max(found) == count:
-            names = tuple(found[part] for part in sorted(found))
+    """The multi-part checkpoints of which all parts exist: writers put them one by one."""
+    for (version, count), part_names in parts.items():
+        if len(part_names) == count and min(part_names) == 1 and max(part_names) == count:
+            names = tuple(part_names[part] for part in sorted(part_names))
             yield CheckpointEntry(version, CheckpointKind.MULTIPART, names)

@@ -1,4 +1,4 @@
-"""Writes a `_delta_log` on local disk with the operating system's own calls: whole files, made durable, in one step."""
+"""Writes a `_delta_log` on local disk with system calls: files appear whole, durable, and in one step."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import BinaryIO
 
 from deltalakedb.exceptions import MirrorError
 from deltalakedb.files.listing import LOG_FOLDER
-from deltalakedb.files.location import Location
 from deltalakedb.files.put import PUT_TIMEOUT_SECONDS, Failures, LogFile, PutResult
 from deltalakedb.files.renaming import rename_without_replacing
-from deltalakedb.steps import reached
+from deltalakedb.runtime.steps import reached
+from deltalakedb.storage.location import Location
 
 TEMPORARY_SUFFIX = ".deltalakedb.tmp"
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
@@ -75,22 +75,22 @@ class LocalFolder:
                 _sync_folder(self._folder)
         except OSError as error:
             failure = self._failure("write", name, error)
-            failure.uncertain = linked  # it is there, and may be gone after a loss of power
+            failure.uncertain = linked  # the file exists, but may be lost in a power failure
             raise failure from error
         return "written"
 
     def _link(self, temporary: str, name: str) -> None:
-        """Give a file its name, unless another has it: this is what decides between two writers."""
+        """Give a file its name unless the name is taken: this decides between two writers."""
         try:
-            # Unlike rename(2), link(2) fails when the name is taken.
+            # Unlike rename(2), link(2) fails if the name is taken.
             os.link(temporary, self._at(name))
         except OSError as error:
             if error.errno not in _NO_HARD_LINKS:
                 raise
             try:
                 rename_without_replacing(temporary, self._at(name))
-            except OSError as other:
-                if other.errno not in _NO_SUCH_RENAME:
+            except OSError as rename_error:
+                if rename_error.errno not in _NO_SUCH_RENAME:
                     raise
                 reason = (
                     "this file system has no hard links, and cannot rename a file without replacing another "
@@ -170,10 +170,10 @@ class LocalFolder:
                 raise self._failure("delete", name, error) from error
 
     def sweep(self, before_ms: int) -> tuple[str, ...]:
-        # A temporary file of a commit is given the commit's own time; when it was last changed tells its age.
-        old = [f.name for f in self.list() if _is_temporary(f.name) and self._changed_ms(f.name) < before_ms]
-        self.delete(old)
-        return tuple(sorted(old))
+        # A commit's temporary file has the commit's own mtime; its ctime tells its age.
+        old_names = [f.name for f in self.list() if _is_temporary(f.name) and self._changed_ms(f.name) < before_ms]
+        self.delete(old_names)
+        return tuple(sorted(old_names))
 
     def _changed_ms(self, name: str) -> int:
         try:
@@ -185,13 +185,13 @@ class LocalFolder:
         return f"{self._folder}/{name}"
 
     def _drop_hadoop_checksum(self, name: str) -> None:
-        """Spark keeps `.name.crc` beside what it writes on local disk, and refuses a file that does not fit it."""
+        """Delete `.name.crc`, which Spark keeps beside its files on local disk: it refuses files that do not match."""
         folder, slash, file = name.rpartition("/")
         with suppress(FileNotFoundError):
             os.unlink(self._at(f"{folder}{slash}.{file}.crc"))
 
     def _exists(self) -> PutResult:
-        # Whoever linked it may not have made the name durable yet; the caller relies on it from now on.
+        # The writer that linked it may not have synced the name yet, and the caller relies on it from now on.
         _sync_folder(self._folder)
         return "exists"
 
@@ -212,7 +212,7 @@ class LocalFolder:
         return temporary
 
     def _open_temporary(self, name: str, creates_folder: bool = True) -> tuple[str, int]:
-        """A new hidden file beside its target: every reader of logs passes over names that begin with a dot."""
+        """A new hidden file beside its target: log readers ignore names that begin with a dot."""
         temporary = self._at(f".{name}.{os.getpid()}.{next(_counter)}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}")
         flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_CLOEXEC", 0)
 
@@ -245,7 +245,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def _make_folders(folder: str) -> None:
-    """Create a folder and those above it, each made durable in its parent."""
+    """Create a folder and its parents, each made durable in its parent."""
     parent = os.path.dirname(folder)
     if not os.path.isdir(parent):
         _make_folders(parent)

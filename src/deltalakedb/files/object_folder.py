@@ -1,4 +1,4 @@
-"""Writes a `_delta_log` in S3, GCS, Azure or memory: put-if-absent, with the outcome of every put known for certain."""
+"""Writes a `_delta_log` in S3, GCS, Azure or memory: put-if-absent, with a certain outcome for every put."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from obstore.exceptions import (
 )
 
 from deltalakedb.exceptions import MirrorError
-from deltalakedb.files.conditional_put import ALLOW_LOCK, PutSupport, find_put_support, warn_of_lock
 from deltalakedb.files.listing import LOG_FOLDER
-from deltalakedb.files.location import Location
-from deltalakedb.files.options import Credentials, open_object_store
 from deltalakedb.files.put import PUT_TIMEOUT_SECONDS, Failures, LogFile, PutLock, PutResult, Puts
-from deltalakedb.files.storage import epoch_ms
-from deltalakedb.steps import reached
+from deltalakedb.runtime.steps import reached
+from deltalakedb.storage.conditional_put import ALLOW_LOCK, PutSupport, find_put_support, warn_of_lock
+from deltalakedb.storage.location import Location
+from deltalakedb.storage.log_storage import epoch_ms
+from deltalakedb.storage.options import Credentials, open_object_store
 
 _T = TypeVar("_T")
 _NO_LOCK = Puts()
@@ -35,11 +35,11 @@ _NEEDS_CATALOG = "keep the table in a catalog, where a row in SQL keeps its writ
 _ATTEMPTS = 8
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 4.0
-# For one request about a small file; a user's own option `timeout` comes first.
+# For one request for a small file; the user's option `timeout` takes precedence.
 _REQUEST_SECONDS = 10.0
 _SMALL_BYTES = 4 * 1024 * 1024
 _LARGE_REQUEST_SECONDS = 300.0
-# Asking again would bring the same answer.
+# Not retried: the answer would be the same.
 _FINAL = (PermissionDeniedError, UnauthenticatedError, NotFoundError, InvalidPathError, NotSupportedError)
 _PART_BYTES = 8 * 1024 * 1024
 _PARTS_IN_FLIGHT = 4
@@ -129,9 +129,9 @@ class ObjectFolder:
         return self._puts.lock
 
     def _put(self, name: str, data: bytes, timeout_seconds: float, **condition: str) -> PutResult:
-        """Put an object unless it is there: by the store's own condition, else by looking first."""
+        """Put an object unless it exists: by the store's own condition, else by reading it first."""
         store = self._single if len(data) <= _SMALL_BYTES else self._open_single(_LARGE_REQUEST_SECONDS)
-        uncertain = False  # whether an attempt that failed may have written the object after all
+        uncertain = False  # whether a failed attempt may have written the object after all
 
         def attempt() -> PutResult | None:
             nonlocal uncertain
@@ -140,7 +140,7 @@ class ObjectFolder:
             try:
                 store.put(self._key(name), data, use_multipart=False, **condition)
             except (AlreadyExistsError, PreconditionError):
-                # 412 and 409 arrive as the same error. S3's 409 says only that another put was under way.
+                # 412 and 409 arrive as the same error. S3's 409 only means that another put was in progress.
                 there = self._get(name)
                 if there is None:
                     return None
@@ -159,7 +159,7 @@ class ObjectFolder:
             raise
 
     def sync(self) -> None:
-        """Nothing is left to do: objects are durable when they are put."""
+        """Does nothing: objects are durable when they are put."""
 
     def replace(self, name: str, data: bytes) -> None:
         def attempt() -> bool:
@@ -170,7 +170,8 @@ class ObjectFolder:
 
     @contextmanager
     def upload(self, name: str) -> Iterator[BinaryIO]:
-        # Spooled to disk first: bounded memory, parts that can be sent again, nothing to see when it fails half-way.
+        # Spooled to disk first: memory is bounded, parts can be sent again, and nothing is visible if it fails half-
+        # way.
         try:
             with tempfile.TemporaryFile(prefix="deltalakedb-") as spool:
                 yield spool
@@ -183,7 +184,7 @@ class ObjectFolder:
             raise self._failures.error("write", name, where, "make room there, or set TMPDIR") from error
 
     def read(self, name: str) -> bytes | None:
-        # One of a pair, as None means "again" to the loop of attempts.
+        # In a tuple, because None means "retry" to `_retry`.
         return self._retry("read", name, lambda: (self._get(name),), PUT_TIMEOUT_SECONDS)[0]
 
     def modified_ms(self, name: str) -> int | None:
@@ -225,7 +226,8 @@ class ObjectFolder:
             return None
 
     def _retry(self, verb: str, name: str, attempt: Callable[[], _T | None], timeout_seconds: float) -> _T:
-        """What `attempt` gives; where it fails or gives None it is made again, a bounded number of times."""
+        """The result of `attempt`; repeats it, a bounded number of times, if it fails or returns None."""
+
         deadline = time.monotonic() + timeout_seconds
         pause = _FIRST_PAUSE_SECONDS
         failure: BaseError | None = None

@@ -1,4 +1,4 @@
-"""Reads one Parquet file of a checkpoint, only the columns and row groups that are asked for."""
+"""Reads one Parquet file of a checkpoint: only the columns and row groups that are asked for."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from deltalakedb.files.columns import BATCH_ROWS, PARSED_COLUMNS, KeyFilter, add_batch, remove_batch
-from deltalakedb.files.storage import Storage
-from deltalakedb.log.actions import Action
-from deltalakedb.log.codec import to_json
-from deltalakedb.log.commit import parse_action
+from deltalakedb.log.protocol.actions import Action
+from deltalakedb.log.protocol.codec import to_json
+from deltalakedb.log.protocol.commit import parse_action
+from deltalakedb.storage.log_storage import Storage
 
-# A required field of each action: where it is null, the row holds another action.
+# A required field of each action: if it is null, the row holds another action.
 _REQUIRED_FIELD = {
     "protocol": "minReaderVersion",
     "metaData": "id",
@@ -27,9 +27,9 @@ _REQUIRED_FIELD = {
     "remove": "path",
 }
 _TABLE_ACTIONS = ("protocol", "metaData", "txn", "domainMetadata", "sidecar")
-# Writers that fill a column of lists may leave an empty one where the protocol version has no features.
+# Writers may fill a list column with an empty list where the protocol version has no features.
 _FEATURES = {"readerFeatures": ("minReaderVersion", 3), "writerFeatures": ("minWriterVersion", 7)}
-# Column chunks through a small buffer: a checkpoint often is one row group, which would be held whole otherwise
+# Read column chunks through a small buffer: a checkpoint is often one row group, which would be in memory as a whole
 # (measured on a million files: 180 MB instead of 540, no slower). INT96 as nanoseconds overflows after the year 2262.
 _READ_OPTIONS: dict[str, Any] = {
     "pre_buffer": False,
@@ -59,22 +59,22 @@ class ParquetSource:
 
     def add_batches(self, later: KeyFilter | None) -> Iterator[pa.RecordBatch]:
         layout = self._open()
-        wanted = [f"add.{name}" for name in layout.children("add") if name not in PARSED_COLUMNS]
+        columns = [f"add.{name}" for name in layout.children("add") if name not in PARSED_COLUMNS]
         for group in range(layout.num_row_groups):
             if not layout.may_hold(group, "add"):
                 continue
             parsed = layout.lacks_stats(group)
-            for batch in layout.batches(group, [*wanted, "add.stats_parsed"] if parsed else wanted):
+            for batch in layout.batches(group, [*columns, "add.stats_parsed"] if parsed else columns):
                 adds = batch.column("add")
                 stats = layout.with_instants(adds, "stats_parsed") if parsed else None
                 yield from _some(add_batch(adds, stats, later))
 
     def remove_batches(self, later: KeyFilter | None) -> Iterator[pa.RecordBatch]:
         layout = self._open()
-        wanted = [f"remove.{name}" for name in layout.children("remove") if name not in PARSED_COLUMNS]
+        columns = [f"remove.{name}" for name in layout.children("remove") if name not in PARSED_COLUMNS]
         for group in range(layout.num_row_groups):
             if layout.may_hold(group, "remove"):
-                for batch in layout.batches(group, wanted):
+                for batch in layout.batches(group, columns):
                     yield from _some(remove_batch(batch.column("remove"), later))
 
     def _open(self) -> _Layout:
@@ -87,7 +87,7 @@ class ParquetSource:
 
 
 class _Layout:
-    """What a Parquet file's footer says about where actions are."""
+    """Where a Parquet file's actions are, according to its footer."""
 
     def __init__(self, file: pq.ParquetFile) -> None:
         self._file = file
@@ -104,7 +104,7 @@ class _Layout:
         return [child.name for child in schema.field(index).type] if index >= 0 else []
 
     def nulls(self, group: int, leaf: str) -> int | None:
-        """How many rows of the row group have no such value; None when the footer does not say."""
+        """How many rows of the row group are null in this column; None if the footer does not say."""
         metadata = self._file.metadata.row_group(group)
         if leaf not in self._leaves:
             return int(metadata.num_rows)
@@ -116,14 +116,14 @@ class _Layout:
         return self.nulls(group, f"{kind}.{_REQUIRED_FIELD[kind]}") != rows
 
     def lacks_stats(self, group: int) -> bool:
-        """Whether some add may have its statistics only in the parsed form."""
+        """Whether some add may have its statistics only in parsed form."""
         if "stats_parsed" not in self.children("add"):
             return False
         texts, adds = self.nulls(group, "add.stats"), self.nulls(group, "add.path")
         return texts is None or texts != adds
 
     def with_instants(self, adds: pa.StructArray, name: str) -> pa.StructArray:
-        """A member of `add` whose INT96 leaves are instants: that is how Spark writes a timestamp, without a zone."""
+        """A member of `add` with its INT96 leaves as instants: Spark writes timestamps as INT96, without a zone."""
         column = pc.struct_field(adds, name)
         kind = self._zoned(column.type, f"add.{name}")
         return column if kind == column.type else column.cast(kind)
@@ -148,7 +148,7 @@ def _some(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _actions(kind: str, column: pa.StructArray) -> Iterator[Action]:
-    """The rows of one column that hold an action, as values; these are few, whatever the size of the checkpoint."""
+    """The rows of one column that hold an action, as values; they are few, whatever the size of the checkpoint."""
     present = pc.struct_field(column, _REQUIRED_FIELD[kind]).is_valid()
     for scalar in column.filter(present):
         value = _plain(scalar)
@@ -159,7 +159,7 @@ def _actions(kind: str, column: pa.StructArray) -> Iterator[Action]:
 
 
 def _plain(scalar: pa.Scalar) -> Any:
-    """A Python value: maps are dicts, structs have no null members (Parquet does not tell null from absent)."""
+    """A Python value: maps are dicts, structs have no null members (Parquet cannot tell null from absent)."""
     if not scalar.is_valid:
         return None
     if isinstance(scalar, pa.StructScalar):

@@ -1,4 +1,4 @@
-"""Statistics and partition values in the typed form that a checkpoint may keep them in beside their texts."""
+"""Statistics and partition values in typed form, which a checkpoint may have beside their text."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from deltalakedb.log.actions import Metadata
-from deltalakedb.log.bounds_columns import kind_of, stats_leaves
-from deltalakedb.log.moments import Zone, parse_dates, parse_timestamps
-from deltalakedb.log.partitions import parse_partition_value
-from deltalakedb.log.stats import count_or_none, load_stats, typed_value, value_at
-from deltalakedb.log.types import DataType, Leaf, parse_schema, to_arrow_type
+from deltalakedb.log.protocol.actions import Metadata
+from deltalakedb.log.schema.partitions import parse_partition_value
+from deltalakedb.log.schema.types import DataType, Leaf, parse_schema, to_arrow_type
+from deltalakedb.log.statistics.bounds_columns import kind_of, stats_leaves
+from deltalakedb.log.statistics.moments import Zone, parse_dates, parse_timestamps
+from deltalakedb.log.statistics.stats import count_or_none, load_stats, typed_value, value_at
 
 _NUM_RECORDS, _TIGHT_BOUNDS = "numRecords", "tightBounds"
 _MIN, _MAX, _NULLS = "minValues", "maxValues", "nullCount"
 
 
 class ParsedStats:
-    """The `stats_parsed` column of one table: names are physical, columns those a writer gathers statistics of."""
+    """The `stats_parsed` column of one table: physical names, of the columns that have statistics."""
 
     def __init__(self, metadata: Metadata) -> None:
         schema = parse_schema(metadata.schema_string)
@@ -34,7 +34,7 @@ class ParsedStats:
         self._reading = pa.schema(list(self._struct(_reading_type)))
 
     def parse(self, texts: pa.Array) -> pa.StructArray:
-        """The statistics of each file; null where there are none that can be read."""
+        """The statistics of each file; null if there are none or they are unreadable."""
         present = pc.and_(texts.is_valid(), pc.greater(pc.binary_length(texts), 0)).fill_null(False)
         values = texts.filter(present)
         if not len(values):
@@ -42,13 +42,13 @@ class ParsedStats:
         try:
             parsed = self._parse_all(values)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            # NaN and Infinity are texts among numbers, other writers' texts may be anything: row by row, then.
+            # NaN and Infinity are strings among numbers, and other writers' text may be anything: parse row by row.
             parsed = pa.array([self._parse_one(text) for text in values.to_pylist()], self.type)
-        places = pc.subtract(pc.cumulative_sum(present.cast(pa.int32())), 1)
-        return parsed.take(pc.if_else(present, places, None))
+        positions = pc.subtract(pc.cumulative_sum(present.cast(pa.int32())), 1)
+        return parsed.take(pc.if_else(present, positions, None))
 
     def _struct(self, type_of: Callable[[DataType], pa.DataType]) -> pa.StructType:
-        """Only members that have something in them: Parquet has no empty structs."""
+        """Only members that are not empty: Parquet has no empty structs."""
         members = [pa.field(_NUM_RECORDS, pa.int64())]
         if self._bounded:
             members += [pa.field(name, _tree(self._bounded, type_of)) for name in (_MIN, _MAX)]
@@ -90,12 +90,12 @@ class ParsedPartitionValues:
 
     def __init__(self, metadata: Metadata) -> None:
         schema = parse_schema(metadata.schema_string)
-        found = [field for name in metadata.partition_columns if (field := schema.field(name)) is not None]
-        self._fields = found
-        self.type = pa.struct([pa.field(field.physical_name, to_arrow_type(field.type)) for field in found])
+        fields = [field for name in metadata.partition_columns if (field := schema.field(name)) is not None]
+        self._fields = fields
+        self.type = pa.struct([pa.field(field.physical_name, to_arrow_type(field.type)) for field in fields])
 
     def parse(self, texts: pa.Array) -> pa.StructArray:
-        """The typed values; MalformedLogError for a text that is no value of its column's type."""
+        """The typed values; MalformedLogError for text that is not a value of its column's type."""
         encoded = texts.dictionary_encode()
         values = [orjson.loads(text) for text in encoded.dictionary.to_pylist()]
         columns = []
@@ -108,10 +108,10 @@ class ParsedPartitionValues:
 def _tree(leaves: Sequence[Leaf], type_of: Callable[[DataType], pa.DataType]) -> pa.StructType:
     fields: dict[str, Any] = {}
     for leaf in leaves:
-        here = fields
+        parent = fields
         for name in leaf.physical_path[:-1]:
-            here = here.setdefault(name, {})
-        here[leaf.physical_path[-1]] = type_of(leaf.type)
+            parent = parent.setdefault(name, {})
+        parent[leaf.physical_path[-1]] = type_of(leaf.type)
     return _to_struct(fields)
 
 
@@ -124,15 +124,15 @@ def _to_struct(fields: Mapping[str, Any]) -> pa.StructType:
 def _nested(leaves: Sequence[Leaf], value_of: Callable[[Leaf], Any]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for leaf in leaves:
-        here = values
+        parent = values
         for name in leaf.physical_path[:-1]:
-            here = here.setdefault(name, {})
-        here[leaf.physical_path[-1]] = value_of(leaf)
+            parent = parent.setdefault(name, {})
+        parent[leaf.physical_path[-1]] = value_of(leaf)
     return values
 
 
 def _reading_type(data_type: DataType) -> pa.DataType:
-    """What Arrow's JSON reader makes of a bound without losing any of it."""
+    """The type with which Arrow's JSON reader reads a bound without loss."""
     kind = to_arrow_type(data_type)
     if pa.types.is_integer(kind):
         return pa.int64()
@@ -158,7 +158,7 @@ def _converted(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _bound(bounds: Mapping[str, Any], leaf: Leaf, rounding: str) -> Any:
-    """A bound of the column's type; None where it has none, or one outside of what the type holds."""
+    """A bound in the column's type; None if there is none, or it is out of the type's range."""
     value = typed_value(value_at(bounds, leaf.physical_path), leaf.type)
     kind = to_arrow_type(leaf.type)
     if isinstance(value, Decimal) and pa.types.is_decimal(kind):

@@ -1,4 +1,4 @@
-"""Owns the interface of a `_delta_log` folder that is written to: files appear whole, and never in place of another."""
+"""The interface for writing a `_delta_log` folder: files appear whole and never replace another."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import BinaryIO, Literal, Protocol, TypeAlias
 
 from deltalakedb.exceptions import MirrorError, redact
 from deltalakedb.files.listing import LOG_FOLDER
-from deltalakedb.files.location import parse_location
+from deltalakedb.storage.location import parse_location
 
 PutResult: TypeAlias = Literal["written", "exists"]
 ConditionalPut: TypeAlias = Literal["auto", "required", "lock"]
@@ -19,19 +19,19 @@ PUT_TIMEOUT_SECONDS = 60.0
 
 
 class PutLock(Protocol):
-    """Keeps the writers of one table apart where the store itself cannot."""
+    """Excludes concurrent writers of one table if the store cannot."""
 
     def hold(self, timeout_seconds: float) -> AbstractContextManager[None]:
-        """Let one writer at a time into the block; MirrorError when its turn does not come in time."""
+        """Let one writer at a time into the block; MirrorError on timeout."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Puts:
-    """How commits are put where the store may not refuse to overwrite; a local disk always does.
+    """How commits are put if the store may not refuse to overwrite; a local disk always refuses.
 
-    `auto`: by the lock if the store does not refuse; `required`: then not at all; `lock`: always by the lock. Without a
-    lock nothing is put into such a store.
+    `auto`: use the lock if the store does not refuse; `required`: raise an error in that case; `lock`: always use the
+    lock. Without a lock nothing is put into such a store.
     """
 
     mode: ConditionalPut = "auto"
@@ -40,7 +40,7 @@ class Puts:
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """A file of the log as a listing shows it."""
+    """A file of the log, as listed."""
 
     name: str
     modified_ms: int
@@ -48,11 +48,11 @@ class LogFile:
 
 
 class LogFolder(Protocol):
-    """The `_delta_log` of one table; names are those of its files. Whatever fails is a MirrorError."""
+    """The `_delta_log` of one table; names are relative to it. All failures are MirrorErrors."""
 
     @property
     def location(self) -> str:
-        """The folder's URI; carries no credentials."""
+        """The folder's URI, without credentials."""
         ...
 
     def put(
@@ -67,12 +67,13 @@ class LogFolder(Protocol):
         decides: bool = True,
         creates_folder: bool = True,
     ) -> PutResult:
-        """Write a file unless one of that name is there, whatever it holds. It is durable when this returns; without
-        `lasting` what it holds is, and its name after `sync`. Without `decides` all writers would write the same, so
-        that nothing is lost where two do. Without `creates_folder` a folder that is gone, because its table was purged,
-        stays gone; object stores know no folders.
+        """Write a file unless one with that name exists, whatever its content.
 
-        `step` begins the names of the steps that are said to be reached (see `deltalakedb.steps`).
+        The file is durable when this returns; without `lasting` its content is, and its name only after `sync`. Without
+        `decides` all writers would write the same, so that an overwrite loses nothing. Without `creates_folder` a
+        folder that is gone, because its table was purged, is not created again; object stores have no folders.
+
+        `step` is the prefix of the steps that are reached (see `deltalakedb.runtime.steps`).
         """
         ...
 
@@ -81,45 +82,45 @@ class LogFolder(Protocol):
         ...
 
     def replace(self, name: str, data: bytes) -> None:
-        """Write a file in place of the one of that name, if any; readers see the old one or the new one."""
+        """Write a file, replacing one with that name; readers see the old or the new file."""
         ...
 
     def upload(self, name: str) -> AbstractContextManager[BinaryIO]:
-        """A file to write to, which takes that name when the block ends, and vanishes when it fails."""
+        """A file to write to; it gets its name when the block ends, and is discarded if the block fails."""
         ...
 
     def read(self, name: str) -> bytes | None:
-        """What the file holds; None when there is none."""
+        """The file's content; None if it does not exist."""
         ...
 
     def modified_ms(self, name: str) -> int | None:
-        """When the file was last modified; None when there is none."""
+        """When the file was last modified; None if it does not exist."""
         ...
 
     def list(self, subfolder: str = "") -> Iterator[LogFile]:
-        """The files directly in the folder, or in a folder below it (names then say so), in no order."""
+        """The files directly in the folder, or in a subfolder (which is then part of the names), in no order."""
         ...
 
     def delete(self, names: Sequence[str]) -> None:
-        """Delete files; one that is not there is no error."""
+        """Delete files; a missing one is no error."""
         ...
 
     def sweep(self, before_ms: int) -> tuple[str, ...]:
-        """Delete what writers that died before then have left half written; the names of what is gone."""
+        """Delete temporary files that dead writers left before then; return their names."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """Words the errors of one log folder: what could not be done, to which table, and what to do next."""
+    """Words the errors of one log folder: what failed, for which table, and what to do next."""
 
     table: str
     location: str
 
     def error(self, verb: str, name: str, reason: str, advice: str = "") -> MirrorError:
-        place = f"{self.location}/{name}" if name else self.location
+        path = f"{self.location}/{name}" if name else self.location
         tail = f"; {advice}" if advice else ""
-        return MirrorError(f"table {redact(self.table)}: cannot {verb} {place}: {reason}{tail}")
+        return MirrorError(f"table {redact(self.table)}: cannot {verb} {path}: {reason}{tail}")
 
 
 def open_log_folder(
@@ -130,7 +131,7 @@ def open_log_folder(
     folder: str = LOG_FOLDER,
     puts: Puts | None = None,
 ) -> LogFolder:
-    """The log of the table at `location`, which need not exist yet. `options` are those of `deltalake`."""
+    """The log folder of the table at `location`, which need not exist yet. `options` are those of `deltalake`."""
     parsed = parse_location(location, options)
     if parsed.scheme == "file":
         from deltalakedb.files.local_folder import LocalFolder

@@ -1,4 +1,4 @@
-"""Reads the next batch of a stream while the present one is being worked on."""
+"""Reads the next batch of a stream while the current one is processed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def read_ahead(batches: Iterable[T], *, is_large: Callable[[T], bool]) -> Generator[T, None, None]:
-    """The batches in order. After a large one the next is fetched in a thread meanwhile, so two are in memory."""
+    """The batches in order. After a large one the next is fetched in a thread, so that two are in memory."""
     iterator = iter(batches)
     for batch in iterator:
         if is_large(batch):
@@ -34,7 +34,7 @@ def _ahead(iterator: Iterator[T], first: T, pending: _Fetch[T]) -> Generator[T, 
 
 
 class _Fetch(Generic[T]):
-    """One batch on its way. A thread each is simple, and nothing beside the time a batch of thousands of rows takes."""
+    """Fetches one batch in a thread of its own, whose cost is negligible for a batch of thousands of rows."""
 
     def __init__(self, iterator: Iterator[T]) -> None:
         self.batch: tuple[T, ...] = ()
@@ -43,12 +43,12 @@ class _Fetch(Generic[T]):
         self._thread: threading.Thread | None = threading.Thread(target=self._run, name="deltalakedb-read-ahead")
         try:
             self._thread.start()
-        except RuntimeError:  # the process is ending, and no thread can be started any more
+        except RuntimeError:  # the process is ending, and no thread can be started
             self._thread = None
             self._run()
 
     def wait(self) -> bool:
-        """Wait for the batch; False when there is none left. What went wrong on the way is raised here."""
+        """Wait for the batch; False if there is none left. Raises the thread's error."""
         self.join()
         if self._error is not None:
             raise self._error

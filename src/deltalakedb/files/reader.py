@@ -1,4 +1,4 @@
-"""FileTxnLogReader: the transaction log of one table as its `_delta_log` folder keeps it."""
+"""FileTxnLogReader: reads the transaction log of one table from its `_delta_log` folder."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from deltalakedb.files.checkpoint import CheckpointContent, read_checkpoint
 from deltalakedb.files.lines import split_lines
 from deltalakedb.files.listing import LAST_CHECKPOINT, LOG_FOLDER, JsonEntry, LogListing, Segment, commit_name
 from deltalakedb.files.snapshot import FileSnapshot
-from deltalakedb.files.storage import OpenFile, Storage, open_storage
 from deltalakedb.files.tail import Tail
 from deltalakedb.files.timestamps import InCommitTimestamps
-from deltalakedb.log.actions import Action
-from deltalakedb.log.commit import Commit, iter_actions
+from deltalakedb.log.protocol.actions import Action
+from deltalakedb.log.protocol.commit import Commit, iter_actions
+from deltalakedb.storage.log_storage import OpenFile, Storage, open_storage
 
 _log = logging.getLogger(__name__)
 
@@ -30,19 +30,19 @@ _MAX_LISTINGS = 2
 
 
 class FileTxnLogReader:
-    """Reads `_delta_log` from local disk or an object store; every call sees the log as it is then."""
+    """Reads `_delta_log` from local disk or an object store; every call sees the log as it is at that time."""
 
     def __init__(
         self, location: str | os.PathLike[str], options: Mapping[str, str] | None = None, table: str | None = None
     ) -> None:
         self.storage: Storage = open_storage(location, options)
         self.table = redact(table or self.storage.location)
-        self._unusable: set[str] = set()  # checkpoint and compaction files that turned out to be broken
+        self._unusable: set[str] = set()  # checkpoint and compaction files that are broken
         self._newest_seen = 0
 
     @property
     def location(self) -> str:
-        """The table's location in its one canonical spelling."""
+        """The table's location in canonical form."""
         return self.storage.location
 
     def __repr__(self) -> str:
@@ -63,27 +63,28 @@ class FileTxnLogReader:
         return listing.earliest_version(self.table)
 
     def commits(self, start: int, end: int | None = None) -> Iterator[Commit]:
-        """The commits from `start` through `end` or the latest. A missing one is reported before anything is read."""
-        # With the version before, a log at rest shows at least that one; listing nothing would say too little.
+        """The commits from `start` through `end` or the latest. A missing one raises LogGapError before any is read."""
+        # List from the version before, which exists in an idle log; an empty listing would not tell whether there is a
+        # log.
         listing = self._list(start - 1)
         if listing.latest_version is None and self._list_all().latest_version is None:
             raise self._not_found()
         latest = listing.latest_version if listing.latest_version is not None else start - 1
         last = latest if end is None else min(end, latest)
         if listing.missing_commit(start, last) is not None:
-            # A listing is not atomic: a commit made meanwhile may show up before the one below it.
+            # A listing is not atomic: it may show a new commit but not the one before it.
             missing = self._list(start).missing_commit(start, last)
             if missing is not None:
                 raise LogGapError(self.table, missing, f"versions {start} to {last} were asked for")
         return self._read_commits(range(start, last + 1))
 
     def actions(self, version: int) -> Iterator[Action]:
-        """The actions of one commit as a stream, for commits too large to hold."""
+        """The actions of one commit as a stream, for commits too large to hold in memory."""
         entry = JsonEntry(version, version)
         yield from self._replay_file(next(self._open_json((entry,))), entry)
 
     def has_commit(self, version: int) -> bool:
-        """Whether the commit's own file is there, whatever a checkpoint says."""
+        """Whether the commit's own file exists, regardless of checkpoints."""
         try:
             self.storage.modified_ms(f"{LOG_FOLDER}/{commit_name(version)}")
         except FileNotFoundError:
@@ -91,21 +92,21 @@ class FileTxnLogReader:
         return True
 
     def listing(self) -> LogListing:
-        """Everything in the log, by name."""
+        """The listing of the whole log."""
         return self._list_all()
 
     def snapshot(self, version: int | None = None) -> FileSnapshot:
-        """The table at `version` or the latest: the newest usable checkpoint and the JSON that follows it."""
+        """The table at `version` or the latest: the newest usable checkpoint and the JSON files after it."""
         listing = self._list_from_hint(version)
-        wanted = self._seen(listing.latest_version) if version is None else version
+        target = self._seen(listing.latest_version) if version is None else version
         first_error: MalformedLogError | None = None
         relisted = 0
-        # Every round rules out at least one more file or uses up a new listing, so this ends.
+        # Every round excludes at least one more file or uses up a listing, so this ends.
         while True:
             try:
-                return self._load(listing.segment(wanted, table=self.table, excluded=self._unusable))
+                return self._load(listing.segment(target, table=self.table, excluded=self._unusable))
             except (LogGapError, VersionNotFoundError) as error:
-                # The listing may have begun too late, or was overtaken by a writer or by clean-up.
+                # The listing may have started too late, or was outdated by a writer or by clean-up.
                 relisted += 1
                 if relisted > _MAX_LISTINGS:
                     raise first_error or error from None
@@ -116,7 +117,7 @@ class FileTxnLogReader:
                 _log.warning("%s; trying an older checkpoint", error.reason)
 
     def advance(self, known: FileSnapshot) -> FileSnapshot:
-        """The newest version, read from what came after a snapshot where that is all there is to read."""
+        """The newest version; reads only the commits after `known` if that is enough."""
         listing = self._list(known.version)
         latest = listing.latest_version
         newer_checkpoint = any(entry.version != known.checkpoint_version for entry in listing.checkpoints)
@@ -175,14 +176,14 @@ class FileTxnLogReader:
             yield Commit(entry.end, timestamp_ms, actions, opened.size)
 
     def _metadata_before(self, version: int) -> Mapping[str, str | None] | None:
-        """The table's configuration just before `version`; None when the log does not reach back that far."""
+        """The table's configuration just before `version`; None if the log does not reach back that far."""
         try:
             return self.snapshot(version - 1).metadata.configuration if version > 0 else {}
         except (LogGapError, VersionNotFoundError):
             return None
 
     def _list(self, since: int) -> LogListing:
-        # "%020d" sorts right before every name that starts with it.
+        # "%020d" sorts directly before every name that starts with it.
         names = self.storage.names(LOG_FOLDER, start_after=f"{since:020d}" if since > 0 else "")
         return LogListing.of(names, since=max(since, 0))
 
@@ -190,7 +191,7 @@ class FileTxnLogReader:
         return self._list(0)
 
     def _list_from_hint(self, version: int | None) -> LogListing:
-        """Names from the newest known checkpoint on, or all of them where the hint is missing, stale or wrong."""
+        """Names from the newest known checkpoint on, or all of them if the hint is missing, stale or wrong."""
         hint = self._hinted_version()
         if hint and (version is None or hint <= version):
             listing = self._list(hint)
@@ -202,7 +203,7 @@ class FileTxnLogReader:
         return listing
 
     def _hinted_version(self) -> int | None:
-        """What `_last_checkpoint` says; it is a hint, so nothing that is wrong with it is an error."""
+        """The version in `_last_checkpoint`; None if it is unreadable, because it is only a hint."""
         try:
             text = b"".join(self.storage.open(f"{LOG_FOLDER}/{LAST_CHECKPOINT}").chunks)
             version = json.loads(text)["version"]
@@ -223,7 +224,7 @@ class FileTxnLogReader:
 
 
 class _UnusableFileError(Exception):
-    """A checkpoint or compaction file that others may stand in for."""
+    """A broken checkpoint or compaction file that other files can replace."""
 
     def __init__(self, names: tuple[str, ...], reason: MalformedLogError) -> None:
         super().__init__(str(reason))

@@ -1,4 +1,4 @@
-"""Renames a file unless the new name is taken: what link(2) does on file systems that have no hard links."""
+"""Renames a file unless the new name is taken: a substitute for link(2) on file systems without hard links."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _RENAME_EXCL = 4
 
 
 def rename_without_replacing(source: str, target: str) -> None:
-    """Rename in one step; FileExistsError when there is a file of that name.
+    """Rename in one step; FileExistsError if the name is taken.
 
-    OSError with ENOSYS or EINVAL where the system or the file system cannot do it: an ordinary rename would replace.
+    OSError with ENOSYS or EINVAL if the system or file system does not support it: an ordinary rename would replace.
     """
     function = _system_call()
     if function is None:
@@ -30,7 +30,7 @@ def rename_without_replacing(source: str, target: str) -> None:
 
 @cache
 def _system_call() -> Any:
-    """renameat2(2) on Linux, renamex_np(2) on macOS; None elsewhere, or with a C library that is too old."""
+    """renameat2(2) on Linux, renamex_np(2) on macOS; None elsewhere, or if the C library is too old."""
     try:
         library = ctypes.CDLL(None, use_errno=True)
         if sys.platform == "darwin":

@@ -8,15 +8,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltalakedb.log.codec import to_json
-from deltalakedb.log.text import to_sql_text
+from deltalakedb.log.protocol.codec import to_json
+from deltalakedb.log.protocol.text import to_sql_text
 
 _NEEDS_ESCAPE = r'["\\\x00-\x1f]'
 _ESCAPED_BYTES = np.array([byte < 0x20 or byte in b'"\\' for byte in range(256)])
 
 
 def sql_text(column: pa.Array) -> pa.Array:
-    """`log.text.to_sql_text` for a column (Arrow's text has no lone surrogates)."""
+    """`log.text.to_sql_text` for a column (Arrow strings have no lone surrogates)."""
     column = column.cast(pa.string())
     if may_contain(column, b"\\"):
         column = pc.replace_substring(column, "\\", to_sql_text("\\"))
@@ -26,7 +26,7 @@ def sql_text(column: pa.Array) -> pa.Array:
 
 
 def may_contain(column: pa.StringArray, *needles: bytes) -> bool:
-    """False when no text of the column contains any of the needles; several times as fast as asking row by row."""
+    """False if no string of the column contains any needle; several times as fast as a check of each row."""
     data = column.buffers()[2]
     if data is None:
         return False
@@ -35,7 +35,7 @@ def may_contain(column: pa.StringArray, *needles: bytes) -> bool:
 
 
 def json_strings(column: pa.Array) -> pa.Array:
-    """Each text as a JSON string; null stays null."""
+    """Each string as a JSON string; null stays null."""
     column = column.cast(pa.string())
     quoted = pc.binary_join_element_wise('"', column, '"', "")
     data = column.buffers()[2]
@@ -47,7 +47,7 @@ def json_strings(column: pa.Array) -> pa.Array:
 
 
 def json_maps(column: pa.MapArray) -> pa.Array:
-    """Each map of texts as a JSON object; null stays null."""
+    """Each map of strings as a JSON object; null stays null."""
     if len(column.keys) == 0:
         texts = pa.repeat(pa.scalar("{}"), len(column))
     else:
@@ -58,7 +58,7 @@ def json_maps(column: pa.MapArray) -> pa.Array:
 
 
 def json_structs(column: pa.StructArray) -> pa.Array:
-    """Each struct as a JSON object without null members or types that JSON has no form for; null stays null."""
+    """Each struct as a JSON object without null members and types that JSON cannot express; null stays null."""
     members: list[pa.Array] = []
     for field, child in zip(column.type, column.flatten(), strict=True):
         texts = json_values(child)
@@ -72,7 +72,7 @@ def json_structs(column: pa.StructArray) -> pa.Array:
 
 
 def json_values(column: pa.Array) -> pa.Array | None:
-    """Each value as JSON text, as Delta writes it into statistics; None when the type has no such form."""
+    """Each value as JSON text, as Delta writes it in statistics; None if the type cannot be expressed."""
     kind = column.type
     for matches, render in _RENDERERS:
         if matches(kind):
@@ -85,7 +85,7 @@ def _numbers(column: pa.Array) -> pa.Array:
 
 
 def _floats(column: pa.Array) -> pa.Array:
-    # As doubles: the shortest text of a 32-bit float is another number, and a bound must not move inwards.
+    # As doubles: the shortest text of a 32-bit float is a different number, and a bound must not move inwards.
     column = column.cast(pa.float64())
     texts = column.cast(pa.string())
     if _all(pc.is_finite(column)):
@@ -100,7 +100,7 @@ def _dates(column: pa.Array) -> pa.Array:
 
 
 def _timestamps(column: pa.Array) -> pa.Array:
-    # Arrow writes 2020-01-01 00:00:00.000000 and a trailing Z when there is a zone.
+    # Arrow writes 2020-01-01 00:00:00.000000, and a trailing Z if there is a zone.
     zone = "UTC" if column.type.tz is not None else None
     texts = column.cast(pa.timestamp("us", zone), safe=False).cast(pa.string())
     return pc.binary_join_element_wise('"', pc.replace_substring(texts, " ", "T", max_replacements=1), '"', "")

@@ -1,4 +1,4 @@
-"""FileSnapshot: a table's state at one version, a checkpoint's stream merged with the JSON after it."""
+"""FileSnapshot: a table's state at one version, merged from a checkpoint's stream and the JSON files after it."""
 
 from __future__ import annotations
 
@@ -14,24 +14,17 @@ from deltalakedb.files.checkpoint import CheckpointContent
 from deltalakedb.files.columns import KeyFilter, batches_of_adds, batches_of_removes
 from deltalakedb.files.lines import split_lines
 from deltalakedb.files.listing import LOG_FOLDER, JsonEntry, Segment, commit_name
-from deltalakedb.files.storage import Storage
 from deltalakedb.files.tail import Tail
 from deltalakedb.files.timestamps import in_commit_timestamp, keeps_in_commit_timestamps
-from deltalakedb.log.actions import (
-    AddFile,
-    AppTransaction,
-    DomainMetadata,
-    Metadata,
-    Protocol,
-    RemoveFile,
-)
-from deltalakedb.log.commit import iter_actions
-from deltalakedb.log.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA, deleted_after
+from deltalakedb.log.protocol.actions import AppTransaction, DomainMetadata, Metadata, Protocol, RemoveFile
+from deltalakedb.log.protocol.commit import iter_actions
+from deltalakedb.log.protocol.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA, deleted_after
+from deltalakedb.storage.log_storage import Storage
 
 
 @dataclass(frozen=True)
 class FileSnapshot:
-    """Everything but the files is in memory; files and tombstones are streamed each time they are asked for."""
+    """All but the files is in memory; files and tombstones are streamed on each call."""
 
     version: int
     protocol: Protocol
@@ -41,7 +34,7 @@ class FileSnapshot:
     _segment: Segment = field(repr=False)
     _checkpoint: CheckpointContent | None = field(repr=False)
     _tail: Tail = field(repr=False)
-    _unusable: set[str] = field(repr=False)  # shared with the reader, which then avoids what is named there
+    _unusable: set[str] = field(repr=False)  # shared with the reader, which then avoids these files
 
     @classmethod
     def of(
@@ -62,12 +55,12 @@ class FileSnapshot:
 
     @property
     def checkpoint_version(self) -> int | None:
-        """The version of the checkpoint this was read from; None where commits alone were."""
+        """The version of the checkpoint that this was read from; None if only commits were read."""
         return self._segment.checkpoint.version if self._segment.checkpoint else None
 
     @cached_property
     def timestamp_ms(self) -> int:
-        """The in-commit timestamp where the table keeps them, else when the commit's file was last modified."""
+        """The in-commit timestamp if the table has them, else the modification time of the commit's file."""
         path = f"{LOG_FOLDER}/{commit_name(self.version)}"
         try:
             if keeps_in_commit_timestamps(self.metadata.configuration, self.version):
@@ -81,14 +74,14 @@ class FileSnapshot:
             return self._checkpoint_ms()
 
     def _checkpoint_ms(self) -> int:
-        # The commit was cleaned up or compacted away; the file that stands in for it is the best witness left.
+        # The commit was cleaned up or compacted; the file that replaces it has the closest time.
         if self._segment.json:
             return self._storage.modified_ms(f"{LOG_FOLDER}/{self._segment.json[-1].name}")
         assert self._segment.checkpoint is not None
         return self._storage.modified_ms(f"{LOG_FOLDER}/{self._segment.checkpoint.names[0]}")
 
     def tail_copy(self) -> Tail:
-        """What the commits after the checkpoint say, to be replayed on."""
+        """A copy of the replayed commits after the checkpoint, to replay further ones on."""
         return self._tail.copy()
 
     def followed_by(self, entries: Sequence[JsonEntry], tail: Tail) -> FileSnapshot:
@@ -106,21 +99,21 @@ class FileSnapshot:
         return {domain: action for domain, action in merged.items() if not action.removed}
 
     def files(self) -> pa.RecordBatchReader:
-        """The live files, in batches of FILES_SCHEMA."""
+        """The live files in batches of FILES_SCHEMA: those of the newest commit first, those of a checkpoint last."""
         return pa.RecordBatchReader.from_batches(FILES_SCHEMA, self._file_batches())
 
     def tombstones(self, deleted_after_ms: int | None = None) -> pa.RecordBatchReader:
-        """The removed files still remembered, in batches of TOMBSTONES_SCHEMA."""
+        """The tombstones in batches of TOMBSTONES_SCHEMA."""
         batches = self._tombstone_batches()
         if deleted_after_ms is not None:
             batches = (deleted_after(batch, deleted_after_ms) for batch in batches)
         return pa.RecordBatchReader.from_batches(TOMBSTONES_SCHEMA, batches)
 
     def _file_batches(self) -> Iterator[pa.RecordBatch]:
+        yield from batches_of_adds(self._tail.adds())
         if self._checkpoint is not None:
             with self._remember_unusable(self._checkpoint):
                 yield from self._checkpoint.file_batches(self._later)
-        yield from batches_of_adds(action for action in self._tail.files.values() if isinstance(action, AddFile))
 
     def _tombstone_batches(self) -> Iterator[pa.RecordBatch]:
         if self._checkpoint is not None:
@@ -130,7 +123,7 @@ class FileSnapshot:
 
     @contextmanager
     def _remember_unusable(self, checkpoint: CheckpointContent) -> Iterator[None]:
-        """Damage that shows only in the middle of the stream: the reader's next snapshot goes round it, if it can."""
+        """Record damage that is found while streaming, so that the reader's next snapshot avoids the file."""
         try:
             yield
         except MalformedLogError:

@@ -1,11 +1,11 @@
-"""Replays the JSON that follows a checkpoint: what it says about the table, and which file keys it speaks about."""
+"""Replays the JSON files after a checkpoint: their table actions, and the file keys that they mention."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from deltalakedb.log.actions import (
+from deltalakedb.log.protocol.actions import (
     Action,
     AddFile,
     AppTransaction,
@@ -20,17 +20,19 @@ from deltalakedb.log.actions import (
 
 @dataclass(slots=True)
 class Tail:
-    """The newest word on everything the replayed commits mention (PROTOCOL.md, "Action Reconciliation")."""
+    """The newest action for everything in the replayed commits (PROTOCOL.md, "Action Reconciliation")."""
 
     protocol: Protocol | None = None
     metadata: Metadata | None = None
     app_transactions: dict[str, AppTransaction] = field(default_factory=dict)
-    domain_metadata: dict[str, DomainMetadata] = field(default_factory=dict)  # removed ones too: they hide older ones
+    domain_metadata: dict[str, DomainMetadata] = field(default_factory=dict)  # also removed ones, which hide older ones
     files: dict[FileKey, AddFile | RemoveFile] = field(default_factory=dict)
     commit_info: CommitInfo | None = None  # of the last replayed file
+    _replayed: int = 0
+    _commit_of: dict[FileKey, int] = field(default_factory=dict)
 
     def copy(self) -> Tail:
-        """One that can be replayed on while this one stays as it is."""
+        """A copy that can be replayed on without changing this one."""
         return Tail(
             self.protocol,
             self.metadata,
@@ -38,14 +40,19 @@ class Tail:
             dict(self.domain_metadata),
             dict(self.files),
             self.commit_info,
+            self._replayed,
+            dict(self._commit_of),
         )
 
     def replay(self, actions: Iterable[Action]) -> None:
         self.commit_info = None
+        self._replayed += 1
         for action in actions:
             match action:
                 case AddFile() | RemoveFile():
+                    self.files.pop(action.key, None)  # moved to the end: it is as new as its last commit
                     self.files[action.key] = action
+                    self._commit_of[action.key] = self._replayed
                 case Metadata():
                     self.metadata = action
                 case Protocol():
@@ -58,3 +65,8 @@ class Tail:
                     self.commit_info = action
                 case _:
                     pass
+
+    def adds(self) -> list[AddFile]:
+        """The live files, those of the newest commit first, in the order of each commit."""
+        adds = [action for action in self.files.values() if isinstance(action, AddFile)]
+        return sorted(adds, key=lambda add: -self._commit_of[add.key])

@@ -1,10 +1,10 @@
-"""Decides what a commit's time is: its in-commit timestamp where the table keeps them, else its file's own."""
+"""Decides the time of a commit: its in-commit timestamp if the table has them, else its file's time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from deltalakedb.log.actions import Action, CommitInfo, Metadata
+from deltalakedb.log.protocol.actions import Action, CommitInfo, Metadata
 
 ENABLED = "delta.enableInCommitTimestamps"
 ENABLEMENT_VERSION = "delta.inCommitTimestampEnablementVersion"
@@ -12,7 +12,7 @@ ENABLEMENT_TIMESTAMP = "delta.inCommitTimestampEnablementTimestamp"
 
 
 def keeps_in_commit_timestamps(configuration: Mapping[str, str | None], version: int) -> bool:
-    """Whether the commit of `version` carries its time (PROTOCOL.md, "In-Commit Timestamps")."""
+    """Whether the commit of `version` contains its time (PROTOCOL.md, "In-Commit Timestamps")."""
     if (configuration.get(ENABLED) or "").lower() != "true":
         return False
     since = configuration.get(ENABLEMENT_VERSION) or "0"
@@ -20,14 +20,14 @@ def keeps_in_commit_timestamps(configuration: Mapping[str, str | None], version:
 
 
 def in_commit_timestamp(first: Action | None) -> int | None:
-    """The time that a commit's first action carries; it must be the first to count."""
+    """The in-commit timestamp in a commit's first action; it counts only there."""
     if isinstance(first, CommitInfo) and "inCommitTimestamp" in first.text:
         return first.in_commit_timestamp
     return None
 
 
 class InCommitTimestamps:
-    """Times of commits read in order. The configuration before the first one is asked for only if it matters."""
+    """The times of commits that are read in order. The configuration before the first one is read only if needed."""
 
     def __init__(self, configuration_before: Callable[[], Mapping[str, str | None] | None]) -> None:
         self._configuration_before = configuration_before
@@ -35,7 +35,7 @@ class InCommitTimestamps:
         self._configuration: Mapping[str, str | None] | None = None
 
     def of(self, version: int, actions: Sequence[Action], modified_ms: int) -> int:
-        """The time of the commit made of `actions`, whose file was last modified at `modified_ms`."""
+        """The time of the commit with these actions, whose file was last modified at `modified_ms`."""
         for action in actions:
             if isinstance(action, Metadata):
                 self._known, self._configuration = True, action.configuration
@@ -45,5 +45,5 @@ class InCommitTimestamps:
     def _enabled(self, version: int) -> bool:
         if not self._known:
             self._known, self._configuration = True, self._configuration_before()
-        # Where the log no longer says, a commit that carries a time is believed.
+        # If the log no longer has the configuration, trust a timestamp in the commit.
         return self._configuration is None or keeps_in_commit_timestamps(self._configuration, version)

@@ -1,4 +1,4 @@
-"""What follows a commit to a table whose `_delta_log` decides: a checkpoint now and then, and old commits go."""
+"""Maintenance after a commit to a table whose `_delta_log` decides: checkpoints and clean-up."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from deltalakedb.files.cleanup import DAY_MS, CleanedUp, protected_before
 from deltalakedb.files.last_checkpoint import CheckpointWritten
 from deltalakedb.files.snapshot import FileSnapshot
 from deltalakedb.files.writer import FileTxnLogWriter
-from deltalakedb.log.actions import Metadata
-from deltalakedb.log.retention import cleans_up, deleted_file_retention_ms, log_retention_ms
-from deltalakedb.log.txnlog import LogSnapshot
-from deltalakedb.steps import reached
+from deltalakedb.log.protocol.actions import Metadata
+from deltalakedb.log.protocol.retention import cleans_up, deleted_file_retention_ms, log_retention_ms
+from deltalakedb.log.protocol.txnlog import LogSnapshot
+from deltalakedb.runtime.steps import reached
 
 _log = logging.getLogger(__name__)
 
 CHECKPOINT_INTERVAL = "delta.checkpointInterval"
 DEFAULT_INTERVAL = 100
-"""Commits between checkpoints where the table does not say; that of `deltalake`."""
+"""Commits between checkpoints if the table does not say; the default of `deltalake`."""
 
 _LOG_RETENTION_MS = 30 * DAY_MS
 _DELETED_FILE_RETENTION_MS = 7 * DAY_MS
@@ -28,36 +28,36 @@ _FOR_EVER_MS = 100 * 366 * DAY_MS
 
 
 def checkpoint_is_due(snapshot: FileSnapshot) -> bool:
-    """Every so many versions, as `deltalake` counts them; sooner or later also where others have left theirs out."""
+    """Whether a checkpoint is due, counted as `deltalake` does; also if others omitted theirs for two intervals."""
     text = (snapshot.metadata.configuration.get(CHECKPOINT_INTERVAL) or "").strip()
     interval = int(text) if text.isdecimal() and int(text) > 0 else DEFAULT_INTERVAL
-    since = -1 if snapshot.checkpoint_version is None else snapshot.checkpoint_version
-    behind = snapshot.version - since
+    last_checkpoint = -1 if snapshot.checkpoint_version is None else snapshot.checkpoint_version
+    behind = snapshot.version - last_checkpoint
     return behind > 0 and ((snapshot.version + 1) % interval == 0 or behind >= 2 * interval)
 
 
 def write_checkpoint(writer: FileTxnLogWriter, snapshot: LogSnapshot) -> CheckpointWritten:
-    """A checkpoint of the snapshot, and `_last_checkpoint` pointing to it."""
+    """Write a checkpoint of the snapshot, and point `_last_checkpoint` to it."""
     keep_ms = _retention_ms(deleted_file_retention_ms, snapshot.metadata, _DELETED_FILE_RETENTION_MS)
-    written = writer.write_checkpoint(
+    checkpoint = writer.write_checkpoint(
         snapshot, protocol=snapshot.protocol, tombstone_cutoff_ms=time.time_ns() // 1_000_000 - keep_ms
     )
     reached("files.checkpoint_written")
-    writer.write_last_checkpoint(written)
-    return written
+    writer.write_last_checkpoint(checkpoint)
+    return checkpoint
 
 
 def clean_up(writer: FileTxnLogWriter, snapshot: LogSnapshot) -> CleanedUp:
-    """Delete commits older than the table's retention that a checkpoint stands for."""
+    """Delete commits older than the table's retention that a checkpoint replaces."""
     keep_ms = _retention_ms(log_retention_ms, snapshot.metadata, _LOG_RETENTION_MS)
-    cutoff_ms = (time.time_ns() // 1_000_000 - keep_ms) // DAY_MS * DAY_MS  # midnight UTC, as the protocol says
+    cutoff_ms = (time.time_ns() // 1_000_000 - keep_ms) // DAY_MS * DAY_MS  # midnight UTC, as the protocol requires
     return writer.clean_up(cutoff_ms=cutoff_ms, protected_before=protected_before(snapshot.protocol, snapshot.metadata))
 
 
 def after_commit(
     writer: FileTxnLogWriter, load: Callable[[], FileSnapshot], *, checkpoint: bool, cleanup: bool | None
 ) -> None:
-    """What is due. The commit stands whatever becomes of this, so nothing here raises."""
+    """Write a checkpoint and clean up if due. Never raises, because the commit is made already."""
     if not checkpoint:
         return
     try:
@@ -65,15 +65,15 @@ def after_commit(
         if not checkpoint_is_due(snapshot) or (writer.last_checkpoint() or -1) >= snapshot.version:
             return
         write_checkpoint(writer, snapshot)
-        wanted = cleans_up(_settings(snapshot.metadata)) if cleanup is None else cleanup
-        if wanted:
+        cleans = cleans_up(_settings(snapshot.metadata)) if cleanup is None else cleanup
+        if cleans:
             clean_up(writer, snapshot)
     except DeltaError as error:
         _log.warning("table %s: committed, but without its checkpoint: %s", redact(writer.table), redact(str(error)))
 
 
 def _retention_ms(read: Callable[[Mapping[str, str], int], int], metadata: Metadata, default_ms: int) -> int:
-    """A retention of the table; one that cannot be read keeps everything, which can be mended later."""
+    """A retention of the table; an unreadable one keeps everything, which can be corrected later."""
     try:
         return read(_settings(metadata), default_ms)
     except ValueError:

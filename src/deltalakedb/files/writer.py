@@ -1,4 +1,4 @@
-"""FileTxnLogWriter: writes the transaction log of one table as its `_delta_log` folder keeps it."""
+"""FileTxnLogWriter: writes the transaction log of one table into its `_delta_log` folder."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from deltalakedb.files.cleanup import DAY_MS, CleanedUp, Expired, find_expired, 
 from deltalakedb.files.last_checkpoint import CheckpointWritten, hinted_version, render_last_checkpoint
 from deltalakedb.files.listing import LAST_CHECKPOINT, LOG_FOLDER, LogListing, checkpoint_name, commit_name
 from deltalakedb.files.put import PUT_TIMEOUT_SECONDS, PutResult, Puts, open_log_folder
-from deltalakedb.files.storage import open_storage
-from deltalakedb.log.actions import Protocol
-from deltalakedb.log.txnlog import LogSnapshot
+from deltalakedb.log.protocol.actions import Protocol
+from deltalakedb.log.protocol.txnlog import LogSnapshot
+from deltalakedb.storage.log_storage import open_storage
 
 _log = logging.getLogger(__name__)
 
 SIDECARS = "_sidecars"
 TEMPORARY_FILE_AGE_MS = 3_600_000
-"""From this age on, a temporary file belongs to a process that is no more."""
+"""The age at which a temporary file is considered left behind by a dead process."""
 
 
 class FileTxnLogWriter:
-    """Writes `_delta_log` on local disk or in an object store. It never overwrites or deletes another's commit."""
+    """Writes `_delta_log` on local disk or in an object store. Never overwrites or deletes another writer's commit."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class FileTxnLogWriter:
 
     @property
     def location(self) -> str:
-        """Where the log lies; carries no credentials."""
+        """The log's URI, without credentials."""
         return self._folder.location
 
     def put_commit(
@@ -64,11 +64,12 @@ class FileTxnLogWriter:
         lasting: bool = True,
         creates_folder: bool = True,
     ) -> PutResult:
-        """Write a commit unless one is there; "exists" says nothing about what it holds.
+        """Put a commit unless the version exists; "exists" says nothing about its content.
 
-        It is whole and durable when this returns; without `lasting` its name is only after `sync`. On local disk its
-        file carries the time of the commit, by which readers travel; in an object store the time is when it was put.
-        MirrorError when it cannot be written, and without `creates_folder` also when the log's folder is gone.
+        The commit is whole and durable when this returns; without `lasting` its name is durable only after `sync`. On
+        local disk the file gets the commit's time, which readers use for time travel; in an object store it has the
+        time of the put. Raises MirrorError if it cannot be written, and without `creates_folder` also if the log's
+        folder is gone.
         """
         name = commit_name(version)
         with self._put_span(name):
@@ -83,11 +84,11 @@ class FileTxnLogWriter:
             )
 
     def sync(self) -> None:
-        """Make durable what was put without being made so."""
+        """Make durable what was put without `lasting`."""
         self._folder.sync()
 
     def read_commit(self, version: int) -> bytes | None:
-        """The bytes of a commit; None when it is not there."""
+        """The bytes of a commit; None if it does not exist."""
         return self._folder.read(commit_name(version))
 
     def has_commit(self, version: int) -> bool:
@@ -96,7 +97,7 @@ class FileTxnLogWriter:
     def write_checkpoint(
         self, snapshot: LogSnapshot, *, protocol: Protocol, tombstone_cutoff_ms: int
     ) -> CheckpointWritten:
-        """Write a classic checkpoint of the snapshot, with tombstones younger than the cut-off.
+        """Write a classic checkpoint of the snapshot, with tombstones younger than the cutoff.
 
         `protocol` is the one that the files show. Readers see the whole checkpoint or none.
         """
@@ -117,41 +118,42 @@ class FileTxnLogWriter:
         )
 
     def checkpoints(self) -> list[int]:
-        """The versions of which the folder holds a whole checkpoint, newest first."""
+        """The versions that have a complete checkpoint in the folder, newest first."""
         return [entry.version for entry in LogListing.of(file.name for file in self._folder.list()).checkpoints]
 
     def last_checkpoint(self) -> int | None:
-        """The version of the checkpoint that readers are pointed to, where there is one."""
+        """The version in `_last_checkpoint`, if there is one."""
         return hinted_version(self._folder.read(LAST_CHECKPOINT))
 
     def write_last_checkpoint(self, written: CheckpointWritten) -> bool:
-        """Point readers to a checkpoint, unless they are pointed to a newer one; whether it was done."""
-        hinted = self.last_checkpoint()
-        if hinted is not None and hinted > written.version and self._has_checkpoint(hinted):
+        """Point `_last_checkpoint` to a checkpoint unless it names a newer one; return whether it was written."""
+        current = self.last_checkpoint()
+        if current is not None and current > written.version and self._has_checkpoint(current):
             return False
         with self._put_span(LAST_CHECKPOINT):
             self._folder.replace(LAST_CHECKPOINT, render_last_checkpoint(written))
         return True
 
     def put_checksum(self, version: int, checksum: Checksum) -> PutResult:
-        """Write a commit's checksum unless there is one. The commit itself must be there already."""
+        """Put a commit's checksum unless it exists. The commit itself must exist."""
         name = checksum_name(version)
         with self._put_span(name):
-            # A name that is lost with the machine's power is written anew, or missed by nobody.
+            # A checksum is optional: if its name is lost in a power failure, readers do without it.
             return self._folder.put(name, checksum.render(), lasting=False, decides=False, creates_folder=False)
 
     def put_compacted(self, first: int, last: int, data: bytes) -> PutResult:
-        """Write what the commits from `first` through `last` come to, unless it is there (PROTOCOL.md, "Log
-        Compaction Files")."""
+        """Put the compaction of the commits from `first` through `last`, unless it exists (PROTOCOL.md, "Log Compaction
+        Files")."""
         name = f"{first:020}.{last:020}.compacted.json"
         with self._put_span(name):
             return self._folder.put(name, data, lasting=False, decides=False)
 
     def clean_up(self, *, cutoff_ms: int, keep_from_version: int | None = None, protected_before: int = 0) -> CleanedUp:
-        """Delete what the newest checkpoint of before the cut-off (taken at midnight UTC) makes unnecessary.
+        """Delete what is unnecessary because of the newest checkpoint before the cutoff (rounded down to midnight UTC).
 
-        Nothing from `keep_from_version` on is deleted, and nothing at all when some of the versions before
-        `protected_before` would stay (see `cleanup.protected_before`). Whether a table wants this is the caller's.
+        Nothing from `keep_from_version` on is deleted, and nothing at all if some of the versions before
+        `protected_before` would remain (see `cleanup.protected_before`). The caller checks whether the table wants
+        clean-up.
         """
         files = list(self._folder.list())
         expired = find_expired(
@@ -159,11 +161,13 @@ class FileTxnLogWriter:
         )
         return self._delete_expired(expired)
 
-    def clean_up_by_times(self, *, cutoff_ms: int, protected_before: int = 0) -> CleanedUp:
-        """Delete what `deltalake` deletes: see `cleanup.find_expired_by_times`."""
+    def clean_up_by_times(self, *, cutoff_ms: int, keep_from_version: int, protected_before: int = 0) -> CleanedUp:
+        """Delete what `deltalake` deletes; see `cleanup.find_expired_by_times`."""
         files = list(self._folder.list())
         return self._delete_expired(
-            find_expired_by_times(files, cutoff_ms=cutoff_ms, protected_before=protected_before)
+            find_expired_by_times(
+                files, cutoff_ms=cutoff_ms, keep_from_version=keep_from_version, protected_before=protected_before
+            )
         )
 
     def _delete_expired(self, expired: Expired) -> CleanedUp:
@@ -175,9 +179,9 @@ class FileTxnLogWriter:
         return CleanedUp(tuple(removed), expired.first_version)
 
     def _clean_up_sidecars(self, before_ms: int) -> list[str]:
-        """Delete the parts of V2 checkpoints, which others wrote, that no checkpoint needs any more."""
-        old = [file.name for file in self._folder.list(SIDECARS) if file.modified_ms < before_ms]
-        if not old:
+        """Delete sidecar files of V2 checkpoints (written by others) that no checkpoint needs any more."""
+        old_names = [file.name for file in self._folder.list(SIDECARS) if file.modified_ms < before_ms]
+        if not old_names:
             return []
         storage = open_storage(self._place, self._options)
         checkpoints = LogListing.of(file.name for file in self._folder.list()).checkpoints
@@ -186,7 +190,7 @@ class FileTxnLogWriter:
         except DeltaError as error:
             _log.warning("table %s: no sidecar is deleted: %s", redact(self.table), redact(str(error)))
             return []
-        unused = sorted(name for name in old if name.removeprefix(f"{SIDECARS}/") not in needed)
+        unused = sorted(name for name in old_names if name.removeprefix(f"{SIDECARS}/") not in needed)
         self._folder.delete(unused)
         return unused
 

@@ -1,1 +1,1 @@
-"""Copies between the two logs: attach and follow read files into SQL, validate compares both."""
+"""Copies and compares the two logs: mirror, promote, detach, resolve, attach, follow, validate, repair, rebuild."""

@@ -1,4 +1,4 @@
-"""Alerts: says once that a table's files are late or not ours, by a log event, a metric and a command of the user's."""
+"""Alerts: report once that a table's files are late or foreign, by a log event, a metric and the user's command."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from deltalakedb import telemetry
-from deltalakedb.config import Config
 from deltalakedb.exceptions import redact
+from deltalakedb.runtime.config import Config
 
 logger = logging.getLogger(__name__)
 
 COMMAND_SECONDS = 30.0
-"""How long an alert command may run before it is ended."""
+"""How long an alert command may run before it is killed."""
 
 REPEAT_SECONDS = 3600.0
-"""A table that stays late is told of again after this long."""
+"""How long after an alert it is repeated for a table that is still late."""
 
 
 class Alerts:
-    """Tells of each table once, until it is well again. Safe to call from any thread; never blocks, never raises."""
+    """Alerts once for each table, until it recovers. Safe to call from any thread; never blocks, never raises."""
 
     def __init__(self, config: Config) -> None:
         self._after_seconds = config.mirror_alert_after
@@ -35,7 +35,7 @@ class Alerts:
         self._running: list[threading.Thread] = []
 
     def lag(self, table: str, seconds: float, *, version: int, error: str | None = None) -> None:
-        """A table's files are so many seconds behind; an alert once that is too much, well again when it is none."""
+        """Record that a table's files are `seconds` behind; alerts above the threshold, resets the alert at zero."""
         telemetry.mirror_lag(table, seconds)
         if seconds <= 0:
             self.well(table)
@@ -43,24 +43,24 @@ class Alerts:
             self._tell("mirror_lag", table, version, seconds, error)
 
     def external_writer(self, table: str, version: int, error: str) -> None:
-        """Somebody else wrote into a table's files."""
+        """Alert that another program wrote into a table's files."""
         with self._lock:
             self._told.pop(table, None)
         self._tell("external_writer", table, version, 0.0, error)
 
     def well(self, table: str) -> None:
-        """The files have everything: the next trouble is told of anew."""
+        """Reset a table's alert: its files have everything."""
         with self._lock:
             self._told.pop(table, None)
 
     def _tell(self, kind: str, table: str, version: int, seconds: float, error: str | None) -> None:
         now = time.monotonic()
         with self._lock:
-            told = self._told.get(table)
-            if told is not None and now - told < REPEAT_SECONDS:
+            alerted_at = self._told.get(table)
+            if alerted_at is not None and now - alerted_at < REPEAT_SECONDS:
                 return
             self._told[table] = now
-        shown = redact(error or "")
+        text = redact(error or "")
         telemetry.log_event(
             "mirror_alert",
             level=logging.ERROR,
@@ -68,7 +68,7 @@ class Alerts:
             table=table,
             version=version,
             lag_seconds=round(seconds, 3),
-            error=shown or None,
+            error=text or None,
         )
         if self._command is not None:
             variables = {
@@ -76,7 +76,7 @@ class Alerts:
                 "DL_ALERT_TABLE": table,
                 "DL_ALERT_VERSION": str(version),
                 "DL_ALERT_LAG_SECONDS": f"{seconds:.3f}",
-                "DL_ALERT_ERROR": shown,
+                "DL_ALERT_ERROR": text,
             }
             self._start(self._command, variables)
 
@@ -88,7 +88,7 @@ class Alerts:
         thread.start()
 
     def close(self, timeout_seconds: float = COMMAND_SECONDS) -> None:
-        """Wait for commands that run; without any this returns at once."""
+        """Wait for running commands."""
         deadline = time.monotonic() + timeout_seconds
         with self._lock:
             running, self._running = self._running, []
@@ -97,11 +97,11 @@ class Alerts:
 
 
 def run_command(command: str, variables: Mapping[str, str], *, timeout_seconds: float = COMMAND_SECONDS) -> None:
-    """Run a shell command, with everything it starts, for so long at most; its failure is a warning."""
+    """Run a shell command; after the timeout kill it with everything it started. A failure is logged as a warning."""
     try:
         process = subprocess.Popen(
             command,
-            shell=True,  # it is the user's own command line, with the variables above in it
+            shell=True,  # the user's own command line, which uses the variables above
             env={**os.environ, **variables},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -120,5 +120,5 @@ def run_command(command: str, variables: Mapping[str, str], *, timeout_seconds: 
         logger.warning("the alert command was ended after %g seconds", timeout_seconds)
         return
     if process.returncode != 0:
-        said = redact(output.decode("utf-8", "replace").strip())[:1_000]
-        logger.warning("the alert command failed with exit code %d: %s", process.returncode, said)
+        text = redact(output.decode("utf-8", "replace").strip())[:1_000]
+        logger.warning("the alert command failed with exit code %d: %s", process.returncode, text)

@@ -1,4 +1,4 @@
-"""What SQL remembers of the mirror: how far the files are, what failed and when to try again, who may checkpoint."""
+"""The mirror's rows in SQL: how far the files are, what failed and when to retry it, leases for checkpoints."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ MAX_BACKOFF_SECONDS = 300.0
 MAX_ERROR_CHARACTERS = 2_000
 LEASE_SECONDS = 10.0
 FRESH_SECONDS = 0.25
-"""How long after a commit its file is put without asking SQL again whether the table is still there."""
+"""How long after a commit its file may be put without asking SQL again whether the table still exists."""
 PURGE_DELAY_SECONDS = 2 * FRESH_SECONDS
-"""How long after the last commit a purge waits with the files, if that commit may not be in them yet."""
+"""How long after the last commit a purge keeps the files, if that commit may not be in them yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Unmirrored:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A version that could not be mirrored: how often, and in how many seconds to try again."""
+    """A version that could not be mirrored: the number of attempts, and the seconds until the next one."""
 
     version: int
     attempts: int
@@ -50,22 +50,22 @@ class Failure:
 
     @property
     def lag_seconds(self) -> float:
-        """How long the oldest commit that is not in the files has waited, on the database's clock."""
+        """How long the oldest unmirrored commit has waited, by the database's clock."""
         return 0.0 if self.oldest_unmirrored_ms is None else max(0, self.now_ms - self.oldest_unmirrored_ms) / 1000
 
 
-# -- how far
+# -- progress
 
 
 def mark(conn: Connection, marks: Mapping[int, int]) -> None:
-    """The files of these tables (by id) hold everything up to a version. In table order, as every writer locks."""
+    """Record the version up to which each table's files are mirrored. Sorted by id, the order in which writers lock."""
     for table_id, version in sorted(marks.items()):
         conn.run("mark_mirrored", table_id=table_id, version=version)
         conn.run("clear_mirror_status", table_id=table_id, version=version)
 
 
 def unmirrored_tables(conn: Connection) -> list[Unmirrored]:
-    """Every table with something to mirror, dropped and detaching ones included; frozen ones wait for a decision."""
+    """All tables with unmirrored commits, also dropped and detaching ones; frozen ones wait for a decision."""
     return [
         Unmirrored(
             registry.to_table_row(row),
@@ -80,7 +80,7 @@ def unmirrored_tables(conn: Connection) -> list[Unmirrored]:
 
 
 def last_table_row(conn: Connection, table_id: int) -> tuple[TableRow, bool] | None:
-    """A table as it is registered or was last, and whether it still is."""
+    """The table's last registry row, and whether it is still registered."""
     row = conn.one("select_last_table_row", table_id=table_id)
     return None if row is None else (registry.to_table_row(row), row["until_ms"] == LIVE)
 
@@ -89,19 +89,19 @@ def last_table_row(conn: Connection, table_id: int) -> tuple[TableRow, bool] | N
 
 
 def backoff_seconds(attempts: int, first_seconds: float) -> float:
-    """The wait after so many failures: doubling, five minutes at most, spread so that not all tables come at once."""
+    """The wait after a number of failures: doubling, at most five minutes, randomized so that tables spread out."""
     longest = min(MAX_BACKOFF_SECONDS, first_seconds * 2.0 ** min(attempts - 1, 30))
     return longest * random.uniform(0.5, 1.0)
 
 
 def record_failure(store: Store, table_id: int, version: int, error: str, *, first_seconds: float) -> Failure | None:
-    """Remember that a version could not be mirrored, and when to try again; None when somebody else has mirrored it."""
+    """Record that a version could not be mirrored, and when to retry; None if another process has mirrored it."""
     with store.write() as conn:
         head = registry.lock_head(conn, table_id)
         if head is not None and head.mirrored_version >= version:
             return None
-        known = conn.one("select_mirror_status", table_id=table_id, version=version)
-        attempts = 1 if known is None else known["attempts"] + 1
+        status = conn.one("select_mirror_status", table_id=table_id, version=version)
+        attempts = 1 if status is None else status["attempts"] + 1
         wait = backoff_seconds(attempts, first_seconds)
         now_ms = conn.now_ms()
         conn.run(
@@ -117,28 +117,28 @@ def record_failure(store: Store, table_id: int, version: int, error: str, *, fir
 
 
 def freeze(store: Store, table: TableRow, version: int, evidence: str, *, actor: str | None = None) -> bool:
-    """Let nobody commit to a table into whose files somebody else wrote; False when it was frozen before.
+    """Freeze a table into whose files another program wrote; False if it was frozen already.
 
-    A table that is no longer registered has no state to change: its mirror stops all the same, by its failure row.
+    A table that is no longer registered has no state to change; its failure row stops its mirror all the same.
     """
     with store.write() as conn:
         registry.lock_head(conn, table.table_id)
-        found = last_table_row(conn, table.table_id)
-        now, is_registered = found if found is not None else (table, False)
-        if now.state == "frozen":
+        last_row = last_table_row(conn, table.table_id)
+        row, is_registered = last_row if last_row is not None else (table, False)
+        if row.state == "frozen":
             return False
         now_ms = registry.next_change_ms(conn)
         if is_registered:
             registry.change_table(conn, table.table_id, at_ms=now_ms, state="frozen")
-        details = {"version": version, "state_before": now.state, "evidence": evidence, "location": table.location}
-        write_audit(conn, action="freeze", at_ms=now_ms, actor=actor, origin="mirror", table=now, details=details)
+        details = {"version": version, "state_before": row.state, "evidence": evidence, "location": table.location}
+        write_audit(conn, action="freeze", at_ms=now_ms, actor=actor, origin="mirror", table=row, details=details)
         conn.run(
             "put_mirror_status",
             table_id=table.table_id,
             version=version,
             attempts=1,
             error=redact(evidence)[:MAX_ERROR_CHARACTERS],
-            # Nobody tries again by himself.
+            # Not retried automatically.
             next_try_ms=LIVE,
         )
     return True
@@ -148,12 +148,12 @@ def freeze(store: Store, table: TableRow, version: int, evidence: str, *, actor:
 
 
 def new_holder() -> str:
-    """A name for one holder of claims, of this process and thread."""
+    """A unique name for a holder of leases in this process."""
     return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:12]}"
 
 
 def take_lease(conn: Connection, lease: str, holder: str) -> bool:
-    """Claim something for ten seconds, or keep it for ten more; False while another holder has it."""
+    """Take a lease for ten seconds, or extend it by ten; False while another holder has it."""
     now_ms = conn.now_ms()
     until_ms = now_ms + int(LEASE_SECONDS * 1000)
     return conn.run("take_lease", lease=lease, holder=holder, until_ms=until_ms, now_ms=now_ms) > 0
@@ -165,17 +165,17 @@ def release_lease(conn: Connection, lease: str, holder: str) -> None:
 
 @contextmanager
 def renewed(store: Store, lease: str, holder: str) -> Iterator[None]:
-    """Keep a lease while the block works, however long. A lost one is harmless: others write the same."""
-    done = threading.Event()
+    """Renew a lease while the block runs. Losing it is harmless: another process would write the same."""
+    ended = threading.Event()
 
     def renew() -> None:
-        while not done.wait(LEASE_SECONDS / 3):
+        while not ended.wait(LEASE_SECONDS / 3):
             try:
                 with store.write() as conn:
                     until_ms = conn.now_ms() + int(LEASE_SECONDS * 1000)
-                    # Only what is still ours: one that was given back meanwhile must not come to life again.
+                    # Only a lease that is still held: a released one must not be taken again.
                     conn.run("renew_lease", lease=lease, holder=holder, until_ms=until_ms)
-            except StoreError:  # tried again in a moment; at worst somebody else does the work too
+            except StoreError:  # retried in a moment; at worst another process does the work too
                 continue
 
     thread = threading.Thread(target=renew, name="deltalakedb-lease", daemon=True)
@@ -183,5 +183,5 @@ def renewed(store: Store, lease: str, holder: str) -> Iterator[None]:
     try:
         yield
     finally:
-        done.set()
+        ended.set()
         thread.join()

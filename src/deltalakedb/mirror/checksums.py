@@ -1,4 +1,4 @@
-"""Checksums of the mirror, `N.crc`: what the table adds up to at exactly that version, counted back from the head."""
+"""Checksums of the mirror, `N.crc`: the table's totals at exactly that version, counted back from the head."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from deltalakedb.exceptions import StoreError
 from deltalakedb.files.checksum import Checksum
-from deltalakedb.log.actions import CommitInfo
-from deltalakedb.log.features import is_enabled
-from deltalakedb.log.fence import fence
+from deltalakedb.log.protocol.actions import CommitInfo
+from deltalakedb.log.protocol.features import is_enabled
+from deltalakedb.log.protocol.fence import fence
 from deltalakedb.mirror.table_mirror import MAX_CHECKSUMS, InForce, TableMirror
-from deltalakedb.steps import reached
+from deltalakedb.runtime.steps import reached
 from deltalakedb.store import registry
 from deltalakedb.store.action_values import to_metadata, to_protocol
 from deltalakedb.store.connection import LIVE, Connection
@@ -23,82 +23,83 @@ IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The live files of a version."""
+    """Number and size of a version's live files."""
 
     num_files: int
     size_bytes: int
 
 
 def prepare_checksums(conn: Connection, mirror: TableMirror) -> None:
-    """Work out the checksums of the versions this process has put since the last time, to be written later."""
+    """Compute the checksums of the versions that this process put since the last call, to be written later."""
     put = dict(mirror.take_written()[-MAX_CHECKSUMS:])
     table_id = mirror.table.table_id
     head = registry.read_head(conn, table_id) if put else None
-    if head is None or head.vacuumed_version == LIVE:  # purged meanwhile: its folder is gone, or another table's
+    if head is None or head.vacuumed_version == LIVE:  # purged: its folder is gone, or another table's
         return
     mirror.checked_at = time.monotonic()
     counted = totals_at(conn, head, [version for version, totals in put.items() if totals is None])
-    found: list[tuple[int, Checksum]] = []
+    checksums: list[tuple[int, Checksum]] = []
     for version in sorted(put, reverse=True):
         in_force = _in_force(conn, mirror, head, version)
-        told = put[version]
-        totals = counted[version] if told is None else Totals(*told)
+        commit_totals = put[version]
+        totals = counted[version] if commit_totals is None else Totals(*commit_totals)
         timestamp = None
         if is_enabled(in_force.metadata.configuration, IN_COMMIT_TIMESTAMPS):
             timestamp = _in_commit_timestamp(conn, table_id, version)
             if timestamp is None:
-                continue  # such a checksum must carry it
+                continue  # the protocol requires the timestamp in the checksum
         checksum = Checksum(totals.size_bytes, totals.num_files, in_force.metadata, in_force.protocol, timestamp)
-        found.append((version, checksum))
-    mirror.checksums.extend(reversed(found))
+        checksums.append((version, checksum))
+    mirror.checksums.extend(reversed(checksums))
 
 
 def put_checksums(mirror: TableMirror) -> None:
-    """Write the checksums that are worked out."""
+    """Write the computed checksums."""
     while mirror.checksums:
         mirror.files.put_checksum(*mirror.checksums.popleft())
         reached("mirror.crc_written")
 
 
 def totals_at(conn: Connection, head: Head, versions: Iterable[int]) -> dict[int, Totals]:
-    """The counters of versions up to the head: its own, less what later commits added, plus what they took away.
+    """The totals of versions: those of the head, minus what later commits added, plus what they removed.
 
-    This costs the rows changed since, not those of the table. A file that is added again replaces its row: both count.
+    The cost is that of the rows changed since, not of the table. A file that is added again replaces its row: both
+    count.
     """
-    wanted = sorted(set(versions), reverse=True)
-    if not wanted:
+    descending = sorted(set(versions), reverse=True)
+    if not descending:
         return {}
-    later = {"table_id": head.table_id, "first_version": wanted[-1] + 1, "last_version": head.current_version}
+    range_ = {"table_id": head.table_id, "first_version": descending[-1] + 1, "last_version": head.current_version}
     changes: dict[int, tuple[int, int]] = {}
-    if wanted[-1] < head.current_version:
+    if descending[-1] < head.current_version:
         for query, sign in (("count_adds_by_version", -1), ("count_closes_by_version", 1)):
-            for row in conn.all(query, **later):
+            for row in conn.all(query, **range_):
                 files, size = changes.get(row["version"], (0, 0))
                 changes[row["version"]] = (files + sign * int(row["num_files"]), size + sign * int(row["size_bytes"]))
     num_files, size_bytes = head.num_files, head.size_bytes
-    found: dict[int, Totals] = {}
-    at = head.current_version
-    for version in wanted:
-        for passed in range(at, version, -1):
-            files, size = changes.get(passed, (0, 0))
+    totals: dict[int, Totals] = {}
+    newer = head.current_version
+    for version in descending:
+        for undone in range(newer, version, -1):
+            files, size = changes.get(undone, (0, 0))
             num_files, size_bytes = num_files + files, size_bytes + size
-        at = version
-        found[version] = Totals(num_files, size_bytes)
-    return found
+        newer = version
+        totals[version] = Totals(num_files, size_bytes)
+    return totals
 
 
 def _in_force(conn: Connection, mirror: TableMirror, head: Head, version: int) -> InForce:
-    """What holds at a version; that of the head, which almost always is it, is remembered."""
+    """Metadata and protocol at a version; those of the head, which are needed almost always, are cached."""
     since = max(head.metadata_version, head.protocol_version)
-    known = mirror.in_force
-    if known is not None and known.since == since and since <= version:
-        return known
+    cached = mirror.in_force
+    if cached is not None and cached.since == since and since <= version:
+        return cached
     metadata = conn.one("select_metadata", table_id=head.table_id, version=version)
     protocol = conn.one("select_protocol", table_id=head.table_id, version=version)
     if metadata is None or protocol is None:
         raise StoreError(f"table {mirror.table.full_name} has no metadata or no protocol at version {version}")
-    shown = fence(to_protocol(protocol)) if protocol["fenced"] else to_protocol(protocol)
-    mirror.in_force = InForce(max(metadata["version"], protocol["version"]), to_metadata(metadata), shown)
+    files_protocol = fence(to_protocol(protocol)) if protocol["fenced"] else to_protocol(protocol)
+    mirror.in_force = InForce(max(metadata["version"], protocol["version"]), to_metadata(metadata), files_protocol)
     return mirror.in_force
 
 

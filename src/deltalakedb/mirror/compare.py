@@ -1,4 +1,4 @@
-"""Compares what two logs say of one version: the actions of a commit, or the state of the table."""
+"""Compares two logs at one version: the actions of a commit, or the state of the table."""
 
 import json
 from collections.abc import Mapping
@@ -8,12 +8,12 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from deltalakedb.log.actions import AppTransaction, DomainMetadata, Metadata, Protocol
-from deltalakedb.log.commit import Commit, render_action
-from deltalakedb.log.moments import parse_timestamp
-from deltalakedb.log.stats import load_stats
-from deltalakedb.log.text import from_sql_text
-from deltalakedb.log.txnlog import LogSnapshot
+from deltalakedb.log.protocol.actions import AppTransaction, DomainMetadata, Metadata, Protocol
+from deltalakedb.log.protocol.commit import Commit, render_action
+from deltalakedb.log.protocol.text import from_sql_text
+from deltalakedb.log.protocol.txnlog import LogSnapshot
+from deltalakedb.log.statistics.moments import parse_timestamp
+from deltalakedb.log.statistics.stats import load_stats
 
 Kept: TypeAlias = AppTransaction | DomainMetadata | Metadata | Protocol
 FileState: TypeAlias = tuple[str, int, str | None, str | None, str]
@@ -21,7 +21,7 @@ FileState: TypeAlias = tuple[str, int, str | None, str | None, str]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that SQL and the files say differently of a version."""
+    """One difference between SQL and the files at a version."""
 
     place: str
     in_sql: str
@@ -32,24 +32,24 @@ class Difference:
 
 
 def first_difference(ours: Commit, theirs: Commit) -> str | None:
-    """The first action in which two readings of one commit differ, as a sentence; None when they say the same."""
-    found = compare_commits(ours, theirs)
-    return None if found is None else str(found)
+    """The first action in which two readings of a commit differ, as a sentence; None if they are the same."""
+    result = compare_commits(ours, theirs)
+    return None if result is None else str(result)
 
 
 def compare_commits(ours: Commit, theirs: Commit) -> Difference | None:
-    """The first action in which two readings of one commit differ; None when they say the same."""
+    """The first action in which two readings of a commit differ; None if they are the same."""
     for number, (left, right) in enumerate(zip_longest(ours.actions, theirs.actions), start=1):
         if left == right:
             continue
-        mine, other = (None if action is None else render_action(action) for action in (left, right))
-        if mine is None or other is None or json.loads(mine) != json.loads(other):
-            return Difference(f"action {number}", _shortened(mine), _shortened(other))
+        our_text, their_text = (None if action is None else render_action(action) for action in (left, right))
+        if our_text is None or their_text is None or json.loads(our_text) != json.loads(their_text):
+            return Difference(f"action {number}", _shortened(our_text), _shortened(their_text))
     return None
 
 
 def compare_states(ours: LogSnapshot, theirs: LogSnapshot, *, protocol: Protocol) -> Difference | None:
-    """The first part of two snapshots that differs; `protocol` is the one SQL expects the files to show."""
+    """The first part in which two snapshots differ; `protocol` is the one that the files must show."""
     parts = {
         "protocol": (_known(protocol), _known(theirs.protocol)),
         "metaData": (_known(ours.metadata), _known(theirs.metadata)),
@@ -63,13 +63,13 @@ def compare_states(ours: LogSnapshot, theirs: LogSnapshot, *, protocol: Protocol
 
 
 def compare_action(place: str, ours: Metadata | Protocol, theirs: Metadata | Protocol) -> Difference | None:
-    """Two metadata or protocol actions, by what a checkpoint keeps of them."""
+    """Compare two metadata or protocol actions, by the fields that a checkpoint keeps."""
     left, right = _known(ours), _known(theirs)
     return None if left == right else Difference(place, _shortened(_text(left)), _shortened(_text(right)))
 
 
 def _known(action: Kept) -> Any:
-    """What a checkpoint keeps of an action: only fields the protocol names, and null is the same as absent."""
+    """The fields of an action that a checkpoint keeps: those that the protocol names; null is the same as absent."""
     if isinstance(action, Metadata):
         action = replace(action, format=replace(action.format, extra=""))
     value = json.loads(render_action(replace(action, extra="")))
@@ -88,10 +88,10 @@ def _text(value: Any) -> str:
 
 
 def _compare_files(ours: LogSnapshot, theirs: LogSnapshot) -> Difference | None:
-    mine, other = _file_keys(ours.files()), _file_keys(theirs.files())
-    if mine == other:
+    our_keys, their_keys = _file_keys(ours.files()), _file_keys(theirs.files())
+    if our_keys == their_keys:
         return None
-    return Difference("active files", _only_here(mine - other), _only_here(other - mine))
+    return Difference("active files", _only_here(our_keys - their_keys), _only_here(their_keys - our_keys))
 
 
 def _only_here(keys: set[FileState]) -> str:
@@ -102,7 +102,7 @@ def _only_here(keys: set[FileState]) -> str:
 
 
 def _file_keys(files: pa.RecordBatchReader) -> set[FileState]:
-    """What must agree of each live file. Columns a checkpoint may leave out do not count."""
+    """The parts of each live file that must agree; columns that a checkpoint may omit are left out."""
     keys: set[FileState] = set()
     for batch in files:
         columns = (
@@ -114,13 +114,13 @@ def _file_keys(files: pa.RecordBatchReader) -> set[FileState]:
 
 
 def _stats_values(text: str | None) -> str | None:
-    """What statistics say, not how: a checkpoint may keep them as a struct, whose text is made anew."""
+    """The values of statistics, whatever their text: a checkpoint may keep them as a struct, rendered again."""
     value = None if text is None else load_stats(from_sql_text(text))
     return text if value is None else json.dumps(_plain(value), sort_keys=True)
 
 
 def _plain(value: Any) -> Any:
-    """Statistics without nulls and empty structs, times and whole numbers in one spelling."""
+    """Statistics without nulls and empty structs, with times and whole numbers in one notation."""
     if isinstance(value, dict):
         members = {name: _plain(member) for name, member in value.items()}
         return {name: member for name, member in members.items() if member is not None and member != {}}
@@ -130,7 +130,7 @@ def _plain(value: Any) -> Any:
 
 
 def _canonical(text: str | None) -> str | None:
-    """JSON text without regard to spacing and order."""
+    """JSON text with normalized spacing and order."""
     return None if text is None else json.dumps(json.loads(text), sort_keys=True)
 
 

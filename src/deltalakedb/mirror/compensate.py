@@ -1,13 +1,21 @@
-"""The compensating commit: actions that take a table back to the state of an older version."""
+"""The compensating commit: actions that return a table to the state of an older version."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from deltalakedb.exceptions import ExternalWriterError
-from deltalakedb.log.actions import Action, AddFile, AppTransaction, DomainMetadata, Metadata, Protocol, RemoveFile
-from deltalakedb.log.features import is_enabled
-from deltalakedb.log.row_tracking import DOMAIN
+from deltalakedb.log.protocol.actions import (
+    Action,
+    AddFile,
+    AppTransaction,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+)
+from deltalakedb.log.protocol.features import is_enabled
+from deltalakedb.log.protocol.row_tracking import DOMAIN
 from deltalakedb.store.action_values import to_add, to_app_transaction, to_domain_metadata, to_metadata, to_protocol
 from deltalakedb.store.connection import LIVE, Connection
 from deltalakedb.store.registry import TableRow
@@ -15,7 +23,7 @@ from deltalakedb.store.registry import TableRow
 
 @dataclass(frozen=True, slots=True)
 class StateBesideFiles:
-    """What holds at a version, but for its files."""
+    """The state of a table at a version, without its files."""
 
     protocol: Protocol
     fenced: bool
@@ -25,41 +33,53 @@ class StateBesideFiles:
 
     @classmethod
     def read(cls, conn: Connection, table: TableRow, version: int) -> StateBesideFiles:
-        at = {"table_id": table.table_id, "version": version}
-        protocol, metadata = conn.one("select_protocol", **at), conn.one("select_metadata", **at)
+        at_version = {"table_id": table.table_id, "version": version}
+        protocol, metadata = conn.one("select_protocol", **at_version), conn.one("select_metadata", **at_version)
         assert protocol is not None, "every version has a protocol"
         assert metadata is not None, "and metadata"
         return cls(
             to_protocol(protocol),
             bool(protocol["fenced"]),
             to_metadata(metadata),
-            {one.app_id: one for one in map(to_app_transaction, conn.all("select_app_transactions", **at))},
-            {one.domain: one for one in map(to_domain_metadata, conn.all("select_domain_metadata", **at))},
+            {
+                action.app_id: action
+                for action in map(to_app_transaction, conn.all("select_app_transactions", **at_version))
+            },
+            {
+                action.domain: action
+                for action in map(to_domain_metadata, conn.all("select_domain_metadata", **at_version))
+            },
         )
 
 
 def compensating_actions(
     conn: Connection, table: TableRow, wanted: StateBesideFiles, version: int, *, deleted_ms: int
 ) -> tuple[Action, ...]:
-    """What takes the head back to the state at `version`; empty when they are the same."""
-    now = StateBesideFiles.read(conn, table, LIVE)
+    """The actions that return the head to the state at `version`; empty if they are the same."""
+    head_state = StateBesideFiles.read(conn, table, LIVE)
     actions: list[Action] = []
-    if now.protocol != wanted.protocol or now.fenced != wanted.fenced:
+    if head_state.protocol != wanted.protocol or head_state.fenced != wanted.fenced:
         actions.append(wanted.protocol)
-    if now.metadata != wanted.metadata:
+    if head_state.metadata != wanted.metadata:
         actions.append(wanted.metadata)
     actions += _files(conn, table, version, deleted_ms, is_enabled(wanted.metadata.configuration, "delta.appendOnly"))
-    actions += [one for app_id, one in wanted.app_transactions.items() if now.app_transactions.get(app_id) != one]
-    actions += _domains(now, wanted)
+    actions += [
+        action
+        for app_id, action in wanted.app_transactions.items()
+        if head_state.app_transactions.get(app_id) != action
+    ]
+    actions += _domains(head_state, wanted)
     return tuple(actions)
 
 
 def _files(conn: Connection, table: TableRow, version: int, deleted_ms: int, append_only: bool) -> list[Action]:
-    at = {"table_id": table.table_id, "version": version}
-    restored = [to_add(row) for row in conn.all("select_adds_closed_since", **at)]
-    # A file that was added again, with other statistics, is live: adding it once more puts its own back.
-    back = {add.key for add in restored}
-    added = [add for add in map(to_add, conn.all("select_live_adds_since", **at)) if add.key not in back]
+    since_version = {"table_id": table.table_id, "version": version}
+    restored = [to_add(row) for row in conn.all("select_adds_closed_since", **since_version)]
+    # A file that was added again with other statistics is live; adding it once more restores its own.
+    restored_keys = {add.key for add in restored}
+    added = [
+        add for add in map(to_add, conn.all("select_live_adds_since", **since_version)) if add.key not in restored_keys
+    ]
     if append_only and added:
         raise ExternalWriterError(
             f"table {table.full_name} is append-only (delta.appendOnly), so what the other writer appended cannot be "
@@ -69,14 +89,14 @@ def _files(conn: Connection, table: TableRow, version: int, deleted_ms: int, app
 
 
 def _restored(add: AddFile) -> AddFile:
-    # The rows come back, so this changes data, whatever the commit did that added the file first.
+    # The rows return, so this changes data, whether or not the original commit did.
     return replace(add, data_change=True, extra="")
 
 
 def _domains(now: StateBesideFiles, wanted: StateBesideFiles) -> list[Action]:
-    """Domains as they were; but row ids that were handed out stay handed out."""
-    changed: list[Action] = [
-        one for name, one in wanted.domains.items() if name != DOMAIN and now.domains.get(name) != one
+    """Restore the domains, except the row id high-water mark: assigned row ids stay assigned."""
+    changed_domains: list[Action] = [
+        domain for name, domain in wanted.domains.items() if name != DOMAIN and now.domains.get(name) != domain
     ]
-    gone = [name for name in now.domains if name != DOMAIN and name not in wanted.domains]
-    return [*changed, *(DomainMetadata(name, "", removed=True) for name in gone)]
+    removed_names = [name for name in now.domains if name != DOMAIN and name not in wanted.domains]
+    return [*changed_domains, *(DomainMetadata(name, "", removed=True) for name in removed_names)]

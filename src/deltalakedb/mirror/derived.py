@@ -1,4 +1,4 @@
-"""Compares what is derived from commits: counters of the head in SQL; checkpoints, pointer, checksums in files."""
+"""Compares what is derived from commits: the head's counters in SQL; checkpoints, pointer and checksums in files."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from deltalakedb.files.listing import LAST_CHECKPOINT, LOG_FOLDER, CheckpointEnt
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.files.snapshot import FileSnapshot
 from deltalakedb.files.tail import Tail
-from deltalakedb.log.actions import Metadata, Protocol
-from deltalakedb.log.commit import parse_action
-from deltalakedb.log.fence import fence
+from deltalakedb.log.protocol.actions import Metadata, Protocol
+from deltalakedb.log.protocol.commit import parse_action
+from deltalakedb.log.protocol.fence import fence
 from deltalakedb.mirror.checksums import Totals, totals_at
 from deltalakedb.mirror.compare import Difference, compare_action, compare_states
 from deltalakedb.store import registry
@@ -30,64 +30,66 @@ _COUNTERS = ("num_files", "size_bytes", "num_records", "files_without_records")
 
 
 def shown_protocol(snapshot: SqlSnapshot) -> Protocol:
-    """The protocol as the files must show it."""
+    """The protocol that the files must show."""
     return fence(snapshot.protocol) if snapshot.fenced else snapshot.protocol
 
 
 def compare_counters(conn: Connection, head: Head) -> Difference | None:
-    """What the head remembers, against a recount of the live files in the same snapshot of the database."""
+    """Compare the head's counters with a recount of the live files in the same database snapshot."""
     row = conn.one("count_live_files", table_id=head.table_id) or {}
     for name in _COUNTERS:
-        kept, counted = getattr(head, name), int(row.get(name) or 0)
-        if kept != counted:
-            return Difference(name, str(kept), str(counted))
+        stored, counted = getattr(head, name), int(row.get(name) or 0)
+        if stored != counted:
+            return Difference(name, str(stored), str(counted))
     return None
 
 
 def compare_checkpoint(ours: SqlTxnLogReader, theirs: FileTxnLogReader, entry: CheckpointEntry) -> Difference | None:
-    """A checkpoint by itself, without the commits around it, against the state of its version."""
+    """Compare a checkpoint alone, without the commits around it, with the state at its version."""
     try:
         content = read_checkpoint(theirs.storage, entry, table=theirs.table)
-        alone = FileSnapshot.of(theirs.storage, theirs.table, Segment(entry.version, entry, ()), content, Tail(), set())
+        checkpoint_state = FileSnapshot.of(
+            theirs.storage, theirs.table, Segment(entry.version, entry, ()), content, Tail(), set()
+        )
         snapshot = ours.snapshot(entry.version)
-        return compare_states(snapshot, alone, protocol=shown_protocol(snapshot))
+        return compare_states(snapshot, checkpoint_state, protocol=shown_protocol(snapshot))
     except DeltaProtocolError as error:
         return Difference(entry.names[0], "a readable state", f"a checkpoint that cannot be read: {error}")
 
 
 def read_pointer(theirs: FileTxnLogReader) -> bytes | None:
-    """`_last_checkpoint`; read before the log is listed, as it is written after the checkpoint it names."""
+    """The content of `_last_checkpoint`; read before the listing, because it is written after its checkpoint."""
     return _read(theirs, LAST_CHECKPOINT)
 
 
 def compare_pointer(text: bytes | None, listing: LogListing) -> tuple[int, Difference] | None:
-    """Whether `_last_checkpoint` is what it says it is, and names a checkpoint that is there."""
+    """Check the checksum of `_last_checkpoint`, and that the checkpoint that it names exists."""
     if text is None:
         return None
     newest = listing.checkpoints[0].version if listing.checkpoints else -1
     try:
         value = json.loads(text)
-        version, written = int(value["version"]), value.get(CHECKSUM)
+        version, checksum = int(value["version"]), value.get(CHECKSUM)
     except (ValueError, KeyError, TypeError, RecursionError):
         return max(newest, 0), Difference(LAST_CHECKPOINT, "JSON with a version", "something else")
-    if written is not None and written != json_checksum(value):
-        return version, Difference(LAST_CHECKPOINT, f"the checksum {json_checksum(value)}", str(written))
+    if checksum is not None and checksum != json_checksum(value):
+        return version, Difference(LAST_CHECKPOINT, f"the checksum {json_checksum(value)}", str(checksum))
     if all(entry.version != version for entry in listing.checkpoints):
-        there = f"{newest} as the newest checkpoint" if newest >= 0 else "no checkpoint at all"
-        return version, Difference(f"{LAST_CHECKPOINT} names the checkpoint of version {version}", "that one", there)
+        in_files = f"{newest} as the newest checkpoint" if newest >= 0 else "no checkpoint at all"
+        return version, Difference(f"{LAST_CHECKPOINT} names the checkpoint of version {version}", "that one", in_files)
     return None
 
 
 def checksum_versions(theirs: FileTxnLogReader) -> list[int]:
     """The versions that have a checksum, newest first."""
-    found = map(_CHECKSUM_NAME.fullmatch, theirs.storage.names(LOG_FOLDER))
-    return sorted((int(match[1]) for match in found if match), reverse=True)
+    matches = map(_CHECKSUM_NAME.fullmatch, theirs.storage.names(LOG_FOLDER))
+    return sorted((int(match[1]) for match in matches if match), reverse=True)
 
 
 def compare_checksums(
     store: Store, ours: SqlTxnLogReader, theirs: FileTxnLogReader, versions: list[int]
 ) -> Iterator[tuple[int, Difference | None]]:
-    """Each checksum against what SQL counts for its version, oldest first."""
+    """Compare each checksum with SQL's totals for its version, oldest first."""
     with store.read() as conn:
         head = registry.read_head(conn, ours.table.table_id)
         totals = totals_at(conn, head, versions) if head else {}
@@ -101,8 +103,8 @@ def _compare_checksum(snapshot: SqlSnapshot, totals: Totals, text: bytes) -> Dif
     try:
         value: Mapping[str, Any] = json.loads(text)
         metadata, protocol = _action(value, "metadata", "metaData"), _action(value, "protocol", "protocol")
-        counted = {"numFiles": totals.num_files, "tableSizeBytes": totals.size_bytes}
-        for name, expected in counted.items():
+        expected_totals = {"numFiles": totals.num_files, "tableSizeBytes": totals.size_bytes}
+        for name, expected in expected_totals.items():
             if value[name] != expected:
                 return Difference(f"checksum, {name}", str(expected), str(value[name]))
     except (ValueError, KeyError, TypeError, RecursionError, DeltaProtocolError) as error:

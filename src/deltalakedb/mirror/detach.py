@@ -1,4 +1,4 @@
-"""Detach: a table's `_delta_log` becomes its authority again; a last commit of ours takes the fence off."""
+"""Detach: makes a table's `_delta_log` its authority again. Our last commit takes the fence off."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import uuid
 from dataclasses import dataclass, replace
 
 from deltalakedb.exceptions import ConcurrentAppendError, MirrorError, NotWritableError, ProtocolChangedError
-from deltalakedb.log.actions import Protocol
-from deltalakedb.log.fence import fence
-from deltalakedb.log.proposal import ProposedCommit
+from deltalakedb.log.protocol.actions import Protocol
+from deltalakedb.log.protocol.fence import fence
+from deltalakedb.log.protocol.proposal import ProposedCommit
 from deltalakedb.mirror.engine import MirrorEngine
-from deltalakedb.steps import reached
+from deltalakedb.runtime.steps import reached
 from deltalakedb.store import registry
 from deltalakedb.store.audit import write_audit
 from deltalakedb.store.connection import Store
@@ -26,7 +26,7 @@ FIRST_FEATURES_READER_VERSION = 3
 
 @dataclass(frozen=True, slots=True)
 class DetachResult:
-    """`version` is the newest one of ours; whatever comes after it is written by others."""
+    """`version` is our newest; later versions are written by others."""
 
     table: TableRow
     version: int
@@ -42,10 +42,10 @@ def detach(
     origin: str | None = None,
     retries: int = 10,
 ) -> DetachResult:
-    """Give a managed table back to its files. Safe to repeat: after a crash it goes on where it was.
+    """Give a managed table back to its files. Safe to repeat: after a crash it continues.
 
-    One SQL transaction takes the fence off and lets none of our writers in any more; then everything is mirrored, and
-    only when the files have it all is the table `detached`.
+    One SQL transaction takes the fence off and stops our writers. Then everything is mirrored, and the table becomes
+    `detached` only when the files have all of it.
     """
     opened = open_registered(store, table)
     if opened.table.mode == "detached":
@@ -60,38 +60,38 @@ def detach(
     reached("detach.committed")
     version = mirror_to_the_end(store, opened.table, engine, "detach")
     reached("detach.mirrored")
-    engine.forget_table(opened.table)  # before the end: after a crash it is done again
+    engine.forget_table(opened.table)  # before `finish`, so that it is repeated after a crash
     detached = finish(store, opened.table, version, actor=actor, origin=origin)
     reached("detach.done")
     return DetachResult(detached, version)
 
 
 def open_registered(store: Store, table: TableRow) -> OpenTable:
-    """The table as it is now, whatever it is called meanwhile."""
+    """The table as it is now registered, even if it was renamed."""
     with store.read() as conn:
-        now = registry.table_by_id(conn, table.table_id)
-        opened = None if now is None else registry.open_table(conn, now.namespace, now.name)
+        row = registry.table_by_id(conn, table.table_id)
+        opened = None if row is None else registry.open_table(conn, row.namespace, row.name)
     if opened is None:
         raise NotWritableError(f"the table {table.full_name} is not registered any more")
     return opened
 
 
 def fence_off(protocol: Protocol) -> ProposedCommit:
-    """The last commit of ours: other writers may come again. `protocol` is the one SQL holds."""
+    """Our last commit, which takes the fence off. `protocol` is the one in SQL."""
     return ProposedCommit((plainest(protocol),), operation=OPERATION, fenced=False)
 
 
 def plainest(protocol: Protocol) -> Protocol:
-    """The protocol by its legacy version, where that says the same: behind the fence it had to be spelled out.
+    """The protocol in its legacy form, if that means the same; the fence had required table features.
 
-    A writer that knows no table features could write the table before, and can again.
+    A writer without table features that could write the table before can then write it again.
     """
     if protocol.min_reader_version >= FIRST_FEATURES_READER_VERSION:
         return protocol
-    wanted = set(fence(protocol).writer_features or ())
+    features = set(fence(protocol).writer_features or ())
     for version in LEGACY_WRITER_VERSIONS:
         legacy = replace(protocol, min_writer_version=version, writer_features=None)
-        if set(fence(legacy).writer_features or ()) == wanted:
+        if set(fence(legacy).writer_features or ()) == features:
             return legacy
     return protocol
 
@@ -99,7 +99,7 @@ def plainest(protocol: Protocol) -> Protocol:
 def _commit_fence_off(
     store: Store, opened: OpenTable, *, actor: str | None, origin: str | None, retries: int
 ) -> OpenTable:
-    """Fence-off and the state `detaching`, in one SQL transaction."""
+    """Commit the protocol without the fence, and the state `detaching`, in one SQL transaction."""
     writer, token = SqlTxnLogWriter(store, retries=retries), str(uuid.uuid4())
     for attempt in range(ATTEMPTS):
         table = TableProposal(
@@ -114,7 +114,7 @@ def _commit_fence_off(
         try:
             writer.commit(proposal)
             break
-        except (ProtocolChangedError, ConcurrentAppendError):  # somebody was faster: what holds now is read again
+        except (ProtocolChangedError, ConcurrentAppendError):  # another commit was faster: read the table again
             if attempt == ATTEMPTS - 1:
                 raise
             opened = open_registered(store, opened.table)
@@ -124,7 +124,7 @@ def _commit_fence_off(
 
 
 def mirror_to_the_end(store: Store, table: TableRow, engine: MirrorEngine, what: str) -> int:
-    """Everything SQL has is in the files when this returns; the version they are at."""
+    """Mirror everything that SQL has and return the files' version; MirrorError if that is not possible now."""
     version = open_registered(store, table).head.current_version
     result = engine.mirror_table(table)
     if result.error is not None or result.to_version < version:
@@ -139,25 +139,25 @@ def mirror_to_the_end(store: Store, table: TableRow, engine: MirrorEngine, what:
 def finish(
     store: Store, table: TableRow, mirrored_version: int, *, actor: str | None = None, origin: str | None = None
 ) -> TableRow:
-    """A table that is `detaching`, and whose files have everything, is detached; the reconciler may call this too."""
+    """Mark a `detaching` table as detached once its files have everything; also called by the reconciler."""
     with store.write() as conn:
         head = registry.lock_head(conn, table.table_id)
-        now = registry.table_by_id(conn, table.table_id)
-        if head is None or now is None:
+        row = registry.table_by_id(conn, table.table_id)
+        if head is None or row is None:
             raise NotWritableError(f"the table {table.full_name} is not registered any more")
-        if now.mode == "detached":
-            return now
-        if now.state != "detaching" or head.current_version > mirrored_version:
+        if row.mode == "detached":
+            return row
+        if row.state != "detaching" or head.current_version > mirrored_version:
             raise MirrorError(
-                f"{now.full_name} is {now.state} at version {head.current_version}, its files are at "
-                f"{mirrored_version}: it cannot be detached yet; run `dl detach {now.full_name}` again"
+                f"{row.full_name} is {row.state} at version {head.current_version}, its files are at "
+                f"{mirrored_version}: it cannot be detached yet; run `dl detach {row.full_name}` again"
             )
         conn.run("mark_mirrored", table_id=table.table_id, version=mirrored_version)
         conn.run("clear_mirror_status", table_id=table.table_id, version=mirrored_version)
         now_ms = registry.next_change_ms(conn)
-        # Whoever writes there next owns what is there: it is no longer ours to delete.
+        # Others will write there, so the files are no longer ours to delete.
         changes = {"mode": "detached", "state": "live", "files_owner": "user"}
         detached = registry.change_table(conn, table.table_id, at_ms=now_ms, **changes)
-        details = {"location": now.location, "version": mirrored_version}
+        details = {"location": row.location, "version": mirrored_version}
         write_audit(conn, action="detach", at_ms=now_ms, actor=actor, origin=origin, table=detached, details=details)
     return detached

@@ -1,4 +1,4 @@
-"""Explains a folder to somebody who could not write there: what table it holds, who manages it, and what to do."""
+"""Explains a folder to a user who could not write there: what table it holds, who manages it, and what to do."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from deltalakedb.exceptions import DeltaError, DeltaProtocolError, LogGapError, TableNotFoundError, redact
 from deltalakedb.files.listing import LogListing
 from deltalakedb.files.reader import FileTxnLogReader
-from deltalakedb.log.commit_info import Mark
-from deltalakedb.log.fence import FEATURE, unfence
+from deltalakedb.log.protocol.commit_info import Mark
+from deltalakedb.log.protocol.fence import FEATURE, unfence
 from deltalakedb.mirror.external import newest_mark
 from deltalakedb.mirror.notice import read_notice
 from deltalakedb.store import locations, registry
@@ -22,7 +22,7 @@ _MOST_RUNS = 5
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What a folder holds, in one word and in a sentence; whether something is wrong with it; what to do."""
+    """What a folder holds, as a word and as a sentence; whether something is wrong; what to do."""
 
     kind: str
     found: str
@@ -32,7 +32,7 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class _Registered:
-    """What the catalog at hand knows of a location."""
+    """What the given catalog has registered for a location."""
 
     catalog_id: str
     table: TableRow | None
@@ -41,7 +41,7 @@ class _Registered:
 
 @dataclass(frozen=True, slots=True)
 class _Fenced:
-    """A table behind a fence: its version, and the catalog and name in its newest commit of ours."""
+    """A fenced table: its version, and the mark of our newest commit in it."""
 
     location: str
     version: int
@@ -55,10 +55,10 @@ class _Fenced:
 
 
 def diagnose(location: str, options: Mapping[str, str] | None = None, store: Store | None = None) -> Diagnosis:
-    """Look at the folder, and at what a catalog says of it, if one is given. Nothing is written."""
+    """Examine a folder, and what a catalog has registered for it if one is given. Writes nothing."""
     reader = FileTxnLogReader(location, options, table=location)
     where = redact(reader.location)
-    known = None if store is None else _look_up(store, reader.location)
+    registered = None if store is None else _look_up(store, reader.location)
     try:
         snapshot = reader.snapshot()
         is_fenced = unfence(snapshot.protocol)[1]
@@ -67,7 +67,7 @@ def diagnose(location: str, options: Mapping[str, str] | None = None, store: Sto
         advice = "check the path: a Delta table has a folder _delta_log in it"
         return Diagnosis("none", f"no Delta table at {where}", advice, is_wrong=True)
     except LogGapError as error:
-        return _explain_gap(where, reader.listing(), error.missing_version, known)
+        return _explain_gap(where, reader.listing(), error.missing_version, registered)
     except (DeltaError, OSError) as error:
         if isinstance(error, DeltaProtocolError):
             advice = "put the file that is damaged back from a backup, or use a reader that knows what the log asks for"
@@ -75,11 +75,11 @@ def diagnose(location: str, options: Mapping[str, str] | None = None, store: Sto
             advice = "check the path, and access to it (--storage-option, AWS_*, AZURE_*, GOOGLE_*)"
         return Diagnosis("unreadable", redact(" ".join(str(error).split())), advice, is_wrong=True)
     if not is_fenced:
-        return _explain_open(where, snapshot.version, known)
+        return _explain_open(where, snapshot.version, registered)
     fenced = _Fenced(where, snapshot.version, mark, read_notice(location, options))
-    if known is None or mark is None or mark.catalog_id != known.catalog_id:
-        return _explain_foreign(fenced, known)
-    return _explain_own(fenced, known)
+    if registered is None or mark is None or mark.catalog_id != registered.catalog_id:
+        return _explain_foreign(fenced, registered)
+    return _explain_own(fenced, registered)
 
 
 def _look_up(store: Store, location: str) -> _Registered:
@@ -92,79 +92,81 @@ def _look_up(store: Store, location: str) -> _Registered:
 
 
 def _explain_gap(where: str, listing: LogListing, first: int, known: _Registered | None) -> Diagnosis:
-    """A log of which commits are missing that no checkpoint stands in for."""
+    """Describe a log with missing commits that no checkpoint replaces."""
     latest = listing.latest_version or first
-    found = f"the log of {where} has a gap: {_missing(listing, first, latest)}, its newest is {latest}"
+    sentence = f"the log of {where} has a gap: {_missing(listing, first, latest)}, its newest is {latest}"
     table = None if known is None else known.table
     if table is not None and table.mode == "managed":
         advice = f"`dl validate {table.full_name} --repair` writes them again from the catalog"
     else:
         advice = "put those files of _delta_log back from a backup: no reader can do without them"
-    return Diagnosis("gap", found, advice, is_wrong=True)
+    return Diagnosis("gap", sentence, advice, is_wrong=True)
 
 
 def _missing(listing: LogListing, first: int, latest: int) -> str:
-    """The versions whose commits are not there, as `version 3` or `versions 3 to 5, 8`."""
+    """The versions whose commits are missing, as `version 3` or `versions 3 to 5, 8`."""
     runs: list[tuple[int, int]] = []
     start = listing.missing_commit(first, latest)
     while start is not None and len(runs) < _MOST_RUNS:
         end = min((version for version in listing.commits if version > start), default=latest + 1) - 1
         runs.append((start, end))
         start = listing.missing_commit(end + 1, latest)
-    shown = ", ".join(str(one) if one == end else f"{one} to {end}" for one, end in runs) + (", ..." if start else "")
+    listed = ", ".join(
+        str(first_missing) if first_missing == end else f"{first_missing} to {end}" for first_missing, end in runs
+    ) + (", ..." if start else "")
     is_one = len(runs) == 1 and runs[0][0] == runs[0][1]
-    return f"version {shown} is missing" if is_one else f"versions {shown} are missing"
+    return f"version {listed} is missing" if is_one else f"versions {listed} are missing"
 
 
 def _explain_open(where: str, version: int, known: _Registered | None) -> Diagnosis:
-    """A table that every Delta writer can write."""
-    found = f"a plain Delta table at version {version}: every Delta writer can write it"
+    """Describe a table that every Delta writer can write."""
+    sentence = f"a plain Delta table at version {version}: every Delta writer can write it"
     table = None if known is None else known.table
     if table is None:
         advice = f"`dl attach {where} --as NS.NAME` follows it, `dl import` lets the catalog manage it"
-        return Diagnosis("plain", found, advice)
+        return Diagnosis("plain", sentence, advice)
     if table.mode == "managed":
         if table.state == "detaching":
             return Diagnosis(
-                "half-detached", f"{found}; its detach is not done", _again("detach", table), is_wrong=True
+                "half-detached", f"{sentence}; its detach is not done", _again("detach", table), is_wrong=True
             )
         advice = f"`dl validate {table.full_name}` says what the files lack, `dl validate --repair` puts it back"
-        found = f"{found}, though this catalog manages it as {table.full_name}: its fence is gone"
-        return Diagnosis("unfenced", found, advice, is_wrong=True)
+        sentence = f"{sentence}, though this catalog manages it as {table.full_name}: its fence is gone"
+        return Diagnosis("unfenced", sentence, advice, is_wrong=True)
     what = "follows it" if table.mode == "follower" else "managed it until it was detached"
-    return Diagnosis(table.mode, f"{found}; this catalog {what}, as {table.full_name}", _again("promote", table))
+    return Diagnosis(table.mode, f"{sentence}; this catalog {what}, as {table.full_name}", _again("promote", table))
 
 
 def _explain_own(fenced: _Fenced, known: _Registered) -> Diagnosis:
-    """A table behind the fence of the catalog at hand."""
+    """Describe a table behind the given catalog's own fence."""
     table = known.table
     if table is None:
         if known.place is not None and known.place.state == locations.DROPPED:
-            found, name = f"{fenced.summary}; it was dropped from this catalog", known.place.table_name
-            return Diagnosis("dropped", found, f"`dl undrop {name}` brings it back until its files are purged")
-        found = f"{fenced.summary}; this catalog put the fence there and knows no table here"
-        return Diagnosis("unknown", found, _take_over(fenced), is_wrong=True)
+            sentence, name = f"{fenced.summary}; it was dropped from this catalog", known.place.table_name
+            return Diagnosis("dropped", sentence, f"`dl undrop {name}` brings it back until its files are purged")
+        sentence = f"{fenced.summary}; this catalog put the fence there and knows no table here"
+        return Diagnosis("unknown", sentence, _take_over(fenced), is_wrong=True)
     if table.mode != "managed":
-        found = f"{fenced.summary}; the promotion of {table.full_name} was interrupted"
-        return Diagnosis("half-promoted", found, _again("promote", table), is_wrong=True)
+        sentence = f"{fenced.summary}; the promotion of {table.full_name} was interrupted"
+        return Diagnosis("half-promoted", sentence, _again("promote", table), is_wrong=True)
     if table.state == "frozen":
-        found = f"{fenced.summary}; {table.full_name} is frozen, because another writer wrote into its files"
+        sentence = f"{fenced.summary}; {table.full_name} is frozen, because another writer wrote into its files"
         advice = f"`dl validate {table.full_name}`, then `dl mirror resolve {table.full_name} --adopt` or --overrule"
-        return Diagnosis("frozen", found, advice, is_wrong=True)
+        return Diagnosis("frozen", sentence, advice, is_wrong=True)
     if table.state == "detaching":
         return Diagnosis("half-detached", f"{fenced.summary}; its detach is not done", _again("detach", table), True)
-    found = f"{fenced.summary}; this catalog manages it as {table.full_name}"
-    return Diagnosis("managed", found, _how_to_write(table.full_name, fenced))
+    sentence = f"{fenced.summary}; this catalog manages it as {table.full_name}"
+    return Diagnosis("managed", sentence, _how_to_write(table.full_name, fenced))
 
 
 def _explain_foreign(fenced: _Fenced, known: _Registered | None) -> Diagnosis:
-    """A table behind a fence, of another catalog or of one that is not at hand."""
+    """Describe a table behind the fence of another catalog, or of one that was not given."""
     mark = fenced.mark
     if mark is None:
         return Diagnosis("fenced", f"{fenced.summary}; no commit tells by whom", _take_over(fenced), is_wrong=True)
     owner = f"the catalog {mark.catalog_id}" + (f" ({fenced.notice})" if fenced.notice else "")
-    found = f"{fenced.summary}; managed by {owner}" + (", not by this one" if known is not None else "")
-    return Diagnosis("fenced", found, _how_to_write(mark.table, fenced), is_wrong=known is not None)
+    sentence = f"{fenced.summary}; managed by {owner}" + (", not by this one" if known is not None else "")
+    return Diagnosis("fenced", sentence, _how_to_write(mark.table, fenced), is_wrong=known is not None)
 
 
 def _how_to_write(name: str, fenced: _Fenced) -> str:

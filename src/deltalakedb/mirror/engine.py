@@ -1,7 +1,7 @@
-"""MirrorEngine: copies what was committed in SQL into `_delta_log`: in line with the commit, behind it, or when asked.
+"""MirrorEngine: copies commits from SQL into `_delta_log`: with the commit, in the background, or on request.
 
-A commit is never failed by its mirror. What cannot be written now is remembered in `dl_mirror_status` and tried again,
-by this process while it lives, by the next one, or by `dl mirror run`.
+A mirror failure never fails the commit. It is recorded in `dl_mirror_status` and retried by this process, by the next
+process, or by `dl mirror run`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from deltalakedb import telemetry
-from deltalakedb.config import Config, MirrorMode
 from deltalakedb.exceptions import DeltaError, ExternalWriterError, MirrorError, redact
 from deltalakedb.mirror import bookkeeping, worker
 from deltalakedb.mirror.alerts import Alerts
@@ -23,7 +22,8 @@ from deltalakedb.mirror.checkpoints import Maintenance
 from deltalakedb.mirror.marks import Marks
 from deltalakedb.mirror.notice import remove_notice
 from deltalakedb.mirror.table_mirror import UNKNOWN, ForeignCommitError, OutOfTimeError, TableMirror
-from deltalakedb.steps import reached
+from deltalakedb.runtime.config import Config, MirrorMode
+from deltalakedb.runtime.steps import reached
 from deltalakedb.store import registry
 from deltalakedb.store.connection import Store
 from deltalakedb.store.proposals import Outcome, RatifiedCommit
@@ -32,17 +32,17 @@ from deltalakedb.store.registry import Head, TableRow
 logger = logging.getLogger(__name__)
 
 MAX_HELD_BYTES = 16 * 1024 * 1024
-"""Commits that wait for the background keep their bytes up to here; others are read back from SQL."""
+"""How many bytes of commits the background queue keeps in memory; the bytes of further commits are read from SQL."""
 
 GATHER_SECONDS = 0.1
-"""So long after a commit the background begins to mirror it, and with it what was committed meanwhile."""
+"""Delay before the background mirrors a commit, so that it mirrors the commits of that time together."""
 
 OptionsOf = Callable[[TableRow], Mapping[str, str] | None]
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorResult:
-    """What a pass over a table did: the files were at `from_version` and are at `to_version`."""
+    """The result of mirroring one table: its files were at `from_version` and are now at `to_version`."""
 
     table: TableRow
     from_version: int
@@ -52,7 +52,7 @@ class MirrorResult:
 
 
 class MirrorEngine:
-    """The mirror of one catalog in one process. Close it: what is marked in memory only goes to SQL then."""
+    """The mirror of one catalog in one process. Close it: closing writes the marks that are only in memory to SQL."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class MirrorEngine:
         worker.close_at_exit(self)
 
     def _start_empty(self) -> None:
-        """Nothing known and nothing waiting; locks that nobody holds."""
+        """Reset the state: no tables, no queue, new locks."""
         self._id = next(_ids)
         self._lock = threading.Lock()
         self._tables: dict[int, TableMirror] = {}
@@ -93,10 +93,10 @@ class MirrorEngine:
     # -- around a commit
 
     def probe(self, table: TableRow, head: Head | None = None) -> None:
-        """Before a process's first commit to a table: see that nobody else wrote into its files meanwhile.
+        """Check, before this process's first commit to a table, that no other program wrote into its files.
 
-        ExternalWriterError when somebody did; the table is frozen then. Files that cannot be looked at, or not in the
-        time a commit has for its mirror, stop no commit.
+        If one did, freeze the table and raise ExternalWriterError. If the files cannot be read, or not within
+        `mirror_inline_timeout`, the commit proceeds.
         """
         mirror = self._mirror_of(table)
         if mirror.probed:
@@ -106,26 +106,26 @@ class MirrorEngine:
         if not mirror.is_remote:
             self._find_foreign(mirror)
             return
-        found: list[BaseException] = []
+        errors: list[BaseException] = []
         done = threading.Event()
 
         def look() -> None:
             try:
                 self._find_foreign(mirror)
-            except BaseException as error:  # it is raised where it was asked for
-                found.append(error)
+            except BaseException as error:  # raised again by the waiting thread
+                errors.append(error)
             done.set()
 
         worker.mirroring.schedule((self._id, "probe", next(_ids)), look)
         if not done.wait(self._config.mirror_inline_timeout):
             logger.warning("table %s: its files do not answer; the commit goes on without them", table.full_name)
-        elif found:
-            raise found[0]
+        elif errors:
+            raise errors[0]
 
     def _find_foreign(self, mirror: TableMirror) -> None:
         if not mirror.lock.acquire(timeout=self._config.mirror_inline_timeout):
             return
-        before = mirror.known
+        known_before = mirror.known
         try:
             mirror.find_foreign(deadline=time.monotonic() + self._config.mirror_inline_timeout)
             mirror.probed = True
@@ -135,11 +135,11 @@ class MirrorEngine:
             logger.warning("table %s: its files could not be read: %s", mirror.table.full_name, redact(str(error)))
         finally:
             mirror.lock.release()
-            if mirror.known > before:
+            if mirror.known > known_before:
                 self._marks.add(mirror)
 
     def after_commit(self, outcome: Outcome) -> None:
-        """Mirror what a transaction committed, as the mode says. Nothing here fails: the commit is made already."""
+        """Mirror the commits of a transaction, depending on the mode. Never raises: the commit is already made."""
         if self.mode == "off":
             return
         deadline = time.monotonic() + self._config.mirror_inline_timeout
@@ -150,33 +150,33 @@ class MirrorEngine:
                     self._hold(mirror, commits, GATHER_SECONDS)
                 elif self._retry_at.get(table.table_id, 0.0) <= time.monotonic():
                     self._mirror_inline(mirror, commits, deadline)
-                # Else it failed a moment ago: the background tries again, commits do not queue up behind it.
-        except Exception as error:  # whatever it is, the commit has happened, and its caller must learn that
+                # Otherwise it failed a moment ago: the background retries it, so that commits do not queue behind it.
+        except Exception as error:  # the commit has happened, and the caller must learn that
             logger.warning("the mirror of transaction %s failed: %s", outcome.txn_id, redact(str(error)), exc_info=True)
 
     def known_version(self, table_id: int) -> int | None:
-        """How far the files of a table are, as far as this process knows: a commit can write that down on the way."""
+        """The newest version in the files that this process knows of; a commit may record it in SQL."""
         mirror = self._tables.get(table_id)
         return None if mirror is None or mirror.known == UNKNOWN else mirror.known
 
     # -- a whole pass
 
     def mirror_table(self, table: TableRow, *, deadline: float = math.inf) -> MirrorResult:
-        """Bring the files of a table level with SQL. A failure is in the result, and remembered with its next try.
+        """Mirror every commit that SQL has and the files lack. Return a failure in the result and schedule its retry.
 
-        ExternalWriterError when somebody else's commit has the name of ours; the table is frozen then.
+        If the files have another writer's commit in place of ours, freeze the table and raise ExternalWriterError.
         """
         mirror = self._mirror_of(table)
         with mirror.lock:
             if mirror.known == UNKNOWN:
                 mirror.known = self._mirrored_version(table)
-            before = mirror.known
+            known_before = mirror.known
             num_written, error = self._attempt(mirror, [], deadline)
-        return MirrorResult(table, before, mirror.known, num_written, error)
+        return MirrorResult(table, known_before, mirror.known, num_written, error)
 
     def _attempt(self, mirror: TableMirror, commits: list[RatifiedCommit], deadline: float) -> tuple[int, str | None]:
-        """Put the commits, or all that SQL has beyond the files; what failed, if anything. The lock is held."""
-        before, num_written = mirror.known, 0
+        """Put the commits, or all that SQL has beyond the files; return the count and the error. Needs the lock."""
+        known_before, num_written = mirror.known, 0
         error: DeltaError | None = None
         reached("mirror.start")
         try:
@@ -185,29 +185,29 @@ class MirrorEngine:
                     num_written = mirror.catch_up(deadline=deadline)
         except ForeignCommitError as foreign:
             raise self._freeze(mirror, foreign) from foreign
-        except DeltaError as caught:
-            error = caught
-        except Exception as caught:  # a bug, or a driver's own error: remembered and tried again like any other
+        except DeltaError as failure:
+            error = failure
+        except Exception as failure:  # a bug, or a driver's own error: recorded and retried like any other
             logger.exception("table %s could not be mirrored", mirror.table.full_name)
-            error = MirrorError(f"table {mirror.table.full_name}: {type(caught).__name__}: {caught}")
+            error = MirrorError(f"table {mirror.table.full_name}: {type(failure).__name__}: {failure}")
         finally:
-            if mirror.known > before:
+            if mirror.known > known_before:
                 self._marks.add(mirror)
         if error is None:
             if self._retry_at.pop(mirror.table.table_id, None) is not None:
-                self._marks.add(mirror)  # the row of its failure goes with the mark
+                self._marks.add(mirror)  # writing the mark also deletes the failure's row
                 self.alerts.lag(mirror.table.full_name, 0.0, version=mirror.known)
             return num_written, None
         self._failed(mirror, error)
         return num_written, redact(str(error))
 
     def maintain_table(self, table: TableRow) -> None:
-        """Checksums, a checkpoint and clean-up of a table, if they are due and nobody else is at it."""
+        """Write checksums, a checkpoint and clean up, if they are due and no other process is doing it."""
         self._marks.write()
         self.maintenance.maintain(self._mirror_of(table))
 
     def explain_table(self, table: TableRow) -> None:
-        """Write the notice beside a table's log, in the background; not when the mode is `off`."""
+        """Write the notice beside a table's log, in the background; does nothing if the mode is `off`."""
         if self.mode != "off":
             mirror = self._mirror_of(table)
             worker.maintaining.schedule((self._id, "explain", table.table_id), lambda: self.maintenance.explain(mirror))
@@ -217,37 +217,37 @@ class MirrorEngine:
         remove_notice(table, self._options_of(table))
 
     def hand_over(self, table: TableRow) -> None:
-        """Finish the files of a dropped table that are its user's: all is mirrored, the notice is gone, SQL knows it.
+        """Finish a dropped table's files that belong to its user: mirror everything, remove the notice, write the mark.
 
-        What cannot be written now is the reconciler's, as after any commit; so is all of it when the mode is `off`.
+        The reconciler retries what fails, as after any commit. If the mode is `off`, it does all of it.
         """
         if self.mode == "off":
             return
         try:
-            done = self.mirror_table(table, deadline=time.monotonic() + self._config.mirror_inline_timeout)
+            result = self.mirror_table(table, deadline=time.monotonic() + self._config.mirror_inline_timeout)
         except ExternalWriterError as error:
             logger.error("%s", error)
             return
         self._marks.write()
-        if done.error is None:
+        if result.error is None:
             self.forget_table(table)
 
     # -- in line
 
     def _mirror_inline(self, mirror: TableMirror, commits: list[RatifiedCommit], deadline: float) -> None:
         if mirror.is_remote:
-            # A request may take longer than a commit may wait: another thread makes it, and goes on if need be.
+            # A request may take longer than a commit may wait: another thread makes it and outlives the wait.
             version, num_failures = commits[-1].version, mirror.num_failures
             self._hold(mirror, commits)
             if not mirror.is_late and not mirror.wait_for(version, num_failures, deadline):
-                mirror.is_late = True  # until that thread is done, no further commit waits for it
+                mirror.is_late = True  # until that thread is done, further commits do not wait for it
                 self._failed(mirror, OutOfTimeError(f"its files did not take version {version} in time"), again=False)
-                if mirror.known >= version:  # at that very moment: the row goes with the next mark
+                if mirror.known >= version:  # it has just arrived: the next mark deletes the failure's row
                     self._marks.add(mirror)
             return
-        # Behind a long pass of another thread nobody waits.
-        patience = 0.0 if mirror.is_behind else max(0.0, deadline - time.monotonic())
-        if not mirror.lock.acquire(timeout=patience):
+        # Do not wait behind a long pass of another thread.
+        wait_seconds = 0.0 if mirror.is_behind else max(0.0, deadline - time.monotonic())
+        if not mirror.lock.acquire(timeout=wait_seconds):
             self._hold(mirror, commits)
             return
         try:
@@ -262,15 +262,15 @@ class MirrorEngine:
     def _hold(self, mirror: TableMirror, commits: list[RatifiedCommit], delay_seconds: float = 0.0) -> None:
         table_id = mirror.table.table_id
         with self._lock:
-            held = self._held.setdefault(table_id, [])
+            queue = self._held.setdefault(table_id, [])
             self._held_since.setdefault(table_id, time.monotonic())
-            room = MAX_HELD_BYTES - self._held_bytes
+            free_bytes = MAX_HELD_BYTES - self._held_bytes
             for commit in commits:
-                fits = len(commit.data or b"") <= room
-                kept = replace(commit, data=commit.data if fits else None, late=None)
-                held.append(kept)
-                room -= len(kept.data or b"")
-            self._held_bytes = MAX_HELD_BYTES - room
+                fits = len(commit.data or b"") <= free_bytes
+                queued = replace(commit, data=commit.data if fits else None, late=None)
+                queue.append(queued)
+                free_bytes -= len(queued.data or b"")
+            self._held_bytes = MAX_HELD_BYTES - free_bytes
         self._later(mirror, max(delay_seconds, self._retry_at.get(table_id, 0.0) - time.monotonic()))
 
     def _later(self, mirror: TableMirror, delay_seconds: float) -> None:
@@ -279,20 +279,20 @@ class MirrorEngine:
 
     def _work(self, mirror: TableMirror) -> None:
         with self._lock:
-            held = self._held.pop(mirror.table.table_id, [])
+            queued = self._held.pop(mirror.table.table_id, [])
             since = self._held_since.pop(mirror.table.table_id, 0.0)
-            self._held_bytes -= sum(len(commit.data or b"") for commit in held)
-        held.sort(key=lambda commit: commit.version)
+            self._held_bytes -= sum(len(commit.data or b"") for commit in queued)
+        queued.sort(key=lambda commit: commit.version)
         try:
             with mirror.lock, mirror.behind():
-                if held and time.monotonic() - since > bookkeeping.FRESH_SECONDS:
+                if queued and time.monotonic() - since > bookkeeping.FRESH_SECONDS:
                     self._look_again(mirror)
-                self._attempt(mirror, held, math.inf)
+                self._attempt(mirror, queued, math.inf)
         except ExternalWriterError as error:
             logger.error("%s", error)
 
     def _look_again(self, mirror: TableMirror) -> None:
-        """The table may have been purged since its commits were made: then SQL says that nothing is left to mirror."""
+        """Read the mirrored version again: if the table was purged since its commits, SQL says that all is mirrored."""
         try:
             mirror.known = max(mirror.known, self._mirrored_version(mirror.table))
         except DeltaError as error:
@@ -301,9 +301,9 @@ class MirrorEngine:
     # -- failures
 
     def _failed(self, mirror: TableMirror, error: DeltaError, *, again: bool = True) -> None:
-        """A row in SQL, a warning, a metric, and another try when the row says so, unless one is still under way.
+        """Record a failure: a row in SQL, a warning, a metric, and a retry at the row's time, unless `again` is False.
 
-        None of it but the other try when somebody else has mirrored that version meanwhile.
+        If another process has mirrored that version meanwhile, only schedule the retry.
         """
         table = mirror.table
         text = redact(str(error))
@@ -311,8 +311,8 @@ class MirrorEngine:
         if mirror.known == UNKNOWN:
             try:
                 mirror.known = self._mirrored_version(table)
-            except DeltaError as trouble:
-                logger.warning("table %s: its head could not be read: %s", table.full_name, redact(str(trouble)))
+            except DeltaError as sql_error:
+                logger.warning("table %s: its head could not be read: %s", table.full_name, redact(str(sql_error)))
         version = max(mirror.known + 1, 0)
         wait = 0.0 if isinstance(error, OutOfTimeError) else self._config.mirror_retry_backoff
         is_behind = True
@@ -322,8 +322,8 @@ class MirrorEngine:
                 wait = failure.wait_seconds
                 self.alerts.lag(table.full_name, failure.lag_seconds, version=version, error=text)
             is_behind = failure is not None
-        except DeltaError as trouble:
-            logger.warning("table %s: its failure could not be recorded: %s", table.full_name, redact(str(trouble)))
+        except DeltaError as sql_error:
+            logger.warning("table %s: its failure could not be recorded: %s", table.full_name, redact(str(sql_error)))
         if is_behind:
             telemetry.mirror_failed(table.full_name, version, text)
             logger.warning("table %s: version %d is not mirrored yet: %s", table.full_name, version, text)
@@ -341,7 +341,7 @@ class MirrorEngine:
         telemetry.mirror_failed(table.full_name, foreign.version, str(error))
         if bookkeeping.freeze(self._store, table, foreign.version, foreign.evidence, actor=self._config.actor):
             self.alerts.external_writer(table.full_name, foreign.version, str(error))
-        mirror.probed = False  # after it was resolved, the files are looked at again
+        mirror.probed = False  # after it is resolved, check the files again
         return error
 
     # -- tables
@@ -357,7 +357,7 @@ class MirrorEngine:
                 mirror = self._tables[table.table_id] = TableMirror(
                     self._store, table, options, self._stop, self._config.mirror_conditional_put
                 )
-            elif not mirror.is_for(table, options):  # renamed, or reached in another way
+            elif not mirror.is_for(table, options):  # renamed, or other storage options
                 mirror.reopen(table, options)
         return mirror
 
@@ -370,19 +370,19 @@ class MirrorEngine:
     # -- the end
 
     def write_marks(self) -> None:
-        """Let SQL know how far this process has mirrored."""
+        """Write to SQL how far this process has mirrored."""
         self._marks.write()
 
     def flush(self, timeout_seconds: float = worker.EXIT_SECONDS) -> bool:
-        """Finish what waits: commits in the background, marks, checkpoints. Whether nothing was left in that time."""
+        """Finish queued commits, marks and checkpoints; return whether all were finished in time."""
         deadline = time.monotonic() + timeout_seconds
-        done = worker.mirroring.finish(self._id, timeout_seconds)
+        mirrored = worker.mirroring.finish(self._id, timeout_seconds)
         self._marks.write()
-        left = max(0.0, deadline - time.monotonic())
-        return worker.maintaining.finish(self._id, left, within_seconds=math.inf) and done
+        remaining_seconds = max(0.0, deadline - time.monotonic())
+        return worker.maintaining.finish(self._id, remaining_seconds, within_seconds=math.inf) and mirrored
 
     def close(self, timeout_seconds: float = worker.EXIT_SECONDS) -> None:
-        """Flush, at most five seconds long; the rest is left to the next process or the reconciler."""
+        """Flush for at most `timeout_seconds`; the rest is left to the next process or the reconciler."""
         if self._closed:
             return
         self._closed = True
@@ -393,7 +393,7 @@ class MirrorEngine:
         self.alerts.close()
 
     def after_fork(self) -> None:
-        """A child has none of its parent's threads, and must not wait for locks that they hold."""
+        """Reset the engine in a forked child, which has no threads of its parent and must not wait for their locks."""
         self.maintenance = Maintenance(self._store, self._config, self._address)
         self.alerts = Alerts(self._config)
         self._start_empty()

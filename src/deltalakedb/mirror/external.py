@@ -1,4 +1,4 @@
-"""Commits in `_delta_log` that SQL does not hold: whose they are, and how they are taken in with their transactions."""
+"""Commits in `_delta_log` that SQL lacks: whose they are, and how they and their transactions are loaded."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from deltalakedb.exceptions import redact
 from deltalakedb.files.reader import FileTxnLogReader
-from deltalakedb.log.actions import CommitInfo, Protocol
-from deltalakedb.log.commit import Commit
-from deltalakedb.log.commit_info import MARK, Mark, parse_mark
-from deltalakedb.log.fence import fence
+from deltalakedb.log.protocol.actions import CommitInfo, Protocol
+from deltalakedb.log.protocol.commit import Commit
+from deltalakedb.log.protocol.commit_info import MARK, Mark, parse_mark
+from deltalakedb.log.protocol.fence import fence
 from deltalakedb.mirror.compare import first_difference
 from deltalakedb.store import registry
 from deltalakedb.store.connection import Connection, Store
@@ -20,12 +20,12 @@ from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.registry import OpenTable
 
 MAX_COMMITS_SEARCHED = 1_000
-"""How far back the newest commit of a catalog is looked for; behind a fence it is the newest commit of all."""
+"""How many commits to search for the newest one of a catalog; in a fenced table it is the newest of all."""
 
 
 @dataclass(slots=True)
 class Importer:
-    """Takes commits of `_delta_log` into SQL. Those this catalog made itself bring their transactions back."""
+    """Loads commits of `_delta_log` into SQL, and restores the transactions of those that this catalog made."""
 
     conn: Connection
     loader: Loader
@@ -51,8 +51,8 @@ class Importer:
         if mark is None:
             self.loader.load_base(base)
             return
-        stated = base.commit_info.timestamp if base.commit_info is not None else None
-        self.loader.load_base(replace(base, timestamp_ms=stated or base.timestamp_ms))
+        timestamp_ms = base.commit_info.timestamp if base.commit_info is not None else None
+        self.loader.load_base(replace(base, timestamp_ms=timestamp_ms or base.timestamp_ms))
         restore_transaction(self.conn, mark)
 
     def _own_mark(self, info: CommitInfo | None) -> Mark | None:
@@ -63,18 +63,18 @@ class Importer:
 
 
 def own_time(commit: Commit) -> int:
-    """When a commit of ours was made: its file may have been put later, and on an object store says only that."""
+    """When a commit of ours was made; its file may have been put later, and an object store only has that time."""
     info = commit.commit_info
-    stated = info.timestamp if info is not None else None
-    return commit.timestamp_ms if stated is None else stated
+    timestamp_ms = info.timestamp if info is not None else None
+    return commit.timestamp_ms if timestamp_ms is None else timestamp_ms
 
 
 def restore_transaction(conn: Connection, mark: Mark, *, committed_at_ms: int | None = None) -> None:
-    """The transaction of a commit of ours, unless SQL knows it; another table of it may have brought it already."""
+    """Insert the transaction of a commit of ours, unless SQL has it already, for instance by another table."""
     conn.run(
         "restore_transaction",
         txn_id=mark.txn_id,
-        client_token=f"restored:{mark.txn_id}",  # the true one was never in the files
+        client_token=f"restored:{mark.txn_id}",  # the original token is not in the files
         committed_at_ms=mark.committed_at_ms if committed_at_ms is None else committed_at_ms,
         actor=mark.actor,
         message=mark.message,
@@ -82,7 +82,7 @@ def restore_transaction(conn: Connection, mark: Mark, *, committed_at_ms: int | 
 
 
 def newest_mark(reader: FileTxnLogReader) -> Mark | None:
-    """The mark of the newest commit that a catalog of ours made; None when no commit that is left has one."""
+    """The mark of the newest commit that a catalog of ours made; None if no remaining commit has one."""
     commits = sorted(reader.listing().commits, reverse=True)
     for version in commits[:MAX_COMMITS_SEARCHED]:
         mark = mark_of(reader, version)
@@ -97,7 +97,7 @@ def mark_of(reader: FileTxnLogReader, version: int) -> Mark | None:
 
 
 def fenced_by_another(table: str, location: str, mark: Mark | None) -> str:
-    """Why a table behind a fence that is not ours is refused, and what to do."""
+    """The error message for a table behind another catalog's fence."""
     owner = "a catalog that left no name" if mark is None else f"the catalog {mark.catalog_id} (as {mark.table})"
     return (
         f"table {table}: {redact(location)} is managed by {owner}; a table has one authority. Detach it there "
@@ -107,19 +107,19 @@ def fenced_by_another(table: str, location: str, mark: Mark | None) -> str:
 
 
 def first_foreign(store: Store, opened: OpenTable, reader: FileTxnLogReader, latest: int) -> int | None:
-    """The first version of the files that SQL does not have, or has otherwise; None when they agree."""
+    """The first version in the files that SQL lacks or has differently; None if they agree."""
     head, ours = opened.head, SqlTxnLogReader(store, opened.table)
     for version in range(max(head.mirrored_version, head.base_version) + 1, min(head.current_version, latest) + 1):
         if not reader.has_commit(version):
             continue
-        stored, found = next(ours.commits(version, version)), next(reader.commits(version, version))
-        if difference(stored, found) is not None:
+        stored, in_files = next(ours.commits(version, version)), next(reader.commits(version, version))
+        if difference(stored, in_files) is not None:
             return version
     return head.current_version + 1 if latest > head.current_version else None
 
 
 def difference(stored: Commit, found: Commit) -> str | None:
-    """Where a commit in SQL and one in the files say different things; SQL keeps the protocol without the fence."""
+    """The first difference between a commit in SQL and in the files; SQL keeps the protocol without the fence."""
     return first_difference(_fenced(stored), _fenced(found))
 
 

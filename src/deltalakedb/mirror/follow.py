@@ -1,4 +1,4 @@
-"""Follow: brings a follower's SQL level with its `_delta_log`; safe to run twice at once."""
+"""Follow: brings a follower's SQL up to date with its `_delta_log`; safe to run concurrently."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.registry import TableRow
 
 COMMITS_PER_TRANSACTION = 1_000
-"""A long catch-up shows its progress to readers, and gives the write lock back, this often."""
+"""How many commits a long catch-up loads in one transaction; then readers see them and the write lock is released."""
 
 
 class PromotedError(DeltaError):
-    """The table is managed: somebody promoted it in the meantime."""
+    """The table was promoted meanwhile and is managed now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Versions that foreign clean-up deleted before they were read: first and last, both included."""
+    """Versions (first and last inclusive) that another program's clean-up deleted before they were read."""
 
     first: int
     last: int
@@ -53,7 +53,7 @@ def follow(
     actor: str | None = None,
     origin: str | None = None,
 ) -> FollowResult:
-    """Take in every commit the files have beyond SQL's head."""
+    """Load every commit that the files have beyond SQL's head."""
     reader = FileTxnLogReader(table.location, storage_options, table=table.full_name)
     latest = reader.latest_version()
     started = _check_same_table(store, table, reader, latest)
@@ -61,10 +61,10 @@ def follow(
     while version < latest:
         with store.write() as conn:
             loader = open_loader(conn, table, progress)
-            found = catch_up(conn, loader, reader, min(latest, loader.current_version + COMMITS_PER_TRANSACTION))
+            new_gap = catch_up(conn, loader, reader, min(latest, loader.current_version + COMMITS_PER_TRANSACTION))
             version = loader.finish().current_version
-            if found is not None:
-                gap = found
+            if new_gap is not None:
+                gap = new_gap
                 details = {"first": gap.first, "last": gap.last}
                 write_audit(
                     conn, action="gap", at_ms=conn.now_ms(), actor=actor, origin=origin, table=table, details=details
@@ -73,21 +73,21 @@ def follow(
 
 
 def open_loader(conn: Connection, table: TableRow, progress: Progress | None = None) -> Loader:
-    """A loader that goes on from the head, which stays locked: a second follower waits here, then finds it moved."""
+    """A loader that continues from the head, which stays locked: a second follower waits, then sees the new head."""
     head = registry.lock_head(conn, table.table_id)
-    now = registry.table_by_id(conn, table.table_id)
-    if head is None or now is None:
+    registered = registry.table_by_id(conn, table.table_id)
+    if head is None or registered is None:
         raise DeltaError(f"the table {table.full_name} is not registered any more")
-    if now.mode == "managed":
-        # Promoted meanwhile: from then on SQL decides, and what else is in the files is for `dl mirror resolve`.
-        raise PromotedError(f"{now.full_name} is managed now: only a follower takes in commits from its files")
+    if registered.mode == "managed":
+        # SQL decides from the promotion on, and other commits in the files are left to `dl mirror resolve`.
+        raise PromotedError(f"{registered.full_name} is managed now: only a follower takes in commits from its files")
     row = conn.one("select_metadata", table_id=table.table_id, version=head.metadata_version)
     metadata = to_metadata(row) if row else None
     return Loader(conn, table.table_id, table=table.full_name, head=head, metadata=metadata, progress=progress)
 
 
 def catch_up(conn: Connection, loader: Loader, reader: FileTxnLogReader, target: int) -> Gap | None:
-    """Commits through `target`; from the oldest usable checkpoint where clean-up outran us."""
+    """Load commits through `target`; from the oldest usable checkpoint if clean-up deleted the next commit."""
     first, importer = loader.current_version + 1, Importer.of(conn, loader)
     if reader.has_commit(first) or first > target:
         importer.take(reader.commits(first, target))
@@ -100,7 +100,7 @@ def catch_up(conn: Connection, loader: Loader, reader: FileTxnLogReader, target:
 
 
 def _check_same_table(store: Store, table: TableRow, reader: FileTxnLogReader, latest: int) -> int:
-    """SQL's head version, after making sure that the files are still those of the table we know."""
+    """SQL's head version, after checking that the files are still those of this table."""
     ours = SqlTxnLogReader(store, table)
     version = ours.latest_version()
     if latest < version:

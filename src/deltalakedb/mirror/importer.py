@@ -1,4 +1,4 @@
-"""Attach: a table's `_delta_log` is copied into SQL in one transaction; an interrupted copy leaves nothing behind."""
+"""Attach: copies a table's `_delta_log` into SQL in one transaction; an interrupted copy leaves nothing behind."""
 
 import uuid
 from collections.abc import Mapping
@@ -8,15 +8,15 @@ from typing import Literal
 
 from deltalakedb.exceptions import StoreError
 from deltalakedb.files.reader import FileTxnLogReader
-from deltalakedb.log.actions import CommitInfo
-from deltalakedb.log.txnlog import LogSnapshot
+from deltalakedb.log.protocol.actions import CommitInfo
+from deltalakedb.log.protocol.txnlog import LogSnapshot
 from deltalakedb.mirror.external import Importer
-from deltalakedb.names import TableName
 from deltalakedb.store import locations, registry
 from deltalakedb.store.audit import write_audit
 from deltalakedb.store.connection import Connection, Store
 from deltalakedb.store.drafts import BaseState
 from deltalakedb.store.loader import Loader, Progress
+from deltalakedb.store.names import TableName
 from deltalakedb.store.registry import Head, TableRow
 
 History = Literal["full", "latest"]
@@ -28,7 +28,7 @@ class AttachResult:
     head: Head
     already_attached: bool = False
     was_detached: bool = False
-    """It is followed again; what others committed since is not taken in yet."""
+    """The table is followed again; commits made since the detach are not loaded yet."""
 
 
 def attach(
@@ -47,27 +47,27 @@ def attach(
 ) -> AttachResult:
     """Register the table at `location` as a follower and copy its log into SQL.
 
-    `full` keeps every version the files still have, `latest` starts at the newest checkpoint. Attaching the same
-    location under the same name again changes nothing; a table that was detached is followed again from there.
+    `full` copies every version that the files still have, `latest` starts at the newest checkpoint. Attaching the same
+    location under the same name again changes nothing; a detached table is followed again from where it was.
     """
     label = str(TableName(namespace, name))
     reader = FileTxnLogReader(location, storage_options, table=label)
-    reader.latest_version()  # no table there: said before the database is touched
+    reader.latest_version()  # raises if there is no table, before the database is changed
     with store.write() as conn:
         existing = _existing(conn, namespace, name, reader.location)
         if existing is not None:
             return _attach_again(conn, existing, actor=actor, origin=origin)
-        # On its own: a long copy must not keep others from getting their ids and locations.
+        # In a transaction of its own: a long copy must not keep others from getting ids and locations.
         table_uuid, table_id = str(uuid.uuid4()), registry.next_table_id(conn)
-        wanted = TableRow(table_id, table_uuid, namespace, name, reader.location, "follower", "live", {})
-        registry.refuse_taken_name(conn, wanted)
-        _reserve(conn, wanted)
+        new_table = TableRow(table_id, table_uuid, namespace, name, reader.location, "follower", "live", {})
+        registry.refuse_taken_name(conn, new_table)
+        _reserve(conn, new_table)
     try:
         with store.write() as conn:
             loader = Loader(conn, table_id, table=label, progress=progress, with_bounds=with_bounds)
             load_history(Importer.of(conn, loader), reader, history)
             head = loader.finish()
-            # Last, because it locks names that others may want: from here on the copy is short.
+            # Last, because it locks names that others may want.
             now_ms = registry.next_change_ms(conn)
             table = registry.register_table(
                 conn,
@@ -88,16 +88,16 @@ def attach(
 
 
 def _reserve(conn: Connection, table: TableRow) -> None:
-    """Refuse a location that is taken before anything is copied, and keep others from taking it meanwhile.
+    """Reserve the location before anything is copied; refuse one that is taken.
 
-    A CREATE that failed cannot always give its reservation back: the latest holds.
+    The latest reservation wins, because a failed CREATE cannot always release its own.
     """
     claimant = locations.Claimant(table.table_uuid, table.full_name, "user")
     locations.reserve(conn, table.location, claimant, now_ms=conn.now_ms(), latest_holds=True)
 
 
 def _give_back(store: Store, table_uuid: str) -> None:
-    """The attach failed: its location is free again. A database that is gone lets the reservation expire."""
+    """Release the location after a failed attach. If the database is unreachable, the reservation expires."""
     with suppress(StoreError), store.write() as conn:
         locations.give_back(conn, table_uuid)
 
@@ -115,7 +115,7 @@ def _audit_attach(
 
 
 def load_history(importer: Importer, reader: FileTxnLogReader, history: History) -> None:
-    """Everything the files have, from the oldest usable start (or the newest checkpoint) to their latest version."""
+    """Load all that the files have, from the oldest usable version (or the newest checkpoint) to the latest."""
     listing = reader.listing()
     latest, start = reader.latest_version(), reader.earliest_version()
     if history == "latest" and listing.checkpoints:
@@ -142,14 +142,14 @@ def base_state(reader: FileTxnLogReader, version: int) -> BaseState:
 
 
 def _commit_info(reader: FileTxnLogReader, version: int) -> CommitInfo | None:
-    """Who made the version, if its own commit is still there beside the checkpoint."""
+    """The commitInfo of a version, if its commit still exists beside the checkpoint."""
     if not reader.has_commit(version):
         return None
     return next((action for action in reader.actions(version) if isinstance(action, CommitInfo)), None)
 
 
 def _existing(conn: Connection, namespace: str, name: str, location: str) -> AttachResult | None:
-    """What is there already under this name and location; a name or a location taken by another is refused later."""
+    """The table with this name and location, if attached already; a name or location of another is refused later."""
     table = registry.resolve_table(conn, namespace, name)
     if table is None or table.location != location:
         return None
@@ -158,7 +158,7 @@ def _existing(conn: Connection, namespace: str, name: str, location: str) -> Att
 
 
 def _attach_again(conn: Connection, existing: AttachResult, *, actor: str | None, origin: str | None) -> AttachResult:
-    """A detached table becomes a follower: `follow` takes in what others have committed since."""
+    """Make a detached table a follower; `follow` loads what others have committed since."""
     if existing.table.mode != "detached":
         return existing
     registry.lock_head(conn, existing.table.table_id)

@@ -1,4 +1,4 @@
-"""Marks: how far the files of each table are, gathered for a moment and then written to SQL in one transaction."""
+"""Marks: how far each table's files are mirrored, collected briefly and written to SQL in one transaction."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from deltalakedb.exceptions import DeltaError, redact
 from deltalakedb.mirror import bookkeeping, worker
 from deltalakedb.mirror.checkpoints import Maintenance
 from deltalakedb.mirror.table_mirror import TableMirror
-from deltalakedb.steps import reached
+from deltalakedb.runtime.steps import reached
 from deltalakedb.store.connection import Store
 
 logger = logging.getLogger(__name__)
 
 SECONDS = 0.5
-"""Marks are gathered this long at least: a commit must not pay for a second transaction."""
+"""The shortest time to collect marks, so that a commit does not cost a second transaction."""
 
 SHARE = 0.05
-"""Where a transaction takes long, marks are gathered for longer: they take no more than this part of the time."""
+"""The largest share of time for writing marks: if a transaction takes long, marks are collected for longer."""
 
 AGAIN_SECONDS = 1.0
 
 
 class Marks:
-    """The marks of one engine. One that is lost is harmless: the next pass finds equal bytes."""
+    """The marks of one engine. A lost mark is harmless: the next pass finds the same bytes in the files."""
 
     def __init__(self, store: Store, maintenance: Maintenance, owner: Hashable) -> None:
         self._store = store
@@ -38,19 +38,19 @@ class Marks:
         self._seconds = SECONDS
 
     def add(self, mirror: TableMirror) -> None:
-        """The files of a table are as far as it knows now."""
+        """Mark a table's files as mirrored up to `mirror.known`."""
         self._put_back({mirror.table.table_id: (mirror, mirror.known)})
         worker.mirroring.schedule((self._owner, "marks"), self.write, self._seconds)
 
     def _put_back(self, marks: dict[int, tuple[TableMirror, int]]) -> None:
         with self._lock:
             for table_id, (mirror, version) in marks.items():
-                known = self._gathered.get(table_id)
-                if known is None or known[1] < version:
+                gathered = self._gathered.get(table_id)
+                if gathered is None or gathered[1] < version:
                     self._gathered[table_id] = (mirror, version)
 
     def write(self) -> None:
-        """Write what is gathered, read in the same transaction what comes next, and have it done."""
+        """Write the collected marks, read in the same transaction what maintenance needs, and schedule maintenance."""
         with self._lock:
             marks, self._gathered = self._gathered, {}
         if not marks:

@@ -1,8 +1,8 @@
-"""The notice beside a managed table's log: whose table it is, how to write to it, and how to get it back.
+"""The notice beside a managed table's log: who manages the table, how to write to it, and how to get it back.
 
-A Delta writer that meets the fence can only say that it does not know the writer feature `deltalakedb`. Whoever looks
-into the table's folder then finds `_dldb/README.txt`. It is written behind the commits, once a table and process, and
-is no part of the log: Delta readers and VACUUM pass over folders that begin with `_`.
+A Delta writer that meets the fence can only say that it does not know the writer feature `deltalakedb`. A user who
+looks into the table's folder then finds `_dldb/README.txt`. It is written after a commit, once for each table and
+process, and is not part of the log: Delta readers and VACUUM ignore folders that begin with `_`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import logging
 from collections.abc import Mapping
 
 from deltalakedb.exceptions import DeltaError, redact
-from deltalakedb.files.location import parse_location
 from deltalakedb.files.put import LogFolder, open_log_folder
-from deltalakedb.log.fence import FEATURE
+from deltalakedb.log.protocol.fence import FEATURE
 from deltalakedb.mirror.table_mirror import TableMirror
+from deltalakedb.storage.location import parse_location
 from deltalakedb.store import registry
 from deltalakedb.store.connection import Connection, Store
 from deltalakedb.store.registry import TableRow
@@ -27,7 +27,7 @@ _FIRST_LINE = "This Delta table is managed by deltalakedb: every Delta reader ca
 
 
 def render_notice(table: TableRow, catalog_id: str, address: str | None) -> bytes:
-    """The text of a table's notice; `address` is that of the catalog, without secrets."""
+    """The text of a table's notice; `address` is the catalog's, without secrets."""
     name, location = table.full_name, redact(table.location)
     catalog = f"{redact(address)} (id {catalog_id})" if address else f"id {catalog_id}"
     spark = f"dldb://{parse_location(table.location).bridge_path}"
@@ -43,7 +43,7 @@ def render_notice(table: TableRow, catalog_id: str, address: str | None) -> byte
 
 
 def prepare_notice(conn: Connection, mirror: TableMirror, address: str | None) -> None:
-    """Work out the notice of a table whose files this process writes for the first time, to be written later."""
+    """Render the notice of a table whose files this process writes for the first time, to be written later."""
     if mirror.is_explained:
         return
     mirror.is_explained = True
@@ -53,17 +53,17 @@ def prepare_notice(conn: Connection, mirror: TableMirror, address: str | None) -
 
 
 def put_notice(store: Store, mirror: TableMirror) -> None:
-    """Write the notice that is worked out. A file of somebody else's with its name is left alone."""
+    """Write the rendered notice, unless another program's file has its name."""
     text, mirror.notice = mirror.notice, None
     if text is None:
         return
     folder = _open_folder(mirror.table, mirror.options)
-    there = folder.read(NAME)
-    if there == text or not (there is None or _is_ours(there)):
+    present = folder.read(NAME)
+    if present == text or not (present is None or _is_ours(present)):
         return
-    if there is None:
+    if present is None:
         folder.put(NAME, text, lasting=False, decides=False)
-    else:  # the table has another name now
+    else:  # the table was renamed
         folder.replace(NAME, text)
     with store.read(single=True) as conn:
         table = registry.table_by_id(conn, mirror.table.table_id)
@@ -72,7 +72,7 @@ def put_notice(store: Store, mirror: TableMirror) -> None:
 
 
 def remove_notice(table: TableRow, options: Mapping[str, str] | None) -> None:
-    """Remove the notice of a table that is no longer behind the fence. What cannot be removed is logged."""
+    """Remove the notice of a table that is no longer fenced. A failure is logged."""
     try:
         _remove(_open_folder(table, options))
     except DeltaError as error:
@@ -80,7 +80,7 @@ def remove_notice(table: TableRow, options: Mapping[str, str] | None) -> None:
 
 
 def read_notice(location: str, options: Mapping[str, str] | None) -> str | None:
-    """The line of a folder's notice that names table and catalog; None when there is no notice of ours."""
+    """The line of a folder's notice that names table and catalog; None if there is no notice of ours."""
     try:
         text = open_log_folder(location, options, table=location, folder=FOLDER).read(NAME)
     except DeltaError:
@@ -89,8 +89,8 @@ def read_notice(location: str, options: Mapping[str, str] | None) -> str | None:
 
 
 def _remove(folder: LogFolder) -> None:
-    there = folder.read(NAME)
-    if there is not None and _is_ours(there):
+    present = folder.read(NAME)
+    if present is not None and _is_ours(present):
         folder.delete([NAME])
 
 

@@ -1,13 +1,13 @@
-"""The commitInfo of commits that a table's life needs and no user proposed: fence, and compensation."""
+"""The commitInfo of commits that no user proposed: the fence and the compensating commit."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from deltalakedb.log.actions import CommitInfo, Metadata
-from deltalakedb.log.commit_info import Mark, Participant, render_commit_info
-from deltalakedb.log.features import is_enabled
+from deltalakedb.log.protocol.actions import CommitInfo, Metadata
+from deltalakedb.log.protocol.commit_info import Mark, Participant, render_commit_info
+from deltalakedb.log.protocol.features import is_enabled
 from deltalakedb.store.ratify import ENGINE_INFO
 from deltalakedb.store.registry import TableRow
 
@@ -28,7 +28,7 @@ def own_commit_info(
     actor: str | None,
     message: str | None = None,
 ) -> CommitInfo:
-    """A commit of this table alone, marked as ours; `metadata` is what holds before it."""
+    """The commitInfo of a commit to this table alone, with our mark; `metadata` is the table's before the commit."""
     mark = Mark(
         catalog_id=catalog_id,
         table_id=table.table_id,

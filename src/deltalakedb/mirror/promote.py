@@ -1,4 +1,4 @@
-"""Promote: SQL becomes the authority of a table that its files decided about; the fence goes into the files first."""
+"""Promote: makes SQL the authority for a table whose files decided before. The fence is put into the files first."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from deltalakedb.config import ConditionalPut
 from deltalakedb.exceptions import CommitFailedError, DeltaError, NotWritableError, redact
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.files.writer import FileTxnLogWriter
-from deltalakedb.log.actions import Metadata, Protocol
-from deltalakedb.log.commit import Commit
-from deltalakedb.log.features import check_writable
-from deltalakedb.log.fence import fence, unfence
-from deltalakedb.log.render import render_commit
+from deltalakedb.log.protocol.actions import Metadata, Protocol
+from deltalakedb.log.protocol.commit import Commit
+from deltalakedb.log.protocol.features import check_writable
+from deltalakedb.log.protocol.fence import fence, unfence
+from deltalakedb.log.protocol.render import render_commit
 from deltalakedb.mirror.external import fenced_by_another, newest_mark
 from deltalakedb.mirror.follow import PromotedError, catch_up, follow, open_loader
 from deltalakedb.mirror.own_commits import own_commit_info
 from deltalakedb.mirror.put_lock import open_log_writer
-from deltalakedb.steps import reached
+from deltalakedb.runtime.config import ConditionalPut
+from deltalakedb.runtime.steps import reached
 from deltalakedb.store import registry
 from deltalakedb.store.action_values import to_metadata, to_protocol
 from deltalakedb.store.audit import write_audit
@@ -29,12 +29,12 @@ from deltalakedb.store.registry import TableRow
 
 OPERATION = "PROMOTE"
 ATTEMPTS = 100
-"""Times the fence is offered to the files before giving up on a writer that is always faster."""
+"""How often to try to put the fence while another writer commits first each time."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromoteResult:
-    """`version` is that of the fence; nothing was done when the table was managed already."""
+    """`version` is the fence's; if the table was managed already, nothing was done."""
 
     table: TableRow
     version: int
@@ -43,7 +43,7 @@ class PromoteResult:
 
 @dataclass(frozen=True, slots=True)
 class _Tip:
-    """The newest version of the files, and what holds there."""
+    """The newest version in the files, with its protocol and metadata."""
 
     version: int
     timestamp_ms: int
@@ -75,11 +75,11 @@ def promote(
     attempts: int = ATTEMPTS,
     conditional_put: ConditionalPut = "auto",
 ) -> PromoteResult:
-    """Make a follower, or a table once detached, a managed one.
+    """Make a follower or a detached table a managed one.
 
-    Until the fence is in the files they decide, so it is put there first, if-absent, and only then taken into SQL.
+    The files decide until they have the fence, so the fence is put there first, if absent, and then loaded into SQL.
     After a crash between the two, the next promote finds its own commit and finishes. `conditional_put` is the setting
-    `mirror.conditional_put`: the fence is put as every other commit is.
+    `mirror.conditional_put`, which applies to the fence as to every other commit.
     """
     table, version = _as_registered(store, table)
     if table.mode == "managed":
@@ -93,16 +93,16 @@ def promote(
         _put_fence(store, table, reader, writer, _tip_of(store, table), actor, attempts)
         reached("promote.fence_put")
         return _take_over(store, table, reader, actor=actor, origin=origin)
-    except PromotedError:  # another promote of ours was faster
+    except PromotedError:  # another promote of this catalog was faster
         return PromoteResult(*_as_registered(store, table), already_managed=True)
 
 
 def has_own_fence(store: Store, table: TableRow, storage_options: Mapping[str, str] | None) -> bool:
-    """Whether the files of a follower have our fence: a promotion put it there and died before SQL knew."""
+    """Whether the files of a follower have our fence: a promote put it there and died before it was in SQL."""
     reader = FileTxnLogReader(table.location, storage_options, table=table.full_name)
     try:
         mark = newest_mark(reader) if unfence(reader.snapshot().protocol)[1] else None
-    except DeltaError:  # files that are gone or cannot be read have no fence that could be taken off
+    except DeltaError:  # if the files are gone or unreadable, there is no fence to take off
         return False
     with store.read(single=True) as conn:
         return mark is not None and mark.catalog_id == registry.catalog_id(conn)
@@ -110,10 +110,10 @@ def has_own_fence(store: Store, table: TableRow, storage_options: Mapping[str, s
 
 def _as_registered(store: Store, table: TableRow) -> tuple[TableRow, int]:
     with store.read() as conn:
-        now, head = registry.table_by_id(conn, table.table_id), registry.read_head(conn, table.table_id)
-    if now is None or head is None:
+        row, head = registry.table_by_id(conn, table.table_id), registry.read_head(conn, table.table_id)
+    if row is None or head is None:
         raise DeltaError(f"the table {table.full_name} is not registered any more")
-    return now, head.current_version
+    return row, head.current_version
 
 
 def _check_state(table: TableRow) -> None:
@@ -124,16 +124,16 @@ def _check_state(table: TableRow) -> None:
 
 
 def _tip_of(store: Store, table: TableRow) -> _Tip:
-    """What SQL has followed to."""
+    """The newest version that SQL has followed, with its protocol and metadata."""
     with store.read() as conn:
         head = registry.read_head(conn, table.table_id)
         assert head is not None, "a followed table has a head"
-        at = {"table_id": table.table_id, "version": head.current_version}
-        protocol, metadata = conn.one("select_protocol", **at), conn.one("select_metadata", **at)
+        at_head = {"table_id": table.table_id, "version": head.current_version}
+        protocol, metadata = conn.one("select_protocol", **at_head), conn.one("select_metadata", **at_head)
     assert protocol is not None, "a followed table has a protocol"
     assert metadata is not None, "and metadata"
-    shown = fence(to_protocol(protocol)) if protocol["fenced"] else to_protocol(protocol)
-    return _Tip(head.current_version, head.last_commit_ms, shown, to_metadata(metadata))
+    files_protocol = fence(to_protocol(protocol)) if protocol["fenced"] else to_protocol(protocol)
+    return _Tip(head.current_version, head.last_commit_ms, files_protocol, to_metadata(metadata))
 
 
 def _put_fence(
@@ -145,7 +145,7 @@ def _put_fence(
     actor: str | None,
     attempts: int,
 ) -> None:
-    """The fence is in the files when this returns: put there now, or by a promote of ours that died."""
+    """Put the fence into the files, unless a promote of ours that died has put it there already."""
     with store.read() as conn:
         catalog_id, at_ms = registry.catalog_id(conn), registry.next_change_ms(conn)
     for _ in range(attempts):
@@ -157,7 +157,7 @@ def _put_fence(
         data = _fence_commit(table, tip, catalog_id, at_ms, timestamp_ms, actor)
         if writer.put_commit(tip.version + 1, data, modified_ms=timestamp_ms) == "written":
             return
-        # Somebody was faster. What he wrote is read here and taken into SQL later: the next put must come soon.
+        # Another writer was faster. Read its commits now and load them into SQL later, so that the next put comes soon.
         for commit in reader.commits(tip.version + 1):
             tip = tip.after(commit)
     raise CommitFailedError(
@@ -198,7 +198,7 @@ def _take_over(
     actor: str | None,
     origin: str | None,
 ) -> PromoteResult:
-    """The fence, and what came before it since the last follow, into SQL, and the mode with it, in one transaction."""
+    """Load the fence and the commits before it into SQL and set the mode, in one transaction."""
     latest = reader.latest_version()
     with store.write() as conn:
         loader = open_loader(conn, table)

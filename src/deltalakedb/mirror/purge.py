@@ -1,8 +1,8 @@
-"""Purge: deletes the files of tables that were dropped, at once or when nobody can undrop them any more.
+"""Purge: deletes the files of dropped tables, at once or when they can no longer be undropped.
 
-A drop leaves the location in a state (`store/locations.py`) in its own SQL transaction. Whoever finds one that is to be
-cleared marks it, so that nobody brings the table back, deletes the files and frees the location; after a crash the
-next one goes on. A lease keeps two from deleting at once.
+A drop records the location's state (`store/locations.py`) in its own SQL transaction. A purge marks the location, so
+that the table can no longer be undropped, deletes the files and frees the location; after a crash the next purge
+continues. A lease keeps two purges from deleting at once.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from deltalakedb.data.deletion_vectors import vector_file
 from deltalakedb.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError, redact
 from deltalakedb.files.delete import delete_named_files, delete_table
 from deltalakedb.files.reader import FileTxnLogReader
-from deltalakedb.log.codec import deletion_vector_from_json
-from deltalakedb.log.paths import decode_path, is_absolute
-from deltalakedb.log.text import from_sql_text
+from deltalakedb.log.protocol.codec import deletion_vector_from_json
+from deltalakedb.log.protocol.paths import decode_path, is_absolute
+from deltalakedb.log.protocol.text import from_sql_text
 from deltalakedb.mirror.bookkeeping import (
     PURGE_DELAY_SECONDS,
     last_table_row,
@@ -28,7 +28,7 @@ from deltalakedb.mirror.bookkeeping import (
     take_lease,
 )
 from deltalakedb.mirror.notice import remove_notice
-from deltalakedb.steps import reached
+from deltalakedb.runtime.steps import reached
 from deltalakedb.store import locations, registry
 from deltalakedb.store.action_values import to_metadata
 from deltalakedb.store.audit import write_audit
@@ -43,13 +43,13 @@ OptionsOf = Callable[[TableRow], Mapping[str, str] | None]
 
 @dataclass(frozen=True, slots=True)
 class _Cleared:
-    """A location whose files are to be deleted, and the table they were of; None: it was never created."""
+    """A location whose files are to be deleted, and its table; None if the table was never created."""
 
     place: LocationRow
     table: TableRow | None
     metadata_id: str | None
     delay_seconds: float = 0.0
-    """How long a commit that was just made may still be on its way into the files."""
+    """How long a recent commit may still take to arrive in the files."""
 
     @property
     def lease(self) -> str:
@@ -57,38 +57,38 @@ class _Cleared:
 
 
 def finish_purges(store: Store, options_of: OptionsOf, *, table_id: int | None = None) -> list[str]:
-    """Delete what dropped tables left to be deleted, or one of them; the names of those that are done.
+    """Delete the files that dropped tables left, of all tables or of one; return the names of the purged tables.
 
-    Locations of tables that were given back to their users and are complete, or were never created, become free.
-    What cannot be deleted now is logged, and tried again by the next call.
+    Also frees the locations of tables that were given back to their users and are complete, or were never created.
+    What cannot be deleted now is logged and retried by the next call.
     """
     with store.read() as conn:
         now_ms = conn.now_ms()
         rows = conn.all("select_locations_to_clear", now_ms=now_ms)
-        left = [locations.to_location(row) for row in conn.all("select_left_locations", now_ms=now_ms)]
-        tables = [last_table_row(conn, place.table_id) for place in left if place.table_id is not None]
-    if left and table_id is None:
-        for found in tables:
-            if found is not None:
-                remove_notice(found[0], options_of(found[0]))
+        released = [locations.to_location(row) for row in conn.all("select_left_locations", now_ms=now_ms)]
+        dropped = [last_table_row(conn, place.table_id) for place in released if place.table_id is not None]
+    if released and table_id is None:
+        for last_row in dropped:
+            if last_row is not None:
+                remove_notice(last_row[0], options_of(last_row[0]))
         with store.write() as conn:
-            for place in left:
+            for place in released:
                 locations.release(conn, place.table_uuid)
-    done = []
+    purged = []
     for place in map(locations.to_location, rows):
         if table_id not in (None, place.table_id):
             continue
         try:
             if _clear(store, place, options_of):
-                done.append(place.table_name)
+                purged.append(place.table_name)
         except DeltaError as error:
             name = place.table_name
             logger.warning("table %s is dropped, but not all of its files are deleted: %s", name, redact(str(error)))
-    return done
+    return purged
 
 
 def _clear(store: Store, place: LocationRow, options_of: OptionsOf) -> bool:
-    """Delete one location's files and free it; False when somebody else does, or the table is back."""
+    """Delete the files of one location and free it; False if another process does, or the table was undropped."""
     holder = new_holder()
     with store.write() as conn:
         cleared = _begin(conn, place)
@@ -116,9 +116,9 @@ def _clear(store: Store, place: LocationRow, options_of: OptionsOf) -> bool:
 
 
 def _delete_files(store: Store, cleared: _Cleared, options: Mapping[str, str] | None) -> None:
-    """The whole folder, if it is the catalog's; else the log and what it names: the rest is its user's."""
+    """Delete the whole folder if the catalog owns it; else only the log and the files that it names."""
     place = cleared.place
-    # A folder that the catalog chose is its user's once the table was detached.
+    # A folder that the catalog chose belongs to the user once the table was detached.
     owner = place.files_owner if cleared.table is None else cleared.table.files_owner
     if owner == "catalog":
         delete_table(place.location, options)
@@ -128,32 +128,32 @@ def _delete_files(store: Store, cleared: _Cleared, options: Mapping[str, str] | 
     paths = {from_sql_text(row["path"]) for row in rows}
     vectors = {row["deletion_vector"] for row in rows if row["deletion_vector"] is not None}
     paths |= {path for text in vectors if (path := vector_file(deletion_vector_from_json(text))) is not None}
-    inside = [decode_path(path) for path in paths if not is_absolute(path)]
-    delete_named_files(place.location, inside, options)
+    relative_paths = [decode_path(path) for path in paths if not is_absolute(path)]
+    delete_named_files(place.location, relative_paths, options)
 
 
 def _begin(conn: Connection, place: LocationRow) -> _Cleared | None:
-    """From here on nobody undrops the table, mirrors it, or opens one of its versions; None when it is back."""
+    """Mark the table, so that it can no longer be undropped, mirrored or opened; None if it was undropped."""
     head = None if place.table_id is None else registry.lock_head(conn, place.table_id)
     if not conn.run("clear_location", table_uuid=place.table_uuid, now_ms=conn.now_ms()):
         return None
     if place.table_id is None:
         return _Cleared(place, None, None)
-    found = last_table_row(conn, place.table_id)
+    last_row = last_table_row(conn, place.table_id)
     delay_seconds = 0.0
     if head is not None:
         if head.mirrored_version < head.current_version:
             age_seconds = (conn.now_ms() - head.last_commit_ms) / 1000
             delay_seconds = min(max(0.0, PURGE_DELAY_SECONDS - age_seconds), PURGE_DELAY_SECONDS)
-        # Nothing is left to be mirrored: it would come back, file by file, into a folder that is gone.
+        # Mark all as mirrored: otherwise the mirror would write the commits into a folder that is deleted.
         conn.run("mark_mirrored", table_id=place.table_id, version=head.current_version)
         conn.run("mark_vacuumed", table_id=place.table_id, version=LIVE)
     row = conn.one("select_metadata", table_id=place.table_id, version=LIVE)
-    return _Cleared(place, found[0] if found else None, to_metadata(row).id if row else None, delay_seconds)
+    return _Cleared(place, last_row[0] if last_row else None, to_metadata(row).id if row else None, delay_seconds)
 
 
 def _why_not(store: Store, cleared: _Cleared, options: Mapping[str, str] | None) -> str | None:
-    """Why the files are not ours to delete; None when they are."""
+    """Why the files must not be deleted; None if they may be."""
     place = cleared.place
     with store.read() as conn:
         owners = [
@@ -165,14 +165,14 @@ def _why_not(store: Store, cleared: _Cleared, options: Mapping[str, str] | None)
         return f"{', '.join(owners)} lies there now"
     reader = FileTxnLogReader(place.location, options, table=place.table_name)
     try:
-        found = reader.snapshot().metadata.id
+        metadata_id = reader.snapshot().metadata.id
     except TableNotFoundError:
-        return None  # the log goes last: at most an empty folder is left
+        return None  # the log is deleted last: at most an empty folder is left
     except DeltaProtocolError:
         if cleared.table is None or _only_log_left(reader):
             return None
         return "its log cannot be read, so whose files they are is not known"
-    return None if found == cleared.metadata_id else f"another table is there now (metaData.id {found})"
+    return None if metadata_id == cleared.metadata_id else f"another table is there now (metaData.id {metadata_id})"
 
 
 def _only_log_left(reader: FileTxnLogReader) -> bool:

@@ -1,6 +1,6 @@
 """A lock row in SQL for stores that do not refuse to overwrite: one writer of a table at a time puts a commit.
 
-The row is a lease: it runs out when its holder dies. It keeps the writers of one catalog apart, and nobody else.
+The row is a lease: it expires when its holder dies. It only excludes the writers of the same catalog.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from deltalakedb.config import ConditionalPut, Config
 from deltalakedb.exceptions import ConfigError, MirrorError, StoreError, redact
-from deltalakedb.files.conditional_put import ALLOW_LOCK, PutSupport, find_put_support, warn_of_lock
-from deltalakedb.files.location import parse_location
 from deltalakedb.files.put import Puts
 from deltalakedb.files.writer import FileTxnLogWriter
 from deltalakedb.mirror import bookkeeping
+from deltalakedb.runtime.config import ConditionalPut, Config
+from deltalakedb.storage.conditional_put import ALLOW_LOCK, PutSupport, find_put_support, warn_of_lock
+from deltalakedb.storage.location import parse_location
 from deltalakedb.store.connection import Store
 from deltalakedb.store.registry import TableRow
 
@@ -29,7 +29,7 @@ _LONGEST_PAUSE_SECONDS = 0.5
 
 
 class LeasePutLock:
-    """The lock of one table, as a lease in `dl_leases`."""
+    """The lock of one table, a lease in `dl_leases`."""
 
     def __init__(self, store: Store, table: TableRow) -> None:
         self._store = store
@@ -38,7 +38,7 @@ class LeasePutLock:
 
     @contextmanager
     def hold(self, timeout_seconds: float) -> Iterator[None]:
-        """Let one writer at a time into the block; MirrorError when its turn does not come in time."""
+        """Let one writer at a time into the block; MirrorError on timeout."""
         holder = bookkeeping.new_holder()
         self._take(holder, time.monotonic() + timeout_seconds)
         try:
@@ -66,23 +66,23 @@ class LeasePutLock:
         try:
             with self._store.write() as conn:
                 bookkeeping.release_lease(conn, self._lease, holder)
-        except StoreError as error:  # what was put stays put, and the lease runs out by itself
+        except StoreError as error:  # the commit is in the files, and the lease expires by itself
             logger.warning("table %s: its lock could not be released: %s", self._table.full_name, redact(str(error)))
 
 
 def open_log_writer(
     store: Store, table: TableRow, options: Mapping[str, str] | None, conditional_put: ConditionalPut
 ) -> FileTxnLogWriter:
-    """The writer of a table's `_delta_log` that uses the table's lock where the store needs one."""
+    """The writer of a table's `_delta_log`, which takes the table's lock if the store needs one."""
     puts = Puts(conditional_put, LeasePutLock(store, table))
     return FileTxnLogWriter(table.location, options, table=table.full_name, puts=puts)
 
 
 def check_warehouse(config: Config) -> None:
-    """Before a catalog is opened: prove that the warehouse's store refuses to overwrite, as the settings ask.
+    """Check, before a catalog is opened, that the warehouse's store refuses to overwrite, if the settings require it.
 
-    ConfigError when it does not and must. A store that cannot be asked now (no credentials, only the right to read, no
-    answer in time) stops nobody: it is asked again when the first commit is put.
+    Raises ConfigError if it does not. A store that cannot be asked now (no credentials, only the right to read, no
+    answer in time) is no error: it is asked again when the first commit is put.
     """
     if config.warehouse is None or config.mirror_mode == "off" or config.mirror_conditional_put == "lock":
         return
@@ -97,14 +97,14 @@ def check_warehouse(config: Config) -> None:
 
 
 def _ask_in_time(warehouse: str, seconds: float) -> PutSupport | None:
-    """The answer of the store; None when it takes longer. Looking for credentials may take long, and has no limit."""
+    """The store's answer; None on timeout. In a thread, because finding credentials may take long without a limit."""
     answers: list[PutSupport] = []
 
     def ask() -> None:
         try:
             location = parse_location(warehouse)
             answers.append(find_put_support(location, {}, timeout_seconds=seconds, asks_again=False))
-        except ConfigError as error:  # whoever creates a table there is told
+        except ConfigError as error:  # reported when a table is created there
             answers.append(PutSupport(None, redact(warehouse), redact(str(error))))
 
     thread = threading.Thread(target=ask, name="deltalakedb-probe", daemon=True)

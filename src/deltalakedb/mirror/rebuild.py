@@ -1,7 +1,7 @@
-"""Rebuild: an empty database becomes the catalog that its own mirrors tell of: names, ids, transactions and all.
+"""Rebuild: turns an empty database into the catalog that wrote the mirrors: names, ids and transactions.
 
-Every commit of ours carries a mark: which catalog, which table, under which name, in which transaction. So the files
-alone are enough to go on, as far back as they still hold the history; the audit trail and followers are not in them.
+Each of our commits has a mark: catalog, table, name and transaction. The files alone are therefore enough, as far back
+as they hold the history. The audit trail and followers are not in them.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from dataclasses import dataclass, field, replace
 from deltalakedb.exceptions import DeltaError, TableExistsError, redact
 from deltalakedb.files.discovery import find_tables
 from deltalakedb.files.reader import FileTxnLogReader
-from deltalakedb.log.commit import Commit
-from deltalakedb.log.commit_info import Mark, parse_mark
-from deltalakedb.log.fence import unfence
+from deltalakedb.log.protocol.commit import Commit
+from deltalakedb.log.protocol.commit_info import Mark, parse_mark
+from deltalakedb.log.protocol.fence import unfence
 from deltalakedb.mirror.external import Importer, newest_mark
 from deltalakedb.mirror.importer import load_history
-from deltalakedb.names import MAX_PART_LENGTH, TableName, parse_table_name
-from deltalakedb.steps import reached
+from deltalakedb.runtime.steps import reached
 from deltalakedb.store import locations, registry
 from deltalakedb.store.audit import write_audit
 from deltalakedb.store.connection import LIVE, Connection, Store
 from deltalakedb.store.loader import Loader, Progress
+from deltalakedb.store.names import MAX_PART_LENGTH, TableName, parse_table_name
 from deltalakedb.store.registry import TableRow
 
 
@@ -41,7 +41,7 @@ class MirroredTable:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A table that was found and not taken in, and why."""
+    """A table that was found but not loaded, and the reason."""
 
     location: str
     reason: str
@@ -52,9 +52,9 @@ class RebuiltTable:
     table: TableRow
     version: int
     was_named: str | None = None
-    """The name its newest commit gives, where another table has that name now."""
+    """The name in its newest commit, if another table has that name now."""
     dropped: bool = False
-    """It was dropped, and can be undropped."""
+    """Whether it was dropped; it can be undropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +77,15 @@ def rebuild(
     origin: str | None = None,
     drop_retention_ms: int = 0,
 ) -> Rebuilt:
-    """Take in every table below `prefix` that one catalog managed, and be that catalog, in one SQL transaction."""
+    """Load all tables below `prefix` that one catalog managed, and take over its id, in one SQL transaction."""
     with store.read() as conn:
         _check_empty(conn)
-    found, left_out = find_mirrored(prefix, storage_options)
-    chosen = _choose(prefix, found, take_over)
+    mirrored, left_out = find_mirrored(prefix, storage_options)
+    chosen = _choose(prefix, mirrored, take_over)
     left_out += [
-        LeftOut(one.location, f"managed by another catalog, {one.mark.catalog_id}")
-        for one in found
-        if one.mark.catalog_id != chosen[0].mark.catalog_id
+        LeftOut(table.location, f"managed by another catalog, {table.mark.catalog_id}")
+        for table in mirrored
+        if table.mark.catalog_id != chosen[0].mark.catalog_id
     ]
     _check_no_copies(chosen)
     with store.write() as conn:
@@ -98,8 +98,8 @@ def rebuild(
 def find_mirrored(
     prefix: str | os.PathLike[str], options: Mapping[str, str] | None
 ) -> tuple[list[MirroredTable], list[LeftOut]]:
-    """The tables below a prefix that are behind our fence, and those that are not."""
-    found: list[MirroredTable] = []
+    """The tables below a prefix that have our fence, and those that do not."""
+    mirrored: list[MirroredTable] = []
     left_out: list[LeftOut] = []
     for location in find_tables(prefix, options):
         try:
@@ -111,15 +111,15 @@ def find_mirrored(
             left_out.append(LeftOut(location, str(error)))
             continue
         if mark is not None:
-            found.append(MirroredTable(reader, mark))
+            mirrored.append(MirroredTable(reader, mark))
         else:
             reason = "fenced, but no commit tells by whom" if fenced else "not managed by a catalog"
             left_out.append(LeftOut(location, reason))
-    return found, left_out
+    return mirrored, left_out
 
 
 def _quote_name(mark: Mark) -> Mark:
-    """The mark with its name in backticks where it needs them: names in older commits have none."""
+    """The mark with its table name quoted where needed: older commits have names without backticks."""
     return replace(mark, table=str(parse_table_name(mark.table)))
 
 
@@ -135,11 +135,11 @@ def _check_empty(conn: Connection) -> None:
 def _choose(
     prefix: str | os.PathLike[str], found: Sequence[MirroredTable], take_over: str | None
 ) -> list[MirroredTable]:
-    """The tables of the one catalog to become."""
+    """The tables of the catalog that is to be rebuilt."""
     counts: dict[str, int] = {}
-    for one in found:
-        counts[one.mark.catalog_id] = counts.get(one.mark.catalog_id, 0) + 1
-    shown = ", ".join(f"{catalog_id} ({count} tables)" for catalog_id, count in sorted(counts.items()))
+    for table in found:
+        counts[table.mark.catalog_id] = counts.get(table.mark.catalog_id, 0) + 1
+    listed = ", ".join(f"{catalog_id} ({count} tables)" for catalog_id, count in sorted(counts.items()))
     where = redact(os.fspath(prefix))
     if not counts:
         raise DeltaError(
@@ -147,33 +147,33 @@ def _choose(
             "that others write"
         )
     if take_over is not None and take_over not in counts:
-        raise DeltaError(f"no table below {where} is managed by the catalog {take_over}; found: {shown}")
+        raise DeltaError(f"no table below {where} is managed by the catalog {take_over}; found: {listed}")
     if take_over is None and len(counts) > 1:
         raise DeltaError(
-            f"the tables below {where} are managed by several catalogs: {shown}. Say which one to be with --take-over "
+            f"the tables below {where} are managed by several catalogs: {listed}. Say which one to be with --take-over "
             "ID, and make sure that no database still decides for it"
         )
-    wanted = take_over or next(iter(counts))
-    return sorted((one for one in found if one.mark.catalog_id == wanted), key=lambda one: one.mark.table_id)
+    chosen_id = take_over or next(iter(counts))
+    return sorted((table for table in found if table.mark.catalog_id == chosen_id), key=lambda one: one.mark.table_id)
 
 
 def _check_no_copies(chosen: Iterable[MirroredTable]) -> None:
-    places: dict[str, str] = {}
-    for one in chosen:
-        other = places.setdefault(one.mark.table_uuid, one.location)
-        if other != one.location:
+    locations_by_uuid: dict[str, str] = {}
+    for table in chosen:
+        other = locations_by_uuid.setdefault(table.mark.table_uuid, table.location)
+        if other != table.location:
             raise DeltaError(
-                f"{redact(other)} and {redact(one.location)} are the same table ({one.mark.table}): one is a copy. "
+                f"{redact(other)} and {redact(table.location)} are the same table ({table.mark.table}): one is a copy. "
                 "Move the copy out of the way, or rebuild from a narrower prefix"
             )
 
 
 @dataclass(slots=True)
 class _Names:
-    """What a table was called, from when on, as its commits tell."""
+    """The names of a table and the times since which it had them, from the marks of its commits."""
 
     since: list[tuple[int, str | None]] = field(default_factory=list)
-    """None: from then on it was dropped."""
+    """The name is None from the time the table was dropped."""
 
     def watch(self, commits: Iterable[Commit], catalog_id: str) -> Iterator[Commit]:
         for commit in commits:
@@ -183,7 +183,7 @@ class _Names:
             yield commit
 
     def begin(self, at_ms: int, name: str) -> None:
-        """The history was cut: the table was there, under its oldest name known, before its first commit left."""
+        """Record the oldest known name for the time before the first remaining commit, if the history was cut."""
         self.since[:1] = [(at_ms, self.since[0][1] or name if self.since else name)]
 
     def see(self, mark: Mark) -> None:
@@ -198,7 +198,7 @@ class _Names:
 
 @dataclass(slots=True)
 class _WatchingImporter(Importer):
-    """Takes commits in, and remembers the names in their marks."""
+    """An Importer that also records the names in the commits' marks."""
 
     names: _Names = field(default_factory=_Names)
 
@@ -220,28 +220,29 @@ class _Rebuild:
     _taken: set[tuple[str, str]] = field(default_factory=set)
 
     def run(self) -> Rebuilt:
-        self.conn.one("select_next_table_id")  # locks: two rebuilds at once follow each other
+        self.conn.one("select_next_table_id")  # takes a lock, so that concurrent rebuilds run one after the other
         _check_empty(self.conn)
         catalog_id = self.chosen[0].mark.catalog_id
-        next_id = max(one.mark.table_id for one in self.chosen) + 1
+        next_id = max(table.mark.table_id for table in self.chosen) + 1
         self.conn.run("take_over_catalog", catalog_id=catalog_id, next_table_id=next_id)
-        # Who was named last keeps the name: the other one was renamed, and nothing was committed to it since.
+        # The table that was named last keeps the name: the other was renamed, and had no commit since.
         newest_first = sorted(self.chosen, key=lambda one: one.mark.committed_at_ms, reverse=True)
         names = {
-            one.location: one.mark.table if one.mark.dropped else self._free_name(one.mark) for one in newest_first
+            table.location: table.mark.table if table.mark.dropped else self._free_name(table.mark)
+            for table in newest_first
         }
         used: set[int] = set()
         tables = []
-        for one in self.chosen:
-            table_id = registry.next_table_id(self.conn) if one.mark.table_id in used else one.mark.table_id
+        for table in self.chosen:
+            table_id = registry.next_table_id(self.conn) if table.mark.table_id in used else table.mark.table_id
             used.add(table_id)
-            tables.append(self._take(one, table_id, catalog_id, names[one.location]))
-        counted = self.conn.one("count_registered") or {}
-        details = {"catalog_id": catalog_id, "tables": len(tables), "transactions": counted.get("num_transactions")}
+            tables.append(self._take(table, table_id, catalog_id, names[table.location]))
+        counts = self.conn.one("count_registered") or {}
+        details = {"catalog_id": catalog_id, "tables": len(tables), "transactions": counts.get("num_transactions")}
         write_audit(
             self.conn, action="rebuild", at_ms=self.conn.now_ms(), actor=self.actor, origin=self.origin, details=details
         )
-        return Rebuilt(catalog_id, tuple(tables), (), int(counted.get("num_transactions") or 0))
+        return Rebuilt(catalog_id, tuple(tables), (), int(counts.get("num_transactions") or 0))
 
     def _take(self, one: MirroredTable, table_id: int, catalog_id: str, name: str) -> RebuiltTable:
         loader = Loader(self.conn, table_id, table=name, progress=self.progress)
@@ -260,13 +261,13 @@ class _Rebuild:
     def _register(
         self, one: MirroredTable, table_id: int, since: Sequence[tuple[int, str | None]], name: str
     ) -> TableRow:
-        """Every name the table had, each from its time to the next, so that `cat.at` finds it."""
-        named = [*since] or [(one.mark.committed_at_ms, one.mark.table)]
-        if not one.mark.dropped and named[-1][1] != name:
-            named.append((max(self.conn.now_ms(), named[-1][0] + 1), name))
+        """Register every name the table had, each until the next, so that `cat.at` finds it."""
+        names = [*since] or [(one.mark.committed_at_ms, one.mark.table)]
+        if not one.mark.dropped and names[-1][1] != name:
+            names.append((max(self.conn.now_ms(), names[-1][0] + 1), name))
         row = None
-        for place, (from_ms, full_name) in enumerate(named):
-            until_ms = named[place + 1][0] if place + 1 < len(named) else LIVE
+        for position, (from_ms, full_name) in enumerate(names):
+            until_ms = names[position + 1][0] if position + 1 < len(names) else LIVE
             if full_name is not None:
                 row = self._insert(one, table_id, full_name, from_ms, until_ms)
         assert row is not None, "a table has a name"
@@ -274,7 +275,7 @@ class _Rebuild:
         return row
 
     def _claim(self, one: MirroredTable, row: TableRow) -> None:
-        """The location is the table's; one that was dropped can be undropped for as long as this catalog keeps it."""
+        """Claim the location; a dropped table can be undropped for this catalog's drop retention."""
         now_ms = self.conn.now_ms()
         claimant = locations.Claimant(row.table_uuid, row.full_name, row.files_owner, row.table_id)
         locations.claim(self.conn, row.location, claimant, now_ms=now_ms)
@@ -299,11 +300,11 @@ class _Rebuild:
         return row
 
     def _free_name(self, mark: Mark) -> str:
-        wanted = name = parse_table_name(mark.table)
+        marked_name = name = parse_table_name(mark.table)
         for number in range(len(self.chosen) + 1):
             if name.key not in self._taken:
                 break
-            ending = f"_{mark.table_id + number}"
-            name = TableName(wanted.namespace, wanted.name[: MAX_PART_LENGTH - len(ending)] + ending)
+            suffix = f"_{mark.table_id + number}"
+            name = TableName(marked_name.namespace, marked_name.name[: MAX_PART_LENGTH - len(suffix)] + suffix)
         self._taken.add(name.key)
         return str(name)

@@ -1,4 +1,4 @@
-"""Our commits under other versions: what in them depended on their place is made anew, the rest stays, ids and all."""
+"""Moves our commits to other versions: what depends on the version is changed, the rest stays, including ids."""
 
 from __future__ import annotations
 
@@ -6,14 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from deltalakedb.log.actions import Action, AddFile, CommitInfo, DomainMetadata, Metadata, Protocol, RemoveFile
-from deltalakedb.log.codec import to_json
-from deltalakedb.log.commit import Commit
-from deltalakedb.log.commit_info import MARK
-from deltalakedb.log.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit
-from deltalakedb.log.render import render_commit
-from deltalakedb.log.row_tracking import DOMAIN
-from deltalakedb.log.stats import count_or_none, load_stats
+from deltalakedb.log.protocol.actions import (
+    Action,
+    AddFile,
+    CommitInfo,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+)
+from deltalakedb.log.protocol.codec import to_json
+from deltalakedb.log.protocol.commit import Commit
+from deltalakedb.log.protocol.commit_info import MARK
+from deltalakedb.log.protocol.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit
+from deltalakedb.log.protocol.render import render_commit
+from deltalakedb.log.protocol.row_tracking import DOMAIN
+from deltalakedb.log.statistics.stats import count_or_none, load_stats
 from deltalakedb.store.connection import Store
 from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.registry import TableRow
@@ -24,7 +32,7 @@ ENABLEMENT_TIMESTAMP = "delta.inCommitTimestampEnablementTimestamp"
 
 @dataclass(frozen=True, slots=True)
 class OwnCommit:
-    """A commit of ours as SQL held it; `fenced` of its protocol action, if it has one."""
+    """A commit of ours as it was in SQL; `fenced` is that of its protocol action, if it has one."""
 
     commit: Commit
     fenced: bool
@@ -37,7 +45,7 @@ class OwnCommit:
 
 @dataclass(frozen=True, slots=True)
 class Recommitted:
-    """A commit that kept its transaction and got another version."""
+    """A commit that kept its transaction and got a new version."""
 
     old_version: int
     new_version: int
@@ -45,7 +53,7 @@ class Recommitted:
 
 
 def read_own(store: Store, table: TableRow, first: int) -> tuple[OwnCommit, ...]:
-    """Every commit SQL has from a version on."""
+    """All commits that SQL has from a version on."""
     reader = SqlTxnLogReader(store, table)
     latest = reader.latest_version()
     if latest < first:
@@ -53,12 +61,15 @@ def read_own(store: Store, table: TableRow, first: int) -> tuple[OwnCommit, ...]
     with store.read(single=True) as conn:
         rows = conn.all("select_protocol_actions", table_id=table.table_id, first_version=first, last_version=latest)
     fenced = {row["version"]: bool(row["fenced"]) for row in rows}
-    return tuple(OwnCommit(one, fenced.get(one.version, True)) for one in reader.commits(first, latest))
+    return tuple(OwnCommit(commit, fenced.get(commit.version, True)) for commit in reader.commits(first, latest))
 
 
 def as_proposed(own: OwnCommit) -> ProposedCommit:
-    """What the conflict check needs. A commit does not say what it read: only a blind append has read nothing for sure,
-    and what changes no row has read none that mattered."""
+    """The commit as the conflict check needs it.
+
+    A commit does not say what it read: only a blind append certainly read nothing, and a commit that changes no rows
+    read none that matter.
+    """
     actions = tuple(
         action
         for action in own.commit.actions
@@ -75,8 +86,9 @@ def as_proposed(own: OwnCommit) -> ProposedCommit:
 class Rebaser:
     """Gives a table's commits their new versions, one after the other.
 
-    `row_id_mark` is the newest row id where they were made, `mark_now` that where they go: ids handed out above the
-    first may be another's now, so files get new ones; a file met again keeps the one it was given here.
+    `row_id_mark` is the row id high-water mark where they were made, `mark_now` that of the new place. Row ids above
+    the first may belong to other rows now, so files get new ones; a file that occurs again keeps the id that it got
+    here.
     """
 
     table_id: int
@@ -91,7 +103,7 @@ class Rebaser:
     def of(
         cls, table_id: int, commits: Sequence[OwnCommit], first_version: int, *, marks: tuple[int, int], last_ms: int
     ) -> Rebaser:
-        versions = {own.commit.version: first_version + place for place, own in enumerate(commits)}
+        versions = {own.commit.version: first_version + offset for offset, own in enumerate(commits)}
         return cls(table_id, versions, *marks, last_ms)
 
     def rebase(self, own: OwnCommit) -> Commit:
@@ -113,8 +125,8 @@ class Rebaser:
             case AddFile() if action.base_row_id is not None:
                 return self._with_row_ids(action)
             case RemoveFile() if action.base_row_id is not None:
-                known = self._row_ids.get(action.base_row_id, action.base_row_id)
-                return replace(action, base_row_id=known, default_row_commit_version=self._version_of(action))
+                row_id = self._row_ids.get(action.base_row_id, action.base_row_id)
+                return replace(action, base_row_id=row_id, default_row_commit_version=self._version_of(action))
             case Metadata():
                 return self._with_enablement(action)
             case DomainMetadata() if action.domain == DOMAIN:
@@ -129,8 +141,8 @@ class Rebaser:
             changed["readVersion"] = version - 1
         mark = value.get(MARK)
         if isinstance(mark, dict) and isinstance(mark.get("participants"), list):
-            told = [self._participant(one) for one in mark["participants"]]
-            changed[MARK] = {**mark, "participants": told}
+            participants = [self._participant(participant) for participant in mark["participants"]]
+            changed[MARK] = {**mark, "participants": participants}
         return changed
 
     def _participant(self, one: Any) -> Any:
@@ -145,24 +157,27 @@ class Rebaser:
             self._row_ids[row_id] = self.mark_now + 1
             stats = load_stats(add.stats) if add.stats else None
             self.mark_now += count_or_none((stats or {}).get("numRecords")) or 0
-        known = self._row_ids.get(row_id, row_id)
-        return replace(add, base_row_id=known, default_row_commit_version=self._version_of(add))
+        new_row_id = self._row_ids.get(row_id, row_id)
+        return replace(add, base_row_id=new_row_id, default_row_commit_version=self._version_of(add))
 
     def _version_of(self, file: AddFile | RemoveFile) -> int | None:
-        told = file.default_row_commit_version
-        return told if told is None else self.versions.get(told, told)
+        version = file.default_row_commit_version
+        return version if version is None else self.versions.get(version, version)
 
     def _mark_domain(self) -> DomainMetadata:
         return DomainMetadata(DOMAIN, to_json({"rowIdHighWaterMark": self.mark_now}), removed=False)
 
     def _with_enablement(self, metadata: Metadata) -> Metadata:
-        """In-commit timestamps that one of these commits turned on hold from its new version on."""
-        told = metadata.configuration.get(ENABLEMENT_VERSION)
-        if told is None or not told.isdecimal() or int(told) not in self._times:
+        """Move the enablement version of in-commit timestamps, if one of these commits turned them on."""
+        enabled_at = metadata.configuration.get(ENABLEMENT_VERSION)
+        if enabled_at is None or not enabled_at.isdecimal() or int(enabled_at) not in self._times:
             return metadata
-        old = int(told)
-        moved = {ENABLEMENT_VERSION: str(self.versions[old]), ENABLEMENT_TIMESTAMP: str(self._times[old])}
-        return replace(metadata, configuration={**metadata.configuration, **moved})
+        old_version = int(enabled_at)
+        enablement = {
+            ENABLEMENT_VERSION: str(self.versions[old_version]),
+            ENABLEMENT_TIMESTAMP: str(self._times[old_version]),
+        }
+        return replace(metadata, configuration={**metadata.configuration, **enablement})
 
 
 def _is_row_id_mark(action: Action) -> bool:

@@ -1,4 +1,4 @@
-"""The reconciler: finishes what commits left to the mirror; table by table in order, tables beside each other."""
+"""The reconciler: mirrors what commits left unfinished; versions of a table in order, tables in parallel."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from deltalakedb import telemetry
-from deltalakedb.config import Config
 from deltalakedb.exceptions import DeltaError, MirrorError, NotWritableError, StoreError, redact
 from deltalakedb.mirror import bookkeeping, detach
 from deltalakedb.mirror.bookkeeping import Unmirrored
 from deltalakedb.mirror.checkpoints import CheckpointState
 from deltalakedb.mirror.engine import MirrorEngine, MirrorResult, OptionsOf
 from deltalakedb.mirror.purge import finish_purges
+from deltalakedb.runtime.config import Config
 from deltalakedb.store import registry
 from deltalakedb.store.connection import Store
 from deltalakedb.store.registry import TableRow
@@ -25,21 +25,21 @@ from deltalakedb.store.registry import TableRow
 logger = logging.getLogger(__name__)
 
 CHECKPOINT_LOOK_SECONDS = 10.0
-"""How often all tables are looked over for checkpoints that their writers left undone."""
+"""How often to check all tables for checkpoints that their writers left undone."""
 
 Report = Callable[[MirrorResult], None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """What there is to do, on the database's clock."""
+    """The unmirrored tables, and the time by the database's clock."""
 
     now_ms: int
     tables: list[Unmirrored]
 
 
 class Reconciler:
-    """Brings every managed table's files level with SQL, once or again and again. Close it."""
+    """Mirrors all managed tables, once or repeatedly. Close it."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Reconciler:
         self.close()
 
     def close(self) -> None:
-        """Finish the files at hand, and write down how far they are."""
+        """Finish the current files, and record how far they are."""
         self.stop.set()
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._engine.close()
@@ -77,19 +77,23 @@ class Reconciler:
     # -- once
 
     def once(self, tables: Collection[int] | None = None) -> list[MirrorResult]:
-        """Every table that is behind, or those of these ids, whatever their back-off says; then what else is due."""
+        """Mirror all unmirrored tables, or those with these ids, ignoring their back-off; then do what else is due."""
         pending = self._pending()
-        chosen = [one for one in pending.tables if tables is None or one.table.table_id in tables]
+        chosen = [
+            pending_table
+            for pending_table in pending.tables
+            if tables is None or pending_table.table.table_id in tables
+        ]
         results = list(self._pool.map(lambda one: self._mirror(one.table), chosen))
         self._engine.flush()
         self._watch(self._pending())
         self._maintain(None if tables is None else set(tables), wait=True)
         return results
 
-    # -- again and again
+    # -- repeatedly
 
     def run(self, interval_seconds: float, report: Report, complain: Callable[[Exception], None]) -> None:
-        """Round after round until `stop` is set. What fails is told and tried again; no other table waits for it."""
+        """Repeat until `stop` is set. Failures are reported and retried; they do not delay other tables."""
         next_look = 0.0
         while not self.stop.is_set():
             try:
@@ -97,7 +101,7 @@ class Reconciler:
                 if time.monotonic() >= next_look:
                     next_look = time.monotonic() + CHECKPOINT_LOOK_SECONDS
                     self._maintain(None, wait=False)
-            except StoreError as error:  # the database may come back
+            except StoreError as error:  # the database may become available again
                 complain(error)
             self.stop.wait(interval_seconds)
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -106,10 +110,10 @@ class Reconciler:
         self._busy = {table_id: future for table_id, future in self._busy.items() if not future.done()}
         pending = self._pending()
         self._watch(pending)
-        for one in pending.tables:
-            if one.table.table_id in self._busy or (one.next_try_ms or 0) > pending.now_ms:
+        for pending_table in pending.tables:
+            if pending_table.table.table_id in self._busy or (pending_table.next_try_ms or 0) > pending.now_ms:
                 continue
-            self._busy[one.table.table_id] = self._pool.submit(self._work, one.table, report)
+            self._busy[pending_table.table.table_id] = self._pool.submit(self._work, pending_table.table, report)
 
     def _work(self, table: TableRow, report: Report) -> None:
         result = self._mirror(table)
@@ -119,7 +123,7 @@ class Reconciler:
     # -- both
 
     def _mirror(self, table: TableRow) -> MirrorResult:
-        """One table; whatever goes wrong with it is its own trouble."""
+        """Mirror one table; a failure is returned in the result and does not affect other tables."""
         try:
             result = self._engine.mirror_table(table)
             if table.state == "detaching" and result.error is None:
@@ -132,7 +136,7 @@ class Reconciler:
             return MirrorResult(table, -1, -1, error=redact(f"{type(error).__name__}: {error}"))
 
     def _finish_detaching(self, table: TableRow, version: int) -> None:
-        """A table given back to its files, whose owner died before they had everything."""
+        """Finish the detach of a table whose process died before the files had everything."""
         try:
             self._engine.forget_table(table)
             detach.finish(self._store, table, version, actor=self._config.actor, origin="mirror")
@@ -144,39 +148,44 @@ class Reconciler:
             return _Pending(conn.now_ms(), bookkeeping.unmirrored_tables(conn))
 
     def _watch(self, pending: _Pending) -> None:
-        """Say how late each table is, and that those are well which were late before.
+        """Report the lag of each table, and zero for those that have recovered.
 
-        A reconciler that has just started finds tables late whose turn has not come yet: no reason for an alert.
+        After the reconciler's start, tables may only be waiting for their turn: that is no reason for an alert.
         """
         now = time.monotonic()
         late: dict[str, float] = {}
-        for one in pending.tables:
-            name = one.table.full_name
+        for pending_table in pending.tables:
+            name = pending_table.table.full_name
             late[name] = self._late.get(name, now)
-            waited_ms = 0 if one.oldest_unmirrored_ms is None else max(1, pending.now_ms - one.oldest_unmirrored_ms)
+            waited_ms = (
+                0
+                if pending_table.oldest_unmirrored_ms is None
+                else max(1, pending.now_ms - pending_table.oldest_unmirrored_ms)
+            )
             telemetry.mirror_lag(name, waited_ms / 1000)
-            if one.error is not None or now - late[name] >= self._config.mirror_alert_after:
-                self._engine.alerts.lag(name, waited_ms / 1000, version=one.mirrored_version + 1, error=one.error)
+            if pending_table.error is not None or now - late[name] >= self._config.mirror_alert_after:
+                self._engine.alerts.lag(
+                    name, waited_ms / 1000, version=pending_table.mirrored_version + 1, error=pending_table.error
+                )
         for name in self._late.keys() - late.keys():
             self._engine.alerts.lag(name, 0.0, version=0)
         self._late = late
 
     def _maintain(self, tables: Collection[int] | None, *, wait: bool) -> None:
-        """What nobody finished: checkpoints that are due, tables on their way out whose files have everything, and
-        files of dropped tables that were to be deleted."""
+        """Finish what other processes left: due checkpoints, complete detaching tables, and purges."""
         with self._store.read() as conn:
             rows = conn.all("select_checkpoint_states")
             detaching = [table for table in registry.list_tables(conn) if table.state == "detaching"]
-        started: list[Future[Any]] = [
+        futures: list[Future[Any]] = [
             self._pool.submit(self._mirror, table) for table in detaching if tables is None or table.table_id in tables
         ]
         if tables is None:
-            started.append(self._pool.submit(finish_purges, self._store, self._options_of))
+            futures.append(self._pool.submit(finish_purges, self._store, self._options_of))
         for row in rows:
             if tables is not None and row["table_id"] not in tables:
                 continue
             if CheckpointState.of(row, self._config.mirror_checkpoint_interval).due is not None:
-                started.append(self._pool.submit(self._engine.maintain_table, registry.to_table_row(row)))
+                futures.append(self._pool.submit(self._engine.maintain_table, registry.to_table_row(row)))
         if wait:
-            for future in started:
+            for future in futures:
                 future.result()

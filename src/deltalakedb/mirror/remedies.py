@@ -1,10 +1,10 @@
-"""What to do about drift: one sentence for each part of the log that can differ, with the command to run."""
+"""Remedies for drift: one sentence with a command for each part of the log."""
 
 from deltalakedb.store.registry import TableRow
 
 
 def remedy(part: str, version: int, table: TableRow, *, mirrored_version: int) -> str:
-    """What to do next about a difference at `version`."""
+    """What the user should do about a drift at `version`."""
     name = table.full_name
     if part == "counters":
         return (

@@ -1,34 +1,34 @@
-"""Repair: puts back what the files of a managed table have lost since they were mirrored; nothing is overwritten."""
+"""Repair: restores files that a managed table has lost since they were mirrored; nothing is overwritten."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from deltalakedb.config import ConditionalPut
 from deltalakedb.exceptions import DeltaProtocolError, NotWritableError, TableNotFoundError
 from deltalakedb.files.listing import LogListing
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.files.writer import FileTxnLogWriter
-from deltalakedb.log.retention import deleted_file_retention_ms
+from deltalakedb.log.protocol.retention import deleted_file_retention_ms
 from deltalakedb.mirror.derived import shown_protocol
 from deltalakedb.mirror.put_lock import open_log_writer
+from deltalakedb.runtime.config import ConditionalPut
 from deltalakedb.store.audit import write_audit
 from deltalakedb.store.connection import Row, Store
 from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.registry import TableRow
 
 MAX_LISTED = 1_000
-"""Versions named in the audit row."""
+"""How many versions the audit row lists at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """What was put back."""
+    """What was restored."""
 
     versions: tuple[int, ...] = ()
     checkpoint: int | None = None
-    """The version a checkpoint was written of."""
+    """The version of the checkpoint that was written, if any."""
 
 
 def repair(
@@ -41,10 +41,10 @@ def repair(
     origin: str | None = None,
     conditional_put: ConditionalPut = "auto",
 ) -> Repaired:
-    """Put the commits back that were mirrored and are gone, and a checkpoint where the files cannot be read without.
+    """Restore mirrored commits that are missing, and write a checkpoint if the files are unreadable without one.
 
-    What the mirror has not come to yet is left to it, and what clean-up has removed stays removed. `deleted_file_ms`:
-    how long tombstones are kept where the table does not say.
+    Unmirrored commits are left to the mirror, and cleaned-up ones are not restored. `deleted_file_ms` is how long
+    tombstones are kept if the table does not set it.
     """
     if table.mode != "managed":
         raise NotWritableError(f"{table.full_name} is {table.mode}: its files belong to others, nothing is put there")
@@ -60,11 +60,11 @@ def repair(
     for version in lost:
         commit = next(ours.mirror_commits(version, version))
         files.put_commit(version, commit.data, modified_ms=commit.timestamp_ms)
-    done = Repaired(lost)
+    repaired = Repaired(lost)
     newest = listing.checkpoints[0].version if listing.checkpoints else 0
     if newest < (state["checkpoint_version"] or 0) or not _is_readable(reader):
-        done = Repaired(lost, _write_checkpoint(store, ours, files, state, deleted_file_ms))
-    if done != Repaired():
+        repaired = Repaired(lost, _write_checkpoint(store, ours, files, state, deleted_file_ms))
+    if repaired != Repaired():
         with store.write() as conn:
             write_audit(
                 conn,
@@ -73,13 +73,17 @@ def repair(
                 actor=actor,
                 origin=origin,
                 table=table,
-                details={"versions": list(lost[:MAX_LISTED]), "num_versions": len(lost), "checkpoint": done.checkpoint},
+                details={
+                    "versions": list(lost[:MAX_LISTED]),
+                    "num_versions": len(lost),
+                    "checkpoint": repaired.checkpoint,
+                },
             )
-    return done
+    return repaired
 
 
 def _lost(ours: SqlTxnLogReader, state: Row, listing: LogListing) -> Iterator[int]:
-    """The versions that were mirrored, that SQL has as commits, and that are not in the files."""
+    """The versions that were mirrored, that SQL has as commits, and that are missing in the files."""
     first = max(ours.earliest_version(), state["cleaned_before"] or 0)
     for version in range(first, state["mirrored_version"] + 1):
         if version not in listing.commits and ours.has_commit(version):
@@ -94,8 +98,8 @@ def _write_checkpoint(
         now_ms = conn.now_ms()
     keep_ms = deleted_file_retention_ms(snapshot.metadata.configuration, deleted_file_ms)
     cutoff_ms = now_ms - keep_ms
-    written = files.write_checkpoint(snapshot, protocol=shown_protocol(snapshot), tombstone_cutoff_ms=cutoff_ms)
-    files.write_last_checkpoint(written)
+    checkpoint = files.write_checkpoint(snapshot, protocol=shown_protocol(snapshot), tombstone_cutoff_ms=cutoff_ms)
+    files.write_last_checkpoint(checkpoint)
     with store.write() as conn:
         conn.run(
             "put_checkpoint",

@@ -1,8 +1,9 @@
-"""Resolve: SQL and `_delta_log` tell different stories from some version on; they become one, no file is overwritten.
+"""Resolve: reunites SQL and `_delta_log` after they diverged; no file is overwritten.
 
-Another writer went round the fence, or the database was restored from an old backup and its own commits of before are
-in the files. The files keep their versions. Ours that had the same ones are taken out of SQL, what the files hold is
-taken in, and ours are committed again after it, under their transaction ids: all in one SQL transaction.
+They diverge if another writer ignored the fence, or if the database was restored from an old backup while the files
+have its later commits. The files keep their versions. Our commits under the same versions are removed from SQL, the
+files' commits are loaded, and ours are committed again after them, with their transaction ids: all in one SQL
+transaction.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from deltalakedb.exceptions import (
     redact,
 )
 from deltalakedb.files.reader import FileTxnLogReader
-from deltalakedb.log import conflicts
-from deltalakedb.log.actions import Action, Protocol
-from deltalakedb.log.commit import Commit
-from deltalakedb.log.proposal import NOTHING_READ
-from deltalakedb.log.row_tracking import DOMAIN, high_water_mark
-from deltalakedb.log.types import parse_schema
+from deltalakedb.log.checks import conflicts
+from deltalakedb.log.protocol.actions import Action, Protocol
+from deltalakedb.log.protocol.commit import Commit
+from deltalakedb.log.protocol.proposal import NOTHING_READ
+from deltalakedb.log.protocol.row_tracking import DOMAIN, high_water_mark
+from deltalakedb.log.schema.types import parse_schema
 from deltalakedb.mirror import bookkeeping
 from deltalakedb.mirror.compensate import StateBesideFiles, compensating_actions
 from deltalakedb.mirror.detach import open_registered
 from deltalakedb.mirror.external import Importer, first_foreign
 from deltalakedb.mirror.own_commits import own_commit_info
 from deltalakedb.mirror.recommit import OwnCommit, Rebaser, Recommitted, as_proposed, read_own
-from deltalakedb.steps import reached
+from deltalakedb.runtime.steps import reached
 from deltalakedb.store import registry
 from deltalakedb.store.audit import write_audit
 from deltalakedb.store.connection import LIVE, Connection, Store
@@ -50,14 +51,14 @@ ATTEMPTS = 10
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """What was, or with `dry_run` would be, done. `first_version` is None when the two told the same story."""
+    """What was done, or with `dry_run` would be done. `first_version` is None if SQL and the files agree."""
 
     table: TableRow
     decision: Decision
     first_version: int | None = None
     last_version: int | None = None
     num_own: int = 0
-    """Of the versions taken in, those this catalog made itself: a database restored from a backup."""
+    """How many of the loaded versions this catalog made itself: the database was restored from a backup."""
     compensating_version: int | None = None
     fence_version: int | None = None
     recommitted: tuple[Recommitted, ...] = ()
@@ -75,8 +76,11 @@ def resolve(
     origin: str | None = None,
     dry_run: bool = False,
 ) -> Resolution:
-    """Make SQL and the files one again, and let commits in. ExternalWriterError, and nothing changed, when ours clash
-    with what the files hold: `overrule` then undoes theirs by a commit of its own."""
+    """Reunite SQL and the files, and accept commits again.
+
+    If our commits conflict with those in the files, nothing changes and ExternalWriterError is raised; `overrule` then
+    undoes the other writer's changes by a commit of its own.
+    """
     for _ in range(ATTEMPTS):
         opened = open_registered(store, table)
         _check_mode(opened.table)
@@ -87,7 +91,7 @@ def resolve(
             return _nothing(store, opened, decision, actor, origin, dry_run)
         own = read_own(store, opened.table, first)
         if not dry_run and opened.table.state == "live":
-            # From here on nobody commits what would have to be taken out again.
+            # From here on nobody commits anything that would have to be removed again.
             bookkeeping.freeze(store, opened.table, first, "it is being resolved", actor=actor)
         job = _Job(store, opened, reader, decision, first, latest, own, actor, origin)
         try:
@@ -110,7 +114,7 @@ def _check_mode(table: TableRow) -> None:
 def _nothing(
     store: Store, opened: OpenTable, decision: Decision, actor: str | None, origin: str | None, dry_run: bool
 ) -> Resolution:
-    """SQL and the files agree; a frozen table is let go."""
+    """SQL and the files agree: only unfreeze a frozen table."""
     table = opened.table
     if table.state == "frozen" and not dry_run:
         with store.write() as conn:
@@ -131,17 +135,17 @@ def _nothing(
 
 
 def _thawed(conn: Connection, table: TableRow) -> str:
-    """A table whose fence is off by our own last commit was on its way out, and still is."""
+    """The state after unfreezing: `detaching` if our own last commit took the fence off, else `live`."""
     protocol = conn.one("select_protocol", table_id=table.table_id, version=LIVE)
     return "live" if protocol is None or protocol["fenced"] else "detaching"
 
 
 class _MovedError(Exception):
-    """Somebody committed between the look and the lock."""
+    """Another commit was made after the table was read and before it was locked."""
 
 
 class _DryRunError(Exception):
-    """Ends the transaction of a dry run, which then never was."""
+    """Rolls back the transaction of a dry run."""
 
     def __init__(self, resolution: Resolution) -> None:
         self.resolution = resolution
@@ -150,7 +154,7 @@ class _DryRunError(Exception):
 
 @dataclass(slots=True)
 class _Job:
-    """One resolution, from `first` to `latest`, under the lock of the table's head."""
+    """One resolution, of versions `first` to `latest`, under the lock of the table's head."""
 
     store: Store
     opened: OpenTable
@@ -165,8 +169,8 @@ class _Job:
     def dry_run(self) -> Resolution:
         try:
             self.run(keep=False)
-        except _DryRunError as done:
-            return replace(done.resolution, dry_run=True)
+        except _DryRunError as rolled_back:
+            return replace(rolled_back.resolution, dry_run=True)
         raise AssertionError("a dry run is rolled back")
 
     def run(self, *, keep: bool = True) -> Resolution:
@@ -190,7 +194,7 @@ class _Job:
         own = self._not_in_files(conn, table)
         loader = self._loader(conn, table, head, strict=True)
         try:
-            made = self._compensate(conn, table, head, loader, before, own)
+            own_version = self._compensate(conn, table, head, loader, before, own)
             recommitted = self._recommit(conn, table, loader, before, own)
             head = loader.finish()
         except InvalidCommitError as error:
@@ -201,8 +205,8 @@ class _Job:
             self.first,
             self.latest,
             importer.num_own,
-            made if self.decision == "overrule" else None,
-            made if self.decision == "adopt" else None,
+            own_version if self.decision == "overrule" else None,
+            own_version if self.decision == "adopt" else None,
             recommitted,
             head.current_version,
         )
@@ -223,29 +227,29 @@ class _Job:
         return Loader(conn, table.table_id, table=table.full_name, head=head, metadata=metadata, strict=strict)
 
     def _check_same_table(self, conn: Connection, table: TableRow, before: StateBesideFiles) -> None:
-        found = StateBesideFiles.read(conn, table, self.latest).metadata.id
-        if found != before.metadata.id:
+        new_id = StateBesideFiles.read(conn, table, self.latest).metadata.id
+        if new_id != before.metadata.id:
             raise TableReplacedError(
-                f"{table.full_name}: another table lives at {redact(table.location)} now: its metaData.id is {found}, "
+                f"{table.full_name}: another table lives at {redact(table.location)} now: its metaData.id is {new_id}, "
                 f"SQL has {before.metadata.id}. Put the files back from a copy, or drop the table"
             )
 
     def _not_in_files(self, conn: Connection, table: TableRow) -> tuple[OwnCommit, ...]:
-        """Ours, but for those whose transaction the files hold already: nothing is committed twice."""
+        """Our commits whose transactions the files do not have: nothing is committed twice."""
         rows = conn.all("select_versions", table_id=table.table_id, first_version=self.first, last_version=self.latest)
-        there: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for row in rows:
-            there[row["txn_id"] or ""] = there.get(row["txn_id"] or "", 0) + 1
-        left = []
+            counts[row["txn_id"] or ""] = counts.get(row["txn_id"] or "", 0) + 1
+        missing = []
         for own in self.own:
             txn_id = own.txn_id or ""
-            if txn_id and there.get(txn_id, 0) > 0:
-                there[txn_id] -= 1
+            if txn_id and counts.get(txn_id, 0) > 0:
+                counts[txn_id] -= 1
             else:
-                left.append(own)
-        return tuple(left)
+                missing.append(own)
+        return tuple(missing)
 
-    # -- what comes after the files' commits
+    # -- the commits after those of the files
 
     def _compensate(
         self,
@@ -256,11 +260,11 @@ class _Job:
         before: StateBesideFiles,
         own: Sequence[OwnCommit],
     ) -> int | None:
-        """The commit between theirs and ours, if one is needed: it undoes theirs, or only puts the fence back."""
+        """The commit between the files' commits and ours, if needed: undoes the former, or only restores the fence."""
         if self.decision == "adopt":
             self._check_conflicts(conn, table, before, own)
-            now = StateBesideFiles.read(conn, table, self.latest)
-            actions: tuple[Action, ...] = () if now.fenced or not before.fenced else (now.protocol,)
+            state = StateBesideFiles.read(conn, table, self.latest)
+            actions: tuple[Action, ...] = () if state.fenced or not before.fenced else (state.protocol,)
         else:
             actions = compensating_actions(
                 conn, table, before, self.first - 1, deleted_ms=max(conn.now_ms(), head.last_commit_ms + 1)
@@ -274,18 +278,18 @@ class _Job:
     def _check_conflicts(
         self, conn: Connection, table: TableRow, before: StateBesideFiles, own: Sequence[OwnCommit]
     ) -> None:
-        mine = [as_proposed(one) for one in own]
-        if not mine:
+        proposed = [as_proposed(commit) for commit in own]
+        if not proposed:
             return
-        needs = conflicts.needs(mine, NOTHING_READ)
-        known = {one.txn_id for one in self.own} - {one.txn_id for one in own}
-        ours = conn.all("select_versions", table_id=table.table_id, first_version=self.first, last_version=self.latest)
-        skipped = {row["version"] for row in ours if row["txn_id"] in known}
+        needs = conflicts.needs(proposed, NOTHING_READ)
+        in_files = {commit.txn_id for commit in self.own} - {commit.txn_id for commit in own}
+        rows = conn.all("select_versions", table_id=table.table_id, first_version=self.first, last_version=self.latest)
+        skipped = {row["version"] for row in rows if row["txn_id"] in in_files}
         winners = read_winners(conn, table.table_id, self.first, self.latest, needs)
         try:
             conflicts.check(
                 table.full_name,
-                mine,
+                proposed,
                 NOTHING_READ,
                 (winner for winner in winners if winner.version not in skipped),
                 schema=parse_schema(before.metadata.schema_string),
@@ -297,10 +301,10 @@ class _Job:
 
     def _clash(self, reason: Exception) -> ExternalWriterError:
         name, last = self.opened.table.full_name, self.own[-1].commit.version if self.own else self.first
-        why = str(reason).removeprefix(f"table {name}: ").split(". Nothing was committed.")[0]
+        detail = str(reason).removeprefix(f"table {name}: ").split(". Nothing was committed.")[0]
         return ExternalWriterError(
             f"table {name}: our commits {self.first} to {last} clash with what another writer put into the files: "
-            f"{why}. Nothing was changed, and the table stays frozen. `dl mirror resolve {name} --overrule` undoes "
+            f"{detail}. Nothing was changed, and the table stays frozen. `dl mirror resolve {name} --overrule` undoes "
             "what the other writer did by a commit of its own, and keeps ours",
             table=name,
             version=self.first,
@@ -311,9 +315,9 @@ class _Job:
     ) -> Commit:
         txn_id, version = str(uuid.uuid4()), head.current_version + 1
         message = f"{self.decision} versions {self.first} to {self.latest} of another writer"
-        taken = conn.one("take_token", txn_id=txn_id, client_token=txn_id, actor=self.actor, message=message)
-        assert taken is not None, "a new id was never used"
-        at_ms = int(taken["committed_at_ms"])
+        txn_row = conn.one("take_token", txn_id=txn_id, client_token=txn_id, actor=self.actor, message=message)
+        assert txn_row is not None, "a new id was never used"
+        at_ms = int(txn_row["committed_at_ms"])
         timestamp_ms = max(at_ms, head.last_commit_ms + 1)
         info = own_commit_info(
             table,
@@ -341,19 +345,19 @@ class _Job:
         if not own:
             return ()
         loader.flush()
-        now = StateBesideFiles.read(conn, table, LIVE)
+        state = StateBesideFiles.read(conn, table, LIVE)
         last = conn.one("select_version", table_id=table.table_id, version=loader.current_version)
         assert last is not None, "flushed"
-        marks = (high_water_mark(before.domains.get(DOMAIN)), high_water_mark(now.domains.get(DOMAIN)))
+        marks = (high_water_mark(before.domains.get(DOMAIN)), high_water_mark(state.domains.get(DOMAIN)))
         first = loader.current_version + 1
         rebaser = Rebaser.of(table.table_id, own, first, marks=marks, last_ms=last["committed_at_ms"])
-        done = []
-        for one in own:
-            commit = rebaser.rebase(one)
+        recommitted = []
+        for own_commit in own:
+            commit = rebaser.rebase(own_commit)
             has_protocol = any(isinstance(action, Protocol) for action in commit.actions)
-            loader.append(commit, fenced=one.fenced if has_protocol else None)
-            done.append(Recommitted(one.commit.version, commit.version, one.txn_id))
-        return tuple(done)
+            loader.append(commit, fenced=own_commit.fenced if has_protocol else None)
+            recommitted.append(Recommitted(own_commit.commit.version, commit.version, own_commit.txn_id))
+        return tuple(recommitted)
 
     def _thaw(self, conn: Connection, resolution: Resolution) -> Resolution:
         table, now_ms = resolution.table, registry.next_change_ms(conn)
@@ -372,7 +376,8 @@ class _Job:
             "compensating_version": resolution.compensating_version,
             "fence_version": resolution.fence_version,
             "recommitted": [
-                {"from": one.old_version, "to": one.new_version, "txn_id": one.txn_id} for one in resolution.recommitted
+                {"from": commit.old_version, "to": commit.new_version, "txn_id": commit.txn_id}
+                for commit in resolution.recommitted
             ],
         }
         write_audit(

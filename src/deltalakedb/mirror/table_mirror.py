@@ -1,4 +1,4 @@
-"""TableMirror: puts the commits of one table into its files, in order, never in place of another's."""
+"""TableMirror: puts the commits of one table into its files, in order, and never overwrites another writer's."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from deltalakedb import telemetry
-from deltalakedb.config import ConditionalPut
 from deltalakedb.exceptions import LogGapError, MalformedLogError, MirrorError
 from deltalakedb.files.checksum import Checksum
 from deltalakedb.files.reader import FileTxnLogReader
-from deltalakedb.log.actions import CommitInfo, Metadata, Protocol
-from deltalakedb.log.commit import Commit, iter_actions, parse_action
-from deltalakedb.log.commit_info import Mark, parse_mark
+from deltalakedb.log.protocol.actions import CommitInfo, Metadata, Protocol
+from deltalakedb.log.protocol.commit import Commit, iter_actions, parse_action
+from deltalakedb.log.protocol.commit_info import Mark, parse_mark
 from deltalakedb.mirror.compare import first_difference
 from deltalakedb.mirror.external import mark_of
 from deltalakedb.mirror.put_lock import open_log_writer
-from deltalakedb.steps import reached
+from deltalakedb.runtime.config import ConditionalPut
+from deltalakedb.runtime.steps import reached
 from deltalakedb.store import registry
 from deltalakedb.store.connection import Store
 from deltalakedb.store.proposals import RatifiedCommit
@@ -29,22 +29,22 @@ from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.registry import TableRow
 
 UNKNOWN = -2
-"""How far the files are, before anybody has looked."""
+"""Value of `known` before the files were checked."""
 
 PREDECESSOR_SECONDS = 0.2
-"""How long the commit of another writer may take into the files before it is put there for him, from SQL."""
+"""How long to wait for another writer to mirror the preceding commit, before mirroring it from SQL instead."""
 
 PROBED_AT_ONCE = 64
 
 MAX_CHECKSUMS = 50
-"""Of more versions than this only the newest get a checksum: readers do without, and the older it is the fewer ask."""
+"""At most this many of the newest versions get a checksum: it is optional, and rarely read for older versions."""
 
 _FIRST_LOOK_SECONDS = 0.0005
 _LAST_LOOK_SECONDS = 0.02
 
 
 class ForeignCommitError(MirrorError):
-    """Somebody else's file has the name of a commit of ours."""
+    """The files have another writer's commit under a version of ours."""
 
     def __init__(self, version: int, evidence: str) -> None:
         self.version = version
@@ -53,12 +53,12 @@ class ForeignCommitError(MirrorError):
 
 
 class OutOfTimeError(MirrorError):
-    """The time a caller gave is over; what is left goes on later."""
+    """The caller's deadline has passed; the rest is mirrored later."""
 
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """Metadata and protocol, as the files show them, and from which version on they hold."""
+    """Metadata and protocol as the files show them, and the version since which they hold."""
 
     since: int
     metadata: Metadata
@@ -66,7 +66,7 @@ class InForce:
 
 
 class TableMirror:
-    """The files of one table and how far they are. Whoever calls holds `lock`."""
+    """The files of one table and how far they are mirrored. Callers hold `lock`."""
 
     def __init__(
         self,
@@ -83,35 +83,35 @@ class TableMirror:
         self.probed = False
         self.is_remote = not table.location.startswith("file:")
         self.is_behind = False
-        """Whether another thread than a commit's own is at work here."""
+        """Whether a background thread is mirroring this table."""
         self.is_late = False
-        """Whether a commit has waited for that thread in vain."""
+        """Whether a commit has timed out waiting for that thread."""
         self.num_failures = 0
         self._is_together = self._is_unsynced = False
         self._turned = threading.Condition()
         self._written: deque[tuple[int, tuple[int, int] | None]] = deque()
         self.checksums: deque[tuple[int, Checksum]] = deque(maxlen=MAX_CHECKSUMS)
-        """Of versions put by us, to be written when there is time."""
+        """Checksums of versions that this process put, to be written later."""
         self.checked_at = 0.0
-        """When SQL last said that the table was not purged, on this process's clock."""
+        """When SQL last said that the table was not purged, by this process's monotonic clock."""
         self.in_force: InForce | None = None
-        """What the newest of them was made from."""
+        """Metadata and protocol of the newest version in `checksums`."""
         self._stop = stop
         self._store = store
         self.reopen(table, options)
 
     def is_for(self, table: TableRow, options: Mapping[str, str] | None) -> bool:
-        """Whether these are the table's files, under its name of now, reached by these options."""
+        """Whether this mirror is for the table under its present name and these storage options."""
         return (self.table is table or self.table == table) and self.options == options
 
     def reopen(self, table: TableRow, options: Mapping[str, str] | None) -> None:
-        """The same files, under another name or by other options."""
+        """Use the same files under a new name or with new storage options."""
         self.table = table
         self.options = options
         self.is_explained = False
-        """Whether this process has seen to the notice beside the table's log, under its name of now."""
+        """Whether this process has checked the notice beside the log, for the table's present name."""
         self.notice: bytes | None = None
-        """A notice to be written when there is time."""
+        """A notice that is still to be written."""
         self._reader: FileTxnLogReader | None = None
         self.files = open_log_writer(self._store, table, options, self._conditional_put)
 
@@ -119,7 +119,7 @@ class TableMirror:
 
     @contextmanager
     def behind(self) -> Iterator[None]:
-        """Around the work of a thread that commits may wait for."""
+        """Context of a background thread's work, for which commits may wait."""
         self.is_behind = True
         try:
             yield
@@ -132,7 +132,7 @@ class TableMirror:
                 self._turned.notify_all()
 
     def wait_for(self, version: int, num_failures: int, deadline: float) -> bool:
-        """Wait until the files have a version, or there are more failures than before; False when time is up."""
+        """Wait until the files have a version or `num_failures` has grown; return False on timeout."""
         with self._turned:
             return self._turned.wait_for(
                 lambda: self.known >= version or self.num_failures > num_failures,
@@ -141,22 +141,22 @@ class TableMirror:
 
     @contextmanager
     def together(self, several: bool) -> Iterator[None]:
-        """The names of several files put within are made durable at the end, all at once."""
-        before = self.known
+        """Context in which several files are put and their names are synced once, at the end."""
+        known_before = self.known
         self._is_together = several
         try:
             yield
         finally:
             unsynced, self._is_together, self._is_unsynced = self._is_unsynced, False, False
             if unsynced:
-                put, self.known = self.known, before
-                self.files.sync()  # if that fails, nothing of it can be relied on
+                put, self.known = self.known, known_before
+                self.files.sync()  # if this fails, none of the new files is durable
                 self.known = put
 
-    # -- what the commit's own process knows
+    # -- commits of this process
 
     def put_ratified(self, commits: Sequence[RatifiedCommit], *, deadline: float = math.inf) -> bool:
-        """Put commits whose bytes are at hand, without asking SQL; False when that is not enough to go on."""
+        """Put commits whose bytes are in memory, without SQL; return False if SQL is needed."""
         for commit in commits:
             if commit.version <= self.known:
                 continue
@@ -167,22 +167,23 @@ class TableMirror:
         return True
 
     def _has_predecessor(self, version: int, data: bytes, deadline: float) -> bool:
-        """Whether the version before is in the files; another writer who is about to put it is waited for."""
+        """Whether the preceding version is in the files; waits for a writer that is about to put it."""
         if version == 0 or self.known >= version - 1:
             return True
-        patience, pause = time.monotonic() + PREDECESSOR_SECONDS, _FIRST_LOOK_SECONDS
-        seen = max(self.known, version - 1 - 64)
+        wait_until, pause = time.monotonic() + PREDECESSOR_SECONDS, _FIRST_LOOK_SECONDS
+        newest = max(self.known, version - 1 - 64)
         while not self.files.has_commit(version - 1):
-            while seen + 1 < version - 1 and self.files.has_commit(seen + 1):
-                seen, patience = seen + 1, time.monotonic() + PREDECESSOR_SECONDS  # it goes on: worth the wait
-            if time.monotonic() + pause > min(patience, deadline):
+            while newest + 1 < version - 1 and self.files.has_commit(newest + 1):
+                # The other writer makes progress: keep waiting.
+                newest, wait_until = newest + 1, time.monotonic() + PREDECESSOR_SECONDS
+            if time.monotonic() + pause > min(wait_until, deadline):
                 return False
             time.sleep(pause)
             pause = min(2 * pause, _LAST_LOOK_SECONDS)
         return self._is_like(version - 1, data)
 
     def _is_like(self, version: int, data: bytes) -> bool:
-        """Whether the catalog that made `data` made a version in the files: nothing is put on top of another's."""
+        """Whether `version` in the files is by the catalog that made `data`; commits are never put on another's."""
         ours = _mark_of(self.table.full_name, data)
         if self._reader is None:
             self._reader = FileTxnLogReader(self.table.location, self.options, table=self.table.full_name)
@@ -197,9 +198,9 @@ class TableMirror:
     # -- from SQL
 
     def catch_up(self, *, deadline: float = math.inf) -> int:
-        """Put every commit that SQL has and the files have not; how many were not there before.
+        """Put every commit that SQL has and the files lack; return how many were new.
 
-        Told to stop, it ends after the file at hand.
+        If `stop` is set, ends after the current file.
         """
         with self._store.read(single=True) as conn:
             head = registry.read_head(conn, self.table.table_id)
@@ -229,7 +230,7 @@ class TableMirror:
         deadline: float,
         totals: tuple[int, int] | None = None,
     ) -> bool:
-        """One commit; whether it was written now. What is there already must be the same."""
+        """Put one commit; return whether it was written now. A commit that exists already must be the same."""
         watch = telemetry.Stopwatch()
         limit: dict[str, float] = (
             {} if deadline == math.inf else {"timeout_seconds": max(0.1, deadline - time.monotonic())}
@@ -240,7 +241,7 @@ class TableMirror:
                 data,
                 modified_ms=timestamp_ms,
                 lasting=not self._is_together,
-                creates_folder=version == 0,  # later on, one that is gone was purged
+                creates_folder=version == 0,  # a folder that is gone later was purged
                 **limit,
             )
         is_new = result == "written"
@@ -255,33 +256,33 @@ class TableMirror:
         return is_new
 
     def take_written(self) -> list[tuple[int, tuple[int, int] | None]]:
-        """The versions put by us since the last time, with their files and bytes where the commit told them."""
-        taken = []
+        """Remove and return the versions put since the last call, with their (files, bytes) if the commit has them."""
+        versions = []
         while self._written:
-            taken.append(self._written.popleft())
-        return taken
+            versions.append(self._written.popleft())
+        return versions
 
     def _check_same(self, version: int, data: bytes) -> None:
-        found = self.files.read_commit(version)
-        if found is None:
+        file_data = self.files.read_commit(version)
+        if file_data is None:
             raise MirrorError(f"table {self.table.full_name}: version {version} was in the files, and then was not")
-        if found == data:
+        if file_data == data:
             return
-        difference = _difference(self.table.full_name, version, data, found)
+        difference = _difference(self.table.full_name, version, data, file_data)
         if difference is not None:
             raise ForeignCommitError(version, f"version {version} in the files is not ours: {difference}")
 
-    # -- looking for others
+    # -- other writers' commits
 
     def find_foreign(self, *, deadline: float = math.inf) -> None:
-        """Look at the files after the last one known to be ours; ForeignCommitError when somebody else wrote one.
+        """Check the files after `known`; raise ForeignCommitError if another program wrote one. Writes nothing.
 
-        Nothing is written. What is ours and was not marked is known from now on.
+        Advances `known` over commits of ours that were not marked.
         """
         while self.files.has_commit(self.known + 1):
             with self._store.read(single=True) as conn:
                 head = registry.read_head(conn, self.table.table_id)
-            # Our writers commit in SQL first: a file that SQL knows nothing of, asked after it was seen, is not theirs.
+            # Our writers commit in SQL first: SQL was read after the file was seen, so a file that it lacks is foreign.
             if head is None or head.current_version <= self.known:
                 raise ForeignCommitError(self.known + 1, self._described(self.known + 1))
             self.known = max(self.known, head.mirrored_version)
@@ -299,12 +300,12 @@ class TableMirror:
             self.known = commit.version
 
     def _described(self, version: int) -> str:
-        found = self.files.read_commit(version) or b""
-        return f"version {version} is in the files, but not in SQL: {_author(self.table.full_name, version, found)}"
+        file_data = self.files.read_commit(version) or b""
+        return f"version {version} is in the files, but not in SQL: {_author(self.table.full_name, version, file_data)}"
 
 
 def _mark_of(table: str, data: bytes) -> Mark | None:
-    """The mark of a commit of ours, which stands in its first line."""
+    """The mark in the first line of one of our commits."""
     action = parse_action(data.partition(b"\n")[0], where=f"table {table}")
     return parse_mark(action) if isinstance(action, CommitInfo) else None
 
@@ -314,12 +315,12 @@ def _totals(commit: RatifiedCommit) -> tuple[int, int] | None:
 
 
 def _difference(table: str, version: int, ours: bytes, theirs: bytes) -> str | None:
-    """Where two renderings of a commit say different things; None when a newer serializer said the same otherwise."""
+    """The first difference between two renderings of a commit; None if they differ only in serialization."""
     try:
-        found = first_difference(_parsed(table, version, ours), _parsed(table, version, theirs))
+        difference = first_difference(_parsed(table, version, ours), _parsed(table, version, theirs))
     except MalformedLogError as error:
         return f"it cannot be read ({error})"
-    return None if found is None else f"{_author(table, version, theirs)}; {found}"
+    return None if difference is None else f"{_author(table, version, theirs)}; {difference}"
 
 
 def _parsed(table: str, version: int, data: bytes) -> Commit:
@@ -327,7 +328,7 @@ def _parsed(table: str, version: int, data: bytes) -> Commit:
 
 
 def _author(table: str, version: int, data: bytes) -> str:
-    """Who wrote a file, as far as it says so."""
+    """Who wrote a commit, as far as the file says."""
     try:
         actions: Iterable[object] = iter_actions(data.split(b"\n"), table=table, version=version)
         info = next((action for action in actions if isinstance(action, CommitInfo)), None)
@@ -335,5 +336,5 @@ def _author(table: str, version: int, data: bytes) -> str:
         return f"it cannot be read ({error})"
     if info is None:
         return "it does not say who wrote it"
-    said = {name: info.value.get(name) for name in ("engineInfo", "operation", "txnId")}
-    return "written by " + ", ".join(f"{name} {value}" for name, value in said.items() if value is not None)
+    fields = {name: info.value.get(name) for name in ("engineInfo", "operation", "txnId")}
+    return "written by " + ", ".join(f"{name} {value}" for name, value in fields.items() if value is not None)

@@ -1,6 +1,6 @@
-"""Validate: compares SQL with `_delta_log`, and what each derives from its commits, and says what to do about drift.
+"""Validate: compares SQL with `_delta_log` and what each derives from its commits, and suggests remedies for drift.
 
-Who is behind has not drifted: a follower's SQL catches up with its files, a managed table's files with SQL.
+Lag is not drift: a follower's SQL catches up with its files, a managed table's files with SQL.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Literal
 
 from deltalakedb.exceptions import DeltaProtocolError, LogGapError, TableNotFoundError
 from deltalakedb.files.reader import FileTxnLogReader
-from deltalakedb.log.commit import Commit, iter_actions
+from deltalakedb.log.protocol.commit import Commit, iter_actions
 from deltalakedb.mirror import derived, remedies
 from deltalakedb.mirror.compare import Difference, compare_commits, compare_states
 from deltalakedb.store import registry
@@ -20,14 +20,14 @@ from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.registry import Head, TableRow
 
 CHECKSUMS = 200
-"""So many of the newest checksums are compared: each is a file of its own to fetch."""
+"""How many of the newest checksums to compare: each is a file to fetch."""
 
 Part = Literal["commit", "state", "versions", "counters", "checkpoint", "pointer", "checksum"]
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """The first place in which SQL and the files disagree about one part of the log."""
+    """The first difference between SQL and the files in one part of the log."""
 
     part: Part
     version: int
@@ -39,12 +39,12 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class ValidationReport:
-    """What was compared, and where it differs; at most one difference of each part."""
+    """What was compared and where it differs; at most one drift for each part."""
 
     table: TableRow
     sql_version: int
     files_version: int
-    """-1 when there is no log in the files yet."""
+    """-1 if the files have no log yet."""
     num_commits_compared: int
     num_states_compared: int
     num_checkpoints_compared: int
@@ -53,12 +53,12 @@ class ValidationReport:
 
     @property
     def drift(self) -> Drift | None:
-        """The first difference, if there is one."""
+        """The first drift, or None."""
         return self.drifts[0] if self.drifts else None
 
     @property
     def lag(self) -> int:
-        """Versions that whoever is not the authority still has to take over."""
+        """How many versions the copy is behind the authority."""
         ahead = self.files_version - self.sql_version
         return max(0, -ahead if self.table.mode == "managed" else ahead)
 
@@ -70,7 +70,7 @@ def validate(
     storage_options: Mapping[str, str] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> ValidationReport:
-    """Every commit both sides have, action by action; every base, checkpoint and the newest common state; counters."""
+    """Compare SQL with the files: common commits, bases, newest common state and checkpoint, checksums, counters."""
     ours = SqlTxnLogReader(store, table)
     theirs = FileTxnLogReader(table.location, storage_options, table=table.full_name)
     return _Check(store, table, ours, theirs, progress).run()
@@ -89,8 +89,8 @@ class _Check:
         self._progress = progress
         self._num_commits = self._num_states = self._num_checkpoints = self._num_checksums = 0
         self._drifts: list[Drift] = []
-        # Others write meanwhile. What SQL had before the look at the files bounds what these must have, and what it
-        # has after it bounds what they may have.
+        # Others commit meanwhile. The head read before the listing gives the versions that the files must have, that
+        # read after it the versions that they may have.
         with store.read(single=True) as conn:
             self._before = self._read_head(conn)
         self._pointer = derived.read_pointer(theirs)
@@ -133,30 +133,34 @@ class _Check:
         return min(self._head.current_version, self._files_version)
 
     def _check_ends(self) -> None:
-        """Whether one side has versions that it can only have if something went wrong."""
-        files = self._files_version
+        """Check whether one side has versions that it cannot have unless something went wrong."""
+        files_version = self._files_version
         if self._table.mode == "managed":
-            sql, mirrored = self._head.current_version, self._before.mirrored_version
-            if files > sql:
-                self._found("versions", sql + 1, Difference("versions", f"{sql} as the newest", str(files)))
-            elif files < mirrored:
-                told = f"{mirrored} as the newest that was mirrored"
-                self._found("versions", files + 1, Difference("versions", told, str(files)))
+            sql_version, mirrored_version = self._head.current_version, self._before.mirrored_version
+            if files_version > sql_version:
+                self._found(
+                    "versions",
+                    sql_version + 1,
+                    Difference("versions", f"{sql_version} as the newest", str(files_version)),
+                )
+            elif files_version < mirrored_version:
+                in_sql = f"{mirrored_version} as the newest that was mirrored"
+                self._found("versions", files_version + 1, Difference("versions", in_sql, str(files_version)))
             elif (missing := self._missing_commit()) is not None:
                 self._found("versions", missing, Difference(f"version {missing}", "its commit", "a gap in its place"))
-        elif self._before.current_version > files:
-            told = f"{self._before.current_version} as the newest that was read"
-            self._found("versions", files + 1, Difference("versions", told, str(files)))
+        elif self._before.current_version > files_version:
+            in_sql = f"{self._before.current_version} as the newest that was read"
+            self._found("versions", files_version + 1, Difference("versions", in_sql, str(files_version)))
 
     def _missing_commit(self) -> int | None:
-        """A version whose commit is gone from between others. Clean-up takes the oldest ones, and leaves no gap."""
+        """A missing version between existing commits. Clean-up removes the oldest commits and leaves no gap."""
         commits = self._listing.commits
         missing = self._listing.missing_commit(min(commits), max(commits)) if commits else None
-        # A listing is not atomic: a commit made meanwhile may show up before the one below it.
+        # A listing is not atomic: it may show a new commit but not the one before it.
         return None if missing is None or self._theirs.has_commit(missing) else missing
 
     def _check_commits(self) -> bool:
-        """Compare the commits both sides have; whether a difference was found."""
+        """Compare the commits that both sides have; return whether a difference was found."""
         for first, last in self._runs():
             ours = self._ours.mirror_commits(first, last)
             theirs = self._theirs.commits(first, last)
@@ -166,7 +170,7 @@ class _Check:
                 try:
                     difference = compare_commits(expected, next(theirs))
                 except LogGapError:
-                    break  # cleaned up since it was listed
+                    break  # deleted by clean-up after it was listed
                 except DeltaProtocolError as error:
                     difference = Difference("the file", "a commit", f"what cannot be read: {error}")
                 self._num_commits += 1
@@ -178,10 +182,10 @@ class _Check:
         return False
 
     def _runs(self) -> Iterator[tuple[int, int]]:
-        """Unbroken runs of versions whose commits both sides have; what was cleaned up is covered by the states."""
-        both = [v for v, is_base in self._is_base.items() if not is_base and v in self._listing.commits]
+        """Ranges of consecutive versions whose commits both sides have; the states cover cleaned-up versions."""
+        common_versions = [v for v, is_base in self._is_base.items() if not is_base and v in self._listing.commits]
         start = previous = None
-        for version in both:
+        for version in common_versions:
             if start is None or previous is None:
                 start = version
             elif version != previous + 1:
@@ -192,11 +196,11 @@ class _Check:
             yield start, previous
 
     def _check_states(self) -> None:
-        """A base has no actions of its own, so its state is compared; and so is the newest common version."""
+        """Compare the state of each base, which has no actions of its own, and of the newest common version."""
         if self._files_version < 0:
             return
-        wanted = [v for v, is_base in self._is_base.items() if is_base and v < self._common] + [self._common]
-        for version in wanted:
+        versions = [v for v, is_base in self._is_base.items() if is_base and v < self._common] + [self._common]
+        for version in versions:
             try:
                 if version not in self._is_base or version < self._listing.earliest_version(self._table.full_name):
                     continue
@@ -211,7 +215,7 @@ class _Check:
                 return
 
     def _check_checkpoints(self) -> None:
-        """The newest checkpoint that both sides can speak about, and the pointer to it."""
+        """Compare the newest checkpoint of a version that SQL has, and the pointer to it."""
         pointer = derived.compare_pointer(self._pointer, self._listing)
         if pointer is not None:
             self._found("pointer", *pointer)
@@ -224,8 +228,10 @@ class _Check:
                 return
 
     def _check_checksums(self) -> None:
-        kept = [version for version in derived.checksum_versions(self._theirs) if version in self._is_base]
-        for version, difference in derived.compare_checksums(self._store, self._ours, self._theirs, kept[:CHECKSUMS]):
+        versions = [version for version in derived.checksum_versions(self._theirs) if version in self._is_base]
+        for version, difference in derived.compare_checksums(
+            self._store, self._ours, self._theirs, versions[:CHECKSUMS]
+        ):
             self._num_checksums += 1
             if difference is not None:
                 self._found("checksum", version, difference)

@@ -1,1 +1,1 @@
-"""What the verbs do to a table: each makes the actions of one commit, wherever the table's log is kept."""
+"""The verbs: each makes the actions of one commit to a table, whether its log is in SQL or in files."""

@@ -1,4 +1,4 @@
-"""Reads a stream in a thread of its own, some way ahead of who works on it: decoding and encoding overlap."""
+"""Reads a stream in a thread of its own, ahead of its consumer, so that decoding and encoding overlap."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def read_ahead(items: Iterable[T], size_of: Callable[[T], int], limit_bytes: int) -> Generator[T, None, None]:
-    """The items in order; those that wait to be taken are `limit_bytes` large at most, or one."""
+    """Yield the items in order; at most `limit_bytes` of them wait to be consumed, or a single item."""
     stream = _Stream(items, size_of, limit_bytes)
     thread = threading.Thread(target=stream.fill, name="deltalakedb-ahead", daemon=True)
     thread.start()

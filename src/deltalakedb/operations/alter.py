@@ -1,4 +1,4 @@
-"""Owns ALTER TABLE: what changes a table's definition, and no row of it."""
+"""ALTER TABLE: changes a table's definition; its rows stay unchanged."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from deltalakedb.definitions.features import with_features, with_listed_features
-from deltalakedb.definitions.table import refuse_generated, with_properties, with_schema
-from deltalakedb.exceptions import DeltaError, SchemaMismatchError
-from deltalakedb.log.actions import Action, Metadata
-from deltalakedb.log.codec import to_json
-from deltalakedb.log.descriptions import TAG_PREFIX
-from deltalakedb.log.feature_use import BY_PROPERTY, COLUMN_MAPPING_MODE, CONSTRAINT_PREFIX, features_in_use
-from deltalakedb.log.features import READER_FEATURES
-from deltalakedb.log.proposal import DEFINITION, NOTHING_READ, WHOLE_TABLE, ProposedCommit, ReadSet
-from deltalakedb.log.secret_checks import refuse_new_secrets
-from deltalakedb.log.table_checks import DROP_PROTECTION
-from deltalakedb.log.types import ArrayType, DataType, MapType, StructField, StructType, parse_schema
+from deltalakedb.exceptions import DeltaError, SchemaMismatchError, redact
+from deltalakedb.log.checks.secret_checks import refuse_new_secrets
+from deltalakedb.log.checks.table_checks import DROP_PROTECTION
+from deltalakedb.log.protocol.actions import Action, Metadata
+from deltalakedb.log.protocol.codec import to_json
+from deltalakedb.log.protocol.descriptions import TAG_PREFIX
+from deltalakedb.log.protocol.feature_needs import with_features, with_listed_features
+from deltalakedb.log.protocol.feature_use import BY_PROPERTY, COLUMN_MAPPING_MODE, CONSTRAINT_PREFIX, features_in_use
+from deltalakedb.log.protocol.features import READER_FEATURES
+from deltalakedb.log.protocol.proposal import DEFINITION, NOTHING_READ, WHOLE_TABLE, ProposedCommit, ReadSet
+from deltalakedb.log.schema.types import ArrayType, DataType, MapType, StructField, StructType, parse_schema
+from deltalakedb.operations.definition import refuse_generated, with_properties, with_schema
 from deltalakedb.operations.engines import open_engine
 from deltalakedb.operations.expression_text import constraint_text
 from deltalakedb.operations.expressions import Expression
@@ -28,6 +28,10 @@ _MAX_NAME: Final = 255
 _MAX_DESCRIPTION: Final = 4000
 _ROW_TRACKING: Final = "delta.enableRowTracking"
 _FEATURE_READER, _FEATURE_WRITER = 3, 7
+_ARROW_NAMES: Final = {"BIGINT": "Int64", "INTEGER": "Int32", "DOUBLE": "Float64", "VARCHAR": "Utf8", "DATE": "Date32"}
+_NANOSECONDS: Final = "timestampNanos"
+_NAMES_IN_COMMITS: Final = {"variantType-preview": "variantTypePreview"}
+"""Features whose names in `deltalake`'s commit info differ from the protocol's."""
 KNOWN_PROPERTIES: Final = frozenset(
     {
         *BY_PROPERTY,
@@ -62,46 +66,57 @@ KNOWN_PROPERTIES: Final = frozenset(
         "delta.universalFormat.enabledFormats",
     }
 )
-"""What a table property may be called, beside `delta.feature.*` and tags; any other name has to be insisted on."""
+"""Known table properties, besides `delta.feature.*` and tags; others need `raise_if_not_exists=False`."""
 
 
 def add_columns(target: Target, fields: Sequence[StructField]) -> Done:
-    """New columns at the end of the schema; a struct that is there gets the fields it does not have."""
+    """Add columns at the end of the schema; an existing struct gets the fields that it lacks."""
     refuse_generated(fields, target.name)
     names = [item.name.casefold() for item in fields]
-    if len(set(names)) < len(names):
-        raise SchemaMismatchError(f"table {target.name}: a new column is given twice: {', '.join(names)}")
+    column = next((item.name for item in fields if names.count(item.name.casefold()) > 1), None)
+    if column is not None:
+        raise SchemaMismatchError(
+            f"Schema error: Duplicate field name (case-insensitive): '{column}'. table {target.name}: a new column is "
+            "given twice"
+        )
     merged = _merge(target.schema, fields, target)
     actions = with_schema(target.protocol, target.metadata, merged, table=target.name, history=target.history)
     parameters = {"fields": to_json([_field_json(item) for item in fields])}
-    return _done(target, "ADD COLUMN", parameters, actions)
+    return _done(target, "ADD COLUMN", parameters, actions or [target.metadata])
 
 
 def add_constraint(target: Target, constraints: Mapping[str, str]) -> Done:
-    """Conditions that every row must keep from now on; the rows that are there are looked at first."""
+    """Add conditions that every row must satisfy; the existing rows are checked first."""
     if not constraints:
-        raise DeltaError(f"table {target.name}: no constraint is given; give a name and a condition")
+        raise DeltaError(f"table {target.name}: No check constraint (Name and Expression) provided")
     parsed = {name: Expression.parse_rule(text, target.schema) for name, text in constraints.items()}
-    _check_rows(target, parsed)
     texts = {name: constraint_text(text) for name, text in constraints.items()}
     configuration = dict(target.metadata.configuration)
     for name, text in texts.items():
-        known = configuration.get(_constraint_key(configuration, name) or "")
-        if known is not None and constraint_text(known) != text:
-            raise DeltaError(f"table {target.name} has a constraint {name} already: {known}; drop it first")
-        configuration[_constraint_key(configuration, name) or f"{CONSTRAINT_PREFIX}{name}"] = text
+        existing = configuration.get(f"{CONSTRAINT_PREFIX}{name}")
+        if existing is not None and constraint_text(existing) != text:
+            raise DeltaError(
+                f"table {target.name}: Cannot add constraint '{name}': a constraint with this name already exists with "
+                f"a different expression. Existing: '{existing}', New: '{text}'; drop it first"
+            )
+        configuration[f"{CONSTRAINT_PREFIX}{name}"] = text
+    _check_rows(target, parsed)
     parameters = {"constraints": to_json([{"name": name, "expr": text} for name, text in texts.items()])}
     metadata = replace(target.metadata, configuration=configuration)
-    return _done(target, "ADD CONSTRAINT", parameters, [metadata], read=WHOLE_TABLE)
+    features = features_in_use(target.schema, configuration)
+    protocol = with_features(target.protocol, features, history=target.history)
+    return _done(target, "ADD CONSTRAINT", parameters, [protocol, metadata], read=WHOLE_TABLE)
 
 
 def drop_constraint(target: Target, name: str, *, raise_if_not_exists: bool) -> Done:
-    key = _constraint_key(target.metadata.configuration, name)
-    if key is None:
+    key = f"{CONSTRAINT_PREFIX}{name}"
+    if key not in target.metadata.configuration:
         if raise_if_not_exists:
-            known = [key for key in target.metadata.configuration if key.startswith(CONSTRAINT_PREFIX)]
-            shown = ", ".join(key.removeprefix(CONSTRAINT_PREFIX) for key in known) or "none"
-            raise DeltaError(f"table {target.name} has no constraint {name}; it has: {shown}")
+            constraint_keys = [key for key in target.metadata.configuration if key.startswith(CONSTRAINT_PREFIX)]
+            names = ", ".join(key.removeprefix(CONSTRAINT_PREFIX) for key in constraint_keys) or "none"
+            raise DeltaError(
+                f"Constraint with name '{name}' does not exist. The constraints of table {target.name}: {names}"
+            )
         return Done(None, read=DEFINITION)
     configuration = {other: value for other, value in target.metadata.configuration.items() if other != key}
     metadata = replace(target.metadata, configuration=configuration)
@@ -109,58 +124,79 @@ def drop_constraint(target: Target, name: str, *, raise_if_not_exists: bool) -> 
 
 
 def drop_column_not_null(target: Target, column: str) -> Done:
-    """Let a column be null from now on."""
-    item = _column(target, column)
+    """Make a column nullable."""
+    if not column:
+        raise DeltaError(f"table {target.name}: No column name provided")
+    item = _column(target, column, f"No column with the name '{column}' in the schema")
     if item.nullable:
-        raise DeltaError(f"table {target.name}: the column {column} may be null already")
+        raise DeltaError(f"table {target.name}: Column '{column}' is already nullable")
     changed = replace(item, nullable=True)
     parameters = {"column": to_json(_field_json(changed))}
     return _done(target, "CHANGE COLUMN", parameters, [_with_field(target, changed)])
 
 
 def set_column_metadata(target: Target, column: str, metadata: Mapping[str, str]) -> Done:
-    """Entries of a column's metadata; those it has under other keys stay. Delta's own say what the data is."""
-    item = _column(target, column)
-    own = next((key for key in metadata if key.startswith("delta.")), None)
-    if own is not None:
-        raise DeltaError(f"table {target.name}: {own} of the column {column} is Delta's own, and is not set by hand")
+    """Set entries of a column's metadata; its other entries stay. Delta's own entries are refused: they describe the
+    data."""
+    item = _column(target, column, f"No field with the provided name in the schema: '{column}'")
+    entry = next((key for key in metadata if key.startswith("delta.")), None)
+    if entry is not None:
+        raise DeltaError(
+            f"table {target.name}: Not allowed to modify protected metadata e.g. `delta.columnMapping.id`: {entry} of "
+            f"the column {column}"
+        )
     changed = _with_field(target, replace(item, metadata={**item.metadata, **metadata}))
     fields = parse_schema(changed.schema_string).fields
-    parameters = {"fields": to_json([_field_json(one) for one in fields])}
+    parameters = {"fields": to_json([_field_json(field) for field in fields])}
     return _done(target, "UPDATE FIELD METADATA", parameters, [changed])
 
 
 def add_feature(target: Target, features: Sequence[str], *, allow_protocol_versions_increase: bool) -> Done:
-    """Table features by the protocol's names; what uses them is set by properties."""
+    """Add table features, by the protocol's names; properties then enable their use."""
     if not features:
-        raise DeltaError(f"table {target.name}: no table feature is given")
+        raise DeltaError(f"table {target.name}: No features provided")
+    if _NANOSECONDS in features:
+        raise DeltaError(
+            f"table {target.name}: nanosecond timestamps are no type of the Delta protocol, and this package does not "
+            "write them"
+        )
     protocol = target.protocol
     for_readers = any(name in READER_FEATURES for name in features)
     listed = protocol.min_writer_version >= _FEATURE_WRITER and (
         not for_readers or protocol.min_reader_version >= _FEATURE_READER
     )
     if not listed and not allow_protocol_versions_increase:
-        needed = f"reader version {_FEATURE_READER} and " if for_readers else ""
-        raise DeltaError(
-            f"table {target.name}: {', '.join(features)} needs {needed}writer version {_FEATURE_WRITER}, and the table "
-            f"has {protocol.min_reader_version} and {protocol.min_writer_version}; allow_protocol_versions_increase "
-            "raises them, and older readers and writers then cannot use the table"
+        kinds, short, versions = (
+            ("reader and writer", "reader is not v3, and writer not v7", "versions")
+            if for_readers
+            else ("writer", "min_writer is not v7", "version")
         )
-    raised = with_listed_features(protocol, features, target.history)
-    return _done(target, "ADD FEATURE", {"name": to_json(list(features))}, [] if raised == protocol else [raised])
+        raise DeltaError(
+            f"Generic DeltaTable error: Table feature enables {kinds} feature, but {short}. Set "
+            f"allow_protocol_versions_increase or increase {versions} explicitly through set_tbl_properties "
+            f"(set_table_properties): table {target.name} has versions {protocol.min_reader_version} and "
+            f"{protocol.min_writer_version}, and readers and writers that do not know {', '.join(features)} then "
+            "cannot use it"
+        )
+    new_protocol = with_listed_features(protocol, features, target.history)
+    names = [_NAMES_IN_COMMITS.get(name, name) for name in features]
+    return _done(target, "ADD FEATURE", {"name": to_json(names)}, [new_protocol])
 
 
 def set_properties(target: Target, properties: Mapping[str, str], *, raise_if_not_exists: bool) -> Done:
-    """Table properties; where one needs a table feature, the protocol is raised with it."""
+    """Set table properties; if one needs a table feature, the protocol is upgraded too."""
     for key, value in properties.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise TypeError(f"a table property is a name and a text, not {key!r} = {value!r}")
         if key.startswith(CONSTRAINT_PREFIX):
-            raise DeltaError(f"table {target.name}: {key} is set by add_constraint, which looks at the rows first")
+            raise DeltaError(
+                f"table {target.name}: Error parsing property '{key}':'{redact(value)}': it is set by add_constraint, "
+                "which looks at the rows first"
+            )
         if raise_if_not_exists and key not in KNOWN_PROPERTIES and not key.startswith(("delta.feature.", TAG_PREFIX)):
             raise DeltaError(
-                f"table {target.name}: {key} is no property of Delta tables; with raise_if_not_exists=False any name "
-                "can be set"
+                f"table {target.name}: Error parsing property '{key}':'{redact(value)}': it is no property of Delta "
+                "tables; with raise_if_not_exists=False any name can be set"
             )
     parameters = {"properties": to_json(dict(properties))}
     if not properties:
@@ -174,13 +210,16 @@ def set_properties(target: Target, properties: Mapping[str, str], *, raise_if_no
         has_files=has_files,
         history=target.history,
     )
-    return _done(target, "SET TBLPROPERTIES", parameters, actions)
+    return _done(target, "SET TBLPROPERTIES", parameters, actions or [target.metadata])
 
 
 def set_name(target: Target, name: str) -> Done:
-    """The name in the table's own metadata; what a catalog calls the table is another matter."""
+    """Set the name in the table's own metadata, which is independent of its name in a catalog."""
     if not 0 < len(name) <= _MAX_NAME:
-        raise DeltaError(f"table {target.name}: a table's name has 1 to {_MAX_NAME} characters, not {len(name)}")
+        raise DeltaError(
+            f"table {target.name}: Table metadata is invalid: name: Table name cannot be empty and cannot exceed "
+            f"{_MAX_NAME} characters; it has {len(name)}"
+        )
     parameters = {"metadataUpdate": to_json({"name": name, "description": None})}
     return _done(target, "UPDATE TABLE METADATA", parameters, [replace(target.metadata, name=name)])
 
@@ -188,7 +227,8 @@ def set_name(target: Target, name: str) -> Done:
 def set_description(target: Target, description: str) -> Done:
     if len(description) > _MAX_DESCRIPTION:
         raise DeltaError(
-            f"table {target.name}: a description has up to {_MAX_DESCRIPTION} characters, not {len(description)}"
+            f"table {target.name}: Table metadata is invalid: description: Table description cannot exceed "
+            f"{_MAX_DESCRIPTION} characters; it has {len(description)}"
         )
     parameters = {"metadataUpdate": to_json({"name": None, "description": description})}
     return _done(target, "UPDATE TABLE METADATA", parameters, [replace(target.metadata, description=description)])
@@ -202,24 +242,26 @@ def _done(
     *,
     read: ReadSet = NOTHING_READ,
 ) -> Done:
-    """The commit, the protocol raised as far as the metadata needs it."""
-    made = list(actions)
-    for action in list(made):
+    """Return the commit, with the protocol upgraded if the metadata needs it."""
+    commit_actions = list(actions)
+    for action in list(commit_actions):
         if isinstance(action, Metadata):
             refuse_new_secrets(action, target.metadata, what=f"table {target.name}")
-            used = features_in_use(parse_schema(action.schema_string), action.configuration)
-            raised = with_features(target.protocol, used, history=target.history)
-            if raised != target.protocol and not any(type(one) is type(raised) for one in made):
-                made.insert(0, raised)
-    return Done(ProposedCommit(tuple(made), operation, dict(parameters), read=read))
+            features = features_in_use(parse_schema(action.schema_string), action.configuration)
+            new_protocol = with_features(target.protocol, features, history=target.history)
+            if new_protocol != target.protocol and not any(
+                type(other) is type(new_protocol) for other in commit_actions
+            ):
+                commit_actions.insert(0, new_protocol)
+    return Done(ProposedCommit(tuple(commit_actions), operation, dict(parameters), read=read))
 
 
 def _check_rows(target: Target, checks: Mapping[str, Expression]) -> None:
-    """DeltaError when rows of the table break one; only the columns that are looked at are read."""
+    """Raise DeltaError if existing rows violate a check; only the columns of the checks are read."""
     from deltalakedb.data import read_files
 
-    used = sorted(frozenset[str]().union(*(check.columns for check in checks.values())))
-    columns = used or list(target.schema.names[:1])
+    used_columns = sorted(frozenset[str]().union(*(check.columns for check in checks.values())))
+    columns = used_columns or list(target.schema.names[:1])
     reader = read_files(
         target.snapshot.files_table(),
         storage=target.storage,
@@ -231,26 +273,28 @@ def _check_rows(target: Target, checks: Mapping[str, Expression]) -> None:
     counts = ", ".join(f"count(*) filter (not coalesce({check.sql}, false))" for check in checks.values())
     with open_engine(target) as engine:
         engine.register("rows", reader)
-        found = engine.execute(f"select {counts} from rows")[0]
-    for (name, check), broken in zip(checks.items(), found, strict=True):
+        for check in checks.values():
+            kind = engine.execute(f"describe select {check.sql} from rows")[0][1]
+            if kind != "BOOLEAN":
+                arrow_name = _ARROW_NAMES.get(kind, kind)
+                raise DeltaError(
+                    f"Data validation expression must return boolean values, got {arrow_name}: {check.text}"
+                )
+        violations = engine.execute(f"select {counts} from rows")[0]
+    for (name, check), broken in zip(checks.items(), violations, strict=True):
         if broken:
             raise DeltaError(
-                f"table {target.name} version {target.snapshot.version}: {broken} rows break the constraint {name}, "
-                f"{check.text}; change or delete them first"
+                f"Invalid data found: {broken} rows failed validation check. table {target.name} version "
+                f"{target.snapshot.version}: they break the constraint {name}, {check.text}; change or delete them "
+                "first"
             )
 
 
-def _constraint_key(configuration: Mapping[str, str | None], name: str) -> str | None:
-    """The property that holds a constraint; names of constraints do not tell case apart."""
-    wanted = f"{CONSTRAINT_PREFIX}{name}".casefold()
-    return next((key for key in configuration if key.casefold() == wanted), None)
-
-
-def _column(target: Target, name: str) -> StructField:
+def _column(target: Target, name: str, missing: str) -> StructField:
     for item in target.schema.fields:
         if item.name == name:
             return item
-    raise DeltaError(f"table {target.name} has no column {name}; it has {', '.join(target.schema.names)}")
+    raise DeltaError(f"table {target.name}: {missing}; it has {', '.join(target.schema.names)}")
 
 
 def _with_field(target: Target, changed: StructField) -> Metadata:
@@ -264,20 +308,20 @@ def _field_json(item: StructField) -> Any:
 
 def _merge(schema: StructType, fields: Sequence[StructField], target: Target, above: str = "") -> StructType:
     merged = list(schema.fields)
-    places = {item.name: place for place, item in enumerate(merged)}
+    indexes = {item.name: index for index, item in enumerate(merged)}
     for item in fields:
-        place = places.get(item.name)
-        if place is not None:
-            known = merged[place]
-            kind = _merge_types(known.type, item.type, target, f"{above}{item.name}")
-            merged[place] = replace(known, type=kind)
+        index = indexes.get(item.name)
+        if index is not None:
+            existing = merged[index]
+            kind = _merge_types(existing.type, item.type, target, f"{above}{item.name}")
+            merged[index] = replace(existing, type=kind, metadata={**existing.metadata, **item.metadata})
             continue
         if not item.nullable and target.snapshot.files_table(["path"]).num_rows:
             raise SchemaMismatchError(
                 f"table {target.name}: the new column {above}{item.name} must be nullable: files that are there do not "
                 "have it"
             )
-        places[item.name] = len(merged)
+        indexes[item.name] = len(merged)
         merged.append(item)
     return StructType(tuple(merged))
 
@@ -292,5 +336,7 @@ def _merge_types(known: DataType, given: DataType, target: Target, path: str) ->
         value = _merge_types(known.value_type, given.value_type, target, f"{path}.value")
         return replace(known, value_type=value)
     if known != given:
-        raise SchemaMismatchError(f"table {target.name}: the column {path} is {known}, and cannot become {given}")
+        raise SchemaMismatchError(
+            f"table {target.name}: Cannot merge types {known} and {given}: the column {path} cannot change its type"
+        )
     return known

@@ -1,4 +1,4 @@
-"""Reads a table's change data feed: from the files written for it, else from what commits added and removed."""
+"""Reads a table's change data feed: from its change files, else from what commits added and removed."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ import pyarrow.compute as pc
 
 from deltalakedb.data import DataStorage, read_files
 from deltalakedb.data.deletion_vectors import DeletionVectors
+from deltalakedb.data.filtering import check_condition
 from deltalakedb.data.reader import ROW
 from deltalakedb.data.roaring import Rows
-from deltalakedb.exceptions import DeltaError, PredicateError
-from deltalakedb.log.actions import AddCDCFile, AddFile, CommitInfo, DeletionVector, Metadata, RemoveFile
-from deltalakedb.log.codec import deletion_vector_to_json, to_json
-from deltalakedb.log.commit import Commit
-from deltalakedb.log.features import is_enabled
-from deltalakedb.log.text import to_sql_text
-from deltalakedb.log.txnlog import FILES_SCHEMA
-from deltalakedb.log.types import PrimitiveType, StructField, StructType, parse_schema
+from deltalakedb.exceptions import DeltaError
+from deltalakedb.log.predicates.predicate import no_such_column
+from deltalakedb.log.protocol.actions import AddCDCFile, AddFile, CommitInfo, DeletionVector, Metadata, RemoveFile
+from deltalakedb.log.protocol.codec import deletion_vector_to_json, to_json
+from deltalakedb.log.protocol.commit import Commit
+from deltalakedb.log.protocol.features import is_enabled
+from deltalakedb.log.protocol.text import to_sql_text
+from deltalakedb.log.protocol.txnlog import FILES_SCHEMA
+from deltalakedb.log.schema.types import PrimitiveType, StructField, StructType, parse_schema
 
 CHANGE_TYPE: Final = "_change_type"
 VERSION: Final = "_commit_version"
@@ -37,12 +39,12 @@ _ABOUT_CHANGES: Final = (
 _SHOWN: Final = {VERSION: pa.uint64(), TIMESTAMP: pa.timestamp("ms")}
 
 ValuesBefore: TypeAlias = Callable[[int], Mapping[str, Mapping[str, str | None]]]
-"""The partition values of the files that were live before a version, by their paths."""
+"""Returns the partition values of the files that were live before a version, by path."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A data file, or some rows of it, that a commit wrote into the feed."""
+    """A data file of the feed, or some of its rows."""
 
     kind: Literal["feed", "whole", "rows"]
     path: str
@@ -54,7 +56,7 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What happened to the rows of a part, None where the file says it itself; in which version, and when."""
+    """The kind of change of a part's rows (None if the file has it itself), its version and its time."""
 
     kind: str | None
     version: int
@@ -63,11 +65,11 @@ class _Change:
 
 
 def check_feed(table: str, version: int, metadata: Metadata) -> None:
-    """A feed starts only where it was kept."""
+    """Raise if the change data feed is not enabled at a version."""
     if not is_enabled(metadata.configuration, _FEED):
         raise DeltaError(
-            f"{table} version {version}: no change data is kept there; the property {_FEED}=true starts it, from the "
-            "next version on"
+            f"Reading a table version: {version} that does not have change data enabled: the property {_FEED}=true of "
+            f"{table} starts it, from the next version on"
         )
 
 
@@ -81,8 +83,11 @@ def read_changes(
     predicate: str | None,
     values_before: ValuesBefore,
 ) -> pa.RecordBatchReader:
-    """The changes of these commits, in their order: the columns of `metadata`, partition columns last, then what
-    happened to the row, in which version and when. `predicate` is SQL on any of them."""
+    """Return the changes of these commits, in order, as a stream.
+
+    The columns are those of `metadata`, with partition columns last, followed by the kind of change, the version and
+    the time. `predicate` is SQL on any of them.
+    """
     struct = parse_schema(metadata.schema_string)
     partitions = metadata.partition_columns
     ordered = [
@@ -90,35 +95,35 @@ def read_changes(
         *(item for item in struct.fields if item.name in partitions),
     ]
     schema = StructType((*ordered, *_ABOUT_CHANGES))
-    _check_names(table, schema, columns, predicate)
+    _check_names(schema, columns, predicate)
     reader = _Reader(storage, metadata, schema, columns, predicate)
-    shown = reader.shown
-    # Read now, so that a range without a feed is an error of the call, and not of whoever reads the stream.
-    found = list(_changes_of(commits, table, DeletionVectors(storage), values_before))
-    batches = reader.batches(found)
-    return pa.RecordBatchReader.from_batches(shown, (_cast(batch, shown) for batch in batches))
+    result_schema = reader.shown
+    # Collected now, so that a range without a feed is an error of this call, not of reading the stream.
+    changes = list(_changes_of(commits, table, DeletionVectors(storage), values_before))
+    batches = reader.batches(changes)
+    return pa.RecordBatchReader.from_batches(result_schema, (_cast(batch, result_schema) for batch in batches))
 
 
-def _check_names(table: str, schema: StructType, columns: Sequence[str] | None, predicate: str | None) -> None:
-    named = set(columns or ())
+def _check_names(schema: StructType, columns: Sequence[str] | None, predicate: str | None) -> None:
+    used_columns = set(columns or ())
     if predicate is not None:
-        from deltalakedb.log.predicate_sql import to_duckdb
+        from deltalakedb.log.predicates.predicate_sql import to_duckdb
 
-        named |= to_duckdb(predicate)[1]
-    unknown = sorted(name for name in named if schema.field(name) is None)
+        used_columns |= to_duckdb(predicate)[1]
+    unknown = sorted(name for name in used_columns if schema.field(name) is None)
     if unknown:
-        raise PredicateError(
-            f"the changes of {table} have no column {unknown[0]!r}; they have {', '.join(schema.names)}"
-        )
+        raise no_such_column(unknown[0], schema.names)
+    if predicate is not None:
+        check_condition(predicate, schema)
 
 
-# -- what a commit wrote into the feed
+# -- the changes of a commit
 
 
 def _changes_of(
     commits: Iterable[Commit], table: str, vectors: DeletionVectors, values_before: ValuesBefore
 ) -> Iterator[_Change]:
-    """The files of each commit, and what happened to their rows."""
+    """Yield the files of each commit, and the kind of change of their rows."""
     for commit in commits:
         time_ms = _time_of(commit)
         for action in commit.actions:
@@ -138,12 +143,12 @@ def _changes_of(
 
 
 def _with_values(removes: list[RemoveFile], version: int, values_before: ValuesBefore) -> list[RemoveFile]:
-    """A remove need not say its partition values; the files before the commit do."""
+    """Add partition values to removes that lack them, from the files before the commit."""
     if all(item.partition_values is not None for item in removes):
         return removes
-    known = values_before(version)
+    values = values_before(version)
     return [
-        item if item.partition_values is not None else replace(item, partition_values=known.get(item.path, {}))
+        item if item.partition_values is not None else replace(item, partition_values=values.get(item.path, {}))
         for item in removes
     ]
 
@@ -151,11 +156,11 @@ def _with_values(removes: list[RemoveFile], version: int, values_before: ValuesB
 def _file_changes(
     adds: list[AddFile], removes: list[RemoveFile], vectors: DeletionVectors
 ) -> Iterator[tuple[str, _Part]]:
-    """Whole files, except where a commit only changed a file's deletion vector."""
-    again = {item.path: item for item in adds}
+    """Yield whole files, or single rows if a commit only changed a file's deletion vector."""
+    adds_by_path = {item.path: item for item in adds}
     for remove in removes:
         values = remove.partition_values or {}
-        add = again.pop(remove.path, None)
+        add = adds_by_path.pop(remove.path, None)
         if add is None:
             yield "delete", _Part("whole", remove.path, remove.size, values, remove.deletion_vector)
             continue
@@ -163,7 +168,7 @@ def _file_changes(
         for change, rows in (("delete", np.setdiff1d(after, before)), ("insert", np.setdiff1d(before, after))):
             if len(rows):
                 yield change, _Part("rows", add.path, add.size, add.partition_values, rows=rows)
-    for add in again.values():
+    for add in adds_by_path.values():
         yield "insert", _Part("whole", add.path, add.size, add.partition_values, add.deletion_vector)
 
 
@@ -171,11 +176,11 @@ def _deleted(vector: DeletionVector | None, vectors: DeletionVectors) -> Rows:
     return np.array([], np.uint64) if vector is None else vectors.rows(vector)
 
 
-# -- reading it
+# -- reading
 
 
 class _Reader:
-    """Reads parts of the feed; version, time and kind of change are to it like partition values."""
+    """Reads parts of the feed; kind of change, version and time are handled like partition values."""
 
     def __init__(
         self,
@@ -198,20 +203,20 @@ class _Reader:
         return pa.schema([field.with_type(_SHOWN.get(field.name, field.type)) for field in fields])
 
     def batches(self, changes: Iterable[_Change]) -> Iterator[pa.RecordBatch]:
-        waiting: list[dict[str, Any]] = []
+        pending: list[dict[str, Any]] = []
         kind = ""
         for change in changes:
             part = change.part
-            if waiting and (part.kind != kind or len(waiting) >= _FILES_AT_ONCE):
-                yield from self._read(waiting, kind)
-                waiting = []
+            if pending and (part.kind != kind or len(pending) >= _FILES_AT_ONCE):
+                yield from self._read(pending, kind)
+                pending = []
             kind = part.kind
             if part.rows is not None:
                 yield from self._read_rows(_row(change), part.rows)
             else:
-                waiting.append(_row(change))
-        if waiting:
-            yield from self._read(waiting, kind)
+                pending.append(_row(change))
+        if pending:
+            yield from self._read(pending, kind)
 
     def _read(self, rows: list[dict[str, Any]], kind: str) -> Iterator[pa.RecordBatch]:
         about = [VERSION, TIMESTAMP] if kind == "feed" else [CHANGE_TYPE, VERSION, TIMESTAMP]
@@ -220,10 +225,10 @@ class _Reader:
     def _read_rows(self, row: dict[str, Any], wanted: Rows) -> Iterator[pa.RecordBatch]:
         numbers = pa.array(wanted.astype(np.int64), pa.int64())
         for batch in self._open([row], [CHANGE_TYPE, VERSION, TIMESTAMP], positions=True):
-            chosen = pc.is_in(batch.column(ROW), value_set=numbers)
-            kept = batch.filter(chosen)
-            if kept.num_rows:
-                yield kept.select(self._columns)
+            row_mask = pc.is_in(batch.column(ROW), value_set=numbers)
+            matching = batch.filter(row_mask)
+            if matching.num_rows:
+                yield matching.select(self._columns)
 
     def _open(self, rows: list[dict[str, Any]], about: list[str], *, positions: bool) -> pa.RecordBatchReader:
         return read_files(
@@ -244,7 +249,7 @@ def _exact(schema: StructType, name: str) -> str:
 
 
 def _row(change: _Change) -> dict[str, Any]:
-    """A file as a row of FILES_SCHEMA."""
+    """Return a file as a row of FILES_SCHEMA."""
     part = change.part
     about = {CHANGE_TYPE: change.kind, VERSION: str(change.version), TIMESTAMP: _text(change.time_ms)}
     return {
@@ -257,8 +262,8 @@ def _row(change: _Change) -> dict[str, Any]:
 
 def _time_of(commit: Commit) -> int:
     info = next((action for action in commit.actions if isinstance(action, CommitInfo)), None)
-    said = None if info is None else info.in_commit_timestamp or info.timestamp
-    return commit.timestamp_ms if said is None else said
+    info_ms = None if info is None else info.in_commit_timestamp or info.timestamp
+    return commit.timestamp_ms if info_ms is None else info_ms
 
 
 def _text(epoch_ms: int) -> str:
@@ -266,5 +271,7 @@ def _text(epoch_ms: int) -> str:
 
 
 def _cast(batch: pa.RecordBatch, shown: pa.Schema) -> pa.RecordBatch:
+    if not shown.names:
+        return batch  # no columns: only the number of rows matters
     arrays = [batch.column(name).cast(field.type) for name, field in zip(shown.names, shown, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=shown)

@@ -1,4 +1,4 @@
-"""Owns the writing of a change data feed: the rows a statement deleted, updated or inserted, as files of their own."""
+"""Writes the change data feed: the rows a statement deleted, updated or inserted, in files of their own."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 
 import pyarrow as pa
 
-from deltalakedb.log.actions import AddCDCFile
-from deltalakedb.log.features import is_enabled
-from deltalakedb.log.types import PrimitiveType, StructField, StructType
+from deltalakedb.log.protocol.actions import AddCDCFile
+from deltalakedb.log.protocol.features import is_enabled
+from deltalakedb.log.schema.types import PrimitiveType, StructField, StructType
 from deltalakedb.operations.target import Target
 
 if TYPE_CHECKING:
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 ChangeType = Literal["insert", "delete", "update_preimage", "update_postimage"]
 CHANGE_TYPE: Final = "_change_type"
 _FOLDER: Final = "_change_data"
-_COLUMN: Final = pa.field(CHANGE_TYPE, pa.string())
+_COLUMN: Final = pa.field(CHANGE_TYPE, pa.string(), nullable=False)
 
 
 def feeds_changes(target: Target) -> bool:
-    """Whether statements on this table must tell which rows they changed."""
+    """Return whether statements on this table must write change data."""
     return is_enabled(target.metadata.configuration, "delta.enableChangeDataFeed")
 
 
 class ChangeWriter:
-    """Change data of one statement; several threads may bring rows. Leaving its block without `finish` removes it."""
+    """Writes the change data of one statement, from several threads. Leaving its block without `finish` deletes it."""
 
     def __init__(self, target: Target, schema: StructType | None = None, options: ParquetOptions | None = None) -> None:
         from deltalakedb.data import ParquetOptions
@@ -39,7 +39,7 @@ class ChangeWriter:
         self._writer = FileWriter(
             pa.schema([*table.to_arrow(), _COLUMN]),
             storage=target.storage,
-            schema=StructType((*table.fields, StructField(CHANGE_TYPE, PrimitiveType("string")))),
+            schema=StructType((*table.fields, StructField(CHANGE_TYPE, PrimitiveType("string"), nullable=False))),
             partition_columns=target.metadata.partition_columns,
             configuration=target.metadata.configuration,
             options=options or ParquetOptions(),
@@ -57,13 +57,13 @@ class ChangeWriter:
         self._writer.__exit__(kind, error, trace)
 
     def write(self, rows: pa.RecordBatch, change: ChangeType | None = None) -> None:
-        """Rows of the table that were changed in one way, or rows that tell it themselves in `_change_type`."""
+        """Write rows with one type of change, or rows that have it in `_change_type`."""
         if not rows.num_rows:
             return
         if change is not None:
             rows = rows.append_column(_COLUMN, pa.repeat(pa.scalar(change, pa.string()), rows.num_rows))
         with self._busy:
-            self._writer.write(rows.select(self._names))
+            self._writer.write(rows.select([name for name in self._names if name in rows.schema.names]))
 
     def finish(self) -> list[AddCDCFile]:
         adds = self._writer.finish()

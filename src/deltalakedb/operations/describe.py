@@ -1,8 +1,8 @@
-"""Owns comments and tags: what people note beside a table and its columns, kept in the table's own metadata.
+"""Comments and tags on a table and its columns, stored in the table's own metadata.
 
-A table's comment is `metaData.description`, a column's the entry `comment` of its field. A tag is a table property or
-an entry of a field whose name begins with `tag.`. So they are mirrored, read by every Delta reader, and survive a
-rebuild of the catalog.
+A table's comment is `metaData.description`, a column's is the entry `comment` of its field. A tag is a table property
+or a field entry whose name begins with `tag.`. They are therefore mirrored, readable by every Delta reader, and
+survive a rebuild of the catalog.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from deltalakedb.definitions.table import PropertyValue
 from deltalakedb.exceptions import ConfigError, SchemaMismatchError
-from deltalakedb.log.actions import Metadata
-from deltalakedb.log.codec import to_json
-from deltalakedb.log.descriptions import COMMENT, TAG_PREFIX
-from deltalakedb.log.proposal import ProposedCommit
-from deltalakedb.log.secret_checks import refuse_new_secrets
-from deltalakedb.log.types import ArrayType, DataType, MapType, StructField, StructType
+from deltalakedb.log.checks.secret_checks import refuse_new_secrets
+from deltalakedb.log.protocol.actions import Metadata
+from deltalakedb.log.protocol.codec import to_json
+from deltalakedb.log.protocol.descriptions import COMMENT, TAG_PREFIX
+from deltalakedb.log.protocol.proposal import ProposedCommit
+from deltalakedb.log.schema.types import ArrayType, DataType, MapType, StructField, StructType
+from deltalakedb.operations.definition import PropertyValue
 from deltalakedb.operations.target import Done, Target
 
 MAX_COMMENT: Final = 4000
@@ -42,7 +42,7 @@ def set_comment(target: Target, text: str | None, *, column: str | None = None) 
 
 
 def set_tags(target: Target, tags: Mapping[str, PropertyValue | None], *, column: str | None = None) -> Done:
-    """Set tags on the table, or on a column; those it has under other names stay. None as a value removes one."""
+    """Set tags on the table, or on a column; its other tags stay. The value None removes a tag."""
     entries = {f"{TAG_PREFIX}{name}": value for name, value in to_tags(tags, table=target.name).items()}
     parameters = {"tags": to_json({key.removeprefix(TAG_PREFIX): value for key, value in entries.items()})}
     if column is None:
@@ -53,7 +53,7 @@ def set_tags(target: Target, tags: Mapping[str, PropertyValue | None], *, column
 
 
 def to_tags(tags: Mapping[str, PropertyValue | None], *, table: str) -> dict[str, str | None]:
-    """Tags as they are stored; ConfigError says what is wrong with one."""
+    """Return tags as they are stored; ConfigError if one is invalid."""
     if not tags:
         raise ConfigError(f"table {table}: no tag is given; give names and values, or None to remove one")
     checked: dict[str, str | None] = {}
@@ -70,18 +70,19 @@ def to_tags(tags: Mapping[str, PropertyValue | None], *, table: str) -> dict[str
 
 
 def find_column(schema: StructType, column: str, *, table: str) -> Path:
-    """The path of a column that is written with dots, a part with a dot in it in backticks; case as it is typed first.
+    """Return the path of a column in dotted notation, with backticks around parts that contain a dot.
 
-    Fields inside of arrays and maps are reached by `element`, `key` and `value`, as in Spark.
+    An exact match is preferred to one that ignores case. Fields in arrays and maps are reached by `element`, `key` and
+    `value`, as in Spark.
     """
     paths = [path for path, _ in _every_path(schema)]
-    wanted = _parse_path(column)
-    exact = [path for path in paths if path == wanted or ".".join(path) == column]
-    folded = [path for path in paths if ".".join(path).lower() == ".".join(wanted).lower()]
-    found = exact or folded
-    if len(found) == 1:
-        return found[0]
-    if found:
+    requested = _parse_path(column)
+    exact = [path for path in paths if path == requested or ".".join(path) == column]
+    folded = [path for path in paths if ".".join(path).lower() == ".".join(requested).lower()]
+    matches = exact or folded
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
         raise SchemaMismatchError(
             f"table {table}: {column} may be several columns; write the parts that have a dot in them in backticks"
         )
@@ -113,7 +114,7 @@ def _with_entries(target: Target, path: Path, entries: Mapping[str, str | None])
 
 
 def _change(data_type: DataType, path: Path, entries: Mapping[str, str | None]) -> DataType:
-    """The type with other entries in the metadata of the field that the path leads to."""
+    """Return the type with new entries in the metadata of the field at a path."""
     head, rest = path[0], path[1:]
     match data_type:
         case StructType():
@@ -142,7 +143,7 @@ def _updated(known: Mapping[str, Any], entries: Mapping[str, str | None]) -> dic
 
 
 def _done(target: Target, changed: Metadata, operation: str, parameters: Mapping[str, Any]) -> Done:
-    """The commit; none when nothing changes."""
+    """Return the commit, or none if nothing changes."""
     if changed == target.metadata or _says_the_same(target, changed):
         return Done(None)
     refuse_new_secrets(changed, target.metadata, what=f"table {target.name}")
@@ -150,6 +151,6 @@ def _done(target: Target, changed: Metadata, operation: str, parameters: Mapping
 
 
 def _says_the_same(target: Target, changed: Metadata) -> bool:
-    """Whether only the spelling of the schema's JSON differs: another engine may have written it."""
+    """Return whether only the spelling of the schema's JSON differs, as another engine may have written it."""
     same_schema = changed.schema_string == target.schema.to_json()
     return same_schema and replace(changed, schema_string=target.metadata.schema_string) == target.metadata

@@ -1,16 +1,18 @@
-"""Owns how data changes a table's definition on its way in: columns it adds, a schema it replaces."""
+"""Schema evolution by a write: columns that data adds, or a schema that it replaces."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from deltalakedb.definitions.table import with_schema
-from deltalakedb.exceptions import DeltaError, SchemaMismatchError
-from deltalakedb.log.actions import Action, Metadata, Protocol
-from deltalakedb.log.feature_use import GENERATION_EXPRESSION
-from deltalakedb.log.types import StructField, StructType, parse_schema
+from deltalakedb.exceptions import CommitFailedError, DeltaError, SchemaMismatchError
+from deltalakedb.log.protocol.actions import Action, Metadata, Protocol
+from deltalakedb.log.protocol.feature_use import GENERATION_EXPRESSION
+from deltalakedb.log.protocol.features import writer_features
+from deltalakedb.log.schema.types import StructField, StructType, parse_schema
+from deltalakedb.operations.definition import with_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,12 +22,13 @@ if TYPE_CHECKING:
 SchemaMode: TypeAlias = Literal["merge", "overwrite"] | None
 
 _COMPUTED = (GENERATION_EXPRESSION, "CURRENT_DEFAULT", "delta.identity.start")
-"""A field with one of these in its metadata need not be in the data."""
+"""A field with one of these in its metadata may be missing in the data."""
+_MAPPING = "delta.columnMapping."
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What a table is once a commit is made, and the actions that say so; none when nothing changes."""
+    """A table's definition after a commit, and the actions that change it; none if nothing changes."""
 
     protocol: Protocol
     metadata: Metadata
@@ -33,7 +36,7 @@ class Definition:
 
     @classmethod
     def of(cls, target: Target, actions: Sequence[Action] = ()) -> Definition:
-        """The table's definition with these actions on top."""
+        """Return the table's definition after these actions."""
         protocol = next((action for action in actions if isinstance(action, Protocol)), target.protocol)
         metadata = next((action for action in actions if isinstance(action, Metadata)), target.metadata)
         return cls(protocol, metadata, tuple(actions))
@@ -49,31 +52,103 @@ def evolve(
     schema_mode: SchemaMode = None,
     partition_by: Sequence[str] | None = None,
 ) -> Definition:
-    """The definition that a table has once data of this Arrow schema is written into it.
+    """Return the definition of a table after data with this Arrow schema is written.
 
-    `merge` adds the columns it does not have, `overwrite` takes the data's schema, and partition columns, instead of
-    the table's. Otherwise the data must have the columns of the table, and `partition_by` must name its own.
+    `merge` adds the columns that the table lacks; `overwrite` replaces the table's schema and partition columns by the
+    data's. Otherwise the data must have the table's columns, and `partition_by` must name its partition columns.
     """
     from deltalakedb.data import arrow_to_schema, check_schema
 
     if schema_mode == "overwrite":
         return _replaced(target, arrow_to_schema(arrow), partition_by)
+    _refuse_other_notes(target, arrow)
     check_partitioning(target.metadata, partition_by, target.name)
+    _refuse_other_case(target, arrow, schema_mode)
+    if schema_mode is None:
+        _refuse_local_times(target, arrow)
+        _refuse_other_count(target.schema, list(arrow), target.name)
+    table_schema = _with_computed_optional(target.schema)
+    merged = check_schema(
+        arrow, table_schema, schema_mode="merge" if schema_mode == "merge" else None, table_name=target.name
+    )
     if schema_mode is None:
         refuse_missing(target.schema, list(arrow), target.name)
-    known = _with_computed_optional(target.schema)
-    merged = check_schema(arrow, known, schema_mode="merge" if schema_mode == "merge" else None, table_name=target.name)
-    if merged is known:
+    if merged is table_schema:
         return Definition.of(target)
     nullable = {item.name: item.nullable for item in target.schema.fields}
     merged = StructType(tuple(replace(item, nullable=nullable.get(item.name, True)) for item in merged.fields))
+    merged = partitions_last(merged, target)
     return Definition.of(
         target, with_schema(target.protocol, target.metadata, merged, table=target.name, history=target.history)
     )
 
 
+def partitions_last(schema: StructType, target: Target) -> StructType:
+    """Return the table's columns with its partition columns last, followed by new columns: `deltalake`'s order."""
+    parts = target.metadata.partition_columns
+    fields = {item.name: item for item in schema.fields}
+    data_columns = [name for name in target.schema.names if name not in parts]
+    names = dict.fromkeys([*data_columns, *(name for name in target.schema.names if name in parts), *fields])
+    return StructType(tuple(fields[name] for name in names))
+
+
+def _refuse_other_case(target: Target, arrow: pa.Schema, schema_mode: SchemaMode) -> None:
+    """Raise if a column's name differs from a table column only in case: it is not that column, and cannot be added."""
+    for name in arrow.names:
+        item = target.schema.field(name)
+        if item is not None and item.name != name:
+            what = (
+                f"Field {name} not found in schema" if schema_mode is None
+                else f"Schema error: Duplicate field name (case-insensitive): {name!r}"
+            )  # fmt: skip
+            raise SchemaMismatchError(f"{what}; the table {target.name} has {item.name}")
+
+
+def _refuse_local_times(target: Target, arrow: pa.Schema) -> None:
+    """Raise for times without a zone if the table lacks the feature for them; a schema merge reads them as UTC."""
+    import pyarrow.types as pt
+
+    if "timestampNtz" in writer_features(target.protocol):
+        return
+    for item in arrow:
+        if pt.is_timestamp(item.type) and item.type.tz is None:
+            raise CommitFailedError(
+                "Table features must be specified, please specify: TimestampWithoutTimezone; column "
+                f"{item.name!r} of the data has times without a zone, and table {target.name} has none: give them a "
+                "zone, or write with schema_mode='merge' to have them taken as UTC",
+                table=target.name,
+                version=target.snapshot.version,
+            )
+
+
+def _refuse_other_count(table: StructType, data: Sequence[pa.Field], name: str) -> None:
+    """Raise unless data has as many columns (and structs as many fields) as the table, without computed ones."""
+    import pyarrow.types as pt
+
+    optional = {item.name for item in table.fields if _may_be_missing(item)}
+    columns = {item.name: item for item in data}
+    expected = [field for field in table.names if field not in optional]
+    provided = [field for field in columns if field not in optional]
+    if len(provided) != len(expected):
+        missing = [field for field in expected if field not in columns]
+        others = missing or [field for field in provided if field not in expected]
+        raise SchemaMismatchError(
+            f"Cannot cast schema, number of fields does not match: {len(columns)} vs {len(table.names)}; table {name}: "
+            f"{', '.join(map(repr, others))} is {'missing' if missing else 'new'}; schema_mode='merge' adds columns, "
+            "and leaves missing ones null"
+        )
+    for item in table.fields:
+        data_field = columns.get(item.name)
+        if data_field is not None and isinstance(item.type, StructType) and pt.is_struct(data_field.type):
+            _refuse_other_count(item.type, list(data_field.type), name)
+
+
+def _may_be_missing(item: StructField) -> bool:
+    return str(item.type) == "void" or any(key in item.metadata for key in _COMPUTED)
+
+
 def _with_computed_optional(schema: StructType) -> StructType:
-    """The schema as data may come: what the table computes may be missing, even where it must not be null."""
+    """Return the schema with computed columns nullable: they may be missing in the data, even if they are NOT NULL."""
     return StructType(
         tuple(
             replace(item, nullable=item.nullable or any(key in item.metadata for key in _COMPUTED))
@@ -83,15 +158,15 @@ def _with_computed_optional(schema: StructType) -> StructType:
 
 
 def _replaced(target: Target, schema: StructType, partition_by: Sequence[str] | None) -> Definition:
-    kept = list(target.metadata.partition_columns)
-    columns = kept if partition_by is None else list(partition_by)
+    table_columns = list(target.metadata.partition_columns)
+    columns = table_columns if partition_by is None else list(partition_by)
     missing = [name for name in columns if schema.field(name) is None]
     if missing:
         raise SchemaMismatchError(
-            f"table {target.name} is partitioned by {', '.join(columns)}, and the new schema has no column "
-            f"{missing[0]}; name its partition columns with partition_by"
+            f"Partition column(s) not found in write schema: {', '.join(missing)}; table {target.name} is partitioned "
+            f"by {', '.join(columns)}: name its partition columns with partition_by"
         )
-    if columns == kept and _same_columns(schema, target.schema):
+    if columns == table_columns and _same_columns(schema, target.schema):
         return Definition.of(target)
     actions = with_schema(
         target.protocol, target.metadata, schema, table=target.name, partition_by=columns, history=target.history
@@ -100,56 +175,88 @@ def _replaced(target: Target, schema: StructType, partition_by: Sequence[str] | 
 
 
 def _same_columns(one: StructType, other: StructType) -> bool:
-    """Whether two schemas have the same columns, in any order, but for what a table notes of its fields."""
-    same = _in_any_order(one) == _in_any_order(other)
-    return same and not any(key in f.metadata for f in other.fields for key in _COMPUTED)
+    """Return whether two schemas have the same columns, in any order, with the same metadata."""
+    return _in_any_order(one) == _in_any_order(other)
 
 
 def _in_any_order(struct: StructType) -> StructType:
-    bare = [
-        StructField(f.name, _in_any_order(f.type) if isinstance(f.type, StructType) else f.type, f.nullable)
+    fields = [
+        StructField(
+            f.name, _in_any_order(f.type) if isinstance(f.type, StructType) else f.type, f.nullable, _notes(f.metadata)
+        )
         for f in struct.fields
     ]
-    return StructType(tuple(sorted(bare, key=lambda item: item.name)))
+    return StructType(tuple(sorted(fields, key=lambda item: item.name)))
+
+
+def _notes(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a field's metadata without column mapping, which data does not have."""
+    return {key: value for key, value in metadata.items() if not key.startswith(_MAPPING)}
+
+
+def _refuse_other_notes(target: Target, arrow: pa.Schema) -> None:
+    """Raise if the metadata of the data's columns contradicts the table's; only an overwrite replaces it.
+
+    Generation expressions are not compared: the table's expression applies, and the data's values are checked by it.
+    """
+    from deltalakedb.data.arrow_types import field_metadata
+
+    for item in arrow:
+        column = target.schema.field(item.name)
+        for key, value in _notes(field_metadata(item.metadata)).items():
+            if column is not None and key != GENERATION_EXPRESSION and column.metadata.get(key, value) != value:
+                raise SchemaMismatchError(
+                    f"Schema error: Cannot merge metadata with different values for key {key}: the column "
+                    f"{item.name!r} of the data has {value!r}, that of table {target.name} {column.metadata[key]!r}"
+                )
 
 
 def refuse_missing(table: StructType, data: Sequence[pa.Field], name: str, above: tuple[str, ...] = ()) -> None:
-    """Data that leaves out a column is refused, as `deltalake` does, unless the table fills it in."""
+    """Raise if data lacks a column that the table does not compute, as `deltalake` does."""
     import pyarrow.types as pt
 
-    given = {item.name.casefold(): item for item in data}
+    data_fields = {item.name.casefold(): item for item in data}
     for item in table.fields:
         path = (*above, item.name)
-        found = given.get(item.name.casefold())
-        if found is None:
-            if str(item.type) == "void" or any(key in item.metadata for key in _COMPUTED):
+        data_field = data_fields.get(item.name.casefold())
+        if data_field is None:
+            if _may_be_missing(item):
                 continue
             raise SchemaMismatchError(
                 f"table {name}: the column {'.'.join(path)!r} is not in the data; bring it, or write with "
                 "schema_mode='merge' to leave it null"
             )
-        if isinstance(item.type, StructType) and pt.is_struct(found.type):
-            refuse_missing(item.type, list(found.type), name, path)
+        if isinstance(item.type, StructType) and pt.is_struct(data_field.type):
+            refuse_missing(item.type, list(data_field.type), name, path)
 
 
 def check_partitioning(metadata: Metadata, partition_by: Sequence[str] | str | None, table: str) -> None:
-    """A table keeps the partition columns it has."""
+    """Raise if `partition_by` differs from the table's partition columns."""
     if partition_by is None:
         return
-    wanted = [partition_by] if isinstance(partition_by, str) else list(partition_by)
-    if [name.casefold() for name in wanted] != [name.casefold() for name in metadata.partition_columns]:
-        now = ", ".join(metadata.partition_columns) or "no column"
-        raise SchemaMismatchError(
-            f"table {table} is partitioned by {now}, not by {', '.join(wanted) or 'no column'}; leave partition_by "
-            "out, or replace the whole table with mode='overwrite' and schema_mode='overwrite'"
-        )
+    requested = [partition_by] if isinstance(partition_by, str) else list(partition_by)
+    if [name.casefold() for name in requested] != [name.casefold() for name in metadata.partition_columns]:
+        raise other_partitioning(metadata, requested, table)
+
+
+def other_partitioning(metadata: Metadata, wanted: Sequence[str], table: str) -> SchemaMismatchError:
+    """Return the error for a write with other partition columns than the table's."""
+    return SchemaMismatchError(
+        "Generic error: Specified table partitioning does not match table partitioning: expected: "
+        f"{json.dumps(metadata.partition_columns)}, got: {json.dumps(wanted)}. To change partition columns, use full "
+        "table overwrite with schema overwrite and no replaceWhere predicate: mode='overwrite' with "
+        f"schema_mode='overwrite' replaces {table}"
+    )
 
 
 def check_schema_mode(schema_mode: str | None, mode: str) -> None:
-    """A schema is replaced with the rows, not beside them."""
+    """Raise for an unknown schema mode, or for `overwrite` in a write that keeps rows."""
     if schema_mode not in (None, "merge", "overwrite"):
-        raise DeltaError(f"schema_mode is merge or overwrite, not {schema_mode!r}")
+        raise DeltaError(
+            f"Invalid schema write mode provided: {schema_mode}, only these are supported: ['overwrite', 'merge']"
+        )
     if schema_mode == "overwrite" and mode != "overwrite":
         raise DeltaError(
-            f"schema_mode='overwrite' goes with mode='overwrite'; mode={mode!r} keeps the rows: use 'merge'"
+            "Schema overwrite not supported for Append: schema_mode='overwrite' goes with mode='overwrite'; "
+            f"mode={mode!r} keeps the rows: use 'merge'"
         )

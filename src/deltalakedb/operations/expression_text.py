@@ -1,46 +1,81 @@
-"""Owns how expressions are written: in commits as `deltalake` spells them, in constraints as every engine reads."""
+"""Owns how expressions are written: in commits as `deltalake` spells them, in constraints as every engine reads.
+
+`deltalake` records what DataFusion's optimizer leaves of a predicate: constants are folded, a literal has the type of
+the column it is compared with, a column stands on the left.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
 from functools import cache
 from typing import Any, Final
 
+import numpy as np
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.tokenizer_core import TokenType
 
 from deltalakedb.exceptions import PredicateError
-from deltalakedb.log.predicate_sql import parse_expression
+from deltalakedb.log.predicates.predicate_sql import parse_expression
 from deltalakedb.operations.spark_functions import RuleDialect
 
 Node = Any
 """A node of sqlglot's tree."""
+FindColumn = Callable[[Sequence[str]], tuple[str, list[str], str]]
+"""The alias, the names and the type of a column, by the parts of its name."""
 
 _BARE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SMALL: Final = re.compile(r"[a-z_][a-z0-9_]*")
 _COMPARISONS: Final[dict[type, str]] = {
     exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
     exp.NullSafeEQ: "IS NOT DISTINCT FROM", exp.NullSafeNEQ: "IS DISTINCT FROM",
 }  # fmt: skip
 _OPPOSITES: Final = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+_OPPOSITE_KINDS: Final[dict[type, Any]] = {
+    exp.EQ: exp.NEQ, exp.NEQ: exp.EQ, exp.LT: exp.GTE, exp.GTE: exp.LT, exp.GT: exp.LTE, exp.LTE: exp.GT,
+    exp.NullSafeEQ: exp.NullSafeNEQ, exp.NullSafeNEQ: exp.NullSafeEQ,
+}  # fmt: skip
+_MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _ARITHMETIC: Final[dict[type, tuple[str, int]]] = {
-    exp.Add: ("+", 4), exp.Sub: ("-", 4), exp.Mul: ("*", 5), exp.Div: ("/", 5), exp.Mod: ("%", 5),
+    exp.Add: ("+", 4), exp.Sub: ("-", 4), exp.Mul: ("*", 5), exp.Div: ("/", 5), exp.IntDiv: ("/", 5),
+    exp.Mod: ("%", 5), exp.DPipe: ("||", 4), exp.BitwiseXor: ("BIT_XOR", 4),
+}  # fmt: skip
+_FUNCTIONS: Final[dict[type, str]] = {
+    exp.Upper: "upper", exp.Lower: "lower", exp.Abs: "abs", exp.Concat: "concat", exp.Substring: "substr",
+    exp.Trim: "btrim", exp.Nullif: "nullif", exp.Round: "round",
 }  # fmt: skip
 _KEYWORDS: Final = frozenset({"AND", "OR", "NOT", "IS", "NULL", "IN", "BETWEEN", "LIKE", "CASE", "WHEN", "THEN", "ELSE",
                               "END"})  # fmt: skip
+_INTEGERS: Final = frozenset({"byte", "short", "integer", "long"})
+_FLOATS: Final[dict[str, Any]] = {"float": np.float32, "double": np.float64}
+_TIMESTAMPS: Final = {"timestamp": 'Some("UTC")', "timestamp_ntz": "None"}
+_DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 _FEW: Final = 3
 """Up to so many values of a list `deltalake` writes one by one."""
 _OR, _AND, _NOT, _COMPARED, _ATOM = 0, 1, 2, 3, 6
+
+
+@dataclass(frozen=True, slots=True)
+class _Style:
+    """How names and literals are written."""
+
+    quote: str
+    find: FindColumn | None = None
+    """Known where an expression is written as `deltalake` records it, which folds constants and types literals."""
 
 
 class _NotPlainError(Exception):
     """The expression holds more than conditions and arithmetic."""
 
 
-def commit_text(root: Node) -> str:
+def commit_text(root: Node, find: FindColumn) -> str:
     """An expression as commits record it: spelled as `deltalake` does, as far as it is conditions and arithmetic."""
     try:
-        return _write(root, _OR, '"')
+        return _write(_folded(root.copy()), _OR, _Style('"', find))
     except _NotPlainError:
         return str(root.sql(dialect=DuckDB, normalize_functions="lower"))
 
@@ -51,7 +86,7 @@ def constraint_text(text: str) -> str:
     `deltalake` writes double quotes there, between which Spark reads a text.
     """
     try:
-        return _write(parse_expression(text, RuleDialect), _OR, "`")
+        return _write(parse_expression(text, RuleDialect), _OR, _Style("`"))
     except _NotPlainError:
         return _respell(text)
 
@@ -62,40 +97,166 @@ def _respell(text: str) -> str:
     for token in RuleDialect().tokenize(text):
         if token.token_type == TokenType.IDENTIFIER or token.text.upper() in _KEYWORDS:
             name = token.text
-            word = _name(name, "`") if token.token_type == TokenType.IDENTIFIER else name.upper()
+            word = _name(name, _Style("`")) if token.token_type == TokenType.IDENTIFIER else name.upper()
             parts += [text[position : token.start], word]
             position = token.end + 1
     return "".join([*parts, text[position:]])
 
 
-def _write(node: Node, above: int, quote: str) -> str:
+# -- what the optimizer makes of an expression
+
+
+def _folded(node: Node) -> Node:
+    """The expression with its constants folded, from the inside out."""
+    for child in list(node.iter_expressions()):
+        made = _folded(child)
+        if made is not child:
+            child.replace(made)
+    match node:
+        case exp.Paren():
+            return node.this
+        case exp.Not():
+            return _opposite(node.this)
+        case exp.And() | exp.Or():
+            return _connect(type(node), [node.this, node.expression])
+        case exp.In() if 0 < len(node.expressions) <= _FEW:
+            return _one_by_one(node)
+        case exp.Between() if not node.args.get("symmetric"):
+            low, high = (_fold_comparison(kind(this=node.this.copy(), expression=node.args[end]))
+                         for kind, end in ((exp.GTE, "low"), (exp.LTE, "high")))  # fmt: skip
+            return _connect(exp.And, [low, high])
+        case exp.Coalesce():
+            return _coalesce_as_case(node)
+        case exp.Case() if _is_test(node):
+            condition = exp.Paren(this=node.args["ifs"][0].this)
+            return exp.NullSafeEQ(this=condition, expression=exp.Boolean(this=True))
+    if type(node) in _ARITHMETIC and (value := _computed(node)) is not None:
+        return value
+    return _fold_comparison(node) if type(node) in _COMPARISONS else node
+
+
+def _connect(kind: type, given: Sequence[Node]) -> Node:
+    """AND or OR of conditions, without those that decide nothing or were there before."""
+    deciding = kind is exp.Or
+    parts: list[Node] = []
+    for part in given:
+        if isinstance(part, exp.Boolean):
+            if part.this == deciding:
+                return part
+        elif part not in parts:
+            parts.append(part)
+    if not parts:
+        return exp.Boolean(this=not deciding)
+    joined = parts[0]
+    for part in parts[1:]:
+        joined = kind(this=joined, expression=part)
+    return joined
+
+
+def _one_by_one(node: Node) -> Node:
+    """A short list as comparisons with each of its values."""
+    negate = bool(node.args.get("negate"))
+    kind = exp.NEQ if negate else exp.EQ
+    tests = [_fold_comparison(kind(this=node.this.copy(), expression=item)) for item in node.expressions]
+    return _connect(exp.And if negate else exp.Or, tests)
+
+
+def _fold_comparison(node: Node) -> Node:
+    return _compare_numbers(node) if _is_number(node.this) and _is_number(node.expression) else node
+
+
+def _opposite(node: Node) -> Node:
+    """What is true where a condition is false."""
+    match node:
+        case exp.Boolean():
+            return exp.Boolean(this=not node.this)
+        case exp.Not():
+            return node.this
+        case exp.And() | exp.Or():
+            kind = exp.Or if isinstance(node, exp.And) else exp.And
+            return _connect(kind, [_opposite(node.this), _opposite(node.expression)])
+    other = _OPPOSITE_KINDS.get(type(node))
+    return exp.Not(this=node) if other is None else other(this=node.this, expression=node.expression)
+
+
+def _coalesce_as_case(node: Node) -> Node:
+    given: list[Node] = [node.this, *node.expressions]
+    values, last = given[:-1], given[-1]
+    ifs = [
+        exp.If(this=exp.Not(this=exp.Is(this=value.copy(), expression=exp.Null())), true=value.copy())
+        for value in values
+    ]
+    return exp.Case(ifs=ifs, default=last) if ifs else node
+
+
+def _is_test(node: Node) -> bool:
+    """Whether a CASE says true where one condition is true, and else false."""
+    ifs, default = node.args.get("ifs") or [], node.args.get("default")
+    ends = [ifs[0].args.get("true") if len(ifs) == 1 else None, default]
+    return node.this is None and all(isinstance(end, exp.Boolean) for end in ends) and ends[0].this and not ends[1].this
+
+
+def _is_number(node: Node) -> bool:
+    inner = node.this if isinstance(node, exp.Neg) else node
+    return isinstance(inner, exp.Literal) and not inner.is_string
+
+
+def _number(node: Node) -> Decimal:
+    return -_number(node.this) if isinstance(node, exp.Neg) else Decimal(node.name)
+
+
+def _computed(node: Node) -> Node | None:
+    """The result of arithmetic on whole numbers."""
+    if not (_is_number(node.this) and _is_number(node.expression)):
+        return None
+    left, right = _number(node.this), _number(node.expression)
+    if left % 1 or right % 1 or isinstance(node, exp.DPipe | exp.Div | exp.IntDiv | exp.Mod):
+        return None
+    result = {exp.Add: left + right, exp.Sub: left - right, exp.Mul: left * right}[type(node)]
+    literal = exp.Literal.number(str(abs(int(result))))
+    return exp.Neg(this=literal) if result < 0 else literal
+
+
+def _compare_numbers(node: Node) -> Node:
+    left, right = _number(node.this), _number(node.expression)
+    results = {
+        "=": left == right, "!=": left != right, "<": left < right, "<=": left <= right, ">": left > right,
+        ">=": left >= right, "IS NOT DISTINCT FROM": left == right, "IS DISTINCT FROM": left != right,
+    }  # fmt: skip
+    return exp.Boolean(this=results[_COMPARISONS[type(node)]])
+
+
+# -- how it is spelled
+
+
+def _write(node: Node, above: int, style: _Style) -> str:
     """The node as SQL; in parentheses where what stands above it binds more tightly."""
-    text, level = _spell(node, quote)
+    text, level = _spell(node, style)
     return f"({text})" if level < above else text
 
 
-def _spell(node: Node, quote: str) -> tuple[str, int]:
+def _spell(node: Node, style: _Style) -> tuple[str, int]:
     match node:
         case exp.Paren():
-            return _spell(node.this, quote)
+            return _spell(node.this, style)
         case exp.And():
-            return " AND ".join(_write(part, _AND, quote) for part in node.flatten()), _AND
+            return " AND ".join(_write(part, _AND, style) for part in node.flatten()), _AND
         case exp.Or():
-            return " OR ".join(_write(part, _OR + 1, quote) for part in node.flatten()), _OR
+            above = _OR if style.find is not None else _OR + 1
+            return " OR ".join(_write(part, above, style) for part in node.flatten()), _OR
         case exp.Not():
-            return _negated(node.this, quote)
-        case exp.Is() if isinstance(node.expression, exp.Null):
-            return f"{_write(node.this, _COMPARED, quote)} IS NULL", _COMPARED
+            return _negated(node.this, style)
+        case exp.Is():
+            return _is(node, "IS", style)
         case exp.Between() if not node.args.get("symmetric"):
-            parts = (node.this, node.args["low"], node.args["high"])
-            value, low, high = (_write(part, _COMPARED + 1, quote) for part in parts)
+            value, low, high = _typed_parts(node.this, (node.args["low"], node.args["high"]), style)
             return f"{value} >= {low} AND {value} <= {high}", _AND
         case exp.In() if node.expressions:
-            return _in(node, quote, negate=bool(node.args.get("negate")))
-        case exp.Like() if not node.args.get("negate"):
-            return f"{_write(node.this, _COMPARED, quote)} LIKE {_write(node.expression, _COMPARED, quote)}", _COMPARED
+            return _in(node, style, negate=bool(node.args.get("negate")))
+        case exp.Like() | exp.ILike() if not node.args.get("negate"):
+            return _like(node, "", style)
         case exp.Column():
-            return ".".join(_name(part.name, quote) for part in node.parts), _ATOM
+            return _column(node, style), _ATOM
         case exp.Literal():
             return node.sql(dialect=DuckDB), _ATOM
         case exp.Boolean() | exp.Null():
@@ -103,39 +264,190 @@ def _spell(node: Node, quote: str) -> tuple[str, int]:
         case exp.Neg() if isinstance(node.this, exp.Literal):
             return f"-{node.this.sql(dialect=DuckDB)}", _ATOM
     if type(node) in _COMPARISONS:
-        left, right = (_write(part, _COMPARED + 1, quote) for part in (node.this, node.expression))
-        return f"{left} {_COMPARISONS[type(node)]} {right}", _COMPARED
+        return _comparison(node, _COMPARISONS[type(node)], style)
     if type(node) in _ARITHMETIC:
         sign, level = _ARITHMETIC[type(node)]
-        return f"{_write(node.this, level, quote)} {sign} {_write(node.expression, level + 1, quote)}", level
+        return f"{_write(node.this, level, style)} {sign} {_write(node.expression, level + 1, style)}", level
+    if style.find is not None:
+        return _spell_more(node, style)
     raise _NotPlainError
 
 
-def _negated(node: Node, quote: str) -> tuple[str, int]:
+def _spell_more(node: Node, style: _Style) -> tuple[str, int]:
+    """What stands in commits beside conditions and arithmetic."""
+    match node:
+        case exp.Case():
+            return _case(node, style), _ATOM
+        case exp.Bracket() if len(node.expressions) == 1:
+            key = node.expressions[0]
+            if isinstance(key, exp.Literal) and key.is_string:
+                return f"get_field({_write(node.this, _OR, style)}, {key.sql(dialect=DuckDB)})", _ATOM
+            # the parser counts from 0, SQL from 1
+            place = str(int(_number(key)) + 1) if _is_number(key) else _write(key, _OR, style)
+            return f"array_element({_write(node.this, _OR, style)}, {place})", _ATOM
+        case exp.Cast() if isinstance(node.this, exp.Literal) and node.to.this == exp.DataType.Type.DATE:
+            return f"{node.this.sql(dialect=DuckDB)}::date", _ATOM
+        case exp.Cast() if isinstance(node.this, exp.Column) and node.to.this in exp.DataType.TEXT_TYPES:
+            return f"arrow_cast({_write(node.this, _OR, style)}, 'Utf8View')", _ATOM
+        case exp.Extract():
+            return f"date_part('{node.name.upper()}', {_write(node.expression, _OR, style)})", _ATOM
+        case exp.HexString():
+            return f"decode('{node.name.lower()}', 'hex')", _ATOM
+        case exp.Neg():
+            return f"(- {_write(node.this, _ATOM, style)})", _ATOM
+    name = _FUNCTIONS.get(type(node))
+    if name is None:
+        raise _NotPlainError
+    arguments = ", ".join(_write(one, _OR, style) for one in node.iter_expressions())
+    return f"{name}({arguments})", _ATOM
+
+
+def _case(node: Node, style: _Style) -> str:
+    words = ["CASE", *([_write(node.this, _OR, style)] if node.this is not None else [])]
+    for one in node.args["ifs"]:
+        words += ["WHEN", _write(one.this, _OR, style), "THEN", _write(one.args["true"], _OR, style)]
+    if node.args.get("default") is not None:
+        words += ["ELSE", _write(node.args["default"], _OR, style)]
+    return " ".join([*words, "END"])
+
+
+def _is(node: Node, word: str, style: _Style) -> tuple[str, int]:
+    value = _write(node.this, _COMPARED, style)
+    if isinstance(node.expression, exp.Null):
+        return f"{value} {word} NULL", _COMPARED
+    if isinstance(node.expression, exp.Boolean):
+        return f"{value} {word} {'TRUE' if node.expression.this else 'FALSE'}", _COMPARED
+    raise _NotPlainError
+
+
+def _like(node: Node, negation: str, style: _Style) -> tuple[str, int]:
+    word = "ILIKE" if isinstance(node, exp.ILike) else "LIKE"
+    pattern = node.expression
+    if style.find is not None and word == "LIKE" and _is_plain_text(pattern):
+        sign = "!=" if negation else "="
+        return f"{_write(node.this, _COMPARED, style)} {sign} {_write(pattern, _COMPARED, style)}", _COMPARED
+    return f"{_write(node.this, _COMPARED, style)} {negation}{word} {_write(pattern, _COMPARED, style)}", _COMPARED
+
+
+def _is_plain_text(pattern: Node) -> bool:
+    return isinstance(pattern, exp.Literal) and pattern.is_string and not set(pattern.name) & set("%_\\")
+
+
+def _comparison(node: Node, sign: str, style: _Style) -> tuple[str, int]:
+    left, right = node.this, node.expression
+    if style.find is not None:
+        if not isinstance(left, exp.Column) and _is_literal(left) and not _is_literal(right):
+            left, right, sign = right, left, _MIRRORED.get(sign, sign)
+        if isinstance(left, exp.Column) and isinstance(right, exp.Column) and _order(right) > _order(left):
+            left, right, sign = right, left, _MIRRORED.get(sign, sign)
+        if isinstance(right, exp.Boolean) and sign == "=":
+            return _spell(left, style) if right.this else _negated(left, style)
+        left = _without_cast(left, right, style)
+    one, (other,) = _typed_first(left, (right,), style)
+    return f"{one} {sign} {other}", _COMPARED
+
+
+def _order(column: Node) -> list[str]:
+    """By which of two columns DataFusion puts one to the left: the one that is last in the alphabet."""
+    names = [part.name for part in column.parts]
+    return names if len(names) > 1 else ["", *names]
+
+
+def _is_literal(node: Node) -> bool:
+    return _is_number(node) or isinstance(node, exp.Literal)
+
+
+def _without_cast(node: Node, other: Node, style: _Style) -> Node:
+    """A whole number that is compared as text, or as another whole number, is compared as it is."""
+    if not isinstance(node, exp.Cast) or not isinstance(node.this, exp.Column) or not _is_literal(other):
+        return node
+    if _type_of(node.this, style) not in _INTEGERS:
+        return node
+    to = node.to.this
+    fits = to in exp.DataType.INTEGER_TYPES or (to in exp.DataType.TEXT_TYPES and other.name.lstrip("-").isdigit())
+    return node.this if fits else node
+
+
+def _typed_parts(value: Node, others: Sequence[Node], style: _Style) -> list[str]:
+    one, rest = _typed_first(value, others, style)
+    return [one, *rest]
+
+
+def _typed_first(value: Node, others: Sequence[Node], style: _Style) -> tuple[str, list[str]]:
+    """A value and what it is compared with; literals as those of the value's type."""
+    kind = _type_of(value, style)
+    texts = [_literal(other, kind) or _write(other, _COMPARED + 1, style) for other in others]
+    return _write(value, _COMPARED + 1, style), texts
+
+
+def _type_of(node: Node, style: _Style) -> str:
+    if style.find is None:
+        return ""
+    if isinstance(node, exp.Column):
+        return style.find([part.name for part in node.parts])[2]
+    if isinstance(node, exp.Bracket) and isinstance(node.this, exp.Column) and len(node.expressions) == 1:
+        key = node.expressions[0]
+        if isinstance(key, exp.Literal) and key.is_string:
+            try:
+                return style.find([*(part.name for part in node.this.parts), key.name])[2]
+            except PredicateError:
+                return ""
+    return ""
+
+
+def _literal(node: Node, kind: str) -> str | None:
+    """A literal as one of a column's type; None for what is written as it stands."""
+    if not kind or not _is_literal(node):
+        return None
+    text = f"-{node.this.name}" if isinstance(node, exp.Neg) else node.name
+    try:
+        if kind in _INTEGERS:
+            return str(int(Decimal(text))) if Decimal(text) % 1 == 0 else None
+        if kind in _FLOATS:
+            from deltalakedb.data.partitioning import float_text
+
+            return float_text(_FLOATS[kind](text))
+        if kind == "date":
+            return f"'{text}'::date"
+        if kind in _TIMESTAMPS:
+            return f"arrow_cast('{_moment(text)}', 'Timestamp(Microsecond, {_TIMESTAMPS[kind]})')"
+        if kind == "string" and not isinstance(node, exp.Neg) and not node.is_string:
+            return f"'{text}'"
+        if (found := _DECIMAL.fullmatch(kind)) is not None:
+            unscaled = Decimal(text).scaleb(int(found[2]))
+            return None if unscaled % 1 else f"'{int(unscaled)}'::decimal({found[1]}, {found[2]})"
+    except (ValueError, InvalidOperation, OverflowError):
+        return None
+    return None
+
+
+def _moment(text: str) -> str:
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is not None:
+        moment = moment.astimezone(UTC).replace(tzinfo=None)
+    return moment.isoformat("T", "microseconds")
+
+
+def _negated(node: Node, style: _Style) -> tuple[str, int]:
     match node:
         case exp.Paren():
-            return _negated(node.this, quote)
+            return _negated(node.this, style)
         case exp.Not():
-            return _spell(node.this, quote)
-        case exp.Is() if isinstance(node.expression, exp.Null):
-            return f"{_write(node.this, _COMPARED, quote)} IS NOT NULL", _COMPARED
+            return _spell(node.this, style)
+        case exp.Is():
+            return _is(node, "IS NOT", style)
         case exp.In() if node.expressions:
-            return _in(node, quote, negate=not node.args.get("negate"))
-        case exp.Like():
-            return (
-                f"{_write(node.this, _COMPARED, quote)} NOT LIKE {_write(node.expression, _COMPARED, quote)}",
-                _COMPARED,
-            )
+            return _in(node, style, negate=not node.args.get("negate"))
+        case exp.Like() | exp.ILike():
+            return _like(node, "NOT ", style)
     sign = _OPPOSITES.get(_COMPARISONS.get(type(node), ""))
     if sign is None:
-        return f"NOT {_write(node, _NOT, quote)}", _NOT
-    left, right = (_write(part, _COMPARED + 1, quote) for part in (node.this, node.expression))
-    return f"{left} {sign} {right}", _COMPARED
+        return f"NOT {_write(node, _NOT, style)}", _NOT
+    return _comparison(node, sign, style)
 
 
-def _in(node: Node, quote: str, *, negate: bool) -> tuple[str, int]:
-    value = _write(node.this, _COMPARED + 1, quote)
-    items = [_write(one, _OR, quote) for one in node.expressions]
+def _in(node: Node, style: _Style, *, negate: bool) -> tuple[str, int]:
+    value, *items = _typed_parts(node.this, node.expressions, style)
     if len(items) > _FEW:
         return f"{value} {'NOT ' if negate else ''}IN ({', '.join(items)})", _COMPARED
     if negate:
@@ -143,8 +455,22 @@ def _in(node: Node, quote: str, *, negate: bool) -> tuple[str, int]:
     return " OR ".join(f"{value} = {item}" for item in items), _OR if len(items) > 1 else _COMPARED
 
 
-def _name(name: str, quote: str) -> str:
-    return name if _is_bare(name) else f"{quote}{name.replace(quote, quote * 2)}{quote}"
+def _column(node: Node, style: _Style) -> str:
+    parts = [part.name for part in node.parts]
+    if style.find is None:
+        return ".".join(_name(part, style) for part in parts)
+    inside = len(style.find(parts)[1]) - 1
+    column = ".".join(_name(part, style) for part in parts[: len(parts) - inside])
+    for field in parts[len(parts) - inside :]:
+        quoted = field.replace("'", "''")
+        column = f"get_field({column}, '{quoted}')"
+    return column
+
+
+def _name(name: str, style: _Style) -> str:
+    """A name, in quotes where it needs them; in commits those of `deltalake`, which knows no words of the language."""
+    bare = _is_bare(name) if style.find is None else _SMALL.fullmatch(name)
+    return name if bare else f"{style.quote}{name.replace(style.quote, style.quote * 2)}{style.quote}"
 
 
 @cache

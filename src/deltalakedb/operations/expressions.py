@@ -5,7 +5,7 @@ The SQL is `deltalake`'s (DataFusion's), as far as DuckDB has or can be given th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -13,9 +13,11 @@ from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 
 from deltalakedb.exceptions import PredicateError
-from deltalakedb.log.predicate import resolve_column
-from deltalakedb.log.predicate_sql import parse_expression, spell
-from deltalakedb.log.types import ArrayType, DataType, DecimalType, MapType, PrimitiveType, StructType
+from deltalakedb.log.predicates.atoms import Column
+from deltalakedb.log.predicates.predicate import no_such_column, resolve_column
+from deltalakedb.log.predicates.predicate_sql import parse_expression, spell
+from deltalakedb.log.schema.types import ArrayType, DataType, DecimalType, MapType, PrimitiveType, StructType
+from deltalakedb.operations.engine_values import translate_values
 from deltalakedb.operations.expression_text import commit_text
 from deltalakedb.operations.spark_functions import RuleDialect, translate_spark_functions
 
@@ -37,39 +39,6 @@ _SQL_TYPES: Final = {
     "timestamp_ntz": "TIMESTAMP",
 }
 _INTEGERS: Final = frozenset({"long", "integer", "short", "byte"})
-# Functions of DataFusion that DuckDB has under another name.
-_RENAMED: Final = {
-    "MAKE_ARRAY": "LIST_VALUE",
-    "BTRIM": "TRIM",
-    "OCTET_LENGTH": "STRLEN",
-    "FROM_UNIXTIME": "TO_TIMESTAMP",
-    "TO_UNIXTIME": "EPOCH",
-    "CARDINALITY": "LEN",
-    "ARRAY_ELEMENT": "LIST_EXTRACT",
-    "ARRAY_REMOVE_ALL": "LIST_REMOVE",
-    "DATE_BIN": "TIME_BUCKET",
-    "SIGNUM": "SIGN",
-    "NOW": "NOW",
-}
-# What `arrow_cast` calls a type.
-_ARROW_NAMES: Final = {
-    "Utf8": "VARCHAR",
-    "LargeUtf8": "VARCHAR",
-    "Utf8View": "VARCHAR",
-    "Int8": "TINYINT",
-    "Int16": "SMALLINT",
-    "Int32": "INTEGER",
-    "Int64": "BIGINT",
-    "UInt8": "UTINYINT",
-    "UInt16": "USMALLINT",
-    "UInt32": "UINTEGER",
-    "UInt64": "UBIGINT",
-    "Float32": "FLOAT",
-    "Float64": "DOUBLE",
-    "Boolean": "BOOLEAN",
-    "Date32": "DATE",
-    "Binary": "BLOB",
-}
 _COMPARISONS: Final = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ)
 
 
@@ -78,7 +47,9 @@ class Expression:
     """An expression on one row."""
 
     text: str
-    """As it was meant, spelled the same way however it was typed."""
+    """As commits record it, spelled as `deltalake` does however it was typed."""
+    source: str
+    """As it was typed."""
     sql: str
     """For the engine; columns are quoted, and spelled as the schema does."""
     columns: frozenset[str]
@@ -102,7 +73,8 @@ class Expression:
     def parse_rule(cls, text: str, schema: StructType) -> Expression:
         """Read what a table demands of its rows: the same SQL, and Spark's functions beside it."""
         root = exp.Paren(this=parse_expression(text, RuleDialect))
-        return cls._of(root, text, _Names(schema, {}), {}, is_rule=True)
+        _texts_in_double_quotes(root, text, schema)
+        return cls._of(root, text, _Names(schema, {}, any_case=True), {}, is_rule=True)
 
     @classmethod
     def _of(
@@ -111,18 +83,30 @@ class Expression:
         wrong = root.find(exp.Query, exp.Subquery, exp.AggFunc, exp.Window)
         if wrong is not None:
             raise PredicateError(f"an expression on rows cannot hold {wrong.sql(dialect=DuckDB)!r}: {text[:200]!r}")
-        shown = commit_text(root.this)
+        for node in root.find_all(exp.Column):
+            names.find([part.name for part in node.parts])
+        shown = commit_text(root.this, names.find)
         is_stable = not _is_volatile(root)
         if is_rule:
             translate_spark_functions(root)
         _translate(root, names)
         return cls(
             text=shown,
+            source=text,
             sql=spell(root),
             columns=frozenset(column for _, column in names.used),
             by_alias={alias: frozenset(c for a, c in names.used if a == alias) for alias in aliases},
             is_stable=is_stable,
         )
+
+
+def _texts_in_double_quotes(root: Node, text: str, schema: StructType) -> None:
+    """What stands in double quotes is a text for Spark, which wrote most rules; for `deltalake` it is a column."""
+    for node in list(root.find_all(exp.Column)):
+        name = node.name
+        quoted = '"' + name.replace('"', '""') + '"'
+        if len(node.parts) == 1 and node.this.args.get("quoted") and quoted in text and schema.field(name) is None:
+            node.replace(exp.Literal.string(name))
 
 
 def _is_volatile(root: Node) -> bool:
@@ -133,37 +117,50 @@ def _is_volatile(root: Node) -> bool:
 class _Names:
     """What the columns of an expression are, and which were used."""
 
-    def __init__(self, schema: StructType | None, aliases: Mapping[str, StructType]) -> None:
+    def __init__(self, schema: StructType | None, aliases: Mapping[str, StructType], *, any_case: bool = False) -> None:
         self._schema = schema
+        self._any_case = any_case
         self._aliases = aliases
-        self._folded = {alias.casefold(): alias for alias in aliases}
         self.used: set[tuple[str, str]] = set()
 
     def find(self, path: Sequence[str]) -> tuple[str, list[str], str]:
         """The alias ('' when there are none), the names as the schema spells them, and the type."""
         if not self._aliases:
             assert self._schema is not None
-            column = resolve_column(self._schema, path)
+            column = self._resolve(self._schema, path)
             self.used.add(("", column.path[0]))
             return "", list(column.path), column.type_name
-        alias = self._folded.get(path[0].casefold()) if len(path) > 1 else None
+        alias = path[0] if len(path) > 1 and path[0] in self._aliases else None
         if alias is not None:
-            column = resolve_column(self._aliases[alias], path[1:])
+            column = self._resolve(self._aliases[alias], path[1:], alias)
         else:
             alias, column = self._unqualified(path)
         self.used.add((alias, column.path[0]))
         return alias, list(column.path), column.type_name
 
-    def is_text(self, path: Sequence[str]) -> bool:
-        return self.find(path)[2] == "string"
+    def kind_of(self, node: Node) -> str:
+        return self.find([part.name for part in node.parts])[2]
 
-    def _unqualified(self, path: Sequence[str]) -> tuple[str, Any]:
-        having = [alias for alias, schema in self._aliases.items() if schema.field(path[0]) is not None]
+    def _unqualified(self, path: Sequence[str]) -> tuple[str, Column]:
+        having = [alias for alias, schema in self._aliases.items() if path[0] in schema.names]
         if len(having) != 1:
-            known = ", ".join(self._aliases)
-            what = "is ambiguous" if having else "is no column of any of them"
-            raise PredicateError(f"the column {'.'.join(path)!r} {what}; write it with one of the aliases {known}")
-        return having[0], resolve_column(self._aliases[having[0]], path)
+            if having:
+                raise PredicateError(f"Schema error: Ambiguous reference to unqualified field {'.'.join(path)}")
+            raise no_such_column(".".join(path), self._qualified_names())
+        return having[0], self._resolve(self._aliases[having[0]], path, having[0])
+
+    def _resolve(self, schema: StructType, path: Sequence[str], alias: str = "") -> Column:
+        """A column by its exact name, as `deltalake` finds it; a table's rules are read as Spark reads them."""
+        column = resolve_column(schema, path) if schema.field(path[0]) is not None else None
+        if column is None or (column.path != tuple(path) and not self._any_case):
+            raise no_such_column(".".join([alias, *path] if alias else path), self._qualified_names())
+        return column
+
+    def _qualified_names(self) -> list[str]:
+        if not self._aliases:
+            assert self._schema is not None
+            return list(self._schema.names)
+        return [f"{alias}.{name}" for alias in reversed(list(self._aliases)) for name in self._aliases[alias].names]
 
 
 def _translate(root: Node, names: _Names) -> None:
@@ -172,23 +169,16 @@ def _translate(root: Node, names: _Names) -> None:
         _compare_as_text(node, names)
     for node in list(root.find_all(exp.In, exp.Between)):
         _compare_many_as_text(node, names)
-    for node in list(root.find_all(exp.Cast)):
-        if node.to.this in exp.DataType.INTEGER_TYPES and _is_fractional(node.this, names):
-            node.set("this", exp.Anonymous(this="TRUNC", expressions=[node.this]))  # the engine would round
-    for node in reversed(list(root.find_all(exp.Anonymous, exp.UnixToTime, exp.ToChar))):
-        made = _function(node) if isinstance(node, exp.Anonymous) else _moment(node)
-        if made is not node:
-            node.replace(made)
+    translate_values(root, names.kind_of)
+    for node in list(root.find_all(exp.UnixToTime)):
+        node.replace(_moment(node))
     for node in list(root.find_all(exp.Column)):
         alias, path, _ = names.find([part.name for part in node.parts])
         node.replace(_reference(alias, path))
 
 
 def _moment(node: Node) -> Node:
-    """`to_timestamp` of a text reads it, of a number both mean seconds; `to_char` writes a moment by a format."""
-    if isinstance(node, exp.ToChar):
-        arguments = [node.this, *([node.args["format"]] if node.args.get("format") else [])]
-        return exp.Anonymous(this="STRFTIME", expressions=arguments)
+    """`to_timestamp` of a text reads it, of a number both mean seconds."""
     literal = node.this
     is_text = isinstance(literal, exp.Literal) and literal.is_string
     return exp.cast(literal, "TIMESTAMP", dialect=DuckDB) if is_text else node
@@ -216,47 +206,11 @@ def _compare_many_as_text(node: Node, names: _Names) -> None:
 
 
 def _is_text(node: Node, names: _Names) -> bool:
-    return isinstance(node, exp.Column) and names.is_text([part.name for part in node.parts])
-
-
-def _is_fractional(node: Node, names: _Names) -> bool:
-    """Whether a value may have digits after the point, as far as columns, literals and arithmetic tell."""
-    if isinstance(node, exp.Column):
-        return names.find([part.name for part in node.parts])[2].startswith(("float", "double", "decimal"))
-    if isinstance(node, exp.Literal):
-        return _is_number(node) and not node.is_int
-    if isinstance(node, exp.Paren | exp.Neg | exp.Add | exp.Sub | exp.Mul | exp.Div | exp.Mod):
-        return any(_is_fractional(part, names) for part in node.iter_expressions())
-    return False
+    return isinstance(node, exp.Column) and names.kind_of(node) == "string"
 
 
 def _is_number(node: Node) -> bool:
     return isinstance(node, exp.Literal) and not node.is_string
-
-
-def _function(node: Node) -> Node:
-    name, arguments = node.name.upper(), node.expressions
-    if name in _RENAMED:
-        return exp.Anonymous(this=_RENAMED[name], expressions=arguments)
-    if name == "NAMED_STRUCT":
-        if len(arguments) % 2 or not all(isinstance(one, exp.Literal) for one in arguments[::2]):
-            raise PredicateError("named_struct takes names, as texts, and values in turn")
-        pairs = zip(arguments[::2], arguments[1::2], strict=True)
-        made = [exp.PropertyEQ(this=exp.to_identifier(key.name, quoted=True), expression=value) for key, value in pairs]
-        return exp.Struct(expressions=made)
-    if name in ("ARROW_CAST", "ARROW_TRY_CAST"):
-        wanted = arguments[1].name if len(arguments) == 2 else ""
-        if wanted not in _ARROW_NAMES:
-            raise PredicateError(f"arrow_cast to {wanted!r} is not known here; use cast(... as ...)")
-        make: Callable[..., Node] = exp.cast if name == "ARROW_CAST" else _try_cast
-        return make(arguments[0], _ARROW_NAMES[wanted], dialect=DuckDB)
-    if name == "TO_DATE" and len(arguments) == 1:
-        return exp.cast(arguments[0], "DATE")
-    return node
-
-
-def _try_cast(this: Node, to: str, **options: Any) -> Node:
-    return exp.TryCast(this=this, to=exp.DataType.build(to, **options))
 
 
 def quoted(name: str) -> str:
@@ -288,6 +242,8 @@ def cast_sql(sql: str, found: str, wanted: DataType, *, strict: bool = True) -> 
         sql = f"trunc({sql})"  # the engine would round
     elif name == "binary" and found == "VARCHAR":
         return f"encode({sql})"  # and read escapes
+    elif name == "string" and strict and found in ("DOUBLE", "FLOAT", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"):
+        return f"dl_text({sql})"
     elif name in ("timestamp", "timestamp_ntz") and found in ("BIGINT", "INTEGER", "SMALLINT", "TINYINT"):
         sql = f"make_timestamp({sql})"  # microseconds, as Arrow counts
     return f"{cast}({sql} AS {sql_type(wanted)})"

@@ -1,4 +1,4 @@
-"""Owns the statement that commits files which are there already, and ends others, as their bringer says."""
+"""The statement that commits existing files, and removes others, as the caller says."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from deltalakedb.definitions.table import with_schema
-from deltalakedb.log.actions import Action, AddFile, RemoveFile
-from deltalakedb.log.codec import to_json
-from deltalakedb.log.file_filters import Conjunction, check_encoded, read_file_filters
-from deltalakedb.log.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit, ReadSet
-from deltalakedb.log.rows import add_from_row
-from deltalakedb.log.types import StructType
+from deltalakedb.log.predicates.file_filters import Conjunction, check_encoded, read_file_filters
+from deltalakedb.log.protocol.actions import Action, AddFile, RemoveFile
+from deltalakedb.log.protocol.codec import to_json
+from deltalakedb.log.protocol.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit, ReadSet
+from deltalakedb.log.protocol.rows import add_from_row
+from deltalakedb.log.schema.types import StructType
+from deltalakedb.operations.definition import with_schema
 from deltalakedb.operations.rules import refuse_changed_rows
 from deltalakedb.operations.target import Done, Target
 from deltalakedb.operations.write import WriteMode, check_mode
@@ -28,9 +28,9 @@ def commit_files(
     partition_by: Sequence[str] = (),
     partition_filters: Any = None,
 ) -> Done:
-    """Files that are there already become part of the table; `overwrite` ends those of the partitions that match.
+    """Add existing files to the table; `overwrite` removes the files of the matching partitions.
 
-    A file that is brought again is not ended. With `overwrite` another schema becomes the table's.
+    A file that is added again is not removed. With `overwrite`, a different schema replaces the table's.
     """
     check_mode(mode)
     groups = check_encoded(partition_filters)
@@ -38,8 +38,8 @@ def commit_files(
     changes: list[Action] = []
     read = NOTHING_READ
     if mode == "overwrite":
-        brought = {add.path for add in adds}
-        removes, read = _matching(target, groups, brought)
+        added_paths = {add.path for add in adds}
+        removes, read = _matching(target, groups, added_paths)
         if schema.to_json() != target.schema.to_json():
             changes = with_schema(target.protocol, target.metadata, schema, table=target.name, history=target.history)
     elif removes:
@@ -47,9 +47,10 @@ def commit_files(
         read = ReadSet(files=frozenset(remove.key for remove in removes))
     if any(remove.data_change for remove in removes):
         refuse_changed_rows(target.metadata, target.name, "removed")
-    parameters = {"mode": {"error": "ErrorIfExists"}.get(mode, mode.capitalize())}
-    if partition_by:
-        parameters["partitionBy"] = to_json(list(partition_by))
+    parameters = {
+        "mode": {"error": "ErrorIfExists"}.get(mode, mode.capitalize()),
+        "partitionBy": to_json(list(partition_by)),
+    }
     commit = ProposedCommit(
         actions=(*changes, *removes, *adds), operation="WRITE", operation_parameters=parameters, read=read,
         may_be_elsewhere=True,
@@ -60,18 +61,22 @@ def commit_files(
 def _refuse_mixed(adds: Sequence[AddFile], removes: Sequence[RemoveFile], mode: str) -> None:
     if removes and mode == "overwrite":
         raise ValueError(
-            "mode='overwrite' finds the files it ends by the partition filters: a RemoveAction goes with mode='append'"
+            "RemoveAction is not supported with mode='overwrite'; overwrite already removes the existing files that "
+            "match the partition filters"
         )
     both = {add.path for add in adds} & {remove.path for remove in removes}
     if both:
-        raise ValueError(f"a file is added or removed by a transaction, not both: {min(both)}")
+        raise ValueError(f"Cannot add and remove the same file path in one transaction: {min(both)}")
 
 
 def _matching(target: Target, groups: list[Conjunction] | None, brought: set[str]) -> tuple[list[RemoveFile], ReadSet]:
     now_ms = time.time_ns() // 1_000_000
     if groups is not None:
-        chosen = read_file_filters(groups, target.schema, target.metadata.partition_columns)
-        files, read = chosen.choose(target.plan(chosen.predicate)), ReadSet(predicates=(chosen.predicate,))
+        file_filters = read_file_filters(groups, target.schema, target.metadata.partition_columns)
+        files, read = (
+            file_filters.choose(target.plan(file_filters.predicate)),
+            ReadSet(predicates=(file_filters.predicate,)),
+        )
     else:
         files, read = target.snapshot.files_table(), WHOLE_TABLE
     live = (add_from_row(row) for row in files.to_pylist())
@@ -79,16 +84,16 @@ def _matching(target: Target, groups: list[Conjunction] | None, brought: set[str
 
 
 def _as_live(target: Target, removes: Sequence[RemoveFile]) -> list[RemoveFile]:
-    """The removes under the keys that their files are live under; one that is not live stays as it was given."""
-    wanted = {remove.path for remove in removes}
+    """Return the removes with the exact keys of the live files; a remove of a file that is not live stays as given."""
+    removed_paths = {remove.path for remove in removes}
     rows = target.snapshot.files_table().to_pylist()
-    live = {add.path: add for add in map(add_from_row, rows) if add.path in wanted}
-    found = []
+    live = {add.path: add for add in map(add_from_row, rows) if add.path in removed_paths}
+    results = []
     for remove in removes:
         add = live.get(remove.path)
         if add is None:
-            found.append(remove)
+            results.append(remove)
             continue
-        ended = RemoveFile.of(add, at_ms=remove.deletion_timestamp or 0, data_change=remove.data_change)
-        found.append(replace(ended, deletion_timestamp=remove.deletion_timestamp))
-    return found
+        live_remove = RemoveFile.of(add, at_ms=remove.deletion_timestamp or 0, data_change=remove.data_change)
+        results.append(replace(live_remove, deletion_timestamp=remove.deletion_timestamp))
+    return results

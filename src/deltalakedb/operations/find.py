@@ -1,7 +1,7 @@
-"""Owns the first phase of a change: which files it touches, and which rows of them; nothing is written.
+"""The first phase of a change: finds the files it touches, and their matching rows; writes nothing.
 
-Files that no row can match are left out by the plan, those whose partition values decide are never opened, and of the
-others only the columns of the condition are read.
+The plan skips files in which no row can match. If partition values decide, no file is opened. Of other files, only
+the columns of the condition are read.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from deltalakedb.data.engine import own_column
+from deltalakedb.data.engine import arrow_name, own_column
 from deltalakedb.data.reader import FILE, ROW
 from deltalakedb.exceptions import PredicateError
-from deltalakedb.log.actions import AddFile
-from deltalakedb.log.partitions import parse_partition_value
-from deltalakedb.log.predicate import parse_predicate
-from deltalakedb.log.proposal import WHOLE_TABLE, ReadSet
-from deltalakedb.log.rows import add_from_row
-from deltalakedb.log.stats import parse_stats
-from deltalakedb.log.types import StructType, to_arrow_type
+from deltalakedb.log.predicates.predicate import parse_predicate
+from deltalakedb.log.protocol.actions import AddFile
+from deltalakedb.log.protocol.proposal import WHOLE_TABLE, ReadSet
+from deltalakedb.log.protocol.rows import add_from_row
+from deltalakedb.log.schema.partitions import parse_partition_value
+from deltalakedb.log.schema.types import StructType, to_arrow_type
+from deltalakedb.log.statistics.stats import parse_stats
 from deltalakedb.operations.engines import open_engine
 from deltalakedb.operations.expressions import Expression, quoted
 from deltalakedb.operations.target import Target
@@ -36,12 +36,12 @@ Numbers: TypeAlias = npt.NDArray[np.int64]
 
 _BITS_PER_NUMBER = 32
 NO_COLUMN: Final = own_column("none")
-"""Beside the columns of a condition, so that there is always one."""
+"""Added to the columns of a condition, so that there is at least one."""
 _PLACE: Final = own_column("place")
 
 
 class RowNumbers:
-    """Numbers of rows in one file, each once; many of them are kept as bits."""
+    """Distinct row numbers in one file; stored as bits if they are many."""
 
     def __init__(self, numbers: Numbers) -> None:
         self.count = len(numbers)
@@ -56,18 +56,18 @@ class RowNumbers:
             self._numbers = numbers.astype(np.uint32)
 
     def all(self) -> Numbers:
-        """The numbers, in order."""
+        """Return the numbers, in order."""
         if self._numbers is not None:
             return self._numbers.astype(np.int64)
         assert self._bits is not None
         return np.flatnonzero(np.unpackbits(self._bits)).astype(np.int64)
 
     def any_within(self, start: int, end: int) -> bool:
-        """Whether any number lies from `start` up to `end`."""
+        """Return whether any number is in `start` up to `end`, which is excluded."""
         return bool(self.mask(np.arange(start, end)).any())
 
     def mask(self, rows: Numbers) -> npt.NDArray[np.bool_]:
-        """Which of these rows (in order) are among the numbers."""
+        """Return which of these rows (in order) are among the numbers."""
         if not len(rows):
             return np.zeros(0, np.bool_)
         start, end = int(rows[0]), int(rows[-1]) + 1
@@ -83,14 +83,14 @@ class RowNumbers:
 
 @dataclass(frozen=True, slots=True)
 class TouchedFile:
-    """A live file, and its rows that match: all of them when `rows` is None."""
+    """A live file and its matching rows: all of them if `rows` is None."""
 
     add: AddFile
     rows: RowNumbers | None
     matched: int | None
-    """How many rows match; None when nobody knows without reading the file."""
+    """How many rows match; None if only reading the file would tell."""
     live: int | None
-    """How many rows it has, those left out that its deletion vector has deleted."""
+    """How many rows the file has, without those deleted by its deletion vector."""
 
     @property
     def is_whole(self) -> bool:
@@ -99,24 +99,24 @@ class TouchedFile:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a condition matches."""
+    """The files and rows that a condition matches."""
 
     files: tuple[TouchedFile, ...]
     read: ReadSet
-    """What was looked at to know that."""
+    """What was read to find them."""
 
     @property
     def matched(self) -> int | None:
-        """How many rows match, when all files know it."""
+        """How many rows match; None if it is unknown for any file."""
         counts = [file.matched for file in self.files]
         return None if any(count is None for count in counts) else sum(count or 0 for count in counts)
 
 
 def find_rows(target: Target, condition: Expression | None) -> Found:
-    """The rows for which a condition is true, and not null; all rows when there is none."""
+    """Return the rows for which a condition is true (not null), or all rows without one."""
     if condition is None:
         return Found(tuple(_whole(add) for add in _adds(target.snapshot.files_table())), WHOLE_TABLE)
-    predicate = parse_predicate(condition.text, target.schema, target.metadata.partition_columns)
+    predicate = parse_predicate(condition.source, target.schema, target.metadata.partition_columns)
     read = ReadSet(predicates=(predicate,))
     with open_engine(target) as engine:
         check_condition(engine, condition, target.schema)
@@ -124,20 +124,23 @@ def find_rows(target: Target, condition: Expression | None) -> Found:
         if not planned.num_rows:
             return Found((), read)
         if condition.is_stable and condition.columns <= set(target.metadata.partition_columns):
-            places = _by_partition(engine, target, planned, condition)
-            return Found(tuple(_whole(add) for add in _adds(planned.take(pa.array(places, pa.int64())))), read)
+            indexes = _by_partition(engine, target, planned, condition)
+            return Found(tuple(_whole(add) for add in _adds(planned.take(pa.array(indexes, pa.int64())))), read)
         return Found(tuple(_by_reading(engine, target, planned, condition)), read)
 
 
 def check_condition(engine: Engine, condition: Expression, schema: StructType) -> None:
-    """Refuse what the engine cannot judge, or what is no condition, before any file is read."""
+    """Raise for a condition that the engine cannot evaluate or that is not boolean, before any file is read."""
     fields = [item for item in schema.fields if item.name in condition.columns]
     rows = pa.schema([*StructType(tuple(fields)).to_arrow(), pa.field(NO_COLUMN, pa.bool_())])
     engine.register("rows", rows.empty_table())
     (kind,) = engine.types(f"select {condition.sql} from rows where {condition.sql}")
     engine.unregister("rows")
-    if kind not in ("BOOLEAN", '"NULL"') and condition.text.upper() != "NULL":
-        raise PredicateError(f"a predicate is true or false; {condition.text!r} gives {kind}")
+    if kind not in ("BOOLEAN", '"NULL"') and condition.source.strip().upper() != "NULL":
+        raise PredicateError(
+            f"Error during planning: Cannot create filter with non-boolean predicate '{condition.text}' returning "
+            f"{arrow_name(kind)}"
+        )
 
 
 def _adds(files: pa.Table) -> Iterator[AddFile]:
@@ -157,20 +160,20 @@ def _live_rows(add: AddFile) -> int | None:
 
 
 def _by_partition(engine: Engine, target: Target, planned: pa.Table, condition: Expression) -> list[int]:
-    """The places of files whose partition values make the condition true, of all their rows."""
+    """Return the indexes of files whose partition values make the condition true, for all their rows."""
     texts = planned.column("partition_values")
     distinct = texts.unique().to_pylist()
     values = [json.loads(text or "{}") for text in distinct]
     columns: dict[str, Any] = {_PLACE: pa.array(range(len(values)), pa.int32())}
     for item in target.schema.fields:
         if item.name in condition.columns:
-            typed = [parse_partition_value(one.get(item.physical_name), item.type) for one in values]
+            typed = [parse_partition_value(partition.get(item.physical_name), item.type) for partition in values]
             columns[item.name] = pa.array(typed, to_arrow_type(item.type))
     engine.register("rows", pa.table(columns))
     matching = engine.execute(f"select {quoted(_PLACE)} from rows where {_in_engine(condition)}")
     engine.unregister("rows")
-    chosen = {distinct[place] for (place,) in matching}
-    return [place for place, text in enumerate(texts.to_pylist()) if text in chosen]
+    chosen_texts = {distinct[index] for (index,) in matching}
+    return [index for index, text in enumerate(texts.to_pylist()) if text in chosen_texts]
 
 
 def _by_reading(engine: Engine, target: Target, planned: pa.Table, condition: Expression) -> Iterator[TouchedFile]:
@@ -187,39 +190,39 @@ def _by_reading(engine: Engine, target: Target, planned: pa.Table, condition: Ex
     )
     engine.register("rows", rows)
     matching = engine.reader(f"select {quoted(FILE)}, {quoted(ROW)} from rows where {_in_engine(condition)}")
-    found = gather_rows(matching)
-    for place, add in zip(found, _adds(planned.take(pa.array(found, pa.int64()))), strict=True):
-        yield touched_file(add, found[place])
+    rows_by_file = gather_rows(matching)
+    for index, add in zip(rows_by_file, _adds(planned.take(pa.array(rows_by_file, pa.int64()))), strict=True):
+        yield touched_file(add, rows_by_file[index])
 
 
 def _in_engine(condition: Expression) -> str:
-    """The condition in a form that DuckDB judges by itself. It hands others down to Arrow, which orders NaN otherwise
-    and needs another package to be told of instants."""
+    """Return the condition in a form that DuckDB evaluates itself. Other forms are pushed down to Arrow, which orders
+    NaN differently and needs another package for timestamps with zones."""
     return f"coalesce({condition.sql}, false)"
 
 
 def touched_file(add: AddFile, rows: RowNumbers) -> TouchedFile:
-    """A file with some rows that match; when these are all it has, the file as a whole."""
+    """Return a file with some matching rows; if all its rows match, the whole file."""
     live = _live_rows(add)
     return TouchedFile(add, None if rows.count == live else rows, rows.count, live)
 
 
 def gather_rows(batches: Iterable[pa.RecordBatch]) -> dict[int, RowNumbers]:
-    """Batches of FILE and ROW as the rows of each file; the rows of one file come in one go, or nearly so."""
-    done: dict[int, RowNumbers] = {}
-    open_place, parts = -1, list[Numbers]()
+    """Collect batches of FILE and ROW into the rows of each file; the rows of one file come mostly in sequence."""
+    rows_by_file: dict[int, RowNumbers] = {}
+    open_index, parts = -1, list[Numbers]()
     for batch in batches:
         files, rows = batch.column(0).to_numpy(), batch.column(1).to_numpy()
         if not len(files):
             continue
         cuts = np.flatnonzero(np.diff(files)) + 1
-        for part, place in zip(np.split(rows, cuts), files[np.concatenate(([0], cuts))].tolist(), strict=True):
-            if place != open_place:
-                _close(done, open_place, parts)
-                open_place, parts = place, []
+        for part, index in zip(np.split(rows, cuts), files[np.concatenate(([0], cuts))].tolist(), strict=True):
+            if index != open_index:
+                _close(rows_by_file, open_index, parts)
+                open_index, parts = index, []
             parts.append(part)
-    _close(done, open_place, parts)
-    return dict(sorted(done.items()))
+    _close(rows_by_file, open_index, parts)
+    return dict(sorted(rows_by_file.items()))
 
 
 def _close(done: dict[int, RowNumbers], place: int, parts: list[Numbers]) -> None:

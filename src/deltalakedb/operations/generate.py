@@ -1,4 +1,4 @@
-"""Owns the symlink manifest: lists of data files for engines that do not read Delta logs."""
+"""Writes the symlink manifest: lists of data files for engines that do not read Delta logs."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from deltalakedb.exceptions import DeltaError
-from deltalakedb.log import paths
-from deltalakedb.log.rows import add_from_row
+from deltalakedb.log.protocol import paths
+from deltalakedb.log.protocol.rows import add_from_row
 from deltalakedb.operations.target import Target
 
 FOLDER: Final = "_symlink_format_manifest"
 
 
 def generate(target: Target) -> None:
-    """One list of full paths for each partition, or for the whole table: those of the version that is given."""
+    """Write a list of full paths for each partition, or for the whole table, of the target's version."""
     from deltalakedb.data.partitioning import folder_of
 
     adds = [add_from_row(row) for row in target.snapshot.files_table().to_pylist()]
@@ -31,11 +31,11 @@ def generate(target: Target) -> None:
         folder = folder_of(columns, tuple(values.get(name) for name in columns)) if columns else ""
         uri = paths.resolve(target.location, add.path)
         lists.setdefault(folder, []).append(paths.local_path(uri) or uri)
-    written = []
+    manifest_paths = []
     for folder, files in lists.items():
         path = f"{FOLDER}/{folder}/manifest" if folder else f"{FOLDER}/manifest"
         new = target.storage.create(path)
-        new.sink.write("".join(f"{one}\n" for one in files).encode())
+        new.sink.write("".join(f"{file}\n" for file in files).encode())
         new.finish()
-        written.append(path)
-    target.storage.sync(written)
+        manifest_paths.append(path)
+    target.storage.sync(manifest_paths)

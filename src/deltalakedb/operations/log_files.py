@@ -1,4 +1,4 @@
-"""Owns what a caller asks of `_delta_log` itself: a checkpoint now, commits put together, old commits gone."""
+"""Maintenance of `_delta_log` on request: writes checkpoints, compacts logs, cleans up old commits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from deltalakedb.exceptions import DeltaError, VersionNotFoundError
 from deltalakedb.files.cleanup import DAY_MS, CleanedUp, protected_before
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.files.writer import FileTxnLogWriter
-from deltalakedb.log.actions import (
+from deltalakedb.log.protocol.actions import (
     Action,
     AddFile,
     AppTransaction,
@@ -19,9 +19,9 @@ from deltalakedb.log.actions import (
     Protocol,
     RemoveFile,
 )
-from deltalakedb.log.render import render_commit
-from deltalakedb.log.retention import deleted_file_retention_ms, log_retention_ms
-from deltalakedb.log.txnlog import LogSnapshot
+from deltalakedb.log.protocol.render import render_commit
+from deltalakedb.log.protocol.retention import deleted_file_retention_ms, log_retention_ms
+from deltalakedb.log.protocol.txnlog import LogSnapshot
 
 _FOR_EVER_MS: Final = 100 * 366 * DAY_MS
 
@@ -29,24 +29,28 @@ _FOR_EVER_MS: Final = 100 * 366 * DAY_MS
 def create_checkpoint(
     writer: FileTxnLogWriter, snapshot: LogSnapshot, protocol: Protocol, *, retention_days: int
 ) -> None:
-    """A checkpoint of a version whose commit the files have, and `_last_checkpoint` pointing to the newest."""
+    """Write a checkpoint of a version whose commit is in the files, and point `_last_checkpoint` to the newest."""
     try:
         keep_ms = deleted_file_retention_ms(snapshot.metadata.configuration, retention_days * DAY_MS)
     except ValueError:
         keep_ms = _FOR_EVER_MS
     cutoff_ms = time.time_ns() // 1_000_000 - keep_ms
-    written = writer.write_checkpoint(snapshot, protocol=protocol, tombstone_cutoff_ms=cutoff_ms)
-    writer.write_last_checkpoint(written)
+    checkpoint = writer.write_checkpoint(snapshot, protocol=protocol, tombstone_cutoff_ms=cutoff_ms)
+    writer.write_last_checkpoint(checkpoint)
 
 
 def clean_up(writer: FileTxnLogWriter, snapshot: LogSnapshot, *, retention_days: int) -> CleanedUp:
-    """Delete commits whose files are older than the table's retention and that a checkpoint stands for."""
+    """Delete commits whose files are older than the table's retention and that a checkpoint covers.
+
+    What the snapshot's version needs is kept, even if a newer checkpoint covers it.
+    """
     try:
         keep_ms = log_retention_ms(snapshot.metadata.configuration, retention_days * DAY_MS)
     except ValueError:
         keep_ms = _FOR_EVER_MS
     return writer.clean_up_by_times(
         cutoff_ms=time.time_ns() // 1_000_000 - keep_ms,
+        keep_from_version=snapshot.version,
         protected_before=protected_before(snapshot.protocol, snapshot.metadata),
     )
 
@@ -54,11 +58,11 @@ def clean_up(writer: FileTxnLogWriter, snapshot: LogSnapshot, *, retention_days:
 def compact_logs(
     location: str, options: Mapping[str, str] | None, table: str, starting_version: int, ending_version: int
 ) -> None:
-    """One file for the commits of a range of versions; readers may take it instead of them."""
+    """Write one file for the commits of a range of versions, which readers may use instead of them."""
     if ending_version <= starting_version:
         raise DeltaError(
-            f"table {table}: commits are put together from a version to a later one, not from {starting_version} to "
-            f"{ending_version}"
+            f"Invalid version range: end_version {ending_version} must be greater than start_version "
+            f"{starting_version} to put commits of {table} together"
         )
     reader = FileTxnLogReader(location, options)
     latest = reader.latest_version()
@@ -73,7 +77,7 @@ def compact_logs(
 
 
 def reconcile(actions: Iterable[Action]) -> list[Action]:
-    """What the actions of several commits come to; what is removed stays named, as older commits may know it."""
+    """Combine the actions of several commits. Removes are kept, because older commits may have added the files."""
     newest: dict[tuple[object, ...], Action] = {}
     for action in actions:
         match action:
@@ -86,7 +90,7 @@ def reconcile(actions: Iterable[Action]) -> list[Action]:
             case DomainMetadata():
                 key = ("domain", action.domain)
             case _:
-                continue  # commitInfo and changes belong to their commit
+                continue  # commitInfo and cdc belong to their commit
         newest.pop(key, None)
         newest[key] = action
     return list(newest.values())

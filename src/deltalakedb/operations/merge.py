@@ -1,5 +1,4 @@
-"""Owns the merge: rows of a source joined with the table, and what clauses make of those that match and those that
-do not."""
+"""MERGE: joins the rows of a source with the table, and applies clauses to matched and unmatched rows."""
 
 from __future__ import annotations
 
@@ -9,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import DeltaError
-from deltalakedb.log.proposal import WHOLE_TABLE, ProposedCommit, ReadSet
-from deltalakedb.log.rows import add_from_row
+from deltalakedb.log.protocol.proposal import WHOLE_TABLE, ProposedCommit, ReadSet
+from deltalakedb.log.protocol.rows import add_from_row
 from deltalakedb.operations.engines import open_engine
 from deltalakedb.operations.evolution import Definition
 from deltalakedb.operations.find import TouchedFile, touched_file
@@ -31,17 +30,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a merge is going to do."""
+    """What a merge will do."""
 
     rows: MergeRows
     reach: Reach
     looked_at: pa.Table
-    """The files (FILES_SCHEMA) that may hold a row it needs."""
+    """The files (FILES_SCHEMA) that may hold a row the merge needs."""
     files: int
     """How many files the table has."""
     touched: tuple[TouchedFile, ...]
     places: Sequence[int]
-    """Of the touched files among those looked at."""
+    """The indexes of the touched files in `looked_at`."""
     source_rows: int
     updated: int
     deleted: int
@@ -53,7 +52,7 @@ class _Found:
 
 
 def merge(target: Target, request: MergeRequest) -> Done:
-    """One merge. Nothing is written when a row of the target would be changed by several rows of the source."""
+    """Run a merge. Nothing is written if several source rows would change the same target row."""
     watch = _Watch()
     source = source_schema(request.source.schema)
     names = Names(target.name, target.schema, source, request.target_alias, request.source_alias)
@@ -65,21 +64,21 @@ def merge(target: Target, request: MergeRequest) -> Done:
         max_temp_size=request.max_temp_directory_size,
         joins_as_written=True,
     ) as engine:
-        found = _find(target, request, names, engine)
+        plan = _find(target, request, names, engine)
         watch.scanned()
-        if not (found.touched or found.inserted or definition.actions):
-            return Done(None, _metrics(found, Written(), watch), found.read)
-        if found.touched:
+        if not (plan.touched or plan.inserted or definition.actions):
+            return Done(None, _metrics(plan, Written(), watch), plan.read)
+        if plan.touched:
             refuse_changed_rows(target.metadata, target.name, "updated or deleted")
-        places = dict(zip((file.add.key for file in found.touched), found.places, strict=True))
-        writer = MergeWriter(target, definition, request, values, found.rows, places)
-        written = writer.write(found.touched, updates=bool(found.updated), inserts=bool(found.inserted))
-    metrics = _metrics(found, written, watch)
-    return Done(_commit(request, names, found, definition, written, metrics), metrics)
+        places = dict(zip((file.add.key for file in plan.touched), plan.places, strict=True))
+        writer = MergeWriter(target, definition, request, values, plan.rows, places)
+        written = writer.write(plan.touched, updates=bool(plan.updated), inserts=bool(plan.inserted))
+    metrics = _metrics(plan, written, watch, len(definition.actions))
+    return Done(_commit(request, names, plan, definition, written, metrics), metrics)
 
 
 def _find(target: Target, request: MergeRequest, names: Names, engine: Engine) -> _Found:
-    """Which rows match, and which clause takes them; the columns that decide are all that is read."""
+    """Find the matching rows and the clause that applies to each; only the columns that decide this are read."""
     rows = MergeRows(engine, request, names)
     count = load_source(engine, request.source, names.source_schema)
     rows.check(names.target_schema)
@@ -89,10 +88,10 @@ def _find(target: Target, request: MergeRequest, names: Names, engine: Engine) -
         rows.match(_scan(target, looked_at, rows.columns_to_match(target.schema)))
     else:
         rows.match_nothing()
-    taken = rows.taken()
-    if taken.twice is not None and not request.deletes_every_match:
-        raise _matched_twice(target, looked_at, *taken.twice)
-    touched = taken.touched
+    changed_rows = rows.taken()
+    if changed_rows.twice is not None and not request.deletes_every_match:
+        raise _matched_twice(target, looked_at, *changed_rows.twice)
+    touched = changed_rows.touched
     adds = map(add_from_row, looked_at.take(list(touched)).to_pylist()) if touched else ()
     return _Found(
         rows=rows,
@@ -102,8 +101,8 @@ def _find(target: Target, request: MergeRequest, names: Names, engine: Engine) -
         touched=tuple(touched_file(add, numbers) for add, numbers in zip(adds, touched.values(), strict=True)),
         places=list(touched),
         source_rows=count,
-        updated=taken.counts["update"],
-        deleted=taken.counts["delete"],
+        updated=changed_rows.counts["update"],
+        deleted=changed_rows.counts["delete"],
         inserted=rows.find_unmatched() if request.of_kind("not_matched") else 0,
     )
 
@@ -125,14 +124,14 @@ def _scan(target: Target, files: pa.Table, columns: Sequence[str]) -> pa.RecordB
 def _matched_twice(target: Target, files: pa.Table, place: int, row: int) -> DeltaError:
     path = add_from_row(files.slice(place, 1).to_pylist()[0]).path
     return DeltaError(
-        f"merge into {target.name} at version {target.snapshot.version}: several rows of the source match one row of "
-        f"the target (row {row} of {path}), and it is not known which of them is meant; make the source's keys "
-        "unique, or narrow the condition or the clauses. Nothing was written."
+        "MERGE matched a target row with multiple source rows that satisfy duplicate relevant WHEN MATCHED clauses "
+        f"(file: {path}, row ordinal in file: {row + 1}); make the source's keys unique, or narrow the condition or "
+        f"the clauses. Nothing was written to {target.name}, which is at version {target.snapshot.version}."
     )
 
 
-def _metrics(found: _Found, written: Written, watch: _Watch) -> dict[str, Any]:
-    """What the caller is told, under the names of `deltalake`."""
+def _metrics(found: _Found, written: Written, watch: _Watch, changes: int = 0) -> dict[str, Any]:
+    """Return the metrics with the names of `deltalake`, which counts all actions but removes as files added."""
     return {
         "num_source_rows": found.source_rows,
         "num_target_rows_inserted": found.inserted,
@@ -142,7 +141,7 @@ def _metrics(found: _Found, written: Written, watch: _Watch) -> dict[str, Any]:
         "num_output_rows": found.inserted + found.updated + written.copied_rows,
         "num_target_files_scanned": found.looked_at.num_rows,
         "num_target_files_skipped_during_scan": found.files - found.looked_at.num_rows,
-        "num_target_files_added": len(written.adds),
+        "num_target_files_added": len(written.adds) + len(written.changes) + changes,
         "num_target_files_removed": written.gone_files,
         **watch.to_metrics(),
     }
@@ -156,19 +155,21 @@ def _commit(
     written: Written,
     metrics: dict[str, Any],
 ) -> ProposedCommit:
-    by_source = request.of_kind("not_matched_by_source")
-    on_target = {} if found.reach.on_target is None or by_source else {"predicate": found.reach.on_target}
+    by_source_clauses = request.of_kind("not_matched_by_source")
+    target_predicate = (
+        {} if found.reach.on_target is None or by_source_clauses else {"predicate": found.reach.on_target}
+    )
     return ProposedCommit(
         actions=(*definition.actions, *written.actions),
         operation="MERGE",
-        operation_parameters={**request.to_parameters(lambda text: names.read(text).text), **on_target},
+        operation_parameters={**request.to_parameters(lambda text: names.read(text).text), **target_predicate},
         operation_metrics=metrics,
         read=found.read,
     )
 
 
 class _Watch:
-    """The times that a merge tells of."""
+    """The times in a merge's metrics."""
 
     def __init__(self) -> None:
         self._started = self._scanned = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Owns what a caller asks of a merge: its source, its condition and its clauses, in the order they were given."""
+"""The request of a merge: its source, its condition and its clauses, in the order they were given."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from deltalakedb.log.codec import to_json
+from deltalakedb.log.protocol.codec import to_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,24 +24,24 @@ _PARAMETERS: dict[Kind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """What is done to the rows of one kind for which a predicate is true, and for which no earlier clause was."""
+    """An action for the rows of one kind for which a predicate is true, unless an earlier clause applies to them."""
 
     kind: Kind
     action: ActionType
     predicate: str | None = None
     values: Mapping[str, str] | None = None
-    """Columns of the target, and the expressions they get; None takes every column of the source of the same name."""
+    """Target columns and their expressions; None sets every column that the source has under the same name."""
     except_columns: frozenset[str] = frozenset()
 
     def to_parameter(self, spell: Callable[[str], str]) -> dict[str, str]:
-        """The clause as history shows it."""
-        shown = {} if self.predicate is None else {"predicate": spell(self.predicate)}
-        return {"actionType": self.action, **shown}
+        """Return the clause as history shows it."""
+        predicate = {} if self.predicate is None else {"predicate": spell(self.predicate)}
+        return {"actionType": self.action, **predicate}
 
 
 @dataclass(frozen=True, slots=True)
 class MergeRequest:
-    """All of a merge but its target."""
+    """Everything about a merge except its target."""
 
     source: pa.RecordBatchReader
     predicate: str
@@ -52,30 +52,30 @@ class MergeRequest:
     error_on_type_mismatch: bool = True
     writer_properties: Properties | None = None
     max_spill_size: int | None = None
-    """Bytes of memory that the join may take before it goes to disk."""
+    """Bytes of memory that the join may use before it spills to disk."""
     max_temp_directory_size: int | None = None
     streamed: bool = True
-    """Whether the source counts as a stream; if not, its keys are noted in the commit, as `deltalake` does."""
+    """Whether the source counts as a stream; if not, the commit records its keys, as `deltalake` does."""
 
     def of_kind(self, kind: Kind) -> list[tuple[int, Clause]]:
-        """The clauses of a kind that can come to be used, each with its number; what follows one without a predicate
-        never is."""
-        found = []
+        """Return the clauses of a kind with their numbers; those after a clause without a predicate are unreachable,
+        and left out."""
+        clauses = []
         for number, clause in enumerate(self.clauses):
             if clause.kind == kind:
-                found.append((number, clause))
+                clauses.append((number, clause))
                 if clause.predicate is None:
                     break
-        return found
+        return clauses
 
     @property
     def deletes_every_match(self) -> bool:
-        """Whether each matched row goes, whatever it matched: then it may match several rows of the source."""
+        """Whether every matched row is deleted: then a row may match several source rows."""
         matched = self.of_kind("matched")
         return len(matched) == 1 and matched[0][1].action == "delete" and matched[0][1].predicate is None
 
     def to_parameters(self, spell: Callable[[str], str]) -> dict[str, Any]:
-        """What history shows of the merge, in the words of Spark and `deltalake`."""
+        """Return the merge's parameters for history, with the names of Spark and `deltalake`."""
         clauses = {
             name: to_json([clause.to_parameter(spell) for clause in self.clauses if clause.kind == kind])
             for kind, name in _PARAMETERS.items()

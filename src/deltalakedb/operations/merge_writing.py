@@ -1,4 +1,4 @@
-"""Owns the second phase of a merge: files are rewritten without the rows that change, and new rows are written."""
+"""The second phase of a merge: rewrites files without the rows that change, and writes the new rows."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ import pyarrow as pa
 from deltalakedb.data.arrow_types import arrow_to_schema
 from deltalakedb.data.conform import Conformer
 from deltalakedb.data.reader import FILE, POSITIONS, ROW, read_files
-from deltalakedb.log.actions import Action, AddCDCFile, AddFile, FileKey, RemoveFile
-from deltalakedb.log.rows import adds_to_batch
-from deltalakedb.log.types import StructType
+from deltalakedb.log.protocol.actions import Action, AddCDCFile, AddFile, FileKey, RemoveFile
+from deltalakedb.log.protocol.rows import adds_to_batch
+from deltalakedb.log.schema.types import StructType
 from deltalakedb.operations.ahead import read_ahead
 from deltalakedb.operations.change_data import ChangeType, ChangeWriter, feeds_changes
 from deltalakedb.operations.evolution import Definition
@@ -37,9 +37,9 @@ from deltalakedb.operations.write import write_rows
 from deltalakedb.operations.written_files import WrittenFiles
 
 _CHANGED_ROWS: Final = 256 * 1024
-"""Changed rows that are gathered before they go to the query engine."""
+"""How many changed rows are collected before they are passed to the query engine."""
 _UNIT_BYTES: Final = 64 * 1024 * 1024
-"""Small files that are rewritten become one file."""
+"""Small files are rewritten together, up to this size."""
 _AHEAD_BYTES: Final = 96 * 1024 * 1024
 _WORKERS: Final = max(2, os.cpu_count() or 1)
 _BEFORE: Final[dict[ActionType, ChangeType]] = {"update": "update_preimage", "delete": "delete"}
@@ -47,11 +47,11 @@ _BEFORE: Final[dict[ActionType, ChangeType]] = {"update": "update_preimage", "de
 
 @dataclass
 class Written:
-    """What a merge made of the table's files."""
+    """The file actions of a merge."""
 
     adds: list[AddFile] = field(default_factory=list)
     restated: list[AddFile] = field(default_factory=list)
-    """Files that stay, with another deletion vector."""
+    """Files that stay, with a new deletion vector."""
     removes: list[RemoveFile] = field(default_factory=list)
     changes: list[AddCDCFile] = field(default_factory=list)
     copied_rows: int = 0
@@ -66,7 +66,7 @@ class Written:
 
 
 class MergeWriter:
-    """One merge on its way into files. `places` are those of the files among all that were looked at."""
+    """Writes the files of one merge. `places` are the indexes of the touched files among all files that were read."""
 
     def __init__(
         self,
@@ -90,14 +90,14 @@ class MergeWriter:
         self._arrow = self._schema.to_arrow()
         self._rules = Rules.of(self._metadata, definition.protocol, table=target.name)
         self._keeps = not uses_vectors(target)
-        """Whether rows that stay are written again: deletion vectors leave them where they are."""
+        """Whether unchanged rows are written again; with deletion vectors they stay in their files."""
         self._busy = threading.Lock()
         self._waiting: list[pa.RecordBatch] = []
         self._changes: ChangeWriter | None = None
         self._written = Written()
 
     def write(self, files: Sequence[TouchedFile], *, updates: bool, inserts: bool) -> Written:
-        """Write what the merge makes of these files, and its new rows; nothing is left behind when that fails."""
+        """Write the contents of these files after the merge, and new rows; if that fails, all new files are deleted."""
         try:
             with ExitStack() as stack:
                 if feeds_changes(self._target):
@@ -106,9 +106,9 @@ class MergeWriter:
                 if self._changes is not None:
                     self._written.changes = self._changes.finish()
         except BaseException:
-            gone = WrittenFiles()
-            gone.remember(self._target.storage, self._written.adds)
-            gone.remove()
+            unused = WrittenFiles()
+            unused.remember(self._target.storage, self._written.adds)
+            unused.remove()
             raise
         return self._written
 
@@ -121,12 +121,12 @@ class MergeWriter:
         whole, partial = [f for f in files if f.is_whole], [f for f in files if not f.is_whole]
         now_ms = time.time_ns() // 1_000_000
         self._written.removes = [RemoveFile.of(file.add, at_ms=now_ms) for file in (*whole, *partial)]
-        read = [*whole, *partial] if wants_changed else partial if self._keeps else []
-        *others, last = list(units_of(read, _UNIT_BYTES)) or [[]]
+        files_to_read = [*whole, *partial] if wants_changed else partial if self._keeps else []
+        *others, last = list(units_of(files_to_read, _UNIT_BYTES)) or [[]]
         with ThreadPoolExecutor(_WORKERS, thread_name_prefix="deltalakedb-merge") as pool:
-            waiting = [pool.submit(self._write_unit, unit, wants_changed) for unit in others]
+            futures = [pool.submit(self._write_unit, unit, wants_changed) for unit in others]
             try:
-                self._written.adds += self._write_rows(self._last(last, waiting, wants_changed, updates, inserts))
+                self._written.adds += self._write_rows(self._last(last, futures, wants_changed, updates, inserts))
             except BaseException:
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise
@@ -134,8 +134,8 @@ class MergeWriter:
             self._written.restated = mark_deleted(self._target, partial)
 
     def _needs_old_rows(self) -> bool:
-        """Whether changed rows are read at all: what an update sets altogether need not be known before."""
-        computed = {one.column for one in self._rules.generated}
+        """Whether changed rows must be read: not if updates set all columns without using old values."""
+        computed = {rule.column for rule in self._rules.generated}
         columns = [name for name in self._schema.names if name not in computed]
         return self._row_ids is not None or self._rows.needs_old_rows(self._values, columns)
 
@@ -162,8 +162,8 @@ class MergeWriter:
         updates: bool,
         inserts: bool,
     ) -> Iterator[pa.RecordBatch]:
-        """The last rows that stay, and, when the other files are done, all rows that are new: of a small merge they
-        make one file."""
+        """Yield the remaining unchanged rows and then, when the other files are done, all new rows: a small merge
+        writes them into one file."""
         yield from self._kept(unit, wants_changed, alone=len(others) < _WORKERS)
         for other in others:
             other.result()
@@ -177,18 +177,18 @@ class MergeWriter:
             elif inserts and clause.action == "insert":
                 yield from self._made(number, "insert")
 
-    # -- rows that were there
+    # -- existing rows
 
     def _kept(
         self, unit: Sequence[TouchedFile], wants_changed: bool, *, alone: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of files that stay as they are; those that change go to the query engine.
+        """Yield the unchanged rows of files; changed rows go to the query engine.
 
-        While hardly anyone else is at work (`alone`), another thread reads ahead of who writes.
+        If few other threads are working (`alone`), another thread reads ahead of the writer.
         """
         copied = 0
-        read = self._read(unit)
-        for file, rows, numbers in read_ahead(read, lambda one: one[1].nbytes, _AHEAD_BYTES) if alone else read:
+        batches = self._read(unit)
+        for file, rows, numbers in read_ahead(batches, lambda one: one[1].nbytes, _AHEAD_BYTES) if alone else batches:
             mask = np.ones(rows.num_rows, np.bool_) if file.rows is None else file.rows.mask(numbers.to_numpy())
             changed = int(np.count_nonzero(mask))
             if changed and wants_changed:
@@ -200,9 +200,9 @@ class MergeWriter:
             self._written.copied_rows += copied
 
     def _read(self, unit: Sequence[TouchedFile]) -> Iterator[tuple[TouchedFile, pa.RecordBatch, pa.Array]]:
-        """The rows of files, batch by batch, and the numbers they have in their file.
+        """Yield the rows of files by batch, with their row numbers in the file.
 
-        Where rows that stay are not written again, row groups without a row that changes are not read.
+        If unchanged rows are not written again, row groups without a changed row are skipped.
         """
         if not unit:
             return
@@ -229,10 +229,10 @@ class MergeWriter:
     def _take_changed(
         self, file: TouchedFile, rows: pa.RecordBatch, numbers: pa.Array, mask: npt.NDArray[np.bool_]
     ) -> None:
-        chosen = pa.array(mask)
-        changed = rows.filter(chosen)
-        place = pa.repeat(pa.scalar(self._places[file.add.key], pa.int32()), changed.num_rows)
-        arrays = [*changed.columns, place, numbers.filter(chosen)]
+        row_mask = pa.array(mask)
+        changed = rows.filter(row_mask)
+        file_index = pa.repeat(pa.scalar(self._places[file.add.key], pa.int32()), changed.num_rows)
+        arrays = [*changed.columns, file_index, numbers.filter(row_mask)]
         with self._busy:
             self._waiting.append(pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*rows.schema, *POSITIONS])))
             if sum(batch.num_rows for batch in self._waiting) >= _CHANGED_ROWS:
@@ -248,13 +248,13 @@ class MergeWriter:
         for batch in () if reader is None else self._fitted(reader, self._definition.schema):
             changes.write(batch, change)
 
-    # -- rows that are new
+    # -- new rows
 
     def _made(self, number: int, change: ChangeType) -> Iterator[pa.RecordBatch]:
-        """The rows that a clause makes, the table's rules kept; also told to the change data feed."""
+        """Yield the rows that a clause makes, after applying the table's rules; also writes them to the change feed."""
         values = self._values[number]
         computed = [*self._rules.generated, *(self._rules.defaults if change == "insert" else ())]
-        left_out = frozenset(one.column for one in computed if one.column not in values)
+        left_out = frozenset(rule.column for rule in computed if rule.column not in values)
         make = self._rows.inserted if change == "insert" else self._rows.updated
         nulls = frozenset() if self._row_ids is None else frozenset({self._row_ids.version_column})
         reader = self._rows.read(make(number, values, self._schema, left_out, nulls))
@@ -264,11 +264,11 @@ class MergeWriter:
             yield batch
 
     def _fitted(self, reader: pa.RecordBatchReader, schema: StructType) -> Iterator[pa.RecordBatch]:
-        """Rows of the query engine in the very types of the table."""
+        """Yield rows of the query engine in the exact types of the table."""
         arrow = schema.to_arrow()
         conform = Conformer(reader.schema, arrow_to_schema(arrow))
         for batch in reader:
             arrays = dict(zip((item.name for item in conform.fields), conform(batch), strict=True))
-            # a column of type void is in no file
+            # Files have no column of type void.
             columns = [arrays[item.name] if item.name in arrays else pa.nulls(batch.num_rows) for item in arrow]
             yield pa.RecordBatch.from_arrays(columns, schema=arrow)

@@ -1,13 +1,13 @@
-"""Owns the reading of rows that only move to other files: what a table knows of them beside their values moves too."""
+"""Reads rows that only move to other files, with their row ids."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from deltalakedb.log.actions import AddFile
-from deltalakedb.log.rows import adds_to_batch
-from deltalakedb.log.types import StructType
+from deltalakedb.log.protocol.actions import AddFile
+from deltalakedb.log.protocol.rows import adds_to_batch
+from deltalakedb.log.schema.types import StructType
 from deltalakedb.operations.row_ids import RowIds
 from deltalakedb.operations.target import Target
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def moving_schema(target: Target) -> StructType | None:
-    """The columns of files that hold moved rows; None where they are those of the table."""
+    """Return the columns of files with moved rows; None if they are the table's own."""
     row_ids = RowIds.of(target)
     return None if row_ids is None else row_ids.extend(target.schema)
 
 
 def read_moving(target: Target, files: Sequence[AddFile]) -> pa.RecordBatchReader:
-    """The rows of files, deleted ones left out, in the columns of `moving_schema`: where rows have ids, with these."""
+    """Return the rows of files, without deleted ones, in the columns of `moving_schema`, including row ids if any."""
     import pyarrow as pa
 
     from deltalakedb.data import read_files

@@ -1,4 +1,4 @@
-"""Owns OPTIMIZE: small files become larger ones, or a partition is sorted anew; no row changes."""
+"""OPTIMIZE: combines small files, or sorts partitions along a Z-order curve; no row changes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from deltalakedb.log.actions import Action, AddFile, FileKey, RemoveFile
-from deltalakedb.log.codec import to_json
-from deltalakedb.log.features import data_writable
-from deltalakedb.log.file_filters import encode_conjunction, read_file_filters
-from deltalakedb.log.proposal import ProposedCommit, ReadSet
-from deltalakedb.log.rows import add_from_row
-from deltalakedb.log.stats import deleted_part
+from deltalakedb.log.predicates.file_filters import encode_conjunction, read_file_filters
+from deltalakedb.log.protocol.actions import Action, AddFile, FileKey, RemoveFile
+from deltalakedb.log.protocol.codec import to_json
+from deltalakedb.log.protocol.features import data_writable
+from deltalakedb.log.protocol.proposal import ProposedCommit, ReadSet
+from deltalakedb.log.protocol.rows import add_from_row
+from deltalakedb.log.statistics.stats import deleted_part
 from deltalakedb.operations.moving import moving_schema, read_moving
 from deltalakedb.operations.target import Done, Target, Verb
 from deltalakedb.operations.write import write_rows
@@ -29,39 +29,38 @@ if TYPE_CHECKING:
 
 DEFAULT_TARGET_SIZE: Final = 100 * 1024 * 1024
 _MAX_SIZE: Final = 2**63 - 1
-# A large file is written again when deletion vectors take more than this part of it; Spark's limit.
+# A large file is rewritten if its deletion vector deletes more than this share of its rows; Spark's limit.
 _MAX_DELETED: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked for. With `columns` rows are sorted along a Z-order curve, without they keep their order."""
+    """The arguments. With `columns`, rows are sorted along a Z-order curve; without, they keep their order."""
 
     columns: tuple[str, ...] | None = None
     partition_filters: Sequence[Any] | None = None
     files: Collection[FileKey] | None = None
-    """No others than these; None: whichever it is worth it for."""
+    """Only these files; None: all that are worth rewriting."""
     target_size: int | None = None
     max_concurrent_tasks: int | None = None
     max_spill_size: int | None = None
     max_temp_directory_size: int | None = None
     min_commit_interval: float | None = None
-    """Seconds between commits; None makes one commit of all."""
+    """Seconds between commits; None makes a single commit."""
     writer_properties: Any = None
     progress: Callable[[int], None] | None = None
-    """Told how many files more are done."""
+    """Called with the number of further files that are done."""
 
     def __post_init__(self) -> None:
         if self.target_size is not None and not 1 <= self.target_size <= _MAX_SIZE:
-            kind = OverflowError if self.target_size < 0 else ValueError
-            raise kind(f"target_size is a number of bytes from 1 to {_MAX_SIZE}, not {self.target_size}")
+            raise ValueError(f"target_file_size must be between 1 and {_MAX_SIZE}, not {self.target_size}")
         if self.max_concurrent_tasks is not None and self.max_concurrent_tasks < 1:
             raise ValueError(f"max_concurrent_tasks is 1 or more, not {self.max_concurrent_tasks}")
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Files of one partition that become new files together."""
+    """Files of one partition that are rewritten together."""
 
     partition: str
     files: tuple[AddFile, ...]
@@ -69,7 +68,7 @@ class _Group:
 
 @dataclass(slots=True)
 class _Counts:
-    """What one commit did, or all of them together."""
+    """The counts of one commit, or of all commits."""
 
     added: list[int] = field(default_factory=list)
     removed: list[int] = field(default_factory=list)
@@ -84,7 +83,7 @@ class _Counts:
 
 
 def optimize(run: Callable[[Verb], dict[str, Any]], request: Request) -> dict[str, Any]:
-    """Make the commits that are asked for, each by one `run`; `deltalake`'s metrics of all of them."""
+    """Make the requested commits, each by one `run`; return `deltalake`'s metrics of all of them."""
     work = _Optimization(request)
     while not work.is_done:
         run(work.step)
@@ -92,7 +91,7 @@ def optimize(run: Callable[[Verb], dict[str, Any]], request: Request) -> dict[st
 
 
 class _Optimization:
-    """The groups of files that are left to do, planned once on the first version that is seen."""
+    """The groups of files that remain, planned once, on the first version."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
@@ -107,22 +106,24 @@ class _Optimization:
         return self._groups is not None and not self._groups
 
     def step(self, target: Target) -> Done:
-        """One commit: all groups, or as many as fit the interval between commits."""
+        """Make one commit: of all groups, or of as many as fit the interval between commits."""
         if self._groups is None:
             self._plan(target)
         else:
             self._forget_changed(target)
         assert self._groups is not None
-        interval, begun = self._request.min_commit_interval, time.monotonic()
+        interval, started = self._request.min_commit_interval, time.monotonic()
         counts, actions = _Counts(), list[Action]()
         tasks = self._request.max_concurrent_tasks or os.cpu_count() or 1
         while self._groups:
-            take = len(self._groups) if interval is None else self._in_first_partition() if interval == 0 else tasks
-            chosen, self._groups = self._groups[:take], self._groups[take:]
-            for made, one in self._rewrite(target, chosen, tasks):
-                actions += made
-                counts.take(one)
-            if interval is not None and time.monotonic() - begun >= interval:
+            num_groups = (
+                len(self._groups) if interval is None else self._in_first_partition() if interval == 0 else tasks
+            )
+            groups, self._groups = self._groups[:num_groups], self._groups[num_groups:]
+            for group_actions, group_counts in self._rewrite(target, groups, tasks):
+                actions += group_actions
+                counts.take(group_counts)
+            if interval is not None and time.monotonic() - started >= interval:
                 break
         if not actions:
             return Done(None, self.metrics(counts))
@@ -145,17 +146,17 @@ class _Optimization:
             files = [add for add in files if add.key in request.files]
         self._considered = len(files)
         by_partition: dict[str, list[AddFile]] = {}
-        for add in sorted(files, key=lambda one: (one.modification_time, one.path)):
+        for add in files:  # in reading order, so that rows keep their order
             by_partition.setdefault(to_json(dict(sorted(add.partition_values.items()))), []).append(add)
         self._groups = []
         for partition, adds in by_partition.items():
             bins = [adds] if request.columns is not None else pack(adds, self._target_size(target))
-            self._groups += [_Group(partition, tuple(one)) for one in bins]
+            self._groups += [_Group(partition, tuple(group_files)) for group_files in bins]
         self._skipped = self._considered - sum(len(group.files) for group in self._groups)
         self._partitions = len({group.partition for group in self._groups})
 
     def _forget_changed(self, target: Target) -> None:
-        """Between two commits of ours others may have changed files: their groups are left as they are."""
+        """Drop groups with files that others have changed since our last commit."""
         live = {add.key for add in map(add_from_row, target.snapshot.files_table().to_pylist())}
         assert self._groups is not None
         self._groups = [group for group in self._groups if all(add.key in live for add in group.files)]
@@ -166,15 +167,15 @@ class _Optimization:
         return self._request.target_size or _target_of(target.metadata.configuration)
 
     def _rewrite(self, target: Target, groups: Sequence[_Group], tasks: int) -> Iterator[tuple[list[Action], _Counts]]:
-        target.storage, target.schema  # noqa: B018  made once, before threads ask for them
+        target.storage, target.schema  # noqa: B018  computed once, before threads use them
         with ThreadPoolExecutor(min(tasks, len(groups)), thread_name_prefix="deltalakedb-optimize") as pool:
-            waiting = [pool.submit(self._rewrite_one, target, group) for group in groups]
+            futures = [pool.submit(self._rewrite_one, target, group) for group in groups]
             try:
-                for one in waiting:
-                    yield one.result()
+                for future in futures:
+                    yield future.result()
             finally:
-                for one in waiting:
-                    one.cancel()
+                for future in futures:
+                    future.cancel()
 
     def _rewrite_one(self, target: Target, group: _Group) -> tuple[list[Action], _Counts]:
         request, counts = self._request, _Counts(span=len(group.files))
@@ -213,7 +214,7 @@ class _Optimization:
             actions=tuple(actions),
             operation="OPTIMIZE",
             operation_parameters={
-                "predicate": to_json([_shown(*one) for one in encode_conjunction(filters or ())]),
+                "predicate": to_json([_shown(*item) for item in encode_conjunction(filters or ())]),
                 "targetSize": str(self._target_size(target)),
                 **({} if self._request.columns is None else {"zOrderBy": to_json(list(self._request.columns))}),
             },
@@ -222,7 +223,7 @@ class _Optimization:
         )
 
     def metrics(self, counts: _Counts) -> dict[str, Any]:
-        """`deltalake`'s words for it."""
+        """Return the metrics with the names of `deltalake`."""
         keeps_order = self._request.columns is None
         return {
             "numFilesAdded": len(counts.added),
@@ -241,25 +242,25 @@ class _Optimization:
 
 
 def pack(files: Iterable[AddFile], target_size: int) -> Iterator[list[AddFile]]:
-    """Neighbours that fit one file of the target size together; what would stay alone and whole is left out.
+    """Group neighbouring files that fit into one file of the target size; a single complete file is left out.
 
-    A file with a deletion vector is written again even alone, a large one when enough of its rows are gone.
+    A file with a deletion vector is rewritten even alone; a large one only if enough of its rows are deleted.
     """
-    waiting: list[AddFile] = []
+    pending: list[AddFile] = []
     size = 0
     for add in files:
         if add.size >= target_size:
-            yield from _worth_it(waiting)
-            waiting, size = [], 0
+            yield from _worth_it(pending)
+            pending, size = [], 0
             if deleted_part(add) > _MAX_DELETED:
                 yield [add]
             continue
-        if waiting and size + add.size > target_size:
-            yield from _worth_it(waiting)
-            waiting, size = [], 0
-        waiting.append(add)
+        if pending and size + add.size > target_size:
+            yield from _worth_it(pending)
+            pending, size = [], 0
+        pending.append(add)
         size += add.size
-    yield from _worth_it(waiting)
+    yield from _worth_it(pending)
 
 
 def _worth_it(files: list[AddFile]) -> Iterator[list[AddFile]]:
@@ -276,13 +277,13 @@ def _chosen_files(target: Target, filters: Sequence[Any] | None) -> list[AddFile
         table = target.snapshot.files_table()
     else:
         groups = [encode_conjunction(filters)]
-        chosen = read_file_filters(groups, target.schema, target.metadata.partition_columns)
-        table = chosen.choose(target.plan(chosen.predicate))
+        file_filters = read_file_filters(groups, target.schema, target.metadata.partition_columns)
+        table = file_filters.choose(target.plan(file_filters.predicate))
     return [add_from_row(row) for row in table.to_pylist()]
 
 
 def _counted(reader: pa.RecordBatchReader, counts: _Counts) -> pa.RecordBatchReader:
-    """The same rows; casting and splitting cost the same for one row as for many, so small batches are put together."""
+    """Return the same rows, counting batches; small ones are combined, because casting has a cost per batch."""
     import pyarrow as pa
 
     from deltalakedb.data.batches import gathered
@@ -296,7 +297,7 @@ def _counted(reader: pa.RecordBatchReader, counts: _Counts) -> pa.RecordBatchRea
 
 
 def _options() -> ParquetOptions:
-    """Files that stay for long are packed better than new ones; as `deltalake` packs them."""
+    """Return better compression than for new files, because optimized files stay longer; `deltalake`'s choice."""
     from deltalakedb.data import ParquetOptions
 
     return ParquetOptions(compression="zstd", compression_level=4)
@@ -315,7 +316,7 @@ def _sizes(sizes: Sequence[int]) -> str:
 
 
 def _shown(column: str, op: str, value: Any) -> str:
-    texts = [f"'{one}'" for one in (value if isinstance(value, list | tuple) else [value])]
+    texts = [f"'{item}'" for item in (value if isinstance(value, list | tuple) else [value])]
     return (
         f"{column} {op.upper()} ({', '.join(texts)})"
         if isinstance(value, list | tuple)

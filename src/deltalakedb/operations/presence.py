@@ -1,4 +1,4 @@
-"""Tells which of a table's files are gone, by asking for each of them."""
+"""Finds the files of a table that no longer exist in storage, by opening each of them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 from deltalakedb.exceptions import DeltaError
-from deltalakedb.log.actions import AddFile
-from deltalakedb.log.paths import check_path, decode_path, is_absolute
+from deltalakedb.log.protocol.actions import AddFile
+from deltalakedb.log.protocol.paths import check_path, decode_path, is_absolute
 
 if TYPE_CHECKING:
     from deltalakedb.data import DataStorage
@@ -17,13 +17,13 @@ _ASKING: Final = 16
 
 
 def missing_files(storage: DataStorage, adds: Sequence[AddFile], *, vectors: bool = False) -> list[AddFile]:
-    """Those whose data file, or with `vectors` deletion vector, is not there; DeltaError when the storage does not say.
+    """Return the adds, in order, whose data file is missing, or with `vectors` their deletion vector.
 
-    They come in their order.
+    Raises DeltaError if the storage fails to answer.
     """
     with ThreadPoolExecutor(_ASKING if storage.is_remote else 4, thread_name_prefix="deltalakedb-look") as pool:
-        there = pool.map(lambda add: all(_is_there(storage, path) for path in _paths(add, vectors)), adds)
-        return [add for add, found in zip(adds, there, strict=True) if not found]
+        presence = pool.map(lambda add: all(_is_there(storage, path) for path in _paths(add, vectors)), adds)
+        return [add for add, exists in zip(adds, presence, strict=True) if not exists]
 
 
 def _paths(add: AddFile, vectors: bool) -> Iterator[str]:
@@ -39,13 +39,13 @@ def _paths(add: AddFile, vectors: bool) -> Iterator[str]:
 def _is_there(storage: DataStorage, path: str) -> bool:
     try:
         if is_absolute(path):
-            opened = storage.open_elsewhere(path)
+            file = storage.open_elsewhere(path)
         else:
             check_path(path, where=storage.location)
-            opened = storage.open(decode_path(path))
+            file = storage.open(decode_path(path))
     except FileNotFoundError:
         return False
     except OSError as error:
         raise DeltaError(f"cannot look for {path} of {storage.location}: {error.strerror or error}") from error
-    opened.close()
+    file.close()
     return True

@@ -1,19 +1,19 @@
-"""Owns FSCK: files that the log names and that are gone are taken out of the table."""
+"""FSCK: removes files from the table that the log names and that no longer exist."""
 
 from __future__ import annotations
 
 import time
 
-from deltalakedb.log.actions import RemoveFile
-from deltalakedb.log.codec import to_json
-from deltalakedb.log.proposal import WHOLE_TABLE, ProposedCommit, ReadSet
-from deltalakedb.log.rows import add_from_row
+from deltalakedb.log.protocol.actions import RemoveFile
+from deltalakedb.log.protocol.codec import to_json
+from deltalakedb.log.protocol.proposal import WHOLE_TABLE, ProposedCommit, ReadSet
+from deltalakedb.log.protocol.rows import add_from_row
 from deltalakedb.operations.presence import missing_files
 from deltalakedb.operations.target import Done, Target
 
 
 def repair(target: Target, *, dry_run: bool) -> Done:
-    """The commit that removes what is gone; none when nothing is, or when it is only asked about."""
+    """Return the commit that removes missing files; none if nothing is missing, or for a dry run."""
     adds = [add_from_row(row) for row in target.snapshot.files_table().to_pylist()]
     missing = missing_files(target.storage, adds)
     paths = [add.path for add in missing]

@@ -1,4 +1,4 @@
-"""Owns RESTORE: the newest version becomes what an older one was, by naming its files again."""
+"""RESTORE: makes the newest version equal to an older one, by adding its files again."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from deltalakedb.exceptions import DeltaError, MissingFileError
-from deltalakedb.log.actions import Action, AddFile, FileKey, Metadata, Protocol, RemoveFile
-from deltalakedb.log.binding import HIGH_WATERMARK
-from deltalakedb.log.codec import to_json
-from deltalakedb.log.features import reader_features, writer_features
-from deltalakedb.log.proposal import WHOLE_TABLE, ProposedCommit
-from deltalakedb.log.rows import add_from_row
+from deltalakedb.log.checks.binding import HIGH_WATERMARK
+from deltalakedb.log.protocol.actions import Action, AddFile, FileKey, Metadata, Protocol, RemoveFile
+from deltalakedb.log.protocol.codec import to_json
+from deltalakedb.log.protocol.features import reader_features, writer_features
+from deltalakedb.log.protocol.proposal import WHOLE_TABLE, ProposedCommit
+from deltalakedb.log.protocol.rows import add_from_row
 from deltalakedb.operations.presence import missing_files
 from deltalakedb.operations.target import Done, TableSnapshot, Target
 
@@ -31,20 +31,20 @@ def restore(
     ignore_missing_files: bool,
     protocol_downgrade_allowed: bool,
 ) -> Done:
-    """The commit that brings an older version back. Files it needs that are gone are an error, or left to `repair`."""
+    """Return the commit that restores an older version. Missing files are an error, or left to `repair`."""
     if older.version >= target.snapshot.version:
         raise DeltaError(
-            f"table {target.name} is at version {target.snapshot.version}: only an older version can be restored, not "
-            f"{older.version}"
+            f"Version to restore {older.version} should be less then last available version {target.snapshot.version}."
+            f" Table {target.name} goes back to an older version only"
         )
-    then, now = _files(older), _files(target.snapshot)
-    back = [replace(add, data_change=True) for key, add in then.items() if key not in now]
+    older_files, current_files = _files(older), _files(target.snapshot)
+    restored = [replace(add, data_change=True) for key, add in older_files.items() if key not in current_files]
     if not ignore_missing_files:
-        _check_present(target, older, back)
+        _check_present(target, older, restored)
     now_ms = time.time_ns() // 1_000_000
-    gone = [RemoveFile.of(add, at_ms=now_ms) for key, add in now.items() if key not in then]
-    metrics = {"numRemovedFile": len(gone), "numRestoredFile": len(back)}
-    actions = [*_definition(target, older, protocol_downgrade_allowed), *gone, *back]
+    removed = [RemoveFile.of(add, at_ms=now_ms) for key, add in current_files.items() if key not in older_files]
+    metrics = {"numRemovedFile": len(removed), "numRestoredFile": len(restored)}
+    actions = [*_definition(target, older, protocol_downgrade_allowed), *removed, *restored]
     commit = ProposedCommit(tuple(actions), "RESTORE", dict(parameters), metrics, WHOLE_TABLE, restores=older.version)
     return Done(commit, dict(metrics))
 
@@ -57,59 +57,55 @@ def _check_present(target: Target, older: TableSnapshot, adds: list[AddFile]) ->
     missing = missing_files(target.storage, adds, vectors=True)
     if missing:
         raise MissingFileError(
-            f"table {target.name}: version {older.version} cannot be restored: {len(missing)} of its files are gone, "
-            f"the first is {missing[0].path}",
+            f"Find missing file {missing[0].path} when restore: {len(missing)} of the files of version {older.version} "
+            f"of {target.name} are gone",
             path=missing[0].path,
             advice="they were deleted or vacuumed. ignore_missing_files=True restores the rest",
         )
 
 
 def _definition(target: Target, older: TableSnapshot, downgrade: bool) -> list[Action]:
-    """The protocol and metadata of then, where they differ; no column id or identity value is ever given out twice."""
-    actions: list[Action] = []
+    """Return the older protocol and metadata, even if unchanged, as `deltalake` does; no column id or identity value
+    is used twice."""
     protocol = older.protocol if downgrade else _both(target.protocol, older.protocol)
-    if protocol != target.protocol:
-        actions.append(protocol)
     metadata: Metadata = older.metadata
     highest = target.metadata.configuration.get(_MAX_COLUMN_ID)
     if highest is not None and _MAX_COLUMN_ID in metadata.configuration:
         metadata = replace(metadata, configuration={**metadata.configuration, _MAX_COLUMN_ID: highest})
     metadata = replace(metadata, schema_string=_with_watermarks(metadata.schema_string, target.metadata.schema_string))
-    if metadata != target.metadata:
-        actions.append(metadata)
-    return actions
+    return [protocol, metadata]
 
 
 def _with_watermarks(then: str, now: str) -> str:
-    """The schema of then, with identity columns as far on as they are now: their values are never handed out again.
+    """Return the older schema with the current high watermarks of identity columns: no value is generated twice.
 
-    Columns are told apart by their physical names; identity columns are never nested (PROTOCOL.md, "Identity Columns").
+    Columns are identified by physical name; identity columns are never nested (PROTOCOL.md, "Identity Columns").
     """
     if HIGH_WATERMARK not in now:
         return then
-    marks = {name: about.get(HIGH_WATERMARK) for name, about in _fields(json.loads(now))}
+    marks = {name: field_metadata.get(HIGH_WATERMARK) for name, field_metadata in _fields(json.loads(now))}
     schema = json.loads(then)
     moved = False
-    for name, about in _fields(schema):
-        known, mark = about.get(HIGH_WATERMARK), marks.get(name)
-        if _STEP not in about or mark is None:
+    for name, field_metadata in _fields(schema):
+        older_mark, mark = field_metadata.get(HIGH_WATERMARK), marks.get(name)
+        if _STEP not in field_metadata or mark is None:
             continue
-        furthest = max if about[_STEP] > 0 else min
-        about[HIGH_WATERMARK] = mark if known is None else furthest(known, mark)
-        moved = moved or about[HIGH_WATERMARK] != known
+        furthest = max if field_metadata[_STEP] > 0 else min
+        field_metadata[HIGH_WATERMARK] = mark if older_mark is None else furthest(older_mark, mark)
+        moved = moved or field_metadata[HIGH_WATERMARK] != older_mark
     return to_json(schema) if moved else then
 
 
 def _fields(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The physical name and the metadata of each column that has any."""
+    """Yield the physical name and the metadata of each column that has any."""
     for item in schema["fields"]:
-        about = item.get("metadata")
-        if about:
-            yield about.get(_PHYSICAL_NAME, item["name"]), about
+        field_metadata = item.get("metadata")
+        if field_metadata:
+            yield field_metadata.get(_PHYSICAL_NAME, item["name"]), field_metadata
 
 
 def _both(now: Protocol, then: Protocol) -> Protocol:
-    """What is needed now stays needed; nearly always that is all there is."""
+    """Return the current protocol, extended by the older one's features; it nearly always has them all."""
     if (
         reader_features(then) <= reader_features(now)
         and writer_features(then) <= writer_features(now)
@@ -117,6 +113,6 @@ def _both(now: Protocol, then: Protocol) -> Protocol:
         and then.min_writer_version <= now.min_writer_version
     ):
         return now
-    from deltalakedb.definitions.features import with_features
+    from deltalakedb.log.protocol.feature_needs import with_features
 
     return with_features(now, writer_features(then))

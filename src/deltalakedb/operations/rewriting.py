@@ -1,7 +1,7 @@
-"""Owns the second phase of a change: files lose rows or get rows with new values, by new files or deletion vectors.
+"""The second phase of a change: removes or changes rows of files, by writing new files or deletion vectors.
 
-Files whose rows all go are not read, unless a change data feed must tell of them. The others are rewritten, several at
-a time; where the table has deletion vectors, only rows with new values are written.
+Files that lose all rows are not read, unless the change data feed needs their rows. Other files are rewritten, several
+at a time; if the table uses deletion vectors, only rows with new values are written.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from deltalakedb.log.actions import Action, AddFile, RemoveFile
-from deltalakedb.log.codec import to_json
-from deltalakedb.log.features import is_enabled, writer_features
-from deltalakedb.log.rows import adds_to_batch
-from deltalakedb.log.stats import load_stats
+from deltalakedb.log.protocol.actions import Action, AddFile, RemoveFile
+from deltalakedb.log.protocol.codec import to_json
+from deltalakedb.log.protocol.features import is_enabled, writer_features
+from deltalakedb.log.protocol.rows import adds_to_batch
+from deltalakedb.log.schema.types import StructType
+from deltalakedb.log.statistics.stats import load_stats
 from deltalakedb.operations.ahead import read_ahead
 from deltalakedb.operations.change_data import ChangeWriter
 from deltalakedb.operations.find import Numbers, TouchedFile
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
     from deltalakedb.operations.parquet_options import Properties
 
 ChangeRows: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
-"""Rows of the table as they become; called by several threads."""
+"""Returns rows with their new values; called by several threads."""
 
-# Small files that are rewritten become one file.
+# Small files are rewritten together, up to this size.
 _UNIT_BYTES: Final = 32 * 1024 * 1024
 _AHEAD_BYTES: Final = 96 * 1024 * 1024
 _WORKERS: Final = max(2, os.cpu_count() or 1)
@@ -45,14 +46,14 @@ _TIGHT: Final = re.compile(r'("tightBounds"\s*:\s*)true')
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """The actions of a change, and what it did."""
+    """The actions of a change, and its counts."""
 
     adds: tuple[AddFile, ...]
     removes: tuple[RemoveFile, ...]
     new_files: int
     gone_files: int
     copied_rows: int | None
-    """Rows that were written again as they were; None when nobody knows."""
+    """Rows that were written again unchanged; None if unknown."""
 
     @property
     def actions(self) -> tuple[Action, ...]:
@@ -60,9 +61,9 @@ class Rewritten:
 
 
 def uses_vectors(target: Target) -> bool:
-    """Whether rows of this table are deleted by deletion vectors."""
-    wanted = is_enabled(target.metadata.configuration, "delta.enableDeletionVectors")
-    return wanted and "deletionVectors" in writer_features(target.protocol)
+    """Return whether rows of this table are deleted by deletion vectors."""
+    enabled = is_enabled(target.metadata.configuration, "delta.enableDeletionVectors")
+    return enabled and "deletionVectors" in writer_features(target.protocol)
 
 
 def remove_rows(
@@ -72,19 +73,54 @@ def remove_rows(
     changes: ChangeWriter | None = None,
     writer_properties: Properties | None = None,
 ) -> Rewritten:
-    """Take the rows that match out of their files."""
-    whole, partial = [f for f in files if f.is_whole], [f for f in files if not f.is_whole]
+    """Remove the matching rows from their files."""
+    whole_files, partial_files = [f for f in files if f.is_whole], [f for f in files if not f.is_whole]
     job = _Job(target, None, changes, writer_properties)
-    if changes is not None and partial:
-        job.read_changed([*whole, *partial] if uses_vectors(target) else whole)
-    removes = [*map(_end, whole)]
+    if changes is not None:
+        job.read_changed([*whole_files, *partial_files] if uses_vectors(target) else whole_files)
+    removes = [*map(_end, whole_files)]
     if uses_vectors(target):
-        restated = mark_deleted(target, partial)
-        removes += map(_end, partial)
-        return Rewritten(tuple(restated), tuple(removes), 0, len(whole), 0)
-    adds = job.rewrite(partial)
-    removes += map(_end, partial)
+        restated = mark_deleted(target, partial_files)
+        removes += map(_end, partial_files)
+        return Rewritten(tuple(restated), tuple(removes), 0, len(whole_files), 0)
+    adds = job.rewrite(partial_files)
+    removes += map(_end, partial_files)
     return Rewritten(tuple(adds), tuple(removes), len(adds), len(files), job.copied)
+
+
+class CutFiles:
+    """Files that lose their matching rows, while their other rows move into files that another statement writes."""
+
+    def __init__(self, target: Target, files: Sequence[TouchedFile], changes: ChangeWriter | None) -> None:
+        self._target = target
+        self._files = files
+        self._tells = changes is not None
+        self._partial = [file for file in files if not file.is_whole]
+        self._job = _Job(target, None, changes, None)
+
+    def schema(self, schema: StructType) -> StructType | None:
+        """Return the schema of files that the remaining rows move to; None if it is the table's own."""
+        row_ids = RowIds.of(self._target)
+        return None if row_ids is None or not self._partial else row_ids.extend(schema)
+
+    def staying(self) -> Iterable[pa.RecordBatch]:
+        """Return the rows that must move; none if all files are removed whole, or deletion vectors are used."""
+        if uses_vectors(self._target):
+            return ()
+        return self._job.become(self._partial) if self._partial else ()
+
+    @property
+    def moved_rows(self) -> int:
+        """How many rows moved; known once they have been read."""
+        return self._job.copied
+
+    def finish(self) -> tuple[Action, ...]:
+        """Return the actions that remove the files; call it after reading the rows that move."""
+        vectors = uses_vectors(self._target)
+        if self._tells:
+            self._job.read_changed(self._files if vectors else [file for file in self._files if file.is_whole])
+        restated = mark_deleted(self._target, self._partial) if vectors else []
+        return (*map(_end, self._files), *restated)
 
 
 def replace_rows(
@@ -96,16 +132,16 @@ def replace_rows(
     changes: ChangeWriter | None = None,
     writer_properties: Properties | None = None,
 ) -> Rewritten:
-    """Give the rows that match new values, in some columns."""
+    """Give the matching rows new values in some columns."""
     job = _Job(target, change, changes, writer_properties, columns)
     if not uses_vectors(target):
         adds = job.rewrite(files)
         return Rewritten(tuple(adds), tuple(map(_end, files)), len(adds), len(files), job.copied)
     adds = job.rewrite(files, only_changed=True)
-    whole, partial = [f for f in files if f.is_whole], [f for f in files if not f.is_whole]
-    restated = mark_deleted(target, partial)
-    removes = tuple(map(_end, (*whole, *partial)))
-    return Rewritten((*restated, *adds), removes, len(adds), len(whole), 0)
+    whole_files, partial_files = [f for f in files if f.is_whole], [f for f in files if not f.is_whole]
+    restated = mark_deleted(target, partial_files)
+    removes = tuple(map(_end, (*whole_files, *partial_files)))
+    return Rewritten((*restated, *adds), removes, len(adds), len(whole_files), 0)
 
 
 def _end(file: TouchedFile) -> RemoveFile:
@@ -113,7 +149,7 @@ def _end(file: TouchedFile) -> RemoveFile:
 
 
 class _Job:
-    """One change on its way through the files."""
+    """The rewriting of files for one change."""
 
     def __init__(
         self,
@@ -139,30 +175,30 @@ class _Job:
         return sum(self._copied)
 
     def rewrite(self, files: Sequence[TouchedFile], *, only_changed: bool = False) -> list[AddFile]:
-        """New files with what the files become, or only with their rows that have new values."""
+        """Write new files with the contents of the files after the change, or only with their changed rows."""
         units = list(units_of(files, _UNIT_BYTES))
         self._is_alone = len(units) < _WORKERS
         if len(units) <= 1:
             return [add for unit in units for add in self._rewrite_unit(unit, only_changed)]
         with ThreadPoolExecutor(_WORKERS, thread_name_prefix="deltalakedb-rewrite") as pool:
-            waiting = [pool.submit(self._rewrite_unit, unit, only_changed) for unit in units]
+            futures = [pool.submit(self._rewrite_unit, unit, only_changed) for unit in units]
             try:
-                return [add for one in waiting for add in one.result()]
+                return [add for future in futures for add in future.result()]
             except BaseException:
                 pool.shutdown(wait=True, cancel_futures=True)
-                self._forget([one.result() for one in waiting if not (one.cancelled() or one.exception())])
+                self._forget([future.result() for future in futures if not (future.cancelled() or future.exception())])
                 raise
 
     def _forget(self, finished: Sequence[Sequence[AddFile]]) -> None:
-        """A statement that fails may be one of a transaction that goes on: its files are of no use to anybody."""
-        gone = WrittenFiles()
+        """Delete files of a failed statement: its transaction may go on, and nobody else can use them."""
+        unused = WrittenFiles()
         for adds in finished:
-            gone.remember(self._target.storage, adds)
-        gone.remove()
+            unused.remember(self._target.storage, adds)
+        unused.remove()
 
     def _rewrite_unit(self, unit: Sequence[TouchedFile], only_changed: bool) -> list[AddFile]:
         rows = self._become(unit, only_changed)
-        if self._is_alone:  # with fewer units than processors another thread reads, a row group ahead of who writes
+        if self._is_alone:  # with fewer units than processors, a thread reads ahead of the writer
             rows = read_ahead(rows, lambda batch: batch.nbytes, _AHEAD_BYTES)
         return write_rows(
             self._target,
@@ -171,6 +207,11 @@ class _Job:
             writer_properties=self._properties,
             rules=False,
         )
+
+    def become(self, files: Sequence[TouchedFile]) -> Iterator[pa.RecordBatch]:
+        """Yield the contents of the files after the change, one file after another."""
+        for unit in units_of(files, _UNIT_BYTES):
+            yield from self._become(unit, only_changed=False)
 
     def _become(self, unit: Sequence[TouchedFile], only_changed: bool) -> Iterator[pa.RecordBatch]:
         copied = 0
@@ -201,17 +242,17 @@ class _Job:
         yield after if only_changed or matched == rows.num_rows else _merged(rows, mask, after, self._columns)
 
     def read_changed(self, files: Sequence[TouchedFile]) -> None:
-        """Tell the change data feed of rows that go without their files being rewritten."""
+        """Write rows to the change data feed that are deleted without rewriting their files."""
         assert self._changes is not None
         for unit in units_of(files, _UNIT_BYTES):
             for file, rows, numbers in self._read(unit, only_changed=True):
-                gone = rows if file.rows is None else rows.filter(pa.array(file.rows.mask(numbers)))
-                self._changes.write(gone, "delete")
+                deleted_rows = rows if file.rows is None else rows.filter(pa.array(file.rows.mask(numbers)))
+                self._changes.write(deleted_rows, "delete")
 
     def _read(
         self, unit: Sequence[TouchedFile], only_changed: bool
     ) -> Iterator[tuple[TouchedFile, pa.RecordBatch, Numbers]]:
-        """The rows of files, or of row groups that hold matching rows; with their numbers in the file."""
+        """Yield the rows of files, or of the row groups with matching rows, and their row numbers in the file."""
         from deltalakedb.data import read_files
         from deltalakedb.data.reader import FILE, ROW
 
@@ -239,7 +280,7 @@ class _Job:
 
 
 def units_of(files: Sequence[TouchedFile], max_bytes: int) -> Iterator[list[TouchedFile]]:
-    """Files that are read and written together: small ones with their neighbours."""
+    """Group files to read and write together: small ones with their neighbours."""
     unit: list[TouchedFile] = []
     size = 0
     for file in files:
@@ -253,30 +294,30 @@ def units_of(files: Sequence[TouchedFile], max_bytes: int) -> Iterator[list[Touc
 
 
 def _merged(rows: pa.RecordBatch, mask: Any, after: pa.RecordBatch, changed: Collection[str]) -> pa.RecordBatch:
-    """The rows with those of the mask replaced, in the columns that change."""
-    places = np.arange(rows.num_rows)
-    places[mask] = rows.num_rows + np.arange(after.num_rows)
-    taken = pa.array(places)
+    """Return the rows with those of the mask replaced, in the columns that change."""
+    indices = np.arange(rows.num_rows)
+    indices[mask] = rows.num_rows + np.arange(after.num_rows)
+    index_array = pa.array(indices)
     columns = [
-        pa.concat_arrays([old, new]).take(taken) if name in changed else old
+        pa.concat_arrays([old, new]).take(index_array) if name in changed else old
         for name, old, new in zip(rows.schema.names, rows.columns, after.columns, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
 
 
 def mark_deleted(target: Target, files: Sequence[TouchedFile]) -> list[AddFile]:
-    """The same files with deletion vectors that also have the rows which match; one new file holds all vectors."""
+    """Return the files with deletion vectors that include the matching rows; one new file holds all vectors."""
     from deltalakedb.data.deletion_vectors import DeletionVectors, write_vectors
 
     if not files:
         return []
-    known = DeletionVectors(target.storage)
+    stored_vectors = DeletionVectors(target.storage)
     deleted = []
     for file in files:
         assert file.rows is not None
         rows = file.rows.all().astype(np.uint64)
         old = file.add.deletion_vector
-        deleted.append(rows if old is None else np.union1d(known.rows(old), rows))
+        deleted.append(rows if old is None else np.union1d(stored_vectors.rows(old), rows))
     vectors, path = write_vectors(target.storage, deleted)
     target.written.remember_path(target.storage, path)
     return [
@@ -286,27 +327,27 @@ def mark_deleted(target: Target, files: Sequence[TouchedFile]) -> list[AddFile]:
 
 
 def _loose(target: Target, add: AddFile) -> str:
-    """Statistics of a file some rows of which are deleted: its bounds still hold, but no row need reach them.
+    """Return the statistics of a file with deleted rows: its bounds still hold, but are not tight any more.
 
-    The text is kept but for that, as its numbers may have more digits than a double.
+    The rest of the text is unchanged, as its numbers may have more digits than a double.
     """
     text = (add.stats or "{}").strip()
-    known = load_stats(text) or {}
-    if not isinstance(known.get("numRecords"), int):
+    stats = load_stats(text) or {}
+    if not isinstance(stats.get("numRecords"), int):
         return to_json({"numRecords": count_stored(target, add), "tightBounds": False})
-    if known.get("tightBounds") is False:
+    if stats.get("tightBounds") is False:
         return text
-    if "tightBounds" not in known:
+    if "tightBounds" not in stats:
         return '{"tightBounds":false,' + text[1:]
     loosened, count = _TIGHT.subn(r"\1false", text)
-    return loosened if count == 1 else to_json({**known, "tightBounds": False})
+    return loosened if count == 1 else to_json({**stats, "tightBounds": False})
 
 
 def count_stored(target: Target, add: AddFile) -> int:
-    """How many rows a data file holds, as its footer says."""
+    """Return the number of rows in a data file, from its footer."""
     import pyarrow.parquet as pq
 
-    from deltalakedb.data.storage import open_logged
+    from deltalakedb.storage.data_storage import open_logged
 
-    with open_logged(target.storage, add.path, add.size) as opened:
-        return int(pq.ParquetFile(opened).metadata.num_rows)
+    with open_logged(target.storage, add.path, add.size) as file:
+        return int(pq.ParquetFile(file).metadata.num_rows)

@@ -1,4 +1,4 @@
-"""Owns what a table demands of its rows: constraints, invariants, generated columns and defaults, judged by DuckDB."""
+"""The rules of a table for its rows: constraints, invariants, generated columns and defaults, evaluated by DuckDB."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from deltalakedb.exceptions import AppendOnlyError, DeltaError, PredicateError
-from deltalakedb.log.actions import Metadata, Protocol
-from deltalakedb.log.feature_use import CONSTRAINT_PREFIX, GENERATION_EXPRESSION, every_field
-from deltalakedb.log.features import is_enabled, writer_features
-from deltalakedb.log.types import (
+from deltalakedb.log.protocol.actions import Metadata, Protocol
+from deltalakedb.log.protocol.feature_use import CONSTRAINT_PREFIX, GENERATION_EXPRESSION, every_field
+from deltalakedb.log.protocol.features import is_enabled, writer_features
+from deltalakedb.log.schema.types import (
     ArrayType,
     DataType,
     DecimalType,
@@ -49,16 +49,16 @@ _SQL_TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A condition that must be true of every row; false and null are not."""
+    """A condition that must be true of every row; false and null are violations."""
 
     what: str
-    """How messages call it."""
+    """The name of the check in messages."""
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """A column whose value follows from the row, when the data does not bring it."""
+    """A column whose value is computed from the row if the data does not have it."""
 
     column: str
     text: str
@@ -66,7 +66,7 @@ class Computed:
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules of one table. What must not be null is seen to by the writer of files."""
+    """The rules of one table, except NOT NULL, which the writer of files checks."""
 
     table: str
     schema: StructType
@@ -76,27 +76,27 @@ class Rules:
 
     @classmethod
     def of(cls, metadata: Metadata, protocol: Protocol, *, table: str = "") -> Rules:
-        """The rules that a table's metadata holds, as far as its protocol makes them rules."""
+        """Return the rules in a table's metadata that its protocol enables."""
         schema = parse_schema(metadata.schema_string)
-        known = writer_features(protocol)
+        features = writer_features(protocol)
         checks: list[Check] = []
-        if "invariants" in known:
+        if "invariants" in features:
             checks += _invariants(schema)
-        if "checkConstraints" in known:
+        if "checkConstraints" in features:
             checks += _constraints(metadata.configuration)
-        generated = _computed(schema, GENERATION_EXPRESSION) if "generatedColumns" in known else ()
-        defaults = _computed(schema, _DEFAULT) if "allowColumnDefaults" in known else ()
+        generated = _computed(schema, GENERATION_EXPRESSION) if "generatedColumns" in features else ()
+        defaults = _computed(schema, _DEFAULT) if "allowColumnDefaults" in features else ()
         return cls(table or metadata.name or metadata.id, schema, tuple(checks), generated, defaults)
 
     @property
     def is_empty(self) -> bool:
-        """Whether rows need no second look."""
+        """Whether there are no rules to apply."""
         return not (self.checks or self.generated or self.defaults)
 
     def apply(self, reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
-        """The rows in the table's columns, defaults and generated columns filled in; DeltaError where a rule is broken.
+        """Return the rows in the table's columns, with defaults and generated columns; DeltaError if a rule is broken.
 
-        It is a stream: a rule is judged when the rows pass by.
+        The result is a stream: rules are checked as the rows are read.
         """
         if self.is_empty:
             return reader
@@ -111,11 +111,11 @@ class Rules:
 
 
 def refuse_changed_rows(metadata: Metadata, table: str, what: str = "overwritten") -> None:
-    """An append-only table keeps the rows it has."""
+    """Raise AppendOnlyError if the table is append-only."""
     if is_enabled(metadata.configuration, "delta.appendOnly"):
         raise AppendOnlyError(
-            f"table {table} is append-only (delta.appendOnly): its rows cannot be {what}; append, or set that "
-            "property to false first"
+            "The transaction includes Remove action with data change but Delta table is append-only: the rows of "
+            f"{table} cannot be {what} (delta.appendOnly); append, or set that property to false first"
         )
 
 
@@ -142,7 +142,7 @@ def _computed(schema: StructType, key: str) -> tuple[Computed, ...]:
 
 
 class _Judge:
-    """Batches of one Arrow schema, made into the table's columns and judged."""
+    """Converts batches of one Arrow schema to the table's columns, and checks them."""
 
     def __init__(self, rules: Rules, arrow: pa.Schema) -> None:
         import pyarrow as pa
@@ -151,13 +151,13 @@ class _Judge:
         from deltalakedb.data.conform import Conformer
 
         self._rules = rules
-        given = {name.casefold() for name in arrow.names}
-        self._filled = [one for one in rules.defaults if one.column.casefold() not in given]
-        made = {one.column for one in self._filled}
-        self._made = [one for one in rules.generated if one.column.casefold() not in given]
-        given_too = [one for one in rules.generated if one not in self._made]
-        self._checks = [*rules.checks, *(_is_as_generated(one) for one in given_too)]
-        optional = made | {one.column for one in self._made}
+        names_in_data = {name.casefold() for name in arrow.names}
+        self._filled = [rule for rule in rules.defaults if rule.column.casefold() not in names_in_data]
+        default_columns = {rule.column for rule in self._filled}
+        self._made = [rule for rule in rules.generated if rule.column.casefold() not in names_in_data]
+        provided = [rule for rule in rules.generated if rule not in self._made]
+        self._checks = [*rules.checks, *(_is_as_generated(rule) for rule in provided)]
+        optional = default_columns | {rule.column for rule in self._made}
         relaxed = StructType(tuple(_plain_field(item, item.name in optional) for item in rules.schema.fields))
         self._conform = Conformer(arrow, relaxed)
         fields = self._conform.fields
@@ -167,31 +167,31 @@ class _Judge:
 
     @property
     def is_idle(self) -> bool:
-        """Whether data of this schema needs neither columns nor checks."""
+        """Whether data of this schema needs neither computed columns nor checks."""
         return not (self._filled or self._made or self._checks)
 
     def _to_sql(self, schema: StructType) -> str:
-        """One statement in layers: what the data has, its defaults, its generated columns, the checks."""
+        """Return one statement in layers: the data's columns, defaults, generated columns, checks."""
         used: set[str] = set()
 
         def expression(text: str) -> str:
-            found = _read(text, schema, self._rules.table)
-            used.update(found.columns)
-            return found.sql
+            parsed = _read(text, schema, self._rules.table)
+            used.update(parsed.columns)
+            return parsed.sql
 
         _refuse_volatile(self._rules, schema)
-        filled = {one.column: _cast(expression(one.text), schema, one.column) for one in self._filled}
-        made = {one.column: _cast(expression(one.text), schema, one.column) for one in self._made}
+        filled = {rule.column: _cast(expression(rule.text), schema, rule.column) for rule in self._filled}
+        generated = {rule.column: _cast(expression(rule.text), schema, rule.column) for rule in self._made}
         checks = [f"coalesce(({expression(check.text)})::boolean, false)" for check in self._checks]
-        given = [name for name in self.schema.names if name not in filled and name not in made]
-        self._needed = [name for name in given if name in used] or given[:1]
+        data_columns = [name for name in self.schema.names if name not in filled and name not in generated]
+        self._needed = [name for name in data_columns if name in used] or data_columns[:1]
         first = _select([*map(_quoted, self._needed), *_named(filled)], "batch")
-        second = _select(["*", *_named(made)], f"({first})")
-        results = [*map(_quoted, [*filled, *made]), *checks]
-        return _select([f"{sql} as c{place}" for place, sql in enumerate(results)], f"({second})")
+        second = _select(["*", *_named(generated)], f"({first})")
+        results = [*map(_quoted, [*filled, *generated]), *checks]
+        return _select([f"{sql} as c{index}" for index, sql in enumerate(results)], f"({second})")
 
     def _check_sql(self) -> None:
-        """DeltaError for rules that the engine cannot evaluate: now, and not when the first rows come."""
+        """Raise DeltaError for rules that the engine cannot evaluate, before the first rows are read."""
         from deltalakedb.data.engine import Engine
 
         if not self.is_idle:
@@ -204,19 +204,19 @@ class _Judge:
 
         from deltalakedb.data.engine import Engine
 
-        columns = [one.column for one in (*self._filled, *self._made)]
-        places = {name: place for place, name in enumerate(self.schema.names)}
+        columns = [rule.column for rule in (*self._filled, *self._made)]
+        indexes = {name: index for index, name in enumerate(self.schema.names)}
         with Engine() as engine:
             for batch in batches:
                 arrays = self._conform(batch)
                 rows = pa.RecordBatch.from_arrays(arrays, schema=_nullable(self.schema))
                 engine.register("batch", pa.Table.from_batches([rows.select(self._needed)]))
-                found = self._ask(engine).combine_chunks()
+                results = self._ask(engine).combine_chunks()
                 for number, column in enumerate(columns):
-                    kind = self.schema.field(places[column]).type
-                    arrays[places[column]] = pa.concat_arrays(found.column(number).cast(kind).chunks)
+                    kind = self.schema.field(indexes[column]).type
+                    arrays[indexes[column]] = pa.concat_arrays(results.column(number).cast(kind).chunks)
                 for number, check in enumerate(self._checks, len(columns)):
-                    self._refuse(check, found.column(number), arrays)
+                    self._refuse(check, results.column(number), arrays)
                 yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _ask(self, engine: Engine) -> pa.Table:
@@ -230,15 +230,13 @@ class _Judge:
     def _refuse(self, check: Check, kept: pa.ChunkedArray, arrays: Sequence[pa.Array]) -> None:
         import pyarrow.compute as pc
 
-        broken = pc.indices_nonzero(pc.invert(kept))
-        if not len(broken):
+        from deltalakedb.data.conform import describe_invalid
+
+        if pc.all(kept).as_py() is not False:
             return
-        first = broken[0].as_py()
-        row = {name: array[first].as_py() for name, array in zip(self.schema.names, arrays, strict=True)}
-        shown = str(row) if len(str(row)) <= 300 else f"{str(row)[:300]}..."
         raise DeltaError(
-            f"table {self._rules.table}: {len(broken)} rows of the data break {check.what}, {check.text}; "
-            f"the first of them is {shown}; nothing was written"
+            f"{describe_invalid(self.schema.names, arrays, pc.invert(kept).combine_chunks())}\n"
+            f"table {self._rules.table}: these rows break {check.what}, {check.text}; nothing was written"
         )
 
 
@@ -248,12 +246,12 @@ def _is_as_generated(one: Computed) -> Check:
 
 
 def _refuse_volatile(rules: Rules, schema: StructType) -> None:
-    """A value that nobody can compute again is no generated one."""
-    for one in rules.generated:
-        if not _read(one.text, schema, rules.table).is_stable:
+    """Raise for generated columns whose value would differ each time it is computed."""
+    for rule in rules.generated:
+        if not _read(rule.text, schema, rules.table).is_stable:
             raise DeltaError(
-                f"table {rules.table}: the generated column {one.column} is {one.text}, which gives another value each "
-                "time; nothing was written"
+                f"table {rules.table}: the generated column {rule.column} is {rule.text}, which gives another value "
+                "each time; nothing was written"
             )
 
 
@@ -263,7 +261,7 @@ def _read(text: str, schema: StructType, table: str) -> Expression:
     try:
         return Expression.parse_rule(text, schema)
     except PredicateError as error:
-        raise PredicateError(f"table {table}: the rule {text!r} cannot be read: {error}") from error
+        raise PredicateError(f"{error}; this is the rule {text!r} of table {table}") from error
 
 
 def _cast(sql: str, schema: StructType, column: str) -> str:
@@ -291,7 +289,7 @@ def _quoted(name: str) -> str:
 
 
 def _plain_field(item: StructField, optional: bool) -> StructField:
-    """A field under the name users know; a column that is computed here may be missing until then."""
+    """Return a field with its logical name; a column that is computed later may be missing."""
     metadata = {key: value for key, value in item.metadata.items() if not key.startswith(_MAPPING_PREFIX)}
     return replace(item, type=_plain_type(item.type), nullable=item.nullable or optional, metadata=metadata)
 

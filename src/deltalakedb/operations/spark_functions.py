@@ -13,6 +13,7 @@ from typing import Any, Final
 import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.tokenizer_core import TokenType
 
 from deltalakedb.exceptions import PredicateError
 
@@ -231,6 +232,8 @@ class RuleDialect(DuckDB):
         IDENTIFIERS = ['"', "`"]  # noqa: RUF012  (sqlglot's way to configure a tokenizer)
 
     class Parser(DuckDB.Parser):  # type: ignore[misc, valid-type]  # a class that sqlglot makes
+        BITWISE = sqlglot.Parser.BITWISE
+        EXPONENT = {TokenType.DSTAR: exp.Pow}  # noqa: RUF012
         FUNCTIONS = {name: make for name, make in DuckDB.Parser.FUNCTIONS.items() if name not in _NAMES}  # noqa: RUF012
         FUNCTION_PARSERS = {  # noqa: RUF012
             name: make for name, make in DuckDB.Parser.FUNCTION_PARSERS.items() if name not in _NAMES

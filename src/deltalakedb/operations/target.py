@@ -1,4 +1,4 @@
-"""Owns the seam between verbs and logs: the table as one statement sees it, and what the statement made of it."""
+"""The interface between verbs and logs: the table as one statement sees it, and the commit that results."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 from typing import Protocol as Interface
 
-from deltalakedb.config import Config
-from deltalakedb.log.actions import AppTransaction, Metadata, Protocol
-from deltalakedb.log.proposal import NOTHING_READ, ProposedCommit, ReadSet
-from deltalakedb.log.types import StructType, parse_schema
+from deltalakedb.log.protocol.actions import AppTransaction, Metadata, Protocol
+from deltalakedb.log.protocol.proposal import NOTHING_READ, ProposedCommit, ReadSet
+from deltalakedb.log.schema.types import StructType, parse_schema
 from deltalakedb.operations.written_files import WrittenFiles
+from deltalakedb.runtime.config import Config
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from deltalakedb.data import DataStorage
-    from deltalakedb.log.atoms import Predicate
+    from deltalakedb.log.predicates.atoms import Predicate
 
 PlanFiles: TypeAlias = "Callable[[Predicate], pa.Table]"
 
 
 class TableSnapshot(Interface):
-    """What a verb reads of a log: LogSnapshot, and its files at once."""
+    """What a verb needs of a log: LogSnapshot, and all files in one table."""
 
     @property
     def version(self) -> int: ...
@@ -36,37 +36,39 @@ class TableSnapshot(Interface):
     def metadata(self) -> Metadata: ...
 
     def app_transaction(self, app_id: str) -> AppTransaction | None:
-        """What an application has recorded last."""
+        """Return the last `txn` action of an application."""
         ...
 
     def files_table(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """The live files in FILES_SCHEMA; only some columns when `columns` names them."""
+        """Return the live files in FILES_SCHEMA, or only `columns` of them."""
         ...
 
     def metadata_history(self) -> Sequence[Metadata] | None:
-        """The metadata of every version up to this one; None where the first of them are gone, or too many."""
+        """Return the metadata of every version up to this one; None if early commits are gone, or it has too many."""
         ...
 
 
 @dataclass(frozen=True)
 class Target:
-    """A table as one statement sees it; the statement writes files, and says in `Done` what to commit."""
+    """A table as one statement sees it; the statement writes files, and returns the commit in `Done`."""
 
     name: str
-    """How messages call the table."""
+    """The table's name in messages."""
     location: str
     options: Mapping[str, str] | None
     snapshot: TableSnapshot
     plan: PlanFiles
-    """The live files (FILES_SCHEMA) that may hold a row for which a predicate is true."""
+    """Returns the live files (FILES_SCHEMA) that may hold a row for which a predicate is true."""
     written: WrittenFiles = field(default_factory=WrittenFiles)
-    """Where new files are noted, so that they go when the commit does not happen."""
+    """Records new files, so that they are deleted if the commit does not happen."""
     config: Config | None = None
-    """The settings of the catalog; None where there is no catalog."""
+    """The settings of the catalog; None without a catalog."""
 
     @cached_property
     def storage(self) -> DataStorage:
-        from deltalakedb.storage import open_data_storage  # slow to load, and not every transaction writes files
+        from deltalakedb.storage.opening import (
+            open_data_storage,  # slow to import, and not every transaction writes files
+        )
 
         return open_data_storage(self.location, self.options)
 
@@ -83,21 +85,21 @@ class Target:
         return self.snapshot.protocol
 
     def history(self) -> Sequence[Metadata] | None:
-        """The metadata of every version up to this one, where it is known."""
+        """Return the metadata of every version up to this one, or None if it is unknown."""
         return self.snapshot.metadata_history()
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The commit of a statement, None when nothing changes, and what its caller is told, in `deltalake`'s words."""
+    """The commit of a statement (None if nothing changes), and its metrics with the names of `deltalake`."""
 
     commit: ProposedCommit | None
     metrics: dict[str, Any] = field(default_factory=dict)
     read: ReadSet = NOTHING_READ
-    """What was looked at to know that nothing changes; a commit says itself what it read."""
+    """What was read to find that nothing changes; a commit has its own read set."""
 
     def noting(self, app_transactions: Sequence[AppTransaction], user_info: Mapping[str, Any]) -> Done:
-        """The same with what the caller wants recorded beside it; a statement's own parameters stay what they are."""
+        """Return the same with the caller's `txn` actions and commitInfo fields; the statement's parameters win."""
         if self.commit is None or not (app_transactions or user_info):
             return self
         fields = {**self.commit.user_info, **user_info}

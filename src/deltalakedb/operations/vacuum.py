@@ -1,7 +1,7 @@
-"""Owns VACUUM: which files of a table no kept version needs, and their deletion.
+"""VACUUM: finds the files of a table that no kept version needs, and deletes them.
 
-A version is kept when it was the newest one at any time within the retention, or is asked to be. Everything is held
-against paths: the same file may be named by many versions, with and without a deletion vector.
+A version is kept if it was the newest one at any time within the retention, or the caller asks to keep it. Files are
+compared by path: many versions may name the same file, with and without a deletion vector.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from deltalakedb.exceptions import DeltaError
-from deltalakedb.files.tree import ListedFile, list_files
-from deltalakedb.log import paths
-from deltalakedb.log.actions import AddCDCFile, AddFile, DeletionVector, Metadata
-from deltalakedb.log.codec import deletion_vector_from_json
-from deltalakedb.log.retention import deleted_file_retention_ms
-from deltalakedb.log.text import from_sql_text
-from deltalakedb.log.txnlog import LogSnapshot, TxnLogReader
+from deltalakedb.log.protocol import paths
+from deltalakedb.log.protocol.actions import AddCDCFile, AddFile, DeletionVector, Metadata
+from deltalakedb.log.protocol.codec import deletion_vector_from_json
+from deltalakedb.log.protocol.retention import deleted_file_retention_ms
+from deltalakedb.log.protocol.text import from_sql_text
+from deltalakedb.log.protocol.txnlog import LogSnapshot, TxnLogReader
+from deltalakedb.storage.tree import ListedFile, list_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +36,7 @@ _FOR_EVER_MS: Final = 100 * 366 * 24 * HOUR_MS
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long removed files are kept: what the table says, and what was asked for."""
+    """How long removed files are kept: the table's setting, and what the caller asked for."""
 
     configured_ms: int
     asked_ms: int | None
@@ -48,24 +48,25 @@ class Retention:
 
     @classmethod
     def of(cls, metadata: Metadata, hours: float | None, *, enforced: bool, default_ms: int, table: str) -> Retention:
-        """The retention in force; DeltaError when less is asked for than the table promises."""
+        """Return the retention in force; DeltaError if the caller asks for less than the table's setting."""
         try:
             configured = deleted_file_retention_ms(metadata.configuration, default_ms)
         except ValueError:
-            configured = _FOR_EVER_MS  # what cannot be read keeps everything, which can be mended later
-        asked = None if hours is None else int(hours * HOUR_MS)
-        if enforced and asked is not None and asked < configured:
+            configured = _FOR_EVER_MS  # an unreadable setting keeps all files; it can be corrected later
+        asked_ms = None if hours is None else int(hours * HOUR_MS)
+        if enforced and asked_ms is not None and asked_ms < configured:
             raise DeltaError(
-                f"table {table}: a retention of {hours:g} hours is less than the {configured / HOUR_MS:g} hours that "
-                "the table promises (delta.deletedFileRetentionDuration): readers of older versions would lose their "
-                "files; enforce_retention_duration=False deletes them all the same"
+                "Generic error: Invalid retention period, minimum retention for vacuum is configured to be greater "
+                f"than {configured / HOUR_MS:g} hours, got {hours:g} hours. Readers of older versions of {table} would "
+                "lose their files (delta.deletedFileRetentionDuration); enforce_retention_duration=False deletes them "
+                "all the same"
             )
-        return cls(configured, asked, enforced)
+        return cls(configured, asked_ms, enforced)
 
 
 @dataclass(frozen=True, slots=True)
 class Doomed:
-    """Files that may go, by their paths below the table; and the version up to which this was looked at."""
+    """Files to delete, by path below the table, and the version up to which commits were considered."""
 
     files: tuple[ListedFile, ...]
     version: int
@@ -77,7 +78,7 @@ class Doomed:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the table's files lie."""
+    """Where the table's files are stored."""
 
     location: str
     options: Mapping[str, str] | None
@@ -87,10 +88,10 @@ class Place:
 def find_doomed(
     log: TxnLogReader, newest: LogSnapshot, place: Place, *, since: int, cutoff_ms: int, keep: Sequence[int], full: bool
 ) -> Doomed:
-    """What no kept version needs: every version from `since` on, and those of `keep`.
+    """Return the files that no kept version needs; every version from `since` on is kept, and those of `keep`.
 
-    Without `full` only files that the log says were removed are looked at; with it all that lie below the table, except
-    what was written after the cut-off, and folders whose names begin with `_` or `.` (but `_change_data`).
+    Without `full`, only files that the log removed are considered; with it, all files below the table, except those
+    written after the cut-off and those in folders whose name begins with `_` or `.` (other than `_change_data`).
     """
     needed = _Needed(place.location)
     for version in dict.fromkeys((since, *keep)):
@@ -102,14 +103,14 @@ def find_doomed(
     removed = _removed(newest, place, needed.paths)
     if not full:
         return Doomed(tuple(_those_there(place.storage, removed)), newest.version)
-    listed = _visible(list(list_files(place.location, place.options)), newest.metadata)
-    unneeded = (file for file in listed if file.path not in needed.paths)
+    all_files = _visible(list(list_files(place.location, place.options)), newest.metadata)
+    unneeded = (file for file in all_files if file.path not in needed.paths)
     doomed = [file for file in unneeded if file.path in removed or file.modified_ms <= cutoff_ms]
     return Doomed(tuple(doomed), newest.version)
 
 
 def still_doomed(log: TxnLogReader, doomed: Doomed, location: str) -> Doomed:
-    """The same without files that commits have named since: a restore may bring one back."""
+    """Return the same without files that later commits name: a restore may have brought one back."""
     needed = _Needed(location)
     for commit in log.commits(doomed.version + 1):
         needed.take_actions(commit.actions)
@@ -122,9 +123,9 @@ def delete_files(
     progress: Callable[[int], None] | None = None,
     check: Callable[[], None] | None = None,
 ) -> int:
-    """Delete them; how many are gone. What cannot be deleted is an error, after all others were tried.
+    """Delete files and return how many were deleted. Failures are raised after all files were tried.
 
-    `check` is called before each deletion; where it raises a DeltaError, the file stays.
+    `check` is called before each deletion; if it raises a DeltaError, the file is kept.
     """
     failures: list[DeltaError] = []
 
@@ -138,20 +139,20 @@ def delete_files(
             return 0
         return 1
 
-    done = 0
+    num_deleted = 0
     with ThreadPoolExecutor(_DELETING, thread_name_prefix="deltalakedb-vacuum") as pool:
-        for one in pool.map(delete, files):
-            done += one
+        for deleted in pool.map(delete, files):
+            num_deleted += deleted
             if progress is not None:
                 progress(1)
     if failures:
         raise DeltaError(f"{len(failures)} of {len(files)} files could not be deleted, the first: {failures[0]}")
-    return done
+    return num_deleted
 
 
 @dataclass(slots=True)
 class _Needed:
-    """Paths below the table that must stay."""
+    """Paths below the table that must be kept."""
 
     location: str
     paths: set[str] = field(default_factory=set)
@@ -161,7 +162,7 @@ class _Needed:
             self.paths.update(_paths_of(batch, self.location))
 
     def take_commits(self, log: TxnLogReader, start: int, end: int) -> None:
-        """What commits of kept versions name: a file may come and go between two of them."""
+        """Add the files that commits of kept versions name: a file may be added and removed between two snapshots."""
         first = max(start, log.earliest_version())
         if not log.has_commit(first):
             first += 1
@@ -183,16 +184,16 @@ class _Needed:
 
 
 def _removed(newest: LogSnapshot, place: Place, needed: set[str]) -> dict[str, int]:
-    """Paths of removed files, and of their vectors, that are not needed; with their sizes."""
-    found: dict[str, int] = {}
+    """Return the sizes of removed files and their vectors that are not needed, by path."""
+    removed: dict[str, int] = {}
     for batch in newest.tombstones():
         sizes = batch.column("size").to_pylist()
         for path, size in zip(batch.column("path").to_pylist(), sizes, strict=True):
-            found.update((inside, size or 0) for inside in _inside(place.location, from_sql_text(path)))
+            removed.update((relative_path, size or 0) for relative_path in _inside(place.location, from_sql_text(path)))
         for text in batch.column("deletion_vector").drop_null().to_pylist():
             vector = deletion_vector_from_json(text)
-            found.update((path, vector.size_in_bytes) for path in _vector_path(vector, place.location))
-    return {path: size for path, size in found.items() if path not in needed}
+            removed.update((path, vector.size_in_bytes) for path in _vector_path(vector, place.location))
+    return {path: size for path, size in removed.items() if path not in needed}
 
 
 def _those_there(storage: DataStorage, removed: Mapping[str, int]) -> Iterator[ListedFile]:
@@ -204,8 +205,8 @@ def _those_there(storage: DataStorage, removed: Mapping[str, int]) -> Iterator[L
         return True
 
     with ThreadPoolExecutor(_DELETING, thread_name_prefix="deltalakedb-vacuum") as pool:
-        for (path, size), there in zip(removed.items(), pool.map(look, removed), strict=True):
-            if there:
+        for (path, size), exists in zip(removed.items(), pool.map(look, removed), strict=True):
+            if exists:
                 yield ListedFile(path, size, 0)
 
 
@@ -217,18 +218,18 @@ def _paths_of(batch: pa.RecordBatch, location: str) -> Iterator[str]:
 
 
 def _inside(location: str, path: str) -> Iterator[str]:
-    """A logged path below the table as its store spells it; nothing for a file that lies elsewhere."""
+    """Yield a logged path relative to the table, as its storage spells it; nothing if the file is elsewhere."""
     if not paths.is_absolute(path):
         yield paths.decode_path(path)
         return
-    at = paths.resolve(location, path)
+    absolute = paths.resolve(location, path)
     root = location.rstrip("/") + "/"
-    local, local_root = paths.local_path(at), paths.local_path(root)
+    local, local_root = paths.local_path(absolute), paths.local_path(root)
     if local is not None and local_root is not None:
         if local.startswith(local_root.rstrip("/") + "/"):
             yield local.removeprefix(local_root.rstrip("/") + "/")
-    elif at.startswith(root):
-        yield at.removeprefix(root)
+    elif absolute.startswith(root):
+        yield absolute.removeprefix(root)
 
 
 def _vector_path(vector: DeletionVector, location: str) -> Iterator[str]:
@@ -240,13 +241,13 @@ def _vector_path(vector: DeletionVector, location: str) -> Iterator[str]:
 
 
 def _visible(files: Sequence[ListedFile], metadata: Metadata) -> Iterator[ListedFile]:
-    """Those that may be data of this table: no hidden folders, and no folder of another table."""
-    others = {file.path.partition(f"/{_LOG}/")[0] for file in files if f"/{_LOG}/" in file.path}
+    """Yield the files that may belong to this table: not in hidden folders, and not in the folder of another table."""
+    other_tables = {file.path.partition(f"/{_LOG}/")[0] for file in files if f"/{_LOG}/" in file.path}
     partitions = tuple(f"{name}=" for name in metadata.partition_columns)
     for file in files:
         parts = file.path.split("/")
         folders = ("/".join(parts[:count]) for count in range(1, len(parts)))
-        if any(_is_hidden(part, partitions) for part in parts) or any(folder in others for folder in folders):
+        if any(_is_hidden(part, partitions) for part in parts) or any(folder in other_tables for folder in folders):
             continue
         yield file
 

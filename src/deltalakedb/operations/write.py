@@ -1,21 +1,22 @@
-"""Owns the writing of rows: the one way by which rows become files of a table, and the statement that writes data."""
+"""Writes rows: `write_rows` writes every new data file of a table, `write` is the statement that writes data."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from deltalakedb.exceptions import ConfigError
-from deltalakedb.log.actions import Action, AddCDCFile, AddFile, Metadata, Protocol, RemoveFile
-from deltalakedb.log.codec import to_json
-from deltalakedb.log.features import data_writable
-from deltalakedb.log.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit, ReadSet
-from deltalakedb.log.rows import add_from_row, adds_to_batch
-from deltalakedb.log.stats import parse_stats
-from deltalakedb.log.types import StructType, parse_schema
-from deltalakedb.operations.evolution import Definition, SchemaMode, check_schema_mode, evolve
+from deltalakedb.log.protocol.actions import Action, AddCDCFile, AddFile, Metadata, Protocol, RemoveFile
+from deltalakedb.log.protocol.codec import to_json
+from deltalakedb.log.protocol.features import data_writable
+from deltalakedb.log.protocol.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit, ReadSet
+from deltalakedb.log.protocol.rows import add_from_row
+from deltalakedb.log.schema.types import StructType, parse_schema
+from deltalakedb.log.statistics.stats import parse_stats
+from deltalakedb.operations.evolution import Definition, SchemaMode, check_schema_mode, evolve, other_partitioning
 from deltalakedb.operations.parquet_options import Properties, to_parquet_options
 from deltalakedb.operations.rules import Check, Rules, refuse_changed_rows
 from deltalakedb.operations.target import Done, Target
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from deltalakedb.data import ParquetOptions
+    from deltalakedb.operations.change_data import ChangeWriter
 
 WriteMode: TypeAlias = Literal["error", "append", "overwrite", "ignore"]
-WRITE_MODES = ("error", "append", "overwrite", "ignore")
+WRITE_MODES = ("append", "overwrite", "error", "ignore")
 
 
 def write_rows(
@@ -42,12 +44,16 @@ def write_rows(
     data_change: bool = True,
     rules: bool = True,
     checks: Sequence[Check] = (),
+    changes: ChangeWriter | None = None,
+    beside: Iterable[pa.RecordBatch] = (),
 ) -> list[AddFile]:
-    """Write data into new files of a table, cast to its columns; the files go again when the commit does not happen.
+    """Write data into new files of a table, cast to its columns; they are deleted if the commit does not happen.
 
-    `metadata` and `protocol` are those the commit leaves, `schema` is short for metadata with another schema.
-    `writer_properties` are a caller's WriterProperties; `options` are for who knows the files better. Without `rules`
-    the rows are taken to keep them, as rows do that only move from one file to another; `checks` are this write's own.
+    `metadata` and `protocol` are those after the commit; `schema` is short for metadata with another schema.
+    `writer_properties` are the caller's WriterProperties; `options` override them, for callers that know the files
+    better. Pass `rules=False` for rows that already satisfy the table's rules, such as rows moved from another file;
+    `checks` are additional checks of this write. `changes` writes the inserts to the change data feed. `beside` are
+    rows that are only moved, into the same files.
     """
     from deltalakedb.data import prepare_data, write_files
 
@@ -55,10 +61,12 @@ def write_rows(
     if schema is not None:
         metadata = replace(metadata, schema_string=schema.to_json())
     data_writable(protocol, metadata, target.name, evaluates=True)
-    demanded = Rules.of(metadata, protocol, table=target.name)
-    demanded = replace(demanded, checks=(*demanded.checks, *checks))
-    if rules and not demanded.is_empty:
-        data = demanded.apply(prepare_data(data))
+    table_rules = Rules.of(metadata, protocol, table=target.name)
+    table_rules = replace(table_rules, checks=(*table_rules.checks, *checks))
+    if rules and not table_rules.is_empty:
+        data = table_rules.apply(prepare_data(data))
+    if changes is not None:
+        data = _tell_inserts(prepare_data(data), changes)
     schema = parse_schema(metadata.schema_string)
     adds = write_files(
         data,
@@ -69,13 +77,26 @@ def write_rows(
         target_file_size=target_file_size,
         options=options or to_parquet_options(writer_properties, schema, metadata.partition_columns),
         data_change=data_change,
+        beside=beside,
     )
     target.written.remember(target.storage, adds)
     return adds
 
 
+def _tell_inserts(rows: pa.RecordBatchReader, changes: ChangeWriter) -> pa.RecordBatchReader:
+    """Return the same rows, and write each to the change data feed as an insert."""
+    import pyarrow as pa
+
+    def told() -> Iterator[pa.RecordBatch]:
+        for batch in rows:
+            changes.write(batch, "insert")
+            yield batch
+
+    return pa.RecordBatchReader.from_batches(rows.schema, told())
+
+
 def to_rows(data: Any) -> pa.Table | pa.RecordBatchReader:
-    """Data as what has a schema and can be written: a table that is in memory stays one, the rest is a stream."""
+    """Return data with a schema: a pyarrow Table as it is, anything else as a stream."""
     import pyarrow as pa
 
     from deltalakedb.data import prepare_data
@@ -85,28 +106,28 @@ def to_rows(data: Any) -> pa.Table | pa.RecordBatchReader:
 
 @dataclass(frozen=True, slots=True)
 class WriteRequest:
-    """What is asked of a write, in the words of `write_deltalake`."""
+    """The arguments of a write, with the names of `write_deltalake`."""
 
     mode: WriteMode = "append"
     partition_by: Sequence[str] | None = None
     schema_mode: SchemaMode = None
     predicate: str | None = None
-    """With mode `overwrite`, the rows that are replaced; the data must match it, whatever the mode."""
+    """With mode `overwrite`, the rows to replace. In every mode all of the data must match it."""
     target_file_size: int | None = None
     writer_properties: Properties | None = None
 
     def check(self) -> None:
-        """Refuse what no table can be asked for."""
+        """Raise for arguments that are invalid for every table."""
         check_mode(self.mode)
         check_schema_mode(self.schema_mode, self.mode)
         if self.target_file_size is not None and self.target_file_size <= 0:
-            raise ValueError("target_file_size is a number of bytes above 0")
+            raise ValueError("target_file_size must be greater than 0")
 
 
 def write(target: Target, data: Any, request: WriteRequest) -> Done:
-    """Write data into a table as one commit: beside its rows, or in place of all or some of them.
+    """Write data into a table as one commit: append it, or replace all or some rows.
 
-    A table that is only about to be has no version yet; then the commit lacks what begins it.
+    A table that is being created has no version yet; its protocol and metadata are added to the commit by the caller.
     """
     started = time.monotonic_ns()
     data_writable(target.protocol, target.metadata, target.name, evaluates=True)
@@ -119,7 +140,35 @@ def write(target: Target, data: Any, request: WriteRequest) -> Done:
     overwrites = request.mode == "overwrite" and not is_new
     if overwrites:
         refuse_changed_rows(target.metadata, target.name)
-    adds = write_rows(
+    if overwrites and request.predicate is not None:
+        written = _replace_where(target, rows, request, definition)
+    else:
+        written = _Written(_write_new(target, rows, request, definition))
+        if overwrites:
+            written = replace(written, replaced=_removals(target), read=WHOLE_TABLE)
+    commit = ProposedCommit(
+        actions=(*definition.actions, *written.replaced, *written.adds),
+        operation="WRITE",
+        operation_parameters=_parameters(target, request, definition.metadata),
+        operation_metrics=_metrics(written, started),
+        read=written.read,
+    )
+    return Done(commit)
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """The new files, the actions that replace old ones, and what was read to decide that."""
+
+    adds: Sequence[AddFile]
+    replaced: tuple[Action, ...] = ()
+    read: ReadSet = NOTHING_READ
+    moved_rows: int = 0
+    """How many rows of the new files were moved from old files."""
+
+
+def _write_new(target: Target, rows: Any, request: WriteRequest, definition: Definition, **more: Any) -> list[AddFile]:
+    return write_rows(
         target,
         rows,
         metadata=definition.metadata,
@@ -127,125 +176,89 @@ def write(target: Target, data: Any, request: WriteRequest) -> Done:
         writer_properties=request.writer_properties,
         target_file_size=request.target_file_size,
         checks=_predicate_check(request.predicate),
+        **more,
     )
-    replaced = _Replaced()
-    if overwrites:
-        if request.predicate is None:
-            replaced = _replace_all(target)
-        else:
-            replaced = _replace_where(target, request, definition, adds)
-    commit = ProposedCommit(
-        actions=(*definition.actions, *replaced.actions, *adds),
-        operation="WRITE",
-        operation_parameters=_parameters(request, definition.metadata),
-        operation_metrics=_metrics(adds, replaced.actions, started),
-        read=replaced.read,
-    )
-    return Done(commit)
 
 
-@dataclass(frozen=True, slots=True)
-class _Replaced:
-    """What goes, and what had to be read to know it."""
-
-    actions: tuple[Action, ...] = ()
-    read: ReadSet = NOTHING_READ
-
-
-def _replace_all(target: Target) -> _Replaced:
-    """Everything that is live goes, under the very keys it is live under."""
+def _removals(target: Target) -> tuple[Action, ...]:
+    """Return a remove of every live file, with its exact file key."""
     now_ms = time.time_ns() // 1_000_000
     rows = target.snapshot.files_table().to_pylist()
-    return _Replaced(tuple(RemoveFile.of(add_from_row(row), at_ms=now_ms) for row in rows), WHOLE_TABLE)
+    return tuple(RemoveFile.of(add_from_row(row), at_ms=now_ms) for row in rows)
 
 
-def _replace_where(target: Target, request: WriteRequest, definition: Definition, adds: Sequence[AddFile]) -> _Replaced:
-    """The rows that match go, as a delete would have it; files without such a row stay as they are.
+def _replace_where(target: Target, rows: Any, request: WriteRequest, definition: Definition) -> _Written:
+    """Replace the rows that match the predicate, deleting them as DELETE does; files without such rows stay.
 
-    Where the change data feed tells which rows went, it tells the new ones too: all changes of a commit are there, or
-    none. A file of it has the columns of one schema.
+    The other rows of a file that is removed move into the files of the new rows.
     """
-    from deltalakedb.operations.delete import delete
+    from deltalakedb.operations.delete import change_feed
+    from deltalakedb.operations.expressions import Expression
+    from deltalakedb.operations.find import find_rows
+    from deltalakedb.operations.rewriting import CutFiles
 
     if definition.metadata.partition_columns != target.metadata.partition_columns:
-        raise ConfigError(f"table {target.name}: a write with a predicate keeps files, and so the partition columns")
-    same = definition.schema == target.schema
-    done = delete(
-        target,
-        request.predicate,
-        writer_properties=request.writer_properties,
-        inserted=_new_rows(target, definition, adds) if same else (),
-    )
-    if done.commit is not None:
-        actions = done.commit.actions
-        if not same and any(isinstance(action, AddCDCFile) for action in actions):
-            actions = (*actions, *_inserted(target, definition, adds))
-        return _Replaced(actions, done.commit.read)
-    return _Replaced((), _read_of(target, str(request.predicate)))
-
-
-def _read_of(target: Target, predicate: str) -> ReadSet:
-    from deltalakedb.log.predicate import parse_predicate
-
-    return ReadSet(predicates=(parse_predicate(predicate, target.schema, target.metadata.partition_columns),))
-
-
-def _inserted(target: Target, definition: Definition, adds: Sequence[AddFile]) -> list[AddCDCFile]:
-    """The new rows as change data of their own."""
-    from deltalakedb.operations.change_data import ChangeWriter
-
-    with ChangeWriter(target, definition.schema) as changes:
-        for batch in _new_rows(target, definition, adds):
-            changes.write(batch, "insert")
-        return changes.finish()
-
-
-def _new_rows(target: Target, definition: Definition, adds: Sequence[AddFile]) -> Iterator[pa.RecordBatch]:
-    from deltalakedb.data import read_files
-
-    yield from read_files(
-        adds_to_batch(adds),
-        storage=target.storage,
-        schema=definition.schema,
-        partition_columns=definition.metadata.partition_columns,
-        configuration=definition.metadata.configuration,
-    )
+        # A write with a predicate keeps some files, so it cannot change the partition columns.
+        raise other_partitioning(target.metadata, definition.metadata.partition_columns, target.name)
+    condition = Expression.parse(str(request.predicate), target.schema)
+    matches = find_rows(target, condition)
+    with change_feed(target, condition, definition.schema) if matches.files else nullcontext() as changes:
+        cut = CutFiles(target, matches.files, changes)
+        adds = _write_new(
+            target,
+            rows,
+            request,
+            definition,
+            schema=cut.schema(definition.schema),
+            changes=changes,
+            beside=cut.staying(),
+        )
+        replaced = cut.finish()
+        if changes is not None:
+            replaced = (*replaced, *changes.finish())
+    return _Written(adds, replaced, matches.read, cut.moved_rows)
 
 
 def _predicate_check(predicate: str | None) -> list[Check]:
     return [] if predicate is None else [Check("the predicate of the write", predicate)]
 
 
-def _parameters(request: WriteRequest, metadata: Metadata) -> dict[str, str]:
+def _parameters(target: Target, request: WriteRequest, metadata: Metadata) -> dict[str, str]:
     mode = {"error": "ErrorIfExists", "ignore": "Ignore"}.get(request.mode, request.mode.capitalize())
     parameters = {"mode": mode}
     if metadata.partition_columns:
         parameters["partitionBy"] = to_json(list(metadata.partition_columns))
     if request.predicate is not None:
-        parameters["predicate"] = request.predicate
+        parameters["predicate"] = _spell_predicate(target, request.predicate)
     return parameters
 
 
-def _metrics(adds: Sequence[AddFile], replaced: Sequence[Action], started_ns: int) -> dict[str, int]:
-    """What a write did, in the words of `deltalake`."""
-    rewritten = sum(isinstance(action, AddFile) for action in replaced)
+def _spell_predicate(target: Target, predicate: str) -> str:
+    from deltalakedb.operations.expressions import Expression
+
+    return Expression.parse(predicate, target.schema).text
+
+
+def _metrics(written: _Written, started_ns: int) -> dict[str, int]:
+    """Return the metrics with the names of `deltalake`: files of the change data feed count as added."""
     return {
-        "num_added_files": len(adds) + rewritten,
-        "num_removed_files": sum(isinstance(action, RemoveFile) for action in replaced),
+        "num_added_files": len(written.adds)
+        + sum(isinstance(action, AddFile | AddCDCFile) for action in written.replaced),
+        "num_removed_files": sum(isinstance(action, RemoveFile) for action in written.replaced),
         "num_partitions": 0,
-        "num_added_rows": _rows_of(adds),
+        "num_added_rows": _rows_of(written.adds) - written.moved_rows,
         "execution_time_ms": (time.monotonic_ns() - started_ns) // 1_000_000,
         "num_retries": 0,
     }
 
 
 def _rows_of(adds: Sequence[AddFile]) -> int:
-    found = (parse_stats(add.stats) for add in adds)
-    return sum(stats.num_records or 0 for stats in found if stats is not None)
+    all_stats = (parse_stats(add.stats) for add in adds)
+    return sum(stats.num_records or 0 for stats in all_stats if stats is not None)
 
 
 def metrics_in_sparks_words(adds: Sequence[AddFile], removes: Sequence[RemoveFile]) -> dict[str, int]:
-    """What a write of Spark's did, as Spark tells it."""
+    """Return the metrics of a write by Spark, with Spark's names."""
     metrics = {
         "numFiles": len(adds),
         "numOutputRows": _rows_of(adds),
@@ -259,4 +272,4 @@ def metrics_in_sparks_words(adds: Sequence[AddFile], removes: Sequence[RemoveFil
 
 def check_mode(mode: str) -> None:
     if mode not in WRITE_MODES:
-        raise ConfigError(f"the mode of a write is one of {', '.join(WRITE_MODES)}, not {mode!r}")
+        raise ConfigError(f"Invalid save mode provided: {mode}, only these are supported: {list(WRITE_MODES)}")

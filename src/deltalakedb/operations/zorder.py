@@ -1,16 +1,17 @@
-"""Owns the Z-order: rows of a partition sorted by the interleaved bits of how their columns' values rank."""
+"""Z-order: sorts the rows of a partition by the interleaved bits of the ranks of their column values."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.data.engine import own_column
 from deltalakedb.exceptions import DeltaError
-from deltalakedb.log.actions import AddFile
-from deltalakedb.log.rows import adds_to_batch
-from deltalakedb.log.types import DecimalType, PrimitiveType, StructField, StructType
+from deltalakedb.log.protocol.actions import AddFile
+from deltalakedb.log.protocol.rows import adds_to_batch
+from deltalakedb.log.schema.types import DecimalType, PrimitiveType, StructField, StructType
 from deltalakedb.operations.engines import open_engine
 from deltalakedb.operations.expressions import quoted
 from deltalakedb.operations.moving import read_moving
@@ -21,29 +22,29 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _SAMPLE_ROWS: Final = 1 << 16
-"""Ranks are taken from a sample at most twice this size: finer than a file's share of any table that is sorted."""
+"""Ranks come from a sample of at most twice this size, which is finer than one file's share of a sorted table."""
 _MAX_BITS: Final = 16
 _KEY_BITS: Final = 64
 _KEY: Final = own_column("z_order")
 
 
 def check_columns(columns: Sequence[str], target: Target) -> None:
-    """DeltaError for what rows cannot be sorted by."""
+    """Raise DeltaError for columns that rows cannot be sorted by."""
     if not columns:
-        raise DeltaError(f"table {target.name}: a Z-order needs at least one column")
+        raise DeltaError(f"Z-order requires at least one column: none is given for table {target.name}")
     partitioned = [name for name in columns if name in target.metadata.partition_columns]
     if partitioned:
         raise DeltaError(
-            f"table {target.name}: {', '.join(partitioned)} is a partition column, which has one value in each file; "
-            "a Z-order needs other columns"
+            f"Z-order columns cannot be partition columns. Found: {json.dumps(partitioned, ensure_ascii=False)}: a "
+            f"partition column of table {target.name} has one value in each file"
         )
     for name in columns:
         item = _field(target.schema, name)
         if item is None:
-            known = ", ".join(one for one in target.schema.names if one not in target.metadata.partition_columns)
-            raise DeltaError(f"table {target.name} has no column {name} for a Z-order; it has {known}")
-        if not isinstance(item.type, PrimitiveType | DecimalType):
-            raise DeltaError(f"table {target.name}: the values of {name} have no order, so it is no Z-order column")
+            names = ", ".join(other for other in target.schema.names if other not in target.metadata.partition_columns)
+            raise DeltaError(
+                f'Z-order column "{name}": field "{name}" not found in schema of table {target.name}, which has {names}'
+            )
 
 
 @contextmanager
@@ -55,12 +56,16 @@ def sorted_rows(
     memory_bytes: int | None = None,
     max_temp_bytes: int | None = None,
 ) -> Iterator[pa.RecordBatchReader]:
-    """The rows of these files along the curve, as a stream: sorted by DuckDB, which spills what memory cannot hold."""
+    """Yield the rows of these files in Z-order, as a stream: sorted by DuckDB, which spills to disk if needed."""
     import pyarrow as pa
 
+    rows = read_moving(target, files)
+    columns = [name for name in columns if _has_order(target.schema, name)]
+    if not columns:
+        yield rows
+        return
     roots = list(dict.fromkeys(name.partition(".")[0] if _is_nested(target.schema, name) else name for name in columns))
     ranks = _Ranks(columns, target.schema, _read_columns(target, files, roots))
-    rows = read_moving(target, files)
     keyed = pa.RecordBatchReader.from_batches(
         rows.schema.append(pa.field(_KEY, pa.uint64())), (ranks.with_key(batch) for batch in rows)
     )
@@ -71,7 +76,7 @@ def sorted_rows(
 
 
 def interleave(ranks: Sequence[np.ndarray[Any, Any]], bits: int) -> np.ndarray[Any, Any]:
-    """One key a row: the highest bits of all ranks first, then the next ones."""
+    """Return one key per row: the highest bits of all ranks first, then the next ones."""
     import numpy as np
 
     key = np.zeros(len(ranks[0]), np.uint64)
@@ -82,24 +87,24 @@ def interleave(ranks: Sequence[np.ndarray[Any, Any]], bits: int) -> np.ndarray[A
 
 
 class _Ranks:
-    """Where a value stands among all values of its column, by a sample of them; nulls come first."""
+    """The rank of a value among the values of its column, by a sample; nulls come first."""
 
     def __init__(self, columns: Sequence[str], schema: StructType, sample: pa.RecordBatchReader) -> None:
-        # A key has 64 bits: of more columns than that only the first ones count.
+        # A key has 64 bits: with more columns, only the first 64 count.
         self._columns = list(columns)[:_KEY_BITS]
         self._nested = {name: _is_nested(schema, name) for name in self._columns}
         self._bits = min(_MAX_BITS, _KEY_BITS // len(self._columns))
-        taken: dict[str, list[np.ndarray[Any, Any]]] = {name: [] for name in self._columns}
+        samples: dict[str, list[np.ndarray[Any, Any]]] = {name: [] for name in self._columns}
         step, count, offset = 1, 0, 0
         for batch in sample:
             for name in self._columns:
-                taken[name].append(_comparable(self._values(batch, name).take(_places(batch, step, offset)))[0])
+                samples[name].append(_comparable(self._values(batch, name).take(_places(batch, step, offset)))[0])
             count += len(range(offset, batch.num_rows, step))
             offset = (offset - batch.num_rows) % step
             if count > 2 * _SAMPLE_ROWS:
-                taken = {name: [_joined(parts)[::2]] for name, parts in taken.items()}
+                samples = {name: [_joined(parts)[::2]] for name, parts in samples.items()}
                 step, count = step * 2, count // 2
-        self._known = {name: _sorted(_joined(parts)) for name, parts in taken.items()}
+        self._known = {name: _sorted(_joined(parts)) for name, parts in samples.items()}
 
     def with_key(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         import pyarrow as pa
@@ -112,18 +117,18 @@ class _Ranks:
     def _rank(self, values: pa.Array, name: str) -> np.ndarray[Any, Any]:
         import numpy as np
 
-        known, top = self._known[name], (1 << self._bits) - 1
+        sample, top = self._known[name], (1 << self._bits) - 1
         places, valid = np.zeros(len(values), np.int64), values.is_valid().to_numpy(zero_copy_only=False)
-        distinct = values.dictionary_encode() if known.dtype == object else None
+        distinct = values.dictionary_encode() if sample.dtype == object else None
         if distinct is not None:
             texts = distinct.dictionary
-            found = np.searchsorted(known, _comparable(texts)[0]) if len(texts) else places[:0]
+            text_places = np.searchsorted(sample, _comparable(texts)[0]) if len(texts) else places[:0]
             indices = distinct.indices.fill_null(0).to_numpy(zero_copy_only=False)
-            places = found[indices] if len(found) else places
+            places = text_places[indices] if len(text_places) else places
         else:
             raw, _ = _comparable(values.drop_null())
-            places[valid] = np.searchsorted(known, raw)
-        scaled = 1 + places * (top - 1) // max(len(known), 1)
+            places[valid] = np.searchsorted(sample, raw)
+        scaled = 1 + places * (top - 1) // max(len(sample), 1)
         return np.where(valid, scaled, 0).astype(np.uint64)
 
     def _values(self, batch: pa.RecordBatch, name: str) -> pa.Array:
@@ -156,7 +161,7 @@ def _places(batch: pa.RecordBatch, step: int, offset: int) -> pa.Array:
 
 
 def _comparable(values: pa.Array) -> tuple[np.ndarray[Any, Any], bool]:
-    """Values without nulls as numbers, or as objects that compare; and whether they are objects."""
+    """Return the values without nulls as numbers or as comparable objects, and whether they are objects."""
     import pyarrow as pa
     import pyarrow.types as kinds
 
@@ -185,7 +190,7 @@ def _sorted(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _field(schema: StructType, name: str) -> StructField | None:
-    """A column by its exact name, or a field inside a struct by the names on the way to it."""
+    """Return a column by its exact name, or a field in a struct by its dotted path."""
     for item in schema.fields:
         if item.name == name:
             return item
@@ -195,6 +200,12 @@ def _field(schema: StructType, name: str) -> StructField | None:
             if item.name == root and isinstance(item.type, StructType):
                 return _field(item.type, rest)
     return None
+
+
+def _has_order(schema: StructType, name: str) -> bool:
+    """Return whether rows can be sorted by a column; structs, arrays and maps are ignored, as in `deltalake`."""
+    item = _field(schema, name)
+    return item is not None and isinstance(item.type, PrimitiveType | DecimalType)
 
 
 def _is_nested(schema: StructType, name: str) -> bool:

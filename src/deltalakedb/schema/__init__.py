@@ -1,4 +1,4 @@
-"""Schema, Field and the types of columns, in the shapes of `deltalake.schema`."""
+"""Schema, Field and column types, with the interface of `deltalake.schema`."""
 
 from deltalakedb.schema.types import (
     ArrayType,

@@ -1,41 +1,56 @@
-"""Owns the classes of a schema as users see them, in the shapes of `deltalake`; each holds one value of the log's."""
+"""The public schema classes, with the interface of `deltalake`; each wraps one of the log's types."""
 
 from __future__ import annotations
 
 import json
 import warnings
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar, Union
 
 import arro3.core
 import pyarrow as pa
 
-from deltalakedb.arguments import check_flag, check_text
-from deltalakedb.log import types as log
-from deltalakedb.log.codec import to_json
+from deltalakedb.log.protocol.codec import to_json
+from deltalakedb.log.schema import types as log
+from deltalakedb.runtime.arguments import check_flag, check_sequence, check_text, wrong_type
 from deltalakedb.schema import forms
 
 _T = TypeVar("_T")
 
 
-class _Part:
-    """What all types have in common: one value of the log's own, compared and written by it."""
+class _Comparable:
+    """Supports `==` and `!=` but no order, with `deltalake`'s error."""
 
     __slots__ = ("_value",)
 
-    _value: log.DataType
+    _value: Any
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Part) and self._value == other._value
+        return isinstance(other, _Comparable) and _unordered(self._value) == _unordered(other._value)
 
-    __hash__ = None  # type: ignore[assignment]  # fields carry dictionaries
+    __hash__ = None  # type: ignore[assignment]  # fields hold dictionaries
+
+    def __lt__(self, other: object) -> bool:
+        if isinstance(other, _Comparable):
+            raise NotImplementedError("Only == and != are supported.")
+        return NotImplemented
+
+    __le__ = __gt__ = __ge__ = __lt__
+
+
+class _Part(_Comparable):
+    """Base of all types: wraps one of the log's types."""
+
+    __slots__ = ()
+
+    _value: log.DataType
 
     def to_json(self) -> str:
-        """The type as the protocol writes it."""
+        """Return the type as the protocol's JSON."""
         return to_json(log.type_to_value(self._value))
 
     def to_arrow(self) -> arro3.core.DataType:
-        """The same type in Arrow."""
+        """Return the type as an Arrow type."""
         return arro3.core.DataType.from_arrow(forms.arrow_type(self._value, large=False))
 
     def __arrow_c_schema__(self) -> object:
@@ -43,7 +58,7 @@ class _Part:
 
 
 class PrimitiveType(_Part):
-    """A type without parts: "long", "string", "decimal(10,2)", ..."""
+    """A type that is not nested: "long", "string", "decimal(10,2)", ..."""
 
     __slots__ = ()
 
@@ -55,7 +70,7 @@ class PrimitiveType(_Part):
 
     @property
     def type(self) -> str:
-        """The type's name."""
+        """The name of the type."""
         return str(self._value)
 
     @staticmethod
@@ -68,7 +83,7 @@ class PrimitiveType(_Part):
 
 
 class VariantType(_Part):
-    """A value of any type, kept in the encoding of Delta's `variant`."""
+    """A value of any type, stored in the encoding of Delta's `variant`."""
 
     __slots__ = ()
 
@@ -88,7 +103,7 @@ class VariantType(_Part):
 
     @staticmethod
     def from_arrow(data_type: Any) -> VariantType:
-        # Arrow has no type that is a variant for certain: a struct of two binaries is just that.
+        # No Arrow type is certain to be a variant: a struct of two binaries may be just that.
         return _expect(forms.type_from_arrow(data_type), VariantType, "Type is not variant")
 
 
@@ -128,7 +143,7 @@ class ArrayType(_Part):
 
 
 class MapType(_Part):
-    """Values of one type by keys of another."""
+    """A map from keys of one type to values of another."""
 
     __slots__ = ()
 
@@ -166,10 +181,12 @@ class MapType(_Part):
         return _expect(forms.type_from_arrow(data_type), MapType, "Type is not a map")
 
 
-class Field:
-    """A column of a table, or a part of a struct."""
+class Field(_Comparable):
+    """A column of a table, or a field of a struct."""
 
-    __slots__ = ("_value",)
+    __slots__ = ()
+
+    _value: log.StructField
 
     def __init__(
         self,
@@ -178,18 +195,13 @@ class Field:
         nullable: bool = True,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        """`metadata` keeps texts and whole numbers as they are; any other value becomes its JSON text."""
+        """Strings and integers in `metadata` are stored unchanged; any other value is stored as its JSON text."""
         check_text(name, required=True)
         check_flag(nullable)
         if metadata is not None and not isinstance(metadata, Mapping):
-            raise ValueError(f"the metadata of a field is a mapping, not {metadata!r}")
-        kept = {key: forms.metadata_value(value) for key, value in (metadata or {}).items()}
-        self._value = log.StructField(name, _value_of(type), nullable, kept)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Field) and self._value == other._value
-
-    __hash__ = None  # type: ignore[assignment]  # fields carry dictionaries
+            raise ValueError(f"invalid type: {forms.shown_kind(metadata)}, expected a map")
+        values = {str(key): forms.metadata_value(value) for key, value in (metadata or {}).items()}
+        self._value = log.StructField(name, _value_of(type), nullable, values)
 
     def __repr__(self) -> str:
         metadata = f", metadata={self.metadata!r}" if self._value.metadata else ""
@@ -212,7 +224,7 @@ class Field:
         return dict(self._value.metadata)
 
     def to_json(self) -> str:
-        """The field as the protocol writes it."""
+        """Return the field as the protocol's JSON."""
         (value,) = log.type_to_value(log.StructType((self._value,)))["fields"]
         return to_json(value)
 
@@ -221,7 +233,7 @@ class Field:
         return _public_field(forms.field_from_json(field_json))
 
     def to_arrow(self) -> arro3.core.Field:
-        """The same field in Arrow; values of the metadata become text."""
+        """Return the field as an Arrow field; metadata values become text."""
         return arro3.core.Field.from_arrow(forms.arrow_field(self._value, large=False))
 
     @staticmethod
@@ -240,12 +252,13 @@ class StructType(_Part):
     _value: log.StructType
 
     def __init__(self, fields: Iterable[Field]) -> None:
-        given = list(fields)
-        for item in given:
+        check_sequence(fields)
+        field_list = list(fields)
+        for item in field_list:
             if not isinstance(item, Field):
-                raise TypeError(f"'{type(item).__name__}' object is not an instance of 'Field'")
-        self._value = log.StructType(tuple(item._value for item in given))
-        from deltalakedb.data.arrow_types import refuse_twins  # the data plane is slow to load
+                raise wrong_type(item, "Field")
+        self._value = log.StructType(tuple(item._value for item in field_list))
+        from deltalakedb.data.arrow_types import refuse_twins  # slow to import
 
         refuse_twins(item.name for item in self._value.fields)
 
@@ -276,17 +289,19 @@ class Schema(StructType):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns' names; `deltalake` has them only in the fields."""
+        """The names of the columns; not in `deltalake`, where only the fields have them."""
         return self._value.names
 
     @property
     def invariants(self) -> list[tuple[str, str]]:
-        """What must be true of every row: the path of the column that says so, and the SQL."""
+        """The invariants of the columns: the column's path, and an SQL expression that must be true of every row."""
         return list(forms.invariants(self._value, ()))
 
     def json(self) -> dict[str, Any]:
-        """The schema as the protocol's JSON, parsed; deprecated in `deltalake`."""
-        warnings.warn("`json` is deprecated; use json.loads(schema.to_json())", DeprecationWarning, stacklevel=2)
+        """Return the schema as parsed JSON; deprecated in `deltalake`."""
+        warnings.warn(
+            "Schema.json() is deprecated. Use json.loads(Schema.to_json()) instead.", DeprecationWarning, stacklevel=2
+        )
         value: dict[str, Any] = json.loads(self.to_json())
         return value
 
@@ -295,7 +310,8 @@ class Schema(StructType):
         return to_public(_expect(forms.type_from_json(schema_json), StructType, "Type is not a struct")._value)
 
     def to_arrow(self, as_large_types: bool = False) -> arro3.core.Schema:  # type: ignore[override]  # as in `deltalake`
-        """The same schema in Arrow; `as_large_types` gives texts, binaries and lists 64-bit offsets."""
+        """Return the schema as an Arrow schema; `as_large_types` gives strings, binaries and lists 64-bit offsets."""
+        check_flag(as_large_types)
         fields = [forms.arrow_field(item, large=as_large_types) for item in self._value.fields]
         return arro3.core.Schema.from_arrow(pa.schema(fields))
 
@@ -304,21 +320,22 @@ class Schema(StructType):
         return to_public(forms.struct_from_arrow(data_type))
 
 
-DataType: TypeAlias = PrimitiveType | VariantType | ArrayType | MapType | StructType
+DataType: TypeAlias = Union["PrimitiveType", "MapType", "StructType", "ArrayType", "VariantType"]
+"""A Union, as in `deltalake`, so that its repr is the same."""
 
 
-# -- between what users see and what the log says
+# -- conversion between the public classes and the log's types
 
 
 def to_public(struct: log.StructType) -> Schema:
-    """A table's schema as users see it."""
+    """Return the log's struct as a Schema."""
     schema = Schema.__new__(Schema)
     schema._value = struct
     return schema
 
 
 def to_struct(schema: Any) -> log.StructType:
-    """The columns that a Schema (ours or of `deltalake`), or anything with an Arrow schema, stands for."""
+    """Return the log's struct of a Schema (ours or `deltalake`'s), or of an object with an Arrow schema."""
     if isinstance(schema, log.StructType):
         return schema
     if isinstance(schema, StructType):
@@ -328,13 +345,28 @@ def to_struct(schema: Any) -> log.StructType:
 
 
 def to_struct_field(field: Any) -> log.StructField:
-    """The column that a Field (ours or of `deltalake`), or one of Arrow, stands for."""
+    """Return the log's field of a Field (ours or `deltalake`'s), or of an Arrow field."""
     if isinstance(field, log.StructField):
         return field
     if isinstance(field, Field):
         return field._value
     text = getattr(field, "to_json", None)
     return (Field.from_json(text()) if callable(text) else Field.from_arrow(field))._value
+
+
+def _unordered(value: log.DataType | log.StructField) -> Any:
+    """Return a value to compare by: the fields of a struct by name, in any order."""
+    match value:
+        case log.StructType():
+            return {item.name: _unordered(item) for item in value.fields}
+        case log.StructField():
+            return (value.name, _unordered(value.type), value.nullable, dict(value.metadata))
+        case log.ArrayType():
+            return (value.contains_null, _unordered(value.element_type))
+        case log.MapType():
+            return (value.value_contains_null, _unordered(value.key_type), _unordered(value.value_type))
+        case _:
+            return value
 
 
 def _public(data_type: log.DataType) -> DataType:
@@ -345,9 +377,9 @@ def _public(data_type: log.DataType) -> DataType:
         log.StructType: StructType,
     }
     kind = kinds.get(type(data_type), PrimitiveType)
-    made = kind.__new__(kind)
-    made._value = data_type
-    return made
+    public = kind.__new__(kind)
+    public._value = data_type
+    return public
 
 
 def _public_field(item: log.StructField) -> Field:
@@ -360,7 +392,7 @@ def _value_of(data_type: DataType | str) -> log.DataType:
     if isinstance(data_type, str):
         return forms.primitive_type(data_type)
     if not isinstance(data_type, _Part):
-        raise ValueError(f"Invalid data type: {data_type!r} is none of the types of this module")
+        raise ValueError(f"Invalid data type: {data_type!r}")
     return data_type._value
 
 

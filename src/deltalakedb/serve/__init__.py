@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from deltalakedb.lazy import lazy_names
+from deltalakedb.runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
     from deltalakedb.serve.app import create_app

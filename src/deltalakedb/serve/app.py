@@ -26,11 +26,11 @@ except ModuleNotFoundError as error:
     raise MissingExtraError("serving", "serve") from None
 
 if TYPE_CHECKING:
-    from deltalakedb.catalog import Catalog
+    from deltalakedb.catalog.catalog import Catalog
 
 
 def create_app(catalog: Catalog, *, token: str, bridge: bool = True, wait_seconds: float = WAIT_SECONDS) -> Starlette:
-    """One application over a catalog; every request must carry the token. `bridge`: serve delta-spark's bridge.
+    """Create the application over a catalog; every request must carry the token. `bridge`: serve delta-spark's bridge.
 
     `wait_seconds`: how long a request waits for a free thread before it is answered 503.
     """
@@ -44,7 +44,7 @@ def create_app(catalog: Catalog, *, token: str, bridge: bool = True, wait_second
         for router in routers:
             router.start()
         yield
-        # Requests that were under way have been answered by now: nobody else needs the event loop.
+        # All requests have been answered by now, so blocking the event loop is fine.
         workers.close()
         for router in routers:
             router.close()
@@ -70,5 +70,5 @@ async def _answer_http(request: Request, error: Exception) -> Response:
 
 
 async def _answer_gone(request: Request, _error: Exception) -> Response:
-    """Nobody hears this answer; the access log does."""
+    """For the access log only: the client is gone."""
     return problem(400, "ClientDisconnectError", f"the client of {request.method} {request.url.path} went away")

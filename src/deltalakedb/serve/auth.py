@@ -1,4 +1,4 @@
-"""Who may ask: the bearer token, compared in constant time, and the access log, which never has it."""
+"""The bearer token, compared in constant time, and the access log, which never contains it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHORTEST_TOKEN = 8
 
 
 def check_token(token: str) -> str:
-    """The token, if it is one that HTTP can carry and nobody guesses at once."""
+    """The token, if HTTP can carry it and it is not too short; otherwise ConfigError."""
     if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
         raise ConfigError(
             f"a token has at least {SHORTEST_TOKEN} printable ASCII characters and no space; "
@@ -28,7 +28,7 @@ def check_token(token: str) -> str:
 
 
 class BearerToken:
-    """Lets a request through that carries the token, and answers 401 to all others."""
+    """Passes on requests that carry the token, and answers 401 to all others."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
@@ -44,9 +44,9 @@ class BearerToken:
         await answer(scope, receive, send)
 
     def _is_allowed(self, scope: Scope) -> bool:
-        given = [value for key, value in scope["headers"] if key == b"authorization"]
-        scheme, _, token = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
-        # Digests have one length whatever was sent, so the comparison tells nothing about the token.
+        headers = [value for key, value in scope["headers"] if key == b"authorization"]
+        scheme, _, token = headers[0].partition(b" ") if len(headers) == 1 else (b"", b"", b"")
+        # Digests have the same length whatever was sent, so the comparison reveals nothing about the token.
         return hmac.compare_digest(_digest(token.strip()), self._digest) and scheme.lower() == b"bearer"
 
 
@@ -55,7 +55,7 @@ def _digest(token: bytes) -> bytes:
 
 
 class AccessLog:
-    """One line a request on `deltalakedb.access`; the outermost layer, so it also answers what nobody foresaw."""
+    """Logs one line per request on `deltalakedb.access`; the outermost layer, so it also answers unexpected errors."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -74,14 +74,14 @@ class AccessLog:
 
         try:
             await self._app(scope, receive, note)
-        except Exception as error:  # the outermost handler: a bug is logged here, and told without its insides
+        except Exception as error:  # the outermost handler: a bug is logged here, and answered without details
             answer = answer_unexpected(error)
-            if status:  # the answer was on its way: all that is left is to end the connection
+            if status:  # the answer was partly sent: only the connection can be ended
                 raise
             await answer(scope, receive, note)
         finally:
             if access_log.isEnabledFor(logging.INFO):
                 spent_ms = (time.perf_counter() - began) * 1000
                 client = (scope.get("client") or ("-",))[0]
-                # Only the path: what stands behind the question mark may be long, and names people's folders.
+                # Only the path: the query may be long, and has users' folder names.
                 access_log.info("%s %s %s %d %.1f ms", client, scope["method"], scope["path"], status, spent_ms)

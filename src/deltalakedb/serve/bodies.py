@@ -1,4 +1,4 @@
-"""Bodies of requests and answers that may be large: read while they arrive, sent in pieces."""
+"""Large bodies of requests and answers: read while they arrive, sent in pieces."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from starlette.responses import Response, StreamingResponse
 from deltalakedb.exceptions import InvalidCommitError
 
 SMALL_BYTES = 1024 * 1024
-"""Bodies up to this size are read before a thread is taken: who sends slowly then keeps none busy."""
+"""Buffer bodies up to this size before taking a worker thread, so slow clients do not hold one."""
 CHUNK_BYTES = 256 * 1024
 LONGEST_LINE = 256 * 1024 * 1024
 READ_SECONDS = 60.0
-"""So long a thread waits for the next piece of a large body."""
+"""How long a thread waits for the next piece of a large body."""
 
 
 async def body_chunks(request: Request) -> Iterator[bytes]:
-    """The body in pieces, for a worker thread: at once when it is small, else as it arrives."""
+    """The body in pieces, for a worker thread: buffered if it is small, otherwise as it arrives."""
     stream = request.stream()
     first: list[bytes] = []
     size = 0
@@ -52,7 +52,7 @@ def _arriving(first: list[bytes], stream: AsyncIterator[bytes], loop: asyncio.Ab
 
 
 def lines_of(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The lines of a text that comes in pieces; empty ones are left out."""
+    """The lines of a text that comes in pieces, without empty ones."""
     rest: list[bytes] = []
     held = 0
     for chunk in chunks:
@@ -70,7 +70,7 @@ def lines_of(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def bytes_answer(data: bytes, headers: dict[str, str], media_type: str) -> Response:
-    """Bytes as an answer; many of them in pieces, each sent when the client has taken the one before."""
+    """An answer of bytes; a large one is sent in pieces, each when the client has taken the one before."""
     if len(data) <= SMALL_BYTES:
         return Response(data, headers=headers, media_type=media_type)
 

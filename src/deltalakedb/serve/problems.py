@@ -1,4 +1,4 @@
-"""How errors leave the endpoint: every exception has one status, and a JSON body of its name and message."""
+"""Error answers of the endpoint: every exception has one status, and a JSON body with its name and message."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from deltalakedb.exceptions import (
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1
-"""What `Retry-After` says."""
+"""The value of `Retry-After`."""
 
-# The nearest class along an exception's ancestors decides, so a new error is answered like the one it is a kind of.
+# The nearest class along an exception's ancestors decides, so a new error is answered like its base class.
 _STATUS: dict[type[DeltaError], int] = {
     DeltaError: 422,
     TableNotFoundError: 404,
     VersionNotFoundError: 404,
     TableExistsError: 409,
     CommitFailedError: 409,
-    # Not 409: to Spark that means that somebody else has made this version.
+    # Not 409: to Spark that means that another writer has made this version.
     FilesVacuumedError: 422,
     NotWritableError: 422,
     TableLockedError: 422,
     GoneError: 410,
-    # Repeating these is safe, and tells: commits carry a token.
+    # Repeating these is safe, and returns the outcome, because commits carry a token.
     OutcomeUnknownError: 503,
     StoreError: 503,
     EndpointBusyError: 503,
@@ -57,12 +57,12 @@ _STATUS: dict[type[DeltaError], int] = {
 
 
 def status_of(error: DeltaError) -> int:
-    """The one HTTP status of an error."""
+    """The HTTP status of an error."""
     return next(_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS)
 
 
 def problem(status: int, error: str, message: str, **about: str | int | None) -> Response:
-    """An error as clients read it, with what it is about; secrets in the message are masked."""
+    """An error answer, with further fields; secrets in the message are masked."""
     headers = {"Retry-After": str(RETRY_SECONDS)} if status == 503 else {}
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
@@ -70,7 +70,7 @@ def problem(status: int, error: str, message: str, **about: str | int | None) ->
 
 
 async def answer_error(_request: Request, error: Exception) -> Response:
-    """The answer to a request that one of our own errors has ended."""
+    """The answer to a request that raised one of our own errors."""
     assert isinstance(error, DeltaError)
     status = status_of(error)
     if status >= 500:

@@ -1,4 +1,4 @@
-"""Listening: uvicorn in a thread of its own, for `dl serve` and for a Spark session's own endpoint."""
+"""The server: uvicorn in a thread of its own, for `dl serve` and for a Spark session's own endpoint."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.catalog import Catalog, connect, locate_catalog
+from deltalakedb.catalog.catalog import Catalog, connect, locate_catalog
 from deltalakedb.exceptions import ConfigError, EndpointError, MissingExtraError
 from deltalakedb.serve.app import create_app
 from deltalakedb.serve.workers import WAIT_SECONDS
@@ -33,21 +33,21 @@ logger = logging.getLogger(__name__)
 LOOPBACK = "127.0.0.1"
 START_SECONDS = 30.0
 STOP_SECONDS = 30
-"""So long requests under way may take when the endpoint is stopped; a commit in SQL is finished even then."""
+"""How long running requests may take when the endpoint is stopped; a commit in SQL is finished even then."""
 KEEP_ALIVE_SECONDS = 75
 BACKLOG = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Certificate chain and private key, PEM files both; the key may be in the certificate's file."""
+    """Certificate chain and private key, both PEM files; the key may be in the certificate's file."""
 
     certificate: str
     key: str | None = None
 
 
 class Endpoint:
-    """A catalog, served over HTTP until it is closed. Ready when the constructor returns."""
+    """A catalog served over HTTP until it is closed. It is ready when the constructor returns."""
 
     def __init__(
         self,
@@ -91,12 +91,12 @@ class Endpoint:
         return self._pid == os.getpid() and self._thread.is_alive()
 
     def check(self) -> None:
-        """Raise when it ended by itself."""
+        """EndpointError if the server has ended by itself."""
         if not self._thread.is_alive():
             raise EndpointError(f"the endpoint at {self.url} ended: {self._failure or 'see the log'}")
 
     def close(self) -> None:
-        """Take no more requests, finish those under way, abort open transactions. Nothing happens in a forked child."""
+        """Accept no more requests, finish running ones, abort open transactions. Does nothing in a forked child."""
         if self._pid != os.getpid():
             return
         self._server.should_exit = True
@@ -136,7 +136,7 @@ class Endpoint:
             self.catalog.close()
 
     def _leave_to_parent(self) -> None:
-        """In a forked child: nobody here answers, so clients must not be kept waiting by an open socket."""
+        """In a forked child: close the socket, because nothing here answers and clients would wait."""
         if self._socket is not None:
             self._socket.close()
 
@@ -149,16 +149,16 @@ class LocalEndpoint(Endpoint):
 
     @classmethod
     def of(cls, catalog: str | os.PathLike[str] | Catalog | None = None, **config: Any) -> LocalEndpoint:
-        """The process's one endpoint of a catalog, started when there is none, or none any more (after a fork)."""
-        key: object = id(catalog)  # it cannot be given to another object while the endpoint holds the catalog
+        """The process's one endpoint of a catalog, started if there is none, or none any more (after a fork)."""
+        key: object = id(catalog)  # unique while the endpoint holds the catalog
         if not isinstance(catalog, Catalog):
             uri, settings = locate_catalog(catalog, **config)
             key = (str(uri), settings)
         with _lock:
-            found = _shared.get(key)
-            if found is None or not found.is_open:
-                found = _shared[key] = cls(catalog, **config)
-            return found
+            endpoint = _shared.get(key)
+            if endpoint is None or not endpoint.is_open:
+                endpoint = _shared[key] = cls(catalog, **config)
+            return endpoint
 
 
 _live: weakref.WeakSet[Endpoint] = weakref.WeakSet()
@@ -176,7 +176,7 @@ def _after_fork() -> None:
 
 
 def _at_exit() -> None:
-    """Transactions of a session that ends are aborted at once, not after their time-out."""
+    """Abort transactions of a session that ends at once, not after their time-out."""
     for endpoint in list(_shared.values()):
         endpoint.close()
     _shared.clear()
@@ -187,7 +187,7 @@ atexit.register(_at_exit)
 
 
 def _open(catalog: str | os.PathLike[str] | None, config: dict[str, Any]) -> Catalog:
-    """A catalog with a connection for each thread, unless more are asked for."""
+    """Open a catalog with at least one connection per thread."""
     _, settings = locate_catalog(catalog, **config)
     connections = max(settings.sql_max_connections, settings.serve_threads)
     return connect(catalog, **{"origin": "bridge", **config, "sql_max_connections": connections})
@@ -222,19 +222,19 @@ def _listen(host: str, port: int) -> socket.socket:
         family, kind, number, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        found = socket.socket(family, kind, number)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind(address)
-        found.listen(BACKLOG)
+        listener = socket.socket(family, kind, number)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
     except OSError as error:
         raise EndpointError(
             f"cannot listen at {host}:{port}: {error.strerror or error}; choose another --host or --port"
         ) from error
-    return found
+    return listener
 
 
 def _shown_host(host: str) -> str:
-    """The host of the URL: one that stands for every interface is no address to connect to."""
+    """The host for the URL; an address for all interfaces is replaced by the host name."""
     if host in ("0.0.0.0", "::", ""):
         return socket.gethostname()
     return f"[{host}]" if ":" in host else host

@@ -1,4 +1,4 @@
-"""The threads requests are worked on: a bounded number, and a bounded wait for one of them."""
+"""The worker threads of requests: a bounded number, and a bounded wait for one of them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from deltalakedb.exceptions import EndpointBusyError
 T = TypeVar("T")
 
 WAIT_SECONDS = 10.0
-"""So long a request waits for a thread before it is answered 503, and may come again."""
+"""How long a request waits for a thread before it is answered 503."""
 
 
 class Workers:
-    """Runs functions that block (SQL, object stores) beside the event loop."""
+    """Runs blocking functions (SQL, object stores) beside the event loop."""
 
     def __init__(self, threads: int, *, wait_seconds: float) -> None:
         self._threads = threads
         self._wait_seconds = wait_seconds
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="deltalakedb-serve")
-        # Not the pool's own queue: who waits there cannot be sent away.
+        # Not the pool's own queue: a request that waits there cannot be rejected.
         self._free = asyncio.Semaphore(threads)
 
     async def run(self, work: Callable[[], T]) -> T:
-        """The result of `work`, done by one of the threads; EndpointBusyError when none becomes free in time."""
+        """The result of `work`, run by one of the threads; EndpointBusyError if none becomes free in time."""
         try:
             async with asyncio.timeout(self._wait_seconds):
                 await self._free.acquire()
@@ -47,5 +47,5 @@ class Workers:
             self._free.release()
 
     def close(self) -> None:
-        """Wait for what is being worked on, and take no more."""
+        """Wait for running work, and accept no more."""
         self._pool.shutdown(wait=True)

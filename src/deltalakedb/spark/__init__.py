@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from deltalakedb.lazy import lazy_names
+from deltalakedb.runtime.lazy import lazy_names
 
-# Not lazy: the function `session` must be there before anybody imports the module of that name.
+# Not lazy: the function `session` must exist before the module of that name is imported.
 from deltalakedb.spark.session import bridge_of, configure, session
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """The builder of a bridged session: adds the bridge to what `spark-submit` has merged, and replaces none of it.
 
-A setting of a builder is given to Spark twice: to `spark-submit`, which adds the jars of `--packages` to `spark.jars`,
-and then to the SparkContext, where it takes the place of that list. The driver has its class path by then. Executors
-are sent the jars of the SparkContext, so on a cluster they would have no Delta.
+A setting of a builder is passed to Spark twice: to `spark-submit`, which adds the jars of `--packages` to `spark.jars`,
+and then to the SparkContext, where it replaces that list. The driver has its class path by then. Executors get the
+jars of the SparkContext, so on a cluster they would have no Delta.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SQL_EXTENSIONS = "spark.sql.extensions"
 
 
 class BridgedBuilder(SparkSession.Builder):
-    """A session's builder that has the bridge; it shares its options with the builder that it was made from."""
+    """A session's builder with the bridge; it shares its options with the builder that it was made from."""
 
     def __init__(self, builder: SparkSession.Builder, jar: Path, bridge: Mapping[str, str]) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class BridgedBuilder(SparkSession.Builder):
         self._bridge = dict(bridge)
 
     def getOrCreate(self) -> SparkSession:  # noqa: N802  (Spark's own name)
-        """Spark's own, with the bridge; when Spark runs in this process already, a session of that Spark."""
+        """Spark's own method, with the bridge; if Spark runs in this process already, a session of that Spark."""
         if SparkContext._active_spark_context is not None:
             return _join(SparkSession.builder.getOrCreate(), self._bridge, self._options)
         if "spark.remote" in self._options or "SPARK_REMOTE" in os.environ:
@@ -48,29 +48,29 @@ class BridgedBuilder(SparkSession.Builder):
         return builder.getOrCreate()
 
     def _merge(self) -> dict[str, str]:
-        """Start the JVM; the settings with several values: what is in force there, and what is added to it."""
+        """Start the JVM; returns the settings with several values: those in force there, and the bridge's."""
         jvm = _start_jvm(self._options)
         conf = SparkConf(_jvm=jvm)
         master = self._options.get("spark.master") or conf.get("spark.master", "local")
         if str(master).startswith("local"):
             # The workers must run this interpreter, not whatever `python3` is first in PATH.
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        known = _split(conf.get(JARS, ""))
-        jars = {_place(jar): jar for jar in _split(self._options.get(JARS), *known)}
+        jars_in_force = _split(conf.get(JARS, ""))
+        jars = {_place(jar): jar for jar in _split(self._options.get(JARS), *jars_in_force)}
         if all(os.path.basename(place) != self._jar.name for place in jars):
             jars[str(self._jar)] = str(self._jar)
         jars |= {_place(jar): jar for jar in _delta_jars(jvm)}
-        _add_to_class_path(jvm, [jar for jar in jars.values() if jar not in known])
-        # As spark-submit does it: a SparkContext that this JVM has after this one needs them as well.
+        _add_to_class_path(jvm, [jar for jar in jars.values() if jar not in jars_in_force])
+        # As spark-submit does: a later SparkContext of this JVM needs them too.
         jvm.java.lang.System.setProperty(JARS, ",".join(jars.values()))
         extensions = _split(",".join(EXTENSIONS), conf.get(SQL_EXTENSIONS, ""), self._options.get(SQL_EXTENSIONS))
         return {JARS: ",".join(jars.values()), SQL_EXTENSIONS: ",".join(extensions)}
 
 
 def _start_jvm(options: Mapping[str, Any]) -> Any:
-    """The JVM that `spark-submit` starts with these options; the one of this process, if there is one already.
+    """The JVM that `spark-submit` starts with these options, or the existing one of this process.
 
-    The token is kept from its command line, which others on this machine can read. Extensions are not needed yet, and
+    The token is not on its command line, which others on this machine can read. Extensions are not needed yet, and
     would replace those of `spark-defaults.conf`.
     """
     conf = SparkConf()
@@ -82,13 +82,13 @@ def _start_jvm(options: Mapping[str, Any]) -> Any:
 
 
 def _delta_jars(jvm: Any) -> list[str]:
-    """Delta's jars, from Maven; none where Delta is in the class path already."""
+    """Delta's jars, from Maven; none if Delta is in the class path already."""
     from py4j.protocol import Py4JJavaError
 
     if _has_class(jvm, EXTENSIONS[-1]):
         return []
     try:
-        found = jvm.org.apache.spark.util.DependencyUtils.resolveMavenDependencies(
+        resolved = jvm.org.apache.spark.util.DependencyUtils.resolveMavenDependencies(
             jvm.java.net.URI(f"ivy://{DELTA_SPARK}")
         )
     except Py4JJavaError as error:
@@ -96,7 +96,7 @@ def _delta_jars(jvm: Any) -> list[str]:
             f"Spark cannot load {DELTA_SPARK} from Maven ({error.java_exception.getMessage()}): give its jars with "
             "spark.jars, or name a repository that is reached with spark.jars.repositories or spark.jars.ivySettings"
         ) from error
-    return [str(found.apply(index)) for index in range(found.size())]
+    return [str(resolved.apply(index)) for index in range(resolved.size())]
 
 
 def _has_class(jvm: Any, name: str) -> bool:
@@ -114,7 +114,7 @@ def _class_loader(jvm: Any) -> Any:
 
 
 def _add_to_class_path(jvm: Any, jars: Iterable[str]) -> None:
-    """Add to the driver's class path what `spark-submit` did not know of."""
+    """Add jars to the driver's class path that `spark-submit` did not have."""
     from py4j.protocol import Py4JError
 
     try:
@@ -127,7 +127,7 @@ def _add_to_class_path(jvm: Any, jars: Iterable[str]) -> None:
 
 
 def _join(running: SparkSession, bridge: Mapping[str, str], options: Mapping[str, Any]) -> SparkSession:
-    """A session of the Spark that runs, bound to this endpoint; the one that is there, if it is bound to it."""
+    """A session of the running Spark bound to this endpoint: the present one if it is bound to it, or a new one."""
     check_spark_version(running.version)
     if running.conf.get("spark.sql.catalog.spark_catalog", "") != CATALOG:
         raise ConfigError(
@@ -141,13 +141,13 @@ def _join(running: SparkSession, bridge: Mapping[str, str], options: Mapping[str
     endpoint = {ENDPOINT: url, TOKEN: bridge[f"spark.hadoop.{TOKEN}"]}
     for key, value in {**endpoint, **options}.items():
         name = key.removeprefix("spark.hadoop.")
-        if not name.startswith("spark.") or spark.conf.isModifiable(name):  # the rest was settled when Spark started
+        if not name.startswith("spark.") or spark.conf.isModifiable(name):  # the others were fixed when Spark started
             spark.conf.set(name, value)
     return spark
 
 
 def _place(jar: str) -> str:
-    """A jar in one spelling: spark-submit turns paths into URLs."""
+    """The normalised path of a jar, because spark-submit turns paths into URLs."""
     scheme, colon, path = jar.partition(":")
     if not colon:
         return os.path.abspath(jar)
@@ -155,6 +155,6 @@ def _place(jar: str) -> str:
 
 
 def _split(*lists: str | None) -> list[str]:
-    """The values of settings that hold several, each once, in order."""
+    """The values of comma-separated settings, each once, in order."""
     values = [part.strip() for text in lists for part in str(text or "").split(",")]
     return list(dict.fromkeys(filter(None, values)))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _TASKS_PER_EXECUTOR = 4
 _PATIENCE_SECONDS = 5.0
 _LONGEST = 300
-# How Spark tells that a task's class is not in an executor's class path; a lambda's arrives as the second one.
+# How Spark reports that a task's class is not in an executor's class path; for a lambda it is the second one.
 _MISSING_CLASSES = ("ClassNotFoundException", "ClassCastException", "NoClassDefFoundError")
 _ENDPOINT_ADVICE = (
     "start `dl serve --bridge` at an address that {who} can reach, and name it in spark.hadoop.deltalakedb.endpoint; "
@@ -29,7 +29,7 @@ _SHARED_ADVICE = "put the warehouse on storage that all machines share: an objec
 
 @dataclass(frozen=True, slots=True)
 class SparkCheck:
-    """One thing looked at: `ok` or `failed`, what was found, and what to do."""
+    """One check: `ok` or `failed`, what was found, and what to do."""
 
     name: str
     status: str
@@ -38,7 +38,7 @@ class SparkCheck:
 
 
 def doctor(spark: SparkSession) -> list[SparkCheck]:
-    """Check a session that runs: its settings, and what its driver and its executors have and can reach."""
+    """Check a running session: its settings, and what its driver and its executors have and can reach."""
     if not hasattr(spark, "_jsparkSession"):
         advice = "run `dl doctor --spark` with the settings of its server"
         return [SparkCheck("session", "failed", "a client of Spark Connect, which has no driver of its own", advice)]
@@ -67,7 +67,7 @@ def _session(spark: SparkSession) -> SparkCheck:
 
 
 def _settings(spark: SparkSession) -> SparkCheck:
-    """The settings that are not as they must be, each with its value."""
+    """Check the bridge's settings; lists those that are missing or different."""
     wrong = [f"{key}={value}" for key, value in BRIDGE_SETTINGS.items() if spark.conf.get(key, "") != value]
     extensions = str(spark.conf.get("spark.sql.extensions", "") or "").split(",")
     if [name for name in extensions if name in EXTENSIONS] != list(EXTENSIONS):
@@ -86,7 +86,7 @@ def _driver(spark: SparkSession, warehouse: str) -> Iterator[SparkCheck]:
     jvm: Any = spark._jvm
     try:
         answer = json.loads(jvm.io.deltalakedb.ClusterProbe.driver(spark._jsparkSession, warehouse))
-    except TypeError:  # to py4j a class that is not there is a package, and cannot be called
+    except TypeError:  # to py4j a missing class is a package, and cannot be called
         yield _failed("jars on the driver", "the bridge's jar is not in the class path", f"add {JAR} to spark.jars")
         return
     except Py4JError as error:
@@ -108,21 +108,21 @@ def _executors(spark: SparkSession, warehouse: str) -> Iterator[SparkCheck]:
     try:
         texts = jvm.io.deltalakedb.ClusterProbe.executors(spark._jsparkSession, warehouse, tasks)
     except Py4JError as error:
-        said = _first_line(error)
-        if any(kind in said for kind in _MISSING_CLASSES):
-            said = "executors lack jars that the driver has"
+        message = _first_line(error)
+        if any(kind in message for kind in _MISSING_CLASSES):
+            message = "executors lack jars that the driver has"
         advice = (
             f"see that spark.jars of the SparkContext names {JAR} and Delta's jars: spark.jars of a builder replaces "
             "those of --packages, unless it goes through deltalakedb.spark.configure()"
         )
-        yield _failed("jars on executors", said, advice)
+        yield _failed("jars on executors", message, advice)
         return
     answers = {answer["executor"]: answer for answer in map(json.loads, texts)}
     yield from _checks(f"executors ({len(answers)})", list(answers.values()))
 
 
 def _checks(who: str, answers: Sequence[dict[str, str]]) -> Iterator[SparkCheck]:
-    """What a driver or executors said, a check for each subject."""
+    """The checks of the answers of a driver or of executors, one per subject."""
     delta = DELTA_SPARK.rpartition(":")[2]
 
     def check(name: str, is_right: Callable[[dict[str, str]], bool], key: str, found: str, advice: str) -> SparkCheck:
@@ -130,8 +130,8 @@ def _checks(who: str, answers: Sequence[dict[str, str]]) -> Iterator[SparkCheck]
         if not wrong:
             return SparkCheck(f"{name}: {who}", "ok", found)
         first = wrong[0]
-        said = f"{first['host']}: {first.get(key) or 'missing'}"
-        return _failed(f"{name}: {who}", said, advice)
+        message = f"{first['host']}: {first.get(key) or 'missing'}"
+        return _failed(f"{name}: {who}", message, advice)
 
     first = answers[0]
     versions = f"Spark {first['spark']}, Scala {first['scala']}, Java {first['java']}, Delta {first['delta']}"
@@ -158,7 +158,7 @@ def _failed(name: str, said: str, advice: str) -> SparkCheck:
 
 
 def _first_line(error: BaseException) -> str:
-    """What a JVM's error says, without its trace."""
+    """The first line of a JVM's error, without its trace."""
     of_java = getattr(error, "java_exception", None)
     text = str(error) if of_java is None else str(of_java)
     return next((line for line in text.splitlines() if line.strip()), type(error).__name__)

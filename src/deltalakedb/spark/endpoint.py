@@ -1,4 +1,4 @@
-"""EndpointClient: the Python side of a bridged session speaks to its endpoint over HTTP, with the standard library."""
+"""EndpointClient: the Python side of a bridged session calls its endpoint over HTTP, with the standard library."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from deltalakedb import exceptions, forks
+from deltalakedb import exceptions
 from deltalakedb.exceptions import ConfigError, DeltaError, EndpointBusyError, EndpointError, redact
+from deltalakedb.runtime import forks
 
 PREFIX = "/bridge/v1"
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 600.0
-"""A commit may wait for locks, and writes all its tables: minutes are not too long."""
+"""A commit may wait for locks, and writes all its tables, so it may take minutes."""
 RETRY_SECONDS = 20.0
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 1.0
@@ -34,7 +35,7 @@ class Begun:
     txn: str
     txn_id: str
     timeout_seconds: float = 300.0
-    """After so long without a sign of life it is aborted."""
+    """The transaction is aborted after this time without a sign of life."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +48,22 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A table by name: where Spark finds it. `managed`: through the bridge; else its files decide, and are read."""
+    """The path of a table for Spark. `managed`: through the bridge; otherwise Spark reads its own files."""
 
     name: str
     path: str
     managed: bool = True
     external: bool = False
-    """Its files are a user's: dropping it leaves them."""
+    """A user owns its files: dropping it leaves them."""
     attached: bool = False
-    """A Delta table was there, and has the name now."""
+    """A Delta table existed at the location, and now has the name."""
     location: str = ""
-    """Where it is, as everybody writes it; empty for one that is yet to be created."""
+    """Its location in the usual spelling; empty for a table that is not created yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceInfo:
-    """A namespace with its properties, and when it was made and last changed."""
+    """A namespace with its properties, and when it was created and last changed."""
 
     namespace: str
     properties: dict[str, str]
@@ -72,7 +73,7 @@ class NamespaceInfo:
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """A commit of a table's log."""
+    """A commit file of a table's log."""
 
     name: str
     size: int
@@ -84,7 +85,7 @@ class LogFile:
 
 
 class EndpointClient:
-    """Calls one endpoint. Threads may share it; connections are kept alive, one a thread."""
+    """Calls one endpoint. Threads may share it; each has a connection that is kept alive."""
 
     def __init__(
         self, url: str, token: str, ca: str | os.PathLike[str] | None = None, *, retry_seconds: float = RETRY_SECONDS
@@ -111,7 +112,7 @@ class EndpointClient:
         self.close()
 
     def close(self) -> None:
-        """Close the calling thread's connection; those of other threads go with them."""
+        """Close the calling thread's connection; other threads close theirs when they end."""
         self._drop_connection()
 
     # -- transactions
@@ -122,48 +123,48 @@ class EndpointClient:
         lock: Sequence[str] | None = None,
         tables: Sequence[str] | None = None,
     ) -> Begun:
-        """Begin a transaction: the heads of all tables are pinned. Without a sign of life it is aborted."""
+        """Begin a transaction: the heads of all tables are pinned. Without signs of life it is aborted."""
         body = {"lock": list(lock or ()), "tables": None if tables is None else list(tables)}
         query = {"id": str(uuid.uuid4())} | ({"message": message} if message is not None else {})
         return Begun(**self._json("POST", "/txn", query, json.dumps(body).encode()))
 
     def commit(self, txn: str, app_versions: Mapping[str, tuple[str, int]] | None = None) -> Committed:
-        """Commit. Repeating it is safe, and tells what became of it.
+        """Commit. Repeating it is safe, and returns the outcome.
 
-        `app_versions` notes in each of the tables how far an application (its id, a number) has come.
+        `app_versions` records in each of these tables an application's id and version.
         """
         body = json.dumps({"app_versions": {name: list(pair) for name, pair in (app_versions or {}).items()}})
         return Committed(**self._json("POST", f"/txn/{txn}/commit", body=body.encode()))
 
     def abort(self, txn: str) -> bool:
-        """Give a transaction up. False: too late, it is committed."""
+        """Abort a transaction; False if it is committed already."""
         return bool(self._json("POST", f"/txn/{txn}/abort")["aborted"])
 
     def alive(self, txn: str) -> None:
-        """A sign of life; GoneError when the transaction is over."""
+        """Send a sign of life; GoneError if the transaction is over."""
         self._json("POST", f"/txn/{txn}/alive")
 
     def app_version(self, name: str, app_id: str, txn: str) -> int | None:
-        """How far an application has come in a table, as a transaction sees it; None: nothing, or no such table."""
+        """The version that an application recorded in a table, as a transaction sees it; None if there is none."""
         version: int | None = self._json("GET", "/app", {"name": name, "app_id": app_id, "txn": txn})["version"]
         return version
 
     # -- names
 
     def name(self, name: str, txn: str = "") -> Named:
-        """Where a table is; TableNotFoundError when there is none of this name."""
+        """The location of a table; TableNotFoundError if it does not exist."""
         return Named(**self._json("GET", "/name", {"name": name, "txn": txn}))
 
     def reserve(self, name: str, txn: str = "", location: str | None = None, attach: bool = False) -> Named:
-        """Where a table of this name is to be created; TableExistsError when it exists.
+        """Reserve the location of a new table; TableExistsError if the name is taken.
 
-        With `attach` a Delta table that is at the location gets the name; its first write makes it managed.
+        With `attach` the Delta table at the location gets the name; its first write makes it managed.
         """
         query = {"name": name, "txn": txn} | ({"location": location} if location else {})
         return Named(**self._json("POST", "/name", query | ({"attach": "true"} if attach else {})))
 
     def drop(self, name: str, purge: bool = False) -> None:
-        """Drop a table; UNDROP brings it back, unless its files are a user's or it is purged."""
+        """Drop a table; UNDROP brings it back, unless the user owns its files or it is purged."""
         self._json("DELETE", "/name", {"name": name, "purge": str(purge).lower()}, is_repeatable=False)
 
     def undrop(self, name: str, as_: str | None = None) -> None:
@@ -185,22 +186,22 @@ class EndpointClient:
         return NamespaceInfo(**self._json("GET", "/namespace", {"namespace": namespace}))
 
     def create_namespace(self, namespace: str, properties: Mapping[str, str] | None = None) -> None:
-        """Make a namespace; one that is there already keeps its properties."""
+        """Create a namespace; an existing one keeps its properties."""
         body = json.dumps({"properties": dict(properties or {})}).encode()
         self._json("POST", "/namespace", {"namespace": namespace}, body)
 
     def set_namespace_properties(self, namespace: str, properties: Mapping[str, str | None]) -> None:
-        """Set properties of a namespace, others stay; None removes one."""
+        """Set properties of a namespace; others stay, and None removes one."""
         body = json.dumps({"properties": dict(properties)}).encode()
         self._json("POST", "/namespace/properties", {"namespace": namespace}, body)
 
     def drop_namespace(self, namespace: str) -> None:
         self._json("DELETE", "/namespace", {"namespace": namespace}, is_repeatable=False)
 
-    # -- the log, as the bridge's Java side sees it
+    # -- the log, as the bridge's Java side reads it
 
     def log(self, path: str, txn: str = "", start: int = 0) -> list[LogFile]:
-        """The commits of a table from a version on; empty where a table may be created."""
+        """The commits of a table from a version on; empty if the table does not exist yet."""
         _, text = self._ask("GET", "/log", {"path": path, "txn": txn, "from": start})
         rows = (line.split("\t") for line in text.decode().splitlines())
         return [LogFile(name, int(size), int(modified_ms)) for name, size, modified_ms in rows]
@@ -212,7 +213,7 @@ class EndpointClient:
     def write_commit(
         self, path: str, version: int, lines: Iterable[str], txn: str = "", token: str | None = None
     ) -> int:
-        """Commit lines as exactly this version; VersionTakenError when somebody else was first."""
+        """Commit lines as exactly this version; VersionTakenError if another writer was first."""
         query = {"path": path, "txn": txn, "version": version, "id": token or str(uuid.uuid4())}
         body = "".join(f"{line}\n" for line in lines).encode()
         return int(self._json("POST", "/commit", query, body)["version"])
@@ -221,11 +222,11 @@ class EndpointClient:
         return self._ask("GET", "/crc", {"path": path, "txn": txn, "version": version})[1]
 
     def touch(self, path: str, txn: str) -> str:
-        """Tell that a data file was opened under a transaction; the path of its table."""
+        """Record that a data file was opened under a transaction; returns the path of its table."""
         return self._ask("POST", "/read", {"path": path, "txn": txn})[1].decode()
 
     def catalog_id(self) -> str:
-        """The id of the catalog that is served."""
+        """The id of the served catalog."""
         return str(self._json("GET", "/catalog")["id"])
 
     def health(self) -> dict[str, str]:
@@ -251,7 +252,7 @@ class EndpointClient:
     def _ask(
         self, method: str, route: str, query: Mapping[str, Any], body: bytes = b"", *, is_repeatable: bool = True
     ) -> tuple[int, bytes]:
-        """One request, repeated while that is safe and time is left; whatever is no success is raised."""
+        """Send a request, repeated while that is safe and time is left; raises every error answer."""
         target = self._base + route + (f"?{urlencode(query)}" if query else "")
         deadline = time.monotonic() + self._retry_seconds
         pause = FIRST_PAUSE_SECONDS
@@ -261,7 +262,7 @@ class EndpointClient:
                 if status < 400:
                     return status, data
                 problem = _problem(status, data, self.url)
-                # What is busy has not begun: sending it again is safe whatever it is.
+                # A busy endpoint has not begun the request, so sending it again is always safe.
                 if status != 503 or not (is_repeatable or isinstance(problem, EndpointBusyError)):
                     raise problem
                 failure: DeltaError = problem
@@ -277,7 +278,7 @@ class EndpointClient:
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     def _send(self, method: str, target: str, body: bytes, is_repeatable: bool) -> tuple[int, bytes]:
-        """One try. An idle connection may have been closed meanwhile: what cannot be repeated gets a new one."""
+        """Send once. An idle connection may have been closed: a request that cannot be repeated gets a new one."""
         if not is_repeatable:
             self._drop_connection()
         connection = self._connection()
@@ -290,37 +291,37 @@ class EndpointClient:
             raise
 
     def _connection(self) -> http.client.HTTPConnection:
-        kept: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
-        if kept is not None and kept.sock is not None and self._local.generation == forks.generation():
-            return kept
+        existing: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
+        if existing is not None and existing.sock is not None and self._local.generation == forks.generation():
+            return existing
         self._drop_connection()
         if self._tls is not None:
-            made: http.client.HTTPConnection = http.client.HTTPSConnection(
+            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
                 self._host, self._port, timeout=CONNECT_SECONDS, context=self._tls
             )
         else:
-            made = http.client.HTTPConnection(self._host, self._port, timeout=CONNECT_SECONDS)
+            connection = http.client.HTTPConnection(self._host, self._port, timeout=CONNECT_SECONDS)
         try:
-            made.connect()
+            connection.connect()
         except OSError as error:
             if isinstance(error, ssl.SSLCertVerificationError):
                 raise EndpointError(
                     f"the certificate of {self.url} is not trusted: {error.verify_message}; name the CA's file"
                 ) from error
             raise _NotSentError(error) from error
-        made.sock.settimeout(ANSWER_SECONDS)
-        self._local.connection, self._local.generation = made, forks.generation()
-        return made
+        connection.sock.settimeout(ANSWER_SECONDS)
+        self._local.connection, self._local.generation = connection, forks.generation()
+        return connection
 
     def _drop_connection(self) -> None:
-        kept: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
-        if kept is None:
+        connection: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
+        if connection is None:
             return
         self._local.connection = None
         if self._local.generation == forks.generation():
-            kept.close()
-        else:  # a fork has brought it along, and its parent goes on with it
-            forks.leave_to_parent([kept])
+            connection.close()
+        else:  # inherited by a fork: the parent still uses it
+            forks.leave_to_parent([connection])
 
     def _unreachable(self, reason: BaseException) -> EndpointError:
         return EndpointError(
@@ -329,7 +330,7 @@ class EndpointClient:
 
 
 class _NotSentError(Exception):
-    """No connection could be made: the request has reached nobody."""
+    """No connection could be made, so the request was not sent."""
 
     def __init__(self, reason: OSError) -> None:
         self.reason = reason
@@ -344,10 +345,10 @@ def _tls(ca: str | os.PathLike[str] | None) -> ssl.SSLContext:
 
 
 def _problem(status: int, data: bytes, url: str) -> DeltaError:
-    """The product's own exception that an error answer names."""
+    """The exception that an error answer names."""
     try:
-        told = json.loads(data)
-        name, message = str(told["error"]), str(told["message"])
+        answer = json.loads(data)
+        name, message = str(answer["error"]), str(answer["message"])
     except (ValueError, KeyError, TypeError):
         return EndpointError(f"{url} answered {status} and is no endpoint of deltalakedb; check the URL")
     if status == 401:
@@ -355,10 +356,10 @@ def _problem(status: int, data: bytes, url: str) -> DeltaError:
     kind = getattr(exceptions, name, None) if name in exceptions.__all__ else None
     if not (isinstance(kind, type) and issubclass(kind, DeltaError)):
         return EndpointError(f"{url} answered {status} {name}: {message}")
-    # Constructors differ, and the message is complete: some make it from parts that we do not have.
+    # Constructors differ, and some build the message from parts that we do not have; the message is complete.
     error = kind.__new__(kind)
     Exception.__init__(error, message)
     for field in ("table", "version", "path"):
         if issubclass(kind, exceptions.CommitFailedError):
-            setattr(error, field, told.get(field))
+            setattr(error, field, answer.get(field))
     return error

@@ -1,7 +1,7 @@
-"""The fit of a DataFrame to a table: which schema the table has then, and the columns as its files store them.
+"""Fits a DataFrame to a table: the resulting schema of the table, and the columns as its files store them.
 
-Names are matched without regard to case, missing columns are null, types are assigned as Spark's `INSERT` does (ANSI
-store assignment: numbers to numbers, anything simple to text), and a value that does not fit ends the job.
+Names are matched regardless of case, missing columns are null, types are assigned as by Spark's `INSERT` (ANSI store
+assignment: numbers to numbers, anything simple to text), and a value that does not fit fails the job.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.sql import types as T  # noqa: N812  the usual name
 from deltalakedb.data.arrow_types import refuse_twins, stored_fields
 from deltalakedb.data.casting import mismatch
 from deltalakedb.exceptions import SchemaMismatchError
-from deltalakedb.log.types import (
+from deltalakedb.log.schema.types import (
     ArrayType,
     DataType,
     DecimalType,
@@ -42,7 +42,7 @@ _KNOWN: Final = frozenset({*_SIZES, *_FLOATS, *_MOMENTS, "string", "boolean", "b
 
 
 def schema_of(frame: DataFrame) -> StructType:
-    """A DataFrame's columns as Delta has them; a type that no table can have is refused with the column's name."""
+    """A DataFrame's columns in Delta's types; SchemaMismatchError names a column whose type no table can have."""
     schema = parse_schema(json.dumps(frame.schema.jsonValue()))
     _check_types(schema, ())
     return schema
@@ -66,7 +66,7 @@ def _check_types(data_type: DataType, path: Path) -> None:
 
 
 def new_schema(data: StructType) -> StructType:
-    """The schema of a table made for such data: everything may be null, as Spark's Delta has it."""
+    """The schema of a table created for such data: every column is nullable, as in Spark's Delta."""
     for item in data.fields:
         if item.type == _VOID:
             raise SchemaMismatchError(f"column {item.name!r} has no type: all of it is null; cast it to a type first")
@@ -90,11 +90,11 @@ def _nullable_type(data_type: DataType) -> DataType:
             return data_type
 
 
-# ---- which schema the table has then
+# ---- the schema
 
 
 def merged_schema(table: StructType, data: StructType, *, adds: bool) -> StructType:
-    """The table's schema once such data is in it, the same object when nothing is added; refused if it does not fit."""
+    """The table's schema with such data, the same object if unchanged; SchemaMismatchError if it does not fit."""
     merged = _merge(table, data, (), adds=adds)
     _check_assignable(data, merged, ())
     return merged
@@ -105,15 +105,15 @@ def _merge(table: StructType, data: StructType, path: Path, *, adds: bool) -> St
     places = {item.name.casefold(): place for place, item in enumerate(fields)}
     changed = False
     for item in data.fields:
-        place, here = places.get(item.name.casefold()), (*path, item.name)
+        place, item_path = places.get(item.name.casefold()), (*path, item.name)
         if place is None:
             if not adds:
-                raise _extra(table, here)
+                raise _extra(table, item_path)
             if item.type != _VOID:
                 fields.append(_nullable(StructType((item,))).fields[0])
                 changed = True
             continue
-        merged = _merge_type(fields[place].type, item.type, here, adds=adds)
+        merged = _merge_type(fields[place].type, item.type, item_path, adds=adds)
         if merged is not fields[place].type:
             fields[place] = replace(fields[place], type=merged)
             changed = True
@@ -136,9 +136,9 @@ def _merge_type(mine: DataType, theirs: DataType, path: Path, *, adds: bool) -> 
 
 
 def _extra(table: StructType, path: Path) -> SchemaMismatchError:
-    known = ", ".join(table.names[:20]) + (", ..." if len(table.names) > 20 else "")
+    names = ", ".join(table.names[:20]) + (", ..." if len(table.names) > 20 else "")
     return SchemaMismatchError(
-        f"column {'.'.join(path)!r} is in the data and not in the table, which has {known}; "
+        f"column {'.'.join(path)!r} is in the data and not in the table, which has {names}; "
         "drop it, or write with merge_schema=True to add it"
     )
 
@@ -146,11 +146,11 @@ def _extra(table: StructType, path: Path) -> SchemaMismatchError:
 def _check_assignable(have: DataType, want: DataType, path: Path) -> None:
     match have, want:
         case StructType(), StructType():
-            given = {item.name.casefold(): item for item in have.fields}
+            fields_by_name = {item.name.casefold(): item for item in have.fields}
             for item in stored_fields(want):
-                found = given.get(item.name.casefold())
-                if found is not None:
-                    _check_assignable(found.type, item.type, (*path, item.name))
+                field = fields_by_name.get(item.name.casefold())
+                if field is not None:
+                    _check_assignable(field.type, item.type, (*path, item.name))
                 elif not item.nullable:
                     raise SchemaMismatchError(
                         f"column {'.'.join((*path, item.name))!r} is not in the data, and the table does not let it be "
@@ -183,36 +183,38 @@ def _is_number(data_type: DataType) -> bool:
 
 
 def columns_of(data: StructType, table: StructType) -> dict[str, Column]:
-    """The table's stored columns, by the names users know, out of those of a DataFrame."""
-    given = {item.name.casefold(): item for item in data.fields}
+    """The table's stored columns, by logical name, as expressions over a DataFrame's columns."""
+    fields_by_name = {item.name.casefold(): item for item in data.fields}
     spark_types = {item.name: item.dataType for item in to_spark(table).fields}
     columns = {}
     for item in stored_fields(table):
-        found = given.get(item.name.casefold())
-        if found is None:
+        field = fields_by_name.get(item.name.casefold())
+        if field is None:
             columns[item.name] = F.lit(None).cast(spark_types[item.name])
         else:
-            source = F.col(quoted(found.name))
-            columns[item.name] = _column(source, found.type, found.nullable, item.type, item.nullable, (item.name,))
+            source = F.col(quoted(field.name))
+            columns[item.name] = _column(source, field.type, field.nullable, item.type, item.nullable, (item.name,))
     return columns
 
 
 def stored_columns(columns: Mapping[str, Column], table: StructType) -> list[Column]:
-    """Columns under the names, nested ones too, and with the ids that the table's data files have."""
+    """Columns with the physical names, also of nested fields, and the ids of the table's data files."""
     physical = {item.name: item for item in to_physical(table, with_ids=True).fields}
-    found = []
+    stored = []
     for item in stored_fields(table):
         if item.name in columns:
-            column, there = columns[item.name], physical[item.physical_name]
+            column, spark_field = columns[item.name], physical[item.physical_name]
             if _is_mapped(item.type):
-                column = column.cast(there.dataType)
-            metadata: dict[str, Any] = there.metadata or {}
-            found.append(column.alias(there.name, metadata=metadata) if metadata else column.alias(there.name))
-    return found
+                column = column.cast(spark_field.dataType)
+            metadata: dict[str, Any] = spark_field.metadata or {}
+            stored.append(
+                column.alias(spark_field.name, metadata=metadata) if metadata else column.alias(spark_field.name)
+            )
+    return stored
 
 
 def _is_mapped(data_type: DataType) -> bool:
-    """Whether names inside of a column are others, or ids have to be written."""
+    """Whether names inside a column differ, or ids must be written."""
     match data_type:
         case StructType():
             return any(item.id is not None or _is_mapped(item.type) for item in data_type.fields)
@@ -256,13 +258,13 @@ def _typed(source: Column, have: DataType, want: DataType, path: Path) -> Column
 
 
 def _is_as_wanted(have: DataType, want: DataType) -> bool:
-    """Whether nothing has to be done: same names in the same order, same types, no null where none may be."""
+    """Whether no conversion is needed: same names in the same order, same types, no null where none is allowed."""
     match have, want:
         case StructType(), StructType():
             fields = stored_fields(want)
             return len(have.fields) == len(fields) and all(
-                mine.name == item.name and (item.nullable or not mine.nullable) and _is_as_wanted(mine.type, item.type)
-                for mine, item in zip(have.fields, fields, strict=True)
+                data.name == item.name and (item.nullable or not data.nullable) and _is_as_wanted(data.type, item.type)
+                for data, item in zip(have.fields, fields, strict=True)
             )
         case ArrayType(), ArrayType():
             allowed = want.contains_null or not have.contains_null
@@ -270,21 +272,21 @@ def _is_as_wanted(have: DataType, want: DataType) -> bool:
         case MapType(), MapType():
             allowed = want.value_contains_null or not have.value_contains_null
             parts = ((have.key_type, want.key_type), (have.value_type, want.value_type))
-            return allowed and all(_is_as_wanted(mine, other) for mine, other in parts)
+            return allowed and all(_is_as_wanted(data, other) for data, other in parts)
         case _:
             return have == want
 
 
 def _struct(source: Column, have: StructType, want: StructType, path: Path) -> Column:
-    given = {item.name.casefold(): item for item in have.fields}
+    fields_by_name = {item.name.casefold(): item for item in have.fields}
     parts = []
     for item in stored_fields(want):
-        found = given.get(item.name.casefold())
-        here = (*path, item.name)
-        if found is None:
+        field = fields_by_name.get(item.name.casefold())
+        item_path = (*path, item.name)
+        if field is None:
             part = F.lit(None).cast(_spark_type(item.type))
         else:
-            part = _column(source.getField(found.name), found.type, found.nullable, item.type, item.nullable, here)
+            part = _column(source.getField(field.name), field.type, field.nullable, item.type, item.nullable, item_path)
         parts.append(part.alias(item.name))
     return F.when(source.isNotNull(), F.struct(*parts))
 
@@ -306,7 +308,7 @@ def _cast(source: Column, have: DataType, want: DataType, path: Path) -> Column:
     target = _spark_type(want)
     if have == _VOID or not _may_overflow(have, want):
         return source.cast(target)
-    # What session the job runs in does not matter: without ANSI mode a plain cast would wrap around.
+    # Independent of the session: without ANSI mode a plain cast would wrap around.
     message = F.concat(
         F.lit(f"column {'.'.join(path)!r}: the table has {want}, and a value of the data does not fit: "),
         source.cast("string"),

@@ -1,4 +1,4 @@
-"""Reads the footers of many files at once: by threads of the driver, and beyond some thousand files by executors."""
+"""Reads the footers of many files at once: by threads of the driver, or by executors if there are thousands."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deltalakedb.data.footers import FooterStats
-from deltalakedb.data.storage import DataStorage
 from deltalakedb.exceptions import DeltaError
-from deltalakedb.storage import open_data_storage
+from deltalakedb.storage.data_storage import DataStorage
+from deltalakedb.storage.opening import open_data_storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DRIVER_FILES: Final = 2_000
-"""So many the driver reads by itself, in a third of a second on a disk; to start Python on executors takes longer."""
+"""Up to this many the driver reads itself, in a third of a second on a disk; starting Python on executors is slower."""
 _READERS: Final = 16
 _FILES_A_TASK: Final = 500
 _SCHEMA: Final = "place bigint, num_rows bigint, stats string"
 
 
 class Gathered(NamedTuple):
-    """What a footer says."""
+    """The row count and statistics from a footer."""
 
     num_rows: int
     stats: str
@@ -43,11 +43,11 @@ def gather(
     *,
     driver_files: int = DRIVER_FILES,
 ) -> list[Gathered]:
-    """The number of rows and the statistics of each of a table's files, in their order."""
+    """The row count and the statistics of each of a table's files, in their order."""
     if len(paths) > driver_files:
         try:
             return _by_executors(spark, paths, stats, location, dict(options or {}))
-        except Exception as error:  # an executor may have no Python, or not this package in it; the driver has both
+        except Exception as error:  # an executor may lack Python, or this package in it; the driver has both
             logger.warning("executors cannot read the footers of %s, the driver does: %.200s", location, error)
     storage = open_data_storage(location, options)
     if len(paths) < 3:
@@ -58,7 +58,7 @@ def gather(
 
 def _read(storage: DataStorage, path: str, stats: FooterStats) -> Gathered:
     try:
-        with storage.open(path) as opened:  # without its size: only the end of it is wanted
+        with storage.open(path) as opened:  # without its size, because only its end is read
             footer = pq.read_metadata(opened)
     except (pa.ArrowException, OSError) as error:
         raise DeltaError(f"cannot read {path} of {storage.location}, which Spark wrote: {error}") from error
@@ -70,8 +70,8 @@ def _by_executors(
 ) -> list[Gathered]:
     named = pa.table({"place": pa.array(range(len(paths)), pa.int64()), "path": pa.array(paths, pa.string())})
     frame = spark.createDataFrame(named).repartition(max(2, len(paths) // _FILES_A_TASK))
-    found = frame.mapInArrow(_reader(stats, location, options), _SCHEMA).collect()
-    gathered = {row["place"]: Gathered(row["num_rows"], row["stats"]) for row in found}
+    rows = frame.mapInArrow(_reader(stats, location, options), _SCHEMA).collect()
+    gathered = {row["place"]: Gathered(row["num_rows"], row["stats"]) for row in rows}
     return [gathered[place] for place in range(len(paths))]
 
 
@@ -86,8 +86,8 @@ def _reader(
                 yield pa.record_batch(
                     {
                         "place": batch.column("place"),
-                        "num_rows": pa.array([one.num_rows for one in files], pa.int64()),
-                        "stats": pa.array([one.stats for one in files], pa.string()),
+                        "num_rows": pa.array([footer.num_rows for footer in files], pa.int64()),
+                        "stats": pa.array([footer.stats for footer in files], pa.string()),
                     }
                 )
 

@@ -1,4 +1,4 @@
-"""Signs of life of an open transaction: a thread that tells the endpoint, and notices when the endpoint ended it."""
+"""Signs of life of an open transaction: a thread sends them, and notices if the endpoint has ended it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ LONGEST_INTERVAL_SECONDS = 20.0
 
 
 class Heartbeat:
-    """Tells the endpoint every few seconds that a transaction's driver lives, until `stop()` or the process ends."""
+    """Tells the endpoint every few seconds that a transaction's driver is alive, until `stop()` or the process ends."""
 
     def __init__(self, endpoint: EndpointClient, txn: str, timeout_seconds: float) -> None:
         self.gone: GoneError | None = None
         """Why the transaction is over, once the endpoint has said so."""
         self._endpoint, self._txn = endpoint, txn
-        # Several before the endpoint gives up: one may be lost.
+        # Several within the time-out, because one may be lost.
         self._interval_seconds = min(LONGEST_INTERVAL_SECONDS, timeout_seconds / 5)
         self._stopped = threading.Event()
         thread = threading.Thread(target=self._beat, name=f"deltalakedb-alive-{txn[:9]}", daemon=True)
@@ -37,4 +37,4 @@ class Heartbeat:
                 self.gone = gone
                 return
             except DeltaError:
-                continue  # a dead endpoint is told by the next statement; it may be back by then
+                continue  # the next statement reports a dead endpoint; it may be back by then

@@ -16,12 +16,12 @@ LOG_STORE = "io.deltalakedb.SqlLogStore"
 CATALOG = "io.deltalakedb.SqlCatalog"
 ENDPOINT = "deltalakedb.endpoint"
 TOKEN = "deltalakedb.token"
-# Ours comes first: it tells Delta's where new tables are to be.
+# Ours comes first: it tells Delta's where new tables go.
 EXTENSIONS = ("io.deltalakedb.SqlExtension", "io.delta.sql.DeltaSparkSessionExtension")
 
 
 def find_jar() -> Path:
-    """The jar, or an error that says how to get it."""
+    """The path of the jar; ConfigError says how to get it."""
     if not JAR.is_file():
         raise ConfigError(
             f"the jar of the Spark bridge is missing ({JAR}): in a checkout run `make setup` (it needs a JDK 17); "
@@ -31,7 +31,7 @@ def find_jar() -> Path:
 
 
 def check_spark_version(version: str) -> None:
-    """Refuse a Spark whose catalog and file system interfaces are not the ones that the jar implements."""
+    """ConfigError if the catalog and file system interfaces of this Spark are not those that the jar implements."""
     if version.split(".")[:2] != SPARK_LINE.split("."):
         raise ConfigError(
             f"the Spark bridge is made for Spark {SPARK_LINE}.x with {DELTA_SPARK}, and this is Spark {version}: "

@@ -1,4 +1,4 @@
-"""A write job: Spark writes Parquet into a folder of the job's own, and its files become add actions where they lie."""
+"""A write job: Spark writes Parquet into a folder of the job's own, and its files become add actions in place."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from pyspark.sql import functions as F  # noqa: N812  the usual name
 
 from deltalakedb.data.footers import FooterStats
 from deltalakedb.data.partitioning import HIVE_NULL
-from deltalakedb.data.storage import DataStorage
 from deltalakedb.exceptions import DeltaError
-from deltalakedb.files.location import Location, parse_location
-from deltalakedb.files.options import Credentials, open_object_store
-from deltalakedb.files.storage import epoch_ms
-from deltalakedb.log.actions import AddFile
-from deltalakedb.log.paths import decode_path, encode_path
-from deltalakedb.log.types import StructField
+from deltalakedb.log.protocol.actions import AddFile
+from deltalakedb.log.protocol.paths import decode_path, encode_path
+from deltalakedb.log.schema.types import StructField
 from deltalakedb.spark.gathering import gather
 from deltalakedb.spark.places import spark_location
 from deltalakedb.spark.settings import setting
+from deltalakedb.storage.data_storage import DataStorage
+from deltalakedb.storage.location import Location, parse_location
+from deltalakedb.storage.log_storage import epoch_ms
+from deltalakedb.storage.options import Credentials, open_object_store
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _TIMESTAMP_TYPE: Final = "spark.sql.parquet.outputTimestampType"
-# A marker file would stay for ever: clean-up does not look at names that begin with an underscore.
+# A marker file would stay for ever: clean-up ignores names that begin with an underscore.
 _NO_MARKER: Final = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
 _EPOCH: Final = "timestamp_ntz'1970-01-01 00:00:00'"
 
 
 def partition_text(column: Column, item: StructField) -> Column:
-    """A partition value as the log spells it, an instant in UTC (PROTOCOL.md, "Partition Value Serialization")."""
+    """A partition value as the log writes it, a timestamp in UTC (PROTOCOL.md, "Partition Value Serialization")."""
     if str(item.type) != "timestamp":
         return column.cast("string")
-    # By way of a type without zones: a text of the session's zone is not clear when clocks are put back.
+    # By way of a type without time zone: a text in the session's zone is ambiguous when clocks are set back.
     local = F.timestamp_add("MICROSECOND", F.unix_micros(column), F.expr(_EPOCH))
     return F.concat(F.replace(local.cast("string"), F.lit(" "), F.lit("T")), F.lit("Z"))
 
@@ -50,16 +50,16 @@ def partition_text(column: Column, item: StructField) -> Column:
 @dataclass(frozen=True, slots=True)
 class _Listed:
     path: str
-    """Below the table's folder."""
+    """Relative to the table's folder."""
     size: int
     modified_ms: int
 
 
 class WriteJob:
-    """One job, and the folder that is its own until its files are committed."""
+    """One job, and its folder, which no other writer uses until its files are committed."""
 
     def __init__(self, location: str, options: Mapping[str, str] | None, storage: DataStorage) -> None:
-        # No underscore or dot before it: VACUUM never looks into such folders, and would leave orphans for ever.
+        # No underscore or dot at the beginning: VACUUM never looks into such folders, and would leave orphans.
         self.folder = f"w-{uuid.uuid4()}"
         self._location = location
         self._options = dict(options or {})
@@ -67,7 +67,7 @@ class WriteJob:
         self._storage = storage
 
     def run(self, rows: DataFrame, partition_columns: Sequence[str], stats: FooterStats) -> list[AddFile]:
-        """Write the rows; the files are durable when this returns. Nothing is left behind when it fails."""
+        """Write the rows; the files are durable when this returns. If it fails, nothing is left behind."""
         try:
             with setting(rows.sparkSession, _TIMESTAMP_TYPE, "TIMESTAMP_MICROS"):
                 rows.write.option(_NO_MARKER, "false").partitionBy(*partition_columns).parquet(
@@ -85,10 +85,10 @@ class WriteJob:
         return adds
 
     def _adds(self, spark: SparkSession, files: Sequence[_Listed], stats: FooterStats) -> list[AddFile]:
-        found = gather(spark, [file.path for file in files], stats, self._location, self._options)
+        footers = gather(spark, [file.path for file in files], stats, self._location, self._options)
         adds = []
-        for file, footer in zip(files, found, strict=True):
-            if not footer.num_rows:  # a job without rows leaves a file that says so
+        for file, footer in zip(files, footers, strict=True):
+            if not footer.num_rows:  # a job without rows leaves a file without rows
                 self._storage.delete(file.path)
                 continue
             adds.append(
@@ -104,6 +104,10 @@ class WriteJob:
         return adds
 
     # -- the job's own folder
+
+    def paths(self) -> frozenset[str]:
+        """The files in the job's folder, as paths relative to the table's."""
+        return frozenset(file.path for file in self._listed())
 
     def _listed(self) -> Iterator[_Listed]:
         listed = self._listed_locally() if self._place.scheme == "file" else self._listed_remotely()
@@ -135,7 +139,7 @@ class WriteJob:
         return open_object_store(self._place, self._options, Credentials.of(self._options))
 
     def clean(self) -> None:
-        """Remove the folder, as far as that can be done; what is left only takes room, and VACUUM finds it."""
+        """Remove the folder; failures are ignored, because VACUUM removes what is left."""
         if self._place.scheme == "file":
             shutil.rmtree(f"{self._place.path}/{self.folder}", ignore_errors=True)
             return
@@ -151,7 +155,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def partition_values(path: str) -> dict[str, str | None]:
-    """The partition values that a file's folders name, as Hive and Spark escape them."""
+    """The partition values in the names of a file's folders, unescaped as Hive and Spark do."""
     values: dict[str, str | None] = {}
     for folder in path.split("/")[1:-1]:
         name, _, text = folder.partition("=")
@@ -160,5 +164,5 @@ def partition_values(path: str) -> dict[str, str | None]:
 
 
 def _unescaped(text: str) -> str:
-    # Spark escapes single ASCII characters; a percent sign that begins no such escape is itself escaped.
+    # Spark escapes single ASCII characters; a percent sign that begins no escape is itself escaped.
     return unquote_to_bytes(text).decode() if "%" in text else text

@@ -1,4 +1,4 @@
-"""Scans of files that Spark need not look for: the bridge's jar, in a session that has it, takes them from the log."""
+"""Scans of files that Spark need not list: the bridge's jar, if the session has it, takes them from the log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 KnownFile: TypeAlias = tuple[str | int | None, ...]
-"""A path as Hadoop spells it, length, time of modification in milliseconds, and the text of each partition value."""
+"""A path in Hadoop's spelling, length, modification time in milliseconds, and the text of each partition value."""
 _CLASS: Final = "PlannedFiles"
 _found: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
@@ -20,27 +20,27 @@ _found: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 def scan_known_files(
     spark: SparkSession, schema: StructType, partitions: StructType, files: Sequence[KnownFile], *, by_id: bool
 ) -> DataFrame | None:
-    """The rows of these files, their partition values behind.
+    """Scan these files; partition values are the last columns.
 
-    None without the jar, over Spark Connect, or where `spark.deltalakedb.plannedFiles` is false.
+    None without the jar, over Spark Connect, or if `spark.deltalakedb.plannedFiles` is false.
     """
     scan = _scan_of(spark)
     if scan is None:
         return None
     from pyspark.sql.classic.dataframe import DataFrame
 
-    found = scan(spark._jsparkSession, schema.json(), partitions.json(), json.dumps(files), by_id)
-    return None if found is None else DataFrame(found, spark)
+    frame = scan(spark._jsparkSession, schema.json(), partitions.json(), json.dumps(files), by_id)
+    return None if frame is None else DataFrame(frame, spark)
 
 
 def _scan_of(spark: SparkSession) -> Any:
-    """The jar's function, or None. To ask for it takes five calls of the JVM, so it is asked for once."""
+    """The jar's function, or None. Cached, because the lookup takes five JVM calls."""
     jvm = getattr(spark, "_jvm", None) if hasattr(spark, "_jsparkSession") else None
     if jvm is None:
         return None
     if jvm not in _found:
         from py4j.java_gateway import JavaClass
 
-        found = getattr(jvm.io.deltalakedb, _CLASS)
-        _found[jvm] = found.scan if isinstance(found, JavaClass) else None
+        java_class = getattr(jvm.io.deltalakedb, _CLASS)
+        _found[jvm] = java_class.scan if isinstance(java_class, JavaClass) else None
     return _found[jvm]

@@ -1,4 +1,4 @@
-"""Where Spark finds a table's files: Hadoop's spelling of locations, paths and what `_metadata.file_path` says."""
+"""Hadoop's spelling of a table's location and files, and of `_metadata.file_path`."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Final
 from urllib.parse import quote
 
 from deltalakedb.exceptions import ConfigError, UnsupportedFeatureError
-from deltalakedb.files.location import Location, parse_location
-from deltalakedb.log.paths import check_path, decode_path, is_absolute
+from deltalakedb.log.protocol.paths import check_path, decode_path, is_absolute
+from deltalakedb.storage.location import Location, parse_location
 
 _SCHEMES: Final = {"s3": "s3a", "gs": "gs"}
 _GLOB: Final = re.compile(r"[{}\[\]*?\\]")
-# What java.net.URI leaves as it is in a path; of the characters beyond ASCII it encodes controls and spaces only.
+# Characters that java.net.URI leaves unchanged in a path; beyond ASCII it encodes only controls and spaces.
 _PLAIN: Final = "/-_.!~*'(),;:$&+=@"
 _ESCAPED: Final = re.compile(r"[^A-Za-z0-9/\-_.!~*'(),;:$&+=@]")
 
 
 def spark_location(location: str) -> str:
-    """A table's location as Hadoop spells it, decoded: `file:///a b`, `s3a://bucket/key`."""
+    """A table's location in Hadoop's spelling, decoded: `file:///a b`, `s3a://bucket/key`."""
     return _of(parse_location(location))
 
 
 def _of(place: Location, path: str | None = None) -> str:
-    at = place.path if path is None else path
+    full_path = place.path if path is None else path
     if place.scheme == "file":
-        return f"file://{at}"
+        return f"file://{full_path}"
     if place.scheme == "memory":
         raise ConfigError(f"{place.uri} lives in this process only: Spark cannot reach it")
     if place.scheme == "az" and not place.host:
@@ -35,11 +35,11 @@ def _of(place: Location, path: str | None = None) -> str:
             f"{place.uri} does not say its storage account: Spark needs abfss://container@account.dfs.core.windows.net"
         )
     authority = f"abfss://{place.bucket}@{place.host}" if place.host else f"{_SCHEMES[place.scheme]}://{place.bucket}"
-    return f"{authority}/{at.lstrip('/')}".rstrip("/")
+    return f"{authority}/{full_path.lstrip('/')}".rstrip("/")
 
 
 def data_files(location: str, paths: Iterable[str]) -> list[str]:
-    """Data files by their paths in a table's log, as Hadoop spells them, decoded."""
+    """Data files by their paths in a table's log, in Hadoop's spelling, decoded."""
     root = spark_location(location)
     return [_data_file(location, root, path) for path in paths]
 
@@ -53,11 +53,11 @@ def _data_file(location: str, root: str, path: str) -> str:
     try:
         return _of(parse_location(path))
     except ConfigError:
-        return decode_path(path)  # hdfs: and others that only Spark knows
+        return decode_path(path)  # hdfs: and others that only Spark supports
 
 
 def reading_path(file: str) -> str:
-    """A file's name for `spark.read`, which would take some characters for a pattern."""
+    """A file's name for `spark.read`, with the characters of glob patterns escaped."""
     name = file.rpartition("/")[2]
     if name.startswith(".") or (name.startswith("_") and "=" not in name):
         raise UnsupportedFeatureError(
@@ -67,7 +67,7 @@ def reading_path(file: str) -> str:
 
 
 def metadata_path(file: str) -> str:
-    """What `_metadata.file_path` says of a file: a URI of Hadoop, with one slash for local files."""
+    """The value of `_metadata.file_path` for a file: a URI of Hadoop, with one slash for local files."""
     scheme, _, rest = file.partition("://")
     authority, slash, path = rest.partition("/")
     while "//" in path:
@@ -77,5 +77,5 @@ def metadata_path(file: str) -> str:
 
 
 def _encoded(char: str) -> str:
-    kept = ord(char) > 0x7F and unicodedata.category(char) not in ("Cc", "Zs", "Zl", "Zp")
-    return char if kept else quote(char, safe=_PLAIN)
+    is_plain = ord(char) > 0x7F and unicodedata.category(char) not in ("Cc", "Zs", "Zl", "Zp")
+    return char if is_plain else quote(char, safe=_PLAIN)

@@ -1,4 +1,4 @@
-"""What rows a reader wants: for the plan in SQL, and as the filter that Spark applies to rows."""
+"""Conditions on rows: for the plan in SQL, and as the filter that Spark applies to rows."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812  the usual name
 
 from deltalakedb.exceptions import PredicateError
-from deltalakedb.log.types import StructType
+from deltalakedb.log.schema.types import StructType
 from deltalakedb.spark.schemas import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-    from deltalakedb.reading import PredicateLike
+    from deltalakedb.tables.filters import PredicateLike
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A condition: what the planner reads, what Spark evaluates, and the top-level columns both look at."""
+    """A condition for the planner and for Spark, and the top-level columns that it uses."""
 
     planned: PredicateLike
     condition: Column | str
-    """As `DataFrame.where` takes it: a text goes to Spark in one call, a Column is built of many."""
+    """As `DataFrame.where` takes it: a text takes one JVM call, a Column many."""
     columns: frozenset[str]
 
     @property
@@ -34,7 +34,7 @@ class Where:
 
 
 def read_where(where: PredicateLike, schema: StructType) -> Where:
-    """A condition in Spark's SQL, or the filter lists of `deltalake`."""
+    """Parse a condition in Spark's SQL, or the filter lists of `deltalake`."""
     if isinstance(where, str):
         return _from_sql(where, schema)
     if not isinstance(where, list | tuple):
@@ -49,7 +49,7 @@ def read_where(where: PredicateLike, schema: StructType) -> Where:
 
 
 def _from_sql(text: str, schema: StructType) -> Where:
-    """Spark's SQL, spelled for the planner: a double-quoted text is a string there, a name here."""
+    """Translate Spark's SQL for the planner: a double-quoted text is a string in Spark, a name in the planner."""
     import sqlglot
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
@@ -60,7 +60,7 @@ def _from_sql(text: str, schema: StructType) -> Where:
     except (SqlglotError, RecursionError) as error:
         places = getattr(error, "errors", None)
         detail = places[0]["description"] if places else "it ends early or nests too deep"
-        raise PredicateError(f"cannot read the predicate {text[:200]!r}: {detail}") from error
+        raise PredicateError(f"sql parser error: {detail}: {text[:200]!r}") from error
     columns = {_named(node.parts[0].name, schema) for node in root.find_all(exp.Column)}
     return Where(planned, text, frozenset(columns))
 
@@ -73,13 +73,17 @@ def _named(name: str, schema: StructType) -> str:
 def _filter(item: Any, schema: StructType) -> Column:
     name, operator, value = item
     column = F.col(quoted(name) if schema.field(name) is not None else ".".join(map(quoted, name.split("."))))
-    many = [one for one in value if one is not None] if isinstance(value, list | tuple | set | frozenset) else []
+    values = (
+        [element for element in value if element is not None]
+        if isinstance(value, list | tuple | set | frozenset)
+        else []
+    )
     match " ".join(str(operator).lower().split()):
         case "in":
-            found = column.isin(many)
-            return found | column.isNull() if len(many) < len(value) else found
+            is_in = column.isin(values)
+            return is_in | column.isNull() if len(values) < len(value) else is_in
         case "not in":
-            return ~column.isin(many)
+            return ~column.isin(values)
         case "=" | "==":
             return column.isNull() if value is None else column == F.lit(value)
         case "!=" | "<>":

@@ -1,4 +1,4 @@
-"""read_table: files planned in SQL, read by Spark's own Parquet scan, seen as the table they are."""
+"""read_table: files are planned in SQL and read by Spark's own Parquet scan."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from deltalakedb.exceptions import MissingExtraError, PredicateError
 
 try:
-    import pyspark  # noqa: F401  only whether it is there
+    import pyspark  # noqa: F401  only whether it is installed
 except ModuleNotFoundError:
     raise MissingExtraError("deltalakedb.spark", "spark") from None
 
-from deltalakedb.instants import Instant
-from deltalakedb.log.types import StructField, StructType
+from deltalakedb.catalog.instants import Instant
+from deltalakedb.log.schema.types import StructField, StructType
 from deltalakedb.schema import to_struct
 from deltalakedb.spark.predicates import Where, read_where
 from deltalakedb.spark.scans import FILE_COLUMNS, Scan, scan_files
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from deltalakedb.reading import PredicateLike
     from deltalakedb.table import DeltaTable
+    from deltalakedb.tables.filters import PredicateLike
 
 
 def read_table(
@@ -38,21 +38,21 @@ def read_table(
     timestamp: Instant | None = None,
     catalog: CatalogLike = None,
 ) -> DataFrame:
-    """A table, or the rows of it for which `where` is true, at the newest or any other version.
+    """Read a table, or the rows of it that match `where`, at the newest or any other version.
 
-    Files are chosen in the catalog's database before Spark hears of them: no log is read and nothing is listed. `where`
-    is Spark's SQL or filter lists; it prunes files, and filters rows. It needs no jar; any Spark session will do.
+    The catalog's database chooses the files: no log is read and nothing is listed. `where` is Spark's SQL or filter
+    lists; it prunes files, and filters rows. It needs no jar and works in any Spark session.
     """
     with opened_table(name_or_uri, catalog, version, timestamp) as table:
         schema = without_void(to_struct(table.schema()))
         everything = where is None or (isinstance(where, list | tuple) and not where)
         condition = None if where is None or everything else read_where(where, schema)
         chosen = _chosen(schema, columns, table.name)
-        wanted = {item.name for item in chosen} | (condition.columns if condition else set())
+        needed = {item.name for item in chosen} | (condition.columns if condition else set())
         metadata = table.metadata()
         scan = Scan.of(
             spark,
-            StructType(tuple(item for item in schema.fields if item.name in wanted)),
+            StructType(tuple(item for item in schema.fields if item.name in needed)),
             table=f"{table.name} version {table.version()}",
             location=table.table_uri,
             options=storage_options_of(table),
@@ -62,20 +62,20 @@ def read_table(
         rows = scan_files(scan, _planned(table, condition))
     if condition is not None:
         rows = rows.where(condition.condition)
-    # Each step on a DataFrame is analysed by Spark: one that changes nothing is left out.
+    # Spark analyses each step on a DataFrame, so a step that changes nothing is left out.
     return rows if chosen == list(scan.schema.fields) else rows.select(*(quoted(item.name) for item in chosen))
 
 
 def _chosen(schema: StructType, columns: Sequence[str] | None, table: str) -> list[StructField]:
     if columns is None:
         return list(schema.fields)
-    found = []
+    fields = []
     for name in columns:
         item = schema.field(name)
         if item is None:
             raise PredicateError(f"table {table} has no column {name!r}; it has {', '.join(schema.names)}")
-        found.append(item)
-    return found
+        fields.append(item)
+    return fields
 
 
 def _planned(table: DeltaTable, condition: Where | None) -> pa.Table:

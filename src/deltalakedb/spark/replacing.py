@@ -1,4 +1,4 @@
-"""What an overwrite takes away: everything, the rows of a condition, or the partitions that are written again."""
+"""The files that an overwrite removes: all, those that match a condition, or those of the written partitions."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812  the usual name
 
 from deltalakedb.exceptions import InvalidCommitError
-from deltalakedb.log.actions import AddFile, Metadata, RemoveFile
-from deltalakedb.log.features import is_enabled
-from deltalakedb.log.partitions import parse_partition_value
-from deltalakedb.log.proposal import NOTHING_READ, WHOLE_TABLE, ReadSet
-from deltalakedb.log.rows import add_from_row
-from deltalakedb.log.types import StructField, parse_schema
+from deltalakedb.log.protocol.actions import AddFile, Metadata, RemoveFile
+from deltalakedb.log.protocol.features import is_enabled
+from deltalakedb.log.protocol.proposal import NOTHING_READ, WHOLE_TABLE, ReadSet
+from deltalakedb.log.protocol.rows import add_from_row
+from deltalakedb.log.schema.partitions import parse_partition_value
+from deltalakedb.log.schema.types import StructField, parse_schema
 from deltalakedb.spark.schemas import to_spark
 from deltalakedb.store.overlay import OverlaySnapshot, plan_pinned
 from deltalakedb.transactions.read_sets import parsed
@@ -34,13 +34,13 @@ Texts: TypeAlias = tuple[str | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """The files that go, and what counts as read for that."""
+    """The removed files, and what counts as read for that."""
 
     files: pa.Table | None
-    """Of FILES_SCHEMA."""
+    """With FILES_SCHEMA."""
     read: ReadSet
     rewrites: bool = False
-    """Whether these files may hold rows that stay, which must then be written again."""
+    """Whether these files may contain rows that stay, which must be written again."""
 
     def removes(self) -> list[RemoveFile]:
         now_ms = time.time_ns() // 1_000_000
@@ -56,7 +56,7 @@ def everything(snapshot: Snapshot) -> Replaced:
 
 
 def matching(draft: TableDraft, where: Where, spark: SparkSession) -> Replaced:
-    """The files with rows for which a condition is true. One on partition columns alone takes files as a whole."""
+    """The files with rows that match a condition. A condition on partition columns alone removes whole files."""
     snapshot = draft.snapshot()
     predicate = parsed(where.planned, snapshot)
     if isinstance(snapshot, OverlaySnapshot):
@@ -73,36 +73,36 @@ def matching(draft: TableDraft, where: Where, spark: SparkSession) -> Replaced:
 
 
 def _of_partitions(files: pa.Table, snapshot: Snapshot, where: Where, spark: SparkSession) -> pa.Table:
-    """A plan may keep too many files, as it must not lose one; here Spark says which partitions are meant."""
+    """Filter planned files by Spark: a plan may keep too many files, because it must not lose one."""
     fields = _partition_fields(snapshot)
     texts = [_texts(text, fields) for text in files.column("partition_values").to_pylist()]
-    known = list(dict.fromkeys(texts))
-    if not known:
+    groups = list(dict.fromkeys(texts))
+    if not groups:
         return files
     names = [f"__dldb_{place}" for place in range(len(fields))]
     spelled = pa.table(
         {
-            "__dldb_key": pa.array(range(len(known)), pa.int64()),
-            **{name: pa.array([one[i] for one in known], pa.string()) for i, name in enumerate(names)},
+            "__dldb_key": pa.array(range(len(groups)), pa.int64()),
+            **{name: pa.array([values[i] for values in groups], pa.string()) for i, name in enumerate(names)},
         }
     )
     types = {item.name: item.dataType for item in to_spark(parse_schema(snapshot.metadata.schema_string)).fields}
     typed = [F.col(name).try_cast(types[item.name]).alias(item.name) for name, item in zip(names, fields, strict=True)]
     rows = spark.createDataFrame(spelled).select("__dldb_key", *typed).where(where.rows).select("__dldb_key").collect()
-    meant = {known[row[0]] for row in rows}
-    return files.filter(pa.array([one in meant for one in texts], pa.bool_()))
+    matched = {groups[row[0]] for row in rows}
+    return files.filter(pa.array([values in matched for values in texts], pa.bool_()))
 
 
 def partitions_of(draft: TableDraft, written: Iterable[AddFile]) -> Replaced:
-    """All files of the partitions that were written again."""
+    """All files of the partitions that were written."""
     snapshot = draft.snapshot()
     fields = _partition_fields(snapshot)
     keys = {_values(tuple(add.partition_values.get(f.physical_name) for f in fields), fields) for add in written}
     files = snapshot.files_table()
     texts = files.column("partition_values").to_pylist()
-    meant = {text: _values(_texts(text, fields), fields) in keys for text in set(texts)}
-    gone = files.filter(pa.array([meant[text] for text in texts], pa.bool_()))
-    return Replaced(gone, _read_partitions(snapshot, keys, fields))
+    matches = {text: _values(_texts(text, fields), fields) in keys for text in set(texts)}
+    removed = files.filter(pa.array([matches[text] for text in texts], pa.bool_()))
+    return Replaced(removed, _read_partitions(snapshot, keys, fields))
 
 
 def _partition_fields(snapshot: Snapshot) -> list[StructField]:
@@ -117,13 +117,13 @@ def _texts(text: str | None, fields: Sequence[StructField]) -> Texts:
 
 
 def _values(texts: Texts, fields: Sequence[StructField]) -> tuple[Any, ...]:
-    """Two writers may spell one value differently, as 1.0 and 1.00; NaN is itself here."""
+    """Parsed values, because two writers may write one value differently, as 1.0 and 1.00; NaN equals itself here."""
     values = (parse_partition_value(text, item.type) for text, item in zip(texts, fields, strict=True))
-    return tuple("NaN" if value != value else value for value in values)  # only NaN is not itself
+    return tuple("NaN" if value != value else value for value in values)  # only NaN differs from itself
 
 
 def _read_partitions(snapshot: Snapshot, keys: set[tuple[Any, ...]], fields: Sequence[StructField]) -> ReadSet:
-    """Rows of these partitions count as read: who adds to one of them meanwhile is in conflict with us."""
+    """Rows of these partitions count as read: a concurrent writer that adds to one of them conflicts with us."""
     if not keys:
         return NOTHING_READ
     if len(keys) > _MAX_NAMED_PARTITIONS:
@@ -133,7 +133,7 @@ def _read_partitions(snapshot: Snapshot, keys: set[tuple[Any, ...]], fields: Seq
 
 
 def _refuse_rewriting(metadata: Metadata, table: str) -> None:
-    """Rows that stay in a file move to another one: what keeps track of rows would have to be told."""
+    """InvalidCommitError if rows that stay would move to another file although the table tracks rows."""
     for name, why in (
         ("delta.enableChangeDataFeed", "its change data feed would show rows that did not change"),
         ("delta.enableRowTracking", "rows that stay would lose their ids"),
@@ -146,6 +146,6 @@ def _refuse_rewriting(metadata: Metadata, table: str) -> None:
 
 
 def check_rows(where: Where, text: str, table: str) -> Any:
-    """A filter that keeps every row, and ends the job at one for which a condition is not true."""
+    """A filter that keeps every row, and fails the job at a row that does not match the condition."""
     message = f"table {table}: a row of the data is not within replace_where ({text}); nothing is written"
     return F.when(where.rows, F.lit(True)).otherwise(F.raise_error(F.lit(message)).cast("boolean"))

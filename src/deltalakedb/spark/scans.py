@@ -1,4 +1,4 @@
-"""Scans of planned data files: Spark's own Parquet reader, and what the log knows of each file brought to its rows."""
+"""Scans of planned data files: Spark's own Parquet reader, with each file's data from the log added to its rows."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812  the usual name
 
-from deltalakedb.log.types import StructField, StructType
+from deltalakedb.log.schema.types import StructField, StructType
 from deltalakedb.spark.known_files import scan_known_files
 from deltalakedb.spark.places import data_files, metadata_path, reading_path
 from deltalakedb.spark.schemas import quoted, to_physical, to_spark, user_metadata
 from deltalakedb.spark.settings import setting
 from deltalakedb.spark.vectors import row_key, without_deleted
-from deltalakedb.storage import open_data_storage
+from deltalakedb.storage.opening import open_data_storage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from pyspark.sql import types as T  # noqa: N812  the usual name
 
 MAX_SCANS: Final = 6
-"""With up to so many different partition values each gets a scan of its own; beyond, values are joined to the rows.
-Of 3M rows 4 scans took 0.74 of the time of a join, 12 took 1.27, 30 took 2.3: a scan to plan costs, a row to join too.
+"""Up to this many different partition values get a scan each; with more, values are joined to the rows.
+Of 3M rows 4 scans took 0.74 of the time of a join, 12 took 1.27, 30 took 2.3: planning a scan costs, joining a row too.
 """
 FILE_COLUMNS: Final = ("path", "size", "modification_time", "partition_values", "deletion_vector")
-"""What is needed of each planned file."""
+"""The columns needed of each planned file."""
 _LISTING_THRESHOLD: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _MAX_LISTED_HERE: Final = 512
 _USUAL_THRESHOLD: Final = 32
@@ -41,24 +41,24 @@ _PATH, _ROW, _FILE, _KEY = "__dldb_path", "__dldb_row", "__dldb_file", "__dldb_k
 @dataclass(frozen=True, slots=True)
 class _File:
     path: str
-    """As Hadoop spells it."""
+    """In Hadoop's spelling."""
     size: int
     modified_ms: int
     values: tuple[str | None, ...]
-    """Partition values as the log spells them, of the columns that are read."""
+    """Partition values as the log writes them, of the columns that are read."""
     vector: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A read of a table: what is the same for all of its files."""
+    """A read of a table: what all of its files have in common."""
 
     spark: SparkSession
     table: str
     location: str
     options: Mapping[str, str] | None
     schema: StructType
-    """The columns that are read, partition columns included."""
+    """The columns that are read, including partition columns."""
     partitions: tuple[StructField, ...]
     by_id: bool
 
@@ -108,23 +108,23 @@ def scan_files(task: Scan, planned: pa.Table) -> DataFrame:
 def _files(task: Scan, planned: pa.Table) -> list[_File]:
     names = [item.physical_name for item in task.partitions]
     paths, *others = (planned.column(name).to_pylist() for name in FILE_COLUMNS)
-    known: dict[str, tuple[str | None, ...]] = {}
+    values_by_text: dict[str, tuple[str | None, ...]] = {}
     files = []
     for path, size, modified_ms, text, vector in zip(data_files(task.location, paths), *others, strict=True):
-        if text not in known:
+        if text not in values_by_text:
             values = json.loads(text or "{}")
-            known[text] = tuple(values.get(name) or None for name in names)
-        files.append(_File(path, size, modified_ms, known[text], vector))
+            values_by_text[text] = tuple(values.get(name) or None for name in names)
+        files.append(_File(path, size, modified_ms, values_by_text[text], vector))
     return files
 
 
 def _scans(task: Scan, files: list[_File]) -> Iterator[DataFrame]:
-    """Scans of files without deleted rows; a partition's value is a constant of its scan, while there are few."""
+    """Scans of files without deleted rows; if there are few partition values, each is a constant of its scan."""
     if not files:
         return
-    known = _known_scan(task, files, task.partitions)
-    if known is not None:
-        yield _as_table(task, known, {})
+    planned_scan = _known_scan(task, files, task.partitions)
+    if planned_scan is not None:
+        yield _as_table(task, planned_scan, {})
         return
     groups: dict[tuple[str | None, ...], list[_File]] = {}
     for file in files:
@@ -138,7 +138,7 @@ def _scans(task: Scan, files: list[_File]) -> Iterator[DataFrame]:
 
 
 def _joined_scan(task: Scan, files: list[_File]) -> Iterator[DataFrame]:
-    """One scan of all these files; what the log knows of each comes to its rows by its path."""
+    """One scan of all these files; each file's data from the log is joined to its rows by path."""
     if not files:
         return
     spark = task.spark
@@ -151,8 +151,8 @@ def _joined_scan(task: Scan, files: list[_File]) -> Iterator[DataFrame]:
         }
     )
     vectors = [(number, file.vector) for number, file in enumerate(files) if file.vector is not None]
-    known = _known_scan(task, files, ())
-    scan = _listed_scan(task, files) if known is None else known
+    planned_scan = _known_scan(task, files, ())
+    scan = _listed_scan(task, files) if planned_scan is None else planned_scan
     places = [F.col("_metadata.file_path").alias(_PATH)]
     if vectors:
         places.append(F.col("_metadata.row_index").alias(_ROW))
@@ -166,16 +166,17 @@ def _joined_scan(task: Scan, files: list[_File]) -> Iterator[DataFrame]:
 
 
 def _found(task: Scan) -> Column:
-    """A file that Spark spells in a way we do not expect would lose its values, or bring back its deleted rows."""
+    """A filter that fails the job if Spark reports a path that we did not expect: the file would lose its partition
+    values, or its deleted rows would come back."""
     message = F.concat(F.lit(f"table {task.table}: Spark reads a file that was not planned: "), F.col(_PATH))
     return F.when(F.col(_FILE).isNotNull(), F.lit(True)).otherwise(F.raise_error(message).cast("boolean"))
 
 
 def _known_scan(task: Scan, files: list[_File], partitions: tuple[StructField, ...]) -> DataFrame | None:
-    """Files as they are stored, and these partition columns, if Spark can be told what the log knows of files."""
+    """A scan of the stored columns and these partition columns with the log's file data; None without the jar."""
     stored, values = (_physical(task, fields) for fields in (task.stored.fields, partitions))
-    known = [(file.path, file.size, file.modified_ms, *(file.values if partitions else ())) for file in files]
-    return scan_known_files(task.spark, stored, values, known, by_id=task.by_id)
+    rows = [(file.path, file.size, file.modified_ms, *(file.values if partitions else ())) for file in files]
+    return scan_known_files(task.spark, stored, values, rows, by_id=task.by_id)
 
 
 def _physical(task: Scan, fields: tuple[StructField, ...]) -> T.StructType:
@@ -183,7 +184,7 @@ def _physical(task: Scan, fields: tuple[StructField, ...]) -> T.StructType:
 
 
 def _listed_scan(task: Scan, files: list[_File]) -> DataFrame:
-    """Files as they are stored; Spark looks at each of them."""
+    """A scan of the stored columns; Spark looks at each file."""
     reader = task.spark.read.schema(_physical(task, task.stored.fields))
     if task.by_id:
         reader = reader.option("spark.sql.parquet.fieldId.read.enabled", "true")
@@ -197,9 +198,9 @@ def _listed_scan(task: Scan, files: list[_File]) -> DataFrame:
 
 @contextmanager
 def _listing_here(spark: SparkSession, paths: list[str]) -> Iterator[None]:
-    """Looking at known files needs no job of its own; only in an object store, where each look takes long, it pays."""
-    here = len(paths) <= _USUAL_THRESHOLD
-    if here or (not paths[0].startswith("file:") and len(paths) > _MAX_LISTED_HERE):
+    """List known files without a job; a job pays only in an object store, where each look takes long."""
+    is_few = len(paths) <= _USUAL_THRESHOLD
+    if is_few or (not paths[0].startswith("file:") and len(paths) > _MAX_LISTED_HERE):
         yield
         return
     with setting(spark, _LISTING_THRESHOLD, str(len(paths))):
@@ -207,7 +208,7 @@ def _listing_here(spark: SparkSession, paths: list[str]) -> Iterator[None]:
 
 
 def _as_table(task: Scan, scan: DataFrame, partitions: Mapping[str, Column]) -> DataFrame:
-    """The table's columns out of a scan's; each step on a DataFrame costs, and many scans need none."""
+    """The table's columns from a scan's; skipped if they are equal, because each step on a DataFrame costs."""
     scanned = task.stored.fields if partitions else (*task.stored.fields, *task.partitions)
     if not task.by_id and _physical(task, scanned) == to_spark(task.schema):
         return scan
@@ -215,28 +216,28 @@ def _as_table(task: Scan, scan: DataFrame, partitions: Mapping[str, Column]) -> 
 
 
 def _columns(task: Scan, partitions: Mapping[str, Column]) -> list[Column | str]:
-    """Names of users, and partition values of their types; without `partitions` the scan has them as columns."""
+    """Logical names, and partition values with their types; without `partitions` the scan has them as columns."""
     logical = to_spark(task.schema)
     scanned = StructType((*task.stored.fields, *task.partitions))
     stored = {item.name: item for item in to_physical(scanned, with_ids=False, with_notes=True).fields}
-    found: list[Column | str] = []
-    for item, seen in zip(task.schema.fields, logical.fields, strict=True):
+    columns: list[Column | str] = []
+    for item, spark_field in zip(task.schema.fields, logical.fields, strict=True):
         if item.name in partitions:
-            # as Spark's Delta reads them: a text that is no value of the type is null
-            column = partitions[item.name].try_cast(seen.dataType)
-        elif stored[item.physical_name].dataType != seen.dataType:
-            column = F.col(quoted(item.physical_name)).cast(seen.dataType)
+            # As in Spark's Delta: a text that is no value of the type is null.
+            column = partitions[item.name].try_cast(spark_field.dataType)
+        elif stored[item.physical_name].dataType != spark_field.dataType:
+            column = F.col(quoted(item.physical_name)).cast(spark_field.dataType)
         elif not task.by_id:
-            found.append(f"{quoted(item.physical_name)} as {quoted(item.name)}")
+            columns.append(f"{quoted(item.physical_name)} as {quoted(item.name)}")
             continue
         else:
             column = F.col(quoted(item.physical_name))
-        found.append(column.alias(item.name, metadata=user_metadata(item)))
-    return found
+        columns.append(column.alias(item.name, metadata=user_metadata(item)))
+    return columns
 
 
 def _select(rows: DataFrame, columns: Sequence[Column | str]) -> DataFrame:
-    """Expressions as texts, if they all are: to build a Column takes ten calls of the JVM."""
+    """Select columns, as texts if all are texts: building a Column takes ten JVM calls."""
     texts = [item for item in columns if isinstance(item, str)]
     if len(texts) == len(columns):
         return rows.selectExpr(*texts)

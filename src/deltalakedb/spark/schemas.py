@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from pyspark.sql import types as T  # noqa: N812  the usual name
 
-from deltalakedb.log.types import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+from deltalakedb.log.schema.types import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 
 _VOID = PrimitiveType("void")
 _FIELD_ID = "parquet.field.id"
@@ -17,12 +17,12 @@ Rename: TypeAlias = Callable[[StructField], tuple[str, Mapping[str, Any]]]
 
 
 def to_spark(schema: StructType) -> T.StructType:
-    """The columns as users see them; what Delta notes about them for itself is left out."""
+    """The columns as users see them, without Delta's own metadata."""
     return _spark(_renamed(without_void(schema), lambda item: (item.name, user_metadata(item))))
 
 
 def to_physical(schema: StructType, *, with_ids: bool, with_notes: bool = False) -> T.StructType:
-    """The columns as data files have them: physical names, and ids where these are to be looked for or written."""
+    """The columns as in data files: physical names, and ids if they are to be read by or written."""
 
     def rename(item: StructField) -> tuple[str, Mapping[str, Any]]:
         notes = user_metadata(item) if with_notes else {}
@@ -32,13 +32,13 @@ def to_physical(schema: StructType, *, with_ids: bool, with_notes: bool = False)
 
 
 def user_metadata(item: StructField) -> dict[str, Any]:
-    """What people wrote at a column, such as a comment."""
+    """The metadata of a column that users wrote, such as a comment."""
     internal = ("delta.", "__", "CURRENT_DEFAULT", "EXISTS_DEFAULT")
     return {key: value for key, value in item.metadata.items() if not key.startswith(internal)}
 
 
 def without_void(schema: StructType) -> StructType:
-    """Columns that were only ever null have no data in any file; Spark's Delta leaves them out, too."""
+    """The schema without void columns, which have no data in any file; Spark's Delta leaves them out too."""
     fields = (replace(item, type=_without_void(item.type)) for item in schema.fields if item.type != _VOID)
     return StructType(tuple(fields))
 
@@ -82,5 +82,5 @@ def _spark(schema: StructType) -> T.StructType:
 
 
 def quoted(name: str) -> str:
-    """A column's name, whatever it holds, as Spark's expressions take it."""
+    """A column's name, quoted for Spark's expressions."""
     return f"`{name.replace('`', '``')}`"

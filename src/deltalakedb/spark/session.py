@@ -1,4 +1,4 @@
-"""Spark sessions with the bridge: configured, checked, and connected with the endpoint of a catalog."""
+"""Spark sessions with the bridge: configured, checked, and connected to the endpoint of a catalog."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from deltalakedb.spark.jar import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from deltalakedb.catalog import Catalog
+    from deltalakedb.catalog.catalog import Catalog
 
     CatalogLike = str | os.PathLike[str] | Catalog | None
 
@@ -35,13 +35,13 @@ BRIDGE_SETTINGS = {
     "spark.sql.catalog.spark_catalog": CATALOG,
     "spark.hadoop.fs.dldb.impl": FILE_SYSTEM,
     "spark.hadoop.fs.AbstractFileSystem.dldb.impl": ABSTRACT_FILE_SYSTEM,
-    # One object per transaction would stay in Hadoop's cache for as long as the JVM lives.
+    # Otherwise one object per transaction would stay in Hadoop's cache as long as the JVM lives.
     "spark.hadoop.fs.dldb.impl.disable.cache": "true",
     "spark.delta.logStore.dldb.impl": LOG_STORE,
-    # Delta writes these commits on file systems that it knows. The catalog learns from them what VACUUM deletes.
+    # By default Delta writes these commits only on some file systems. The catalog learns from them what VACUUM deletes.
     VACUUM_COMMITS: "true",
 }
-"""What a session needs beside the jars, the extensions, the endpoint and the token."""
+"""The settings of a session beside the jars, the extensions, the endpoint and the token."""
 _HEALTH_SECONDS = 5.0
 
 
@@ -51,8 +51,8 @@ def session(
     """A Spark session whose `namespace.table` names and `format("delta")` commits go through the catalog.
 
     Without `endpoint` this process serves the catalog itself, on the loopback interface. Further keywords are Spark
-    settings: `**{"spark.driver.memory": "4g"}`. When Spark runs in this process already, with the bridge, the session
-    is one of that Spark.
+    settings: `**{"spark.driver.memory": "4g"}`. If Spark already runs in this process with the bridge, the session is
+    one of that Spark.
     """
     builder = _builder()
     for key, value in conf.items():
@@ -69,7 +69,7 @@ def configure(
     token: str | None = None,
     ca: str | os.PathLike[str] | None = None,
 ) -> SparkSession.Builder:
-    """The same for a builder of your own: the builder that is returned has the bridge. `ca`: the endpoint's CA (PEM).
+    """Add the bridge to a builder of your own; use the builder that is returned. `ca`: the endpoint's CA (PEM).
 
     Jars, packages and extensions are added to those of the builder, of `spark-submit` and of `spark-defaults.conf`.
     """
@@ -80,9 +80,9 @@ def configure(
     check_spark_version(_spark_version())
     check_java()
     url, secret = _endpoint(catalog, endpoint, token, ca)
-    given: dict[str, Any] = getattr(builder, "_options", {})
+    options: dict[str, Any] = getattr(builder, "_options", {})
     bridge = {**BRIDGE_SETTINGS, f"spark.hadoop.{ENDPOINT}": url, f"spark.hadoop.{TOKEN}": secret}
-    bridge[VACUUM_COMMITS] = str(given.get(VACUUM_COMMITS, bridge[VACUUM_COMMITS]))
+    bridge[VACUUM_COMMITS] = str(options.get(VACUUM_COMMITS, bridge[VACUUM_COMMITS]))
     if ca is not None:
         bridge[f"spark.hadoop.{TLS_CA}"] = os.fspath(ca)
     return BridgedBuilder(builder, jar, bridge)
@@ -91,7 +91,7 @@ def configure(
 def bridge_of(
     spark: SparkSession, catalog: CatalogLike = None, *, retry_seconds: float = ENDPOINT_RETRY_SECONDS
 ) -> EndpointClient:
-    """The endpoint of a bridged session. `catalog` only says which one is meant: another one is an error."""
+    """The endpoint of a bridged session. `catalog` only checks which catalog it serves: another one is an error."""
     url, token, ca = (_setting(spark, key) for key in (ENDPOINT, TOKEN, TLS_CA))
     if url is None:
         raise ConfigError(
@@ -105,11 +105,11 @@ def bridge_of(
 
 
 def _check_same(client: EndpointClient, catalog: CatalogLike) -> None:
-    from deltalakedb.catalog import Catalog, locate_catalog
+    from deltalakedb.catalog.catalog import Catalog, locate_catalog
 
-    meant = catalog.uri if isinstance(catalog, Catalog) else locate_catalog(catalog)[0]
+    expected = catalog.uri if isinstance(catalog, Catalog) else locate_catalog(catalog)[0]
     served = client.health().get("catalog")
-    if served != str(meant):
+    if served != str(expected):
         raise ConfigError(
             f"this Spark session is bound to another catalog ({client.url} serves {served}): leave the argument out, "
             "or start a session for the catalog that you mean"
@@ -119,9 +119,9 @@ def _check_same(client: EndpointClient, catalog: CatalogLike) -> None:
 def _endpoint(
     catalog: CatalogLike, endpoint: str | None, token: str | None, ca: str | os.PathLike[str] | None
 ) -> tuple[str, str]:
-    """Where the catalog is served, and the token, after one look whether it answers."""
+    """The URL and the token of the endpoint, after a check that it answers."""
     if endpoint is None:
-        # The serving layer stands above this one; only who has no endpoint needs it, and it is found by its name.
+        # The serving layer is above this one, so it is imported by name, and only without an endpoint.
         served = import_module("deltalakedb.serve.server").LocalEndpoint.of(catalog)
         return served.url, served.token
     if catalog is not None:
@@ -151,13 +151,13 @@ def _spark_version() -> str:
 
 
 def check_java() -> None:
-    """Refuse to start Spark where there is no Java, and say what to install."""
+    """ConfigError if there is no Java, with what to install."""
     home = os.environ.get("JAVA_HOME")
     if shutil.which("java") is None and (home is None or shutil.which("java", path=f"{home}/bin") is None):
         raise ConfigError("Spark needs Java 17: install it (`apt install openjdk-17-jre-headless`), or set JAVA_HOME")
 
 
 def _setting(spark: SparkSession, key: str) -> str | None:
-    """A setting of the session, or how it was started."""
-    found = spark.conf.get(key, None) or spark.conf.get(f"spark.hadoop.{key}", None)
-    return None if found is None else str(found)
+    """A setting of the session, or the one with the prefix `spark.hadoop.` that it was started with."""
+    value = spark.conf.get(key, None) or spark.conf.get(f"spark.hadoop.{key}", None)
+    return None if value is None else str(value)

@@ -1,4 +1,4 @@
-"""Settings that a read or a write needs of a session for a moment; what was there before is put back."""
+"""Settings that a read or a write changes in a session temporarily."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Held:
 
 @contextmanager
 def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
-    """Have a setting in force. Threads that want it at the same time share it; the last one puts it back."""
+    """Apply a setting for the duration of the block. Concurrent threads share it; the last one restores it."""
     key = (_session_of(spark), name)
     with _lock:
         held = _held.get(key)
@@ -45,6 +45,6 @@ def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
 
 
 def _session_of(spark: SparkSession) -> str:
-    """Several Python objects may stand for one session of the JVM."""
+    """The session's id: several Python objects may stand for one session of the JVM."""
     of_jvm = getattr(spark, "_jsparkSession", None)
     return f"python {id(spark)}" if of_jvm is None else str(of_jvm.sessionUUID())

@@ -1,4 +1,4 @@
-"""foreach_batch: a streaming sink that writes several tables in one transaction a batch, each row exactly once."""
+"""foreach_batch: a streaming sink that writes several tables in one transaction per batch, each row exactly once."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from deltalakedb.exceptions import (
     ProtocolChangedError,
     TableNotFoundError,
 )
-from deltalakedb.names import parse_table_name
 from deltalakedb.spark.transaction import SparkTransaction, begin
+from deltalakedb.store.names import parse_table_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,7 +29,7 @@ BatchWriter = Callable[..., "DataFrame | None"]
 
 _log = logging.getLogger(__name__)
 
-# Another run of the batch on the tables as they are now can succeed; all else would fail again.
+# Running the batch again on the present tables can succeed; any other error would occur again.
 _WORTH_ANOTHER_RUN = (
     ConcurrentAppendError,
     ConcurrentDeleteReadError,
@@ -51,18 +51,18 @@ def foreach_batch(
 ) -> Callable[[DataFrame, int], None]:
     """A function for `writeStream.foreachBatch` that writes every batch to all tables in one transaction, exactly once.
 
-    Each table has a function. It gets the batch and its id and returns the DataFrame to append (the table is created by
-    the first one), or None for nothing. A function that takes a third argument gets the SparkTransaction as well, for
-    statements of its own, such as a MERGE: then it usually returns None.
+    Each table has a function. It gets the batch and its id and returns the DataFrame to append (the first one creates
+    the table), or None for nothing. A function with a third parameter also gets the SparkTransaction, for statements of
+    its own, such as a MERGE; then it usually returns None.
 
         dls.foreach_batch({
             "sales.orders": lambda batch, batch_id: batch.select("id", "amount"),
             "sales.totals": merge_totals,      # def merge_totals(batch, batch_id, tx): tx.sql("merge into ...")
         })
 
-    In the same commit every table notes (app id, batch id), and a table that has noted a batch is not written again: a
-    restarted query repeats nothing. The app id is the query's own id, which lives in its checkpoint; a new checkpoint
-    starts over with a new id. Pass `app_id` to go on under a new checkpoint whose batch ids go on too.
+    In the same commit every table records (app id, batch id), and a table that has recorded a batch is not written
+    again: a restarted query repeats nothing. The app id is the query's own id, which is in its checkpoint; a new
+    checkpoint starts over with a new id. Pass `app_id` to continue under a new checkpoint whose batch ids continue too.
     A batch that meets a conflict is run again, `attempts` times in all. `options` are those of the appends, such as
     `mergeSchema`.
     """
@@ -100,7 +100,7 @@ def foreach_batch(
 
 
 class _Step:
-    """One table of the sink and the function that writes it."""
+    """One table of the sink, and the function that writes it."""
 
     def __init__(self, table: str, function: BatchWriter) -> None:
         self.table = table
@@ -145,7 +145,7 @@ def _query_id(batch: DataFrame) -> str:
 
 
 def _count_arguments(table: str, function: BatchWriter) -> int:
-    """How many arguments the function must be given: 2, or 3 with the transaction."""
+    """The number of parameters of the function: 2, or 3 with the transaction."""
     signature = inspect.signature(function)
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     needed = [p for p in signature.parameters.values() if p.default is p.empty and p.kind in positional]

@@ -1,4 +1,4 @@
-"""Which table a caller means: by name, address, location or a DeltaTable, in a catalog that may have to be opened."""
+"""Resolves a table given by name, address, location or as a DeltaTable, and opens its catalog if needed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from deltalakedb.addresses import locate, registered_name
-from deltalakedb.catalog import Catalog, connect
+from deltalakedb.catalog.addresses import locate, registered_name
+from deltalakedb.catalog.catalog import Catalog, connect
+from deltalakedb.catalog.instants import Instant
+from deltalakedb.catalog.uri import is_catalog_uri
 from deltalakedb.exceptions import ConfigError
-from deltalakedb.instants import Instant
 from deltalakedb.table import DeltaTable
-from deltalakedb.uri import is_catalog_uri
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -23,7 +23,7 @@ CatalogLike = Catalog | str | os.PathLike[str] | None
 
 @contextmanager
 def opened_catalog(catalog: CatalogLike) -> Iterator[Catalog]:
-    """A catalog, closed again if it was opened for this."""
+    """The catalog; closed at the end of the block if it was opened for it."""
     if isinstance(catalog, Catalog):
         yield catalog
         return
@@ -41,21 +41,21 @@ def opened_table(
     version: int | None = None,
     timestamp: Instant | None = None,
 ) -> Iterator[DeltaTable]:
-    """The table at a version, at the newest one of a time, or as it is now; a DeltaTable at the version it is at."""
+    """The table at a version, at a timestamp, or at its newest version; a DeltaTable at its own version."""
     if version is not None and timestamp is not None:
         raise ConfigError("a table is read at a version or at a timestamp, not at both; leave one of them out")
-    at = version if version is not None else timestamp
+    instant = version if version is not None else timestamp
     if isinstance(table, DeltaTable):
-        if at is not None:
+        if instant is not None:
             raise ConfigError("a DeltaTable is read at the version it is at; move it there with load_as_version first")
         yield table
         return
     text = os.fspath(table)
     with _catalog_and_name(text, catalog) as (where, name):
-        found = DeltaTable.from_catalog(where, name)
-        if at is not None:
-            found.load_as_version(at)
-        yield found
+        opened = DeltaTable.from_catalog(where, name)
+        if instant is not None:
+            opened.load_as_version(instant)
+        yield opened
 
 
 def _catalog_and_name(text: str, catalog: CatalogLike) -> AbstractContextManager[tuple[Catalog, str]]:

@@ -1,4 +1,4 @@
-"""SQL text with table names in braces: `{ns.name}` outside of literals, quoted names and comments is filled in."""
+"""SQL text with table names in braces: fills in `{ns.name}` outside of literals, quoted names and comments."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from deltalakedb.exceptions import ConfigError
 
-# What may contain braces that are no placeholders comes first. Spark's literals know backslashes, except raw ones.
+# What may contain braces that are no placeholders comes first. Spark's literals have escapes, except raw ones.
 _TOKEN = re.compile(
     r"""
       (?P<kept> (?<!\w)[rR](?:'[^']*'|"[^"]*")
@@ -26,9 +26,9 @@ _CREATES = re.compile(r"\b(?:create|replace)\s+table\s+(?:if\s+not\s+exists\s+)?
 
 
 def fill(text: str, resolve: Callable[[str, bool], str]) -> str:
-    """Replace each placeholder by what `resolve(name, creates)` says; `{{` and `}}` are braces.
+    """Replace each placeholder by `resolve(name, creates)`; `{{` and `}}` are braces.
 
-    `creates` is true where the statement makes a table of that name: after CREATE TABLE or REPLACE TABLE.
+    `creates` is true if the statement creates the table: after CREATE TABLE or REPLACE TABLE.
     """
     parts: list[str] = []
     position = 0
@@ -52,5 +52,5 @@ def fill(text: str, resolve: Callable[[str, bool], str]) -> str:
 
 
 def quoted_path(path: str) -> str:
-    """A path as Spark SQL names a Delta table that it does not look up by name."""
+    """The name of a Delta table at a path in Spark SQL."""
     return "delta.`" + path.replace("`", "``") + "`"

@@ -1,4 +1,4 @@
-"""SparkTransaction: DataFrame writes and SQL on any number of tables that become true at once, or not at all."""
+"""SparkTransaction: DataFrame writes and SQL on any number of tables, committed together or not at all."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from deltalakedb.exceptions import (
     StoreError,
     TableNotFoundError,
 )
-from deltalakedb.names import parse_table_name
 from deltalakedb.spark.heartbeat import Heartbeat
 from deltalakedb.spark.session import bridge_of
 from deltalakedb.spark.settings import setting
 from deltalakedb.spark.templates import fill, quoted_path
+from deltalakedb.store.names import parse_table_name
 from deltalakedb.transactions.life import TransactionLife
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.spark.endpoint import EndpointClient, Named
 
-# A query that Delta answers from metadata alone opens no data file, and nobody would notice that the table was read.
+# A query that Delta answers from metadata alone opens no data file, so the read would not be recorded.
 _METADATA_QUERIES = "spark.databricks.delta.optimizeMetadataQuery.enabled"
 
 _log = logging.getLogger(__name__)
@@ -44,9 +44,8 @@ def begin(
 ) -> SparkTransaction:
     """Begin a transaction over many tables; `with dls.begin(spark) as tx:` commits it at the end of the block.
 
-    The session must have the bridge (`dls.session`, `dls.configure`). `catalog` only says which one is meant: another
-    one than the session's is an error. `lock` names tables that other writers, except appends, stay away from
-    meanwhile.
+    The session must have the bridge (`dls.session`, `dls.configure`). `catalog` only checks which catalog the session
+    has: another one is an error. `lock` names tables that other writers, except appends, must not change meanwhile.
     """
     return SparkTransaction(spark, bridge_of(spark, catalog), message=message, lock=lock)
 
@@ -54,9 +53,9 @@ def begin(
 class SparkTransaction(TransactionLife):
     """A unit of work over many tables, from Spark.
 
-    It sees all tables as they were when it began, with its own changes on top; nobody else sees those before the
-    commit. A table is reached through `sql`, `table` or `path`: what the session reads or writes by a table's plain
-    name is not part of the transaction. DataFrames of the transaction are evaluated while it is open.
+    It sees all tables as they were when it began, with its own changes on top; others do not see those before the
+    commit. Use tables through `sql`, `table` or `path`: what the session reads or writes by a table's plain name is not
+    part of the transaction. Evaluate DataFrames of the transaction while it is open.
     """
 
     def __init__(
@@ -76,15 +75,15 @@ class SparkTransaction(TransactionLife):
         self._settings.enter_context(setting(spark, _METADATA_QUERIES, "false"))
         self._id = begun.txn
         self._heartbeat = Heartbeat(endpoint, self._id, begun.timeout_seconds)
-        # Nobody can commit a transaction that is forgotten: without signs of life the endpoint ends it.
+        # A forgotten transaction cannot be committed: without signs of life the endpoint aborts it.
         self._forgotten = weakref.finalize(self, _let_go, self._heartbeat, self._settings)
 
     # -- statements
 
     def path(self, name: str) -> str:
-        """Where a table is for this transaction: for `save`, `load` and everything else that takes a path.
+        """The path of a table in this transaction, for `save`, `load` and everything else that takes a path.
 
-        A table that does not exist yet gets the place where `save` will create it, below the warehouse.
+        For a table that does not exist yet it is the path where `save` will create it, below the warehouse.
         """
         self._check_open()
         key = parse_table_name(name).key
@@ -104,8 +103,8 @@ class SparkTransaction(TransactionLife):
     def sql(self, text: str, **frames: DataFrame) -> DataFrame:
         """Run SQL in which `{ns.name}` is a table of this transaction: a query, DML, CREATE TABLE, CTAS, OPTIMIZE.
 
-        `{name}` is a DataFrame where one is passed under that name. Braces in literals, quoted names and comments are
-        left alone; elsewhere `{{` and `}}` stand for braces.
+        `{name}` is a DataFrame if one is passed under that name. Braces in literals, quoted names and comments are left
+        alone; elsewhere `{{` and `}}` are braces.
         """
         self._check_open()
         views: dict[str, str] = {}
@@ -122,7 +121,7 @@ class SparkTransaction(TransactionLife):
             with self._explained():
                 return self._spark.sql(filled)
         finally:
-            # The plan is analysed by now, and has what the view stands for.
+            # The plan is analysed by now, and no longer needs the views.
             for view in views.values():
                 self._spark.catalog.dropTempView(view)
 
@@ -133,25 +132,25 @@ class SparkTransaction(TransactionLife):
             self._paths[key] = _to_path(self._endpoint.name(name, txn=self._id))
         return self._paths[key]
 
-    # -- how far an application has come
+    # -- progress of applications
 
     def app_version(self, name: str, app_id: str) -> int | None:
-        """How far an application has come in a table, by its last `txn` action; None: nowhere, or no such table."""
+        """The version in an application's last `txn` action in a table; None without one, or without the table."""
         self._check_open()
         return self._endpoint.app_version(name, app_id, txn=self._id)
 
     def set_app_version(self, name: str, app_id: str, version: int) -> None:
-        """Note in a table, with this transaction's last commit to it, how far an application has come."""
+        """Record an application's version in a table, with this transaction's last commit to it."""
         self._check_open()
-        self._endpoint.name(name, txn=self._id)  # who notes something in no table is told at once
+        self._endpoint.name(name, txn=self._id)  # raises at once if the table does not exist
         self._app_versions[name] = (app_id, version)
 
-    # -- the end
+    # -- commit and abort
 
     def commit(self) -> dict[str, int]:
-        """Make all of it true, in one SQL transaction; the last version of each table.
+        """Commit all changes in one SQL transaction; returns the last version of each table.
 
-        When the endpoint does not answer the outcome is unknown: commit() again finds out, it never commits twice.
+        If the endpoint does not answer, the outcome is unknown: call commit() again; it never commits twice.
         """
         self._check_can_end()
         self._state = "unknown"
@@ -169,7 +168,7 @@ class SparkTransaction(TransactionLife):
         return self.result
 
     def abort(self) -> None:
-        """Give it up: nothing of it becomes true."""
+        """Abort the transaction: nothing of it is committed."""
         self._check_can_end()
         if not self._endpoint.abort(self._id):
             raise DeltaError(f"transaction {self.txn_id} is committed: commit() again tells its versions")
@@ -177,7 +176,7 @@ class SparkTransaction(TransactionLife):
         self._release()
 
     def _give_up(self, error: BaseException) -> None:
-        """The error is the news; what cannot be aborted now, the endpoint's time-out ends."""
+        """Abort after an error in the block, which is raised; if the abort fails, the endpoint's time-out ends it."""
         gone = self._why_gone() if isinstance(error, _of_spark()) else None
         try:
             self._endpoint.abort(self._id)
@@ -211,7 +210,7 @@ class SparkTransaction(TransactionLife):
             raise gone from error
 
     def _why_gone(self) -> GoneError | None:
-        """Spark tells a transaction that has ended as one error among many: ask the endpoint itself."""
+        """The reason if the transaction is over, from the endpoint: Spark reports it as one error among many."""
         try:
             self._endpoint.alive(self._id)
         except GoneError as gone:
@@ -223,14 +222,14 @@ class SparkTransaction(TransactionLife):
 
 def _let_go(heartbeat: Heartbeat, settings: ExitStack) -> None:
     heartbeat.stop()
-    with suppress(*_of_spark()):  # a session that was stopped has no settings to put back
+    with suppress(*_of_spark()):  # a stopped session has no settings to restore
         settings.close()
 
 
 def _forget_logs(spark: SparkSession, paths: Iterable[str]) -> None:
-    """Delta keeps the state of every path that it has seen; these are never seen again."""
+    """Remove the transaction's paths from Delta's cache: they are never used again."""
     jvm: Any = getattr(spark, "_jvm", None)
-    if jvm is None:  # Spark Connect: they leave the server's cache when their time is over
+    if jvm is None:  # Spark Connect: they expire from the server's cache
         return
     with suppress(*_of_spark()):
         for path in paths:
@@ -240,7 +239,7 @@ def _forget_logs(spark: SparkSession, paths: Iterable[str]) -> None:
 
 
 def _of_spark() -> tuple[type[BaseException], ...]:
-    """What a call to a JVM may raise; of a JVM that is gone, the socket's errors."""
+    """Exceptions that a call to a JVM may raise; if the JVM is gone, the socket's errors."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

@@ -23,13 +23,12 @@ except ModuleNotFoundError:
     raise MissingExtraError("deltalakedb.spark", "spark") from None
 
 from deltalakedb.data.footers import FooterStats
-from deltalakedb.definitions.table import PropertyValue, with_schema
-from deltalakedb.log.actions import Action, AddFile, AppTransaction, Metadata, Protocol
-from deltalakedb.log.codec import to_json
-from deltalakedb.log.features import data_writable, is_enabled
-from deltalakedb.log.proposal import ProposedCommit, ReadSet
-from deltalakedb.log.types import StructType, parse_schema
-from deltalakedb.names import parse_table_name
+from deltalakedb.log.protocol.actions import Action, AddFile, AppTransaction, Metadata, Protocol
+from deltalakedb.log.protocol.codec import to_json
+from deltalakedb.log.protocol.features import data_writable, is_enabled
+from deltalakedb.log.protocol.proposal import ProposedCommit, ReadSet
+from deltalakedb.log.schema.types import StructType, parse_schema
+from deltalakedb.operations.definition import PropertyValue, with_schema
 from deltalakedb.operations.evolution import check_partitioning
 from deltalakedb.operations.write import WriteMode, check_mode, metrics_in_sparks_words
 from deltalakedb.spark.fit import columns_of, merged_schema, new_schema, schema_of, stored_columns
@@ -39,21 +38,22 @@ from deltalakedb.spark.replacing import NOTHING, Replaced, check_rows, everythin
 from deltalakedb.spark.scans import FILE_COLUMNS, Scan, scan_files
 from deltalakedb.spark.schemas import quoted, without_void
 from deltalakedb.spark.tables import CatalogLike, opened_catalog
-from deltalakedb.storage import open_data_storage
+from deltalakedb.storage.opening import open_data_storage
+from deltalakedb.store.names import parse_table_name
 from deltalakedb.transactions.draft import TableDraft
 from deltalakedb.transactions.transaction import CatalogTransaction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from deltalakedb.reading import PredicateLike
+    from deltalakedb.tables.filters import PredicateLike
 
 PartitionOverwriteMode = Literal["static", "dynamic"]
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How a DataFrame is written; the names are those of `write_table`."""
+    """The options of a write; the names are those of `write_table`."""
 
     mode: WriteMode = "append"
     partition_by: Sequence[str] | str | None = None
@@ -73,13 +73,13 @@ class WriteOptions:
         if self.partition_overwrite_mode not in ("static", "dynamic"):
             raise ConfigError(f"partition_overwrite_mode is static or dynamic, not {self.partition_overwrite_mode!r}")
         dynamic = self.partition_overwrite_mode == "dynamic"
-        for name, given in (
+        for name, is_given in (
             ("replace_where", self.replace_where is not None),
             ("overwrite_schema", self.overwrite_schema),
         ):
-            if given and self.mode != "overwrite":
+            if is_given and self.mode != "overwrite":
                 raise ConfigError(f"{name} needs the mode overwrite, not {self.mode}")
-            if given and dynamic:
+            if is_given and dynamic:
                 raise ConfigError(f"{name} and the partition overwrite mode dynamic exclude each other")
 
 
@@ -103,11 +103,11 @@ def write_table(
     catalog: CatalogLike = None,
     transaction: CatalogTransaction | None = None,
 ) -> int | None:
-    """Write a DataFrame into a table, which is made when there is none; the version that it became.
+    """Write a DataFrame into a table, which is created if it does not exist; returns the new version.
 
     Modes are those of Spark: `append`, `overwrite` (all, the rows of `replace_where`, or with `dynamic` the partitions
-    in the data), `error` and `ignore`. A write of `app_id` whose `app_version` was there before does nothing. Within a
-    `transaction` there is no version yet: the answer is None. It needs no jar; any Spark session will do.
+    in the data), `error` and `ignore`. A write of `app_id` whose `app_version` was recorded before does nothing. Within
+    a `transaction` there is no version yet, and None is returned. It needs no jar and works in any Spark session.
     """
     if (app_id is None) != (app_version is None):
         raise ConfigError("app_id and app_version say together which write this is: give both, or none")
@@ -137,17 +137,17 @@ def write_table(
             with where.begin(tables=[name]) as tx:
                 propose_frame(tx, name, df, options)
         except ConcurrentTransactionError:
-            found = where.table(name)
-            if any((found.transaction_version(one.app_id) or -1) < one.version for one in applied):
+            current = where.table(name)
+            if any((current.transaction_version(item.app_id) or -1) < item.version for item in applied):
                 raise
-            return found.version()  # the same write, made by somebody else, was faster
-        by_name = {parse_table_name(one).key: version for one, version in tx.result.items()}
+            return current.version()  # the same write by another process was faster
+        by_name = {parse_table_name(item).key: version for item, version in tx.result.items()}
         version = by_name.get(target.key)
         return where.table(name).version() if version is None else version
 
 
 def propose_frame(tx: CatalogTransaction, name: str, df: DataFrame, options: WriteOptions) -> bool:
-    """Write a DataFrame's files and propose them as one version of a transaction; False when nothing was to do."""
+    """Write a DataFrame's files and propose them as one version of a transaction; False if there was nothing to do."""
     with tx._statement():
         target = parse_table_name(name)
         draft, first = tx._drafts.find(target), None
@@ -184,7 +184,7 @@ def propose_frame(tx: CatalogTransaction, name: str, df: DataFrame, options: Wri
 
 @contextmanager
 def _named(table: str) -> Iterator[None]:
-    """Say of which table's write a mismatch is."""
+    """Add the table's name to a SchemaMismatchError."""
     try:
         yield
     except SchemaMismatchError as error:
@@ -192,23 +192,26 @@ def _named(table: str) -> Iterator[None]:
 
 
 def _is_applied(tx: CatalogTransaction, name: str, applied: Sequence[AppTransaction]) -> bool:
-    """Whether the write of an application was made before, now or by somebody else."""
+    """Whether the write of an application was made before, in this transaction or by another one."""
     draft = tx._drafts.find(parse_table_name(name)) if applied else None
     if draft is None:
         return False
-    draft.note_read(ReadSet(app_ids=frozenset(one.app_id for one in applied)))
-    known = [(draft.snapshot().app_transaction(one.app_id), one) for one in applied]
-    return all(found is not None and found.version >= one.version for found, one in known)
+    draft.note_read(ReadSet(app_ids=frozenset(applied_txn.app_id for applied_txn in applied)))
+    recorded = [(draft.snapshot().app_transaction(applied_txn.app_id), applied_txn) for applied_txn in applied]
+    return all(
+        recorded_txn is not None and recorded_txn.version >= applied_txn.version
+        for recorded_txn, applied_txn in recorded
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """One write: the schema that the table has then, the job, what it replaces, and the commit of it all."""
+    """One write: the resulting schema, the job, the replaced files, and the commit."""
 
     tx: CatalogTransaction
     draft: TableDraft
     first: tuple[Protocol, Metadata] | None
-    """What a new table's first version carries."""
+    """Protocol and metadata of a new table's first version."""
     df: DataFrame
     data: StructType
     options: WriteOptions
@@ -239,7 +242,7 @@ class _Write:
         return self._proposed(changes, metadata, adds, replaced)
 
     def _definition(self) -> tuple[list[Action], Metadata]:
-        """The actions that change what the table is, and its metadata with them; refused before any job runs."""
+        """The actions that change protocol or metadata, and the resulting metadata; refuses before any job runs."""
         options = self.options
         if self.first is not None:
             protocol, metadata = self.first
@@ -286,7 +289,7 @@ class _Write:
         return adds
 
     def _kept(self, schema: StructType, metadata: Metadata, where: Where, replaced: Replaced) -> DataFrame:
-        """The rows of replaced files for which the condition is not true: they are written again."""
+        """The rows of replaced files that do not match the condition: they are written again."""
         assert replaced.files is not None
         scan = Scan.of(
             self.df.sparkSession,

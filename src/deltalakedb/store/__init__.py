@@ -1,4 +1,4 @@
-"""The authoritative log in SQL: SQLite, DuckDB or Postgres."""
+"""The authoritative log, in SQLite, DuckDB or Postgres."""
 
 from deltalakedb.store.connection import LIVE, Connection, SchemaMode, Store
 from deltalakedb.store.opening import ENGINES, open_store

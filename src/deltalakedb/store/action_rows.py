@@ -1,7 +1,7 @@
-"""Actions as rows: which columns of which table an action fills, and the buffers that collect them."""
+"""Converts actions to rows of their SQL tables, and buffers the rows."""
 
 from deltalakedb.exceptions import MalformedLogError
-from deltalakedb.log.actions import (
+from deltalakedb.log.protocol.actions import (
     Action,
     AddCDCFile,
     AddFile,
@@ -13,14 +13,14 @@ from deltalakedb.log.actions import (
     RemoveFile,
     UnknownAction,
 )
-from deltalakedb.log.codec import deletion_vector_to_json, format_to_json, to_json
-from deltalakedb.log.text import to_sql_text
+from deltalakedb.log.protocol.codec import deletion_vector_to_json, format_to_json, to_json
+from deltalakedb.log.protocol.text import to_sql_text
 from deltalakedb.store.connection import LIVE
 from deltalakedb.store.rows import RowBuffer
 
 
 class ActionRows:
-    """One buffer per action table, for the rows of one table."""
+    """One buffer per action table, for the rows of one Delta table."""
 
     def __init__(self, table_id: int) -> None:
         self._table_id = table_id
@@ -73,7 +73,7 @@ class ActionRows:
         )
 
     def put(self, action: Action, version: int, ordinal: int, *, fenced: bool = False) -> None:
-        """Any action but an add, whose row needs a file id. `fenced`: the mirror adds the fence to a protocol."""
+        """Buffers any action but an add, which needs a file id. `fenced`: the mirror adds the fence to a protocol."""
         key = {"table_id": self._table_id, "version": version, "ordinal": ordinal}
         match action:
             case RemoveFile():

@@ -1,10 +1,10 @@
-"""Rows as actions: the values that the columns of the action tables stand for."""
+"""Converts rows of the action tables to actions."""
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
-from deltalakedb.log.actions import (
+from deltalakedb.log.protocol.actions import (
     AddCDCFile,
     AddFile,
     AppTransaction,
@@ -16,8 +16,8 @@ from deltalakedb.log.actions import (
     RemoveFile,
     UnknownAction,
 )
-from deltalakedb.log.codec import deletion_vector_from_json, format_from_json
-from deltalakedb.log.text import from_sql_text
+from deltalakedb.log.protocol.codec import deletion_vector_from_json, format_from_json
+from deltalakedb.log.protocol.text import from_sql_text
 
 Values = Mapping[str, Any]
 
@@ -102,7 +102,7 @@ def to_domain_metadata(row: Values) -> DomainMetadata:
 
 
 def to_other(row: Values) -> CommitInfo | UnknownAction:
-    """A second commitInfo of a commit, or an action this code does not know."""
+    """A second commitInfo of a commit, or an action of an unknown kind."""
     kind = from_sql_text(row["kind"])
     return CommitInfo(row["action"]) if kind == "commitInfo" else UnknownAction(kind, row["action"])
 

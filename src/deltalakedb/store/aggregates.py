@@ -1,4 +1,4 @@
-"""Aggregates that metadata answers, where it answers them exactly: counts of rows, minimum, maximum, per partition."""
+"""Aggregates that metadata answers exactly: row counts, minimum and maximum, counts per partition."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from typing import Any, Final
 import pyarrow as pa
 
 from deltalakedb.exceptions import MalformedLogError
-from deltalakedb.log.actions import Metadata
-from deltalakedb.log.atoms import Column, Predicate
-from deltalakedb.log.bounds import Bound, compute_bounds
-from deltalakedb.log.bounds_columns import bounds_columns
-from deltalakedb.log.codec import to_json
-from deltalakedb.log.partitions import parse_partition_value
-from deltalakedb.log.predicate import resolve_column
-from deltalakedb.log.pruning import must_match
-from deltalakedb.log.stats import parse_stats, typed_value, value_at
-from deltalakedb.log.text import from_sql_text, to_sql_text
-from deltalakedb.log.types import DataType, DecimalType, StructType, parse_schema
+from deltalakedb.log.predicates.atoms import Column, Predicate
+from deltalakedb.log.predicates.predicate import resolve_column
+from deltalakedb.log.predicates.pruning import must_match
+from deltalakedb.log.protocol.actions import Metadata
+from deltalakedb.log.protocol.codec import to_json
+from deltalakedb.log.protocol.text import from_sql_text, to_sql_text
+from deltalakedb.log.schema.partitions import parse_partition_value
+from deltalakedb.log.schema.types import DataType, DecimalType, StructType, parse_schema
+from deltalakedb.log.statistics.bounds import Bound, compute_bounds
+from deltalakedb.log.statistics.bounds_columns import bounds_columns
+from deltalakedb.log.statistics.stats import parse_stats, typed_value, value_at
 from deltalakedb.store.connection import LIVE, Connection, Row
 from deltalakedb.store.planning import plan
 from deltalakedb.store.registry import OpenTable
 
 _MAX_WITNESSES: Final = 64
-"""Files looked at to prove an extreme; where more share it, one that proves it is most likely among them."""
+"""How many files are read to prove an extreme; if more share it, one of these most likely proves it."""
 
-_EXACT_CHARS: Final = 32  # writers cut longer strings
-_EXACT_DIGITS: Final = 15  # longer decimals may have been written by way of a double
+_EXACT_CHARS: Final = 32  # writers truncate longer strings
+_EXACT_DIGITS: Final = 15  # longer decimals may have been converted to a double
 _EXACT_INTEGER: Final = 2.0**53
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionCounts:
-    """The files of one partition; `num_records` is None when some of them do not say how many rows they hold."""
+    """The files of one partition; `num_records` is None if some of them have no row count."""
 
     values: Mapping[str, str | None]
     num_files: int
@@ -47,15 +47,15 @@ class PartitionCounts:
 
 @dataclass(frozen=True, slots=True)
 class Extreme:
-    """A minimum or maximum that metadata proves; `value` None = the column holds nothing but nulls."""
+    """A minimum or maximum proved by metadata; `value` is None if the column holds only nulls."""
 
     value: Any
 
 
 def count_records(conn: Connection, opened: OpenTable, predicate: Predicate | None = None) -> int | None:
-    """How many rows of the head satisfy a predicate; None when that takes reading them.
+    """How many rows of the head satisfy a predicate; None if the rows must be read to tell.
 
-    Exact for every row, and for predicates that partition values alone decide.
+    Exact for all rows, and for predicates that partition values alone decide.
     """
     head = opened.head
     if predicate is None or predicate.disjuncts == ((),):
@@ -65,7 +65,7 @@ def count_records(conn: Connection, opened: OpenTable, predicate: Predicate | No
 
 
 def count_planned(files: pa.Table, metadata: Metadata, predicate: Predicate) -> int | None:
-    """How many rows of planned files (with `partition_values` and `num_records`) satisfy the predicate, if exact."""
+    """How many rows of planned files (with `partition_values` and `num_records`) match; None if not exact."""
     sums = [("num_records", "sum"), ("num_records", "count"), ([], "count_all")]
     grouped = files.group_by("partition_values").aggregate(sums)
     decide = _partition_judge(metadata, predicate)
@@ -80,9 +80,11 @@ def count_planned(files: pa.Table, metadata: Metadata, predicate: Predicate) -> 
 
 
 def _partition_judge(metadata: Metadata, predicate: Predicate) -> Callable[[Mapping[str, str | None]], bool]:
-    """Whether every row of a partition satisfies the predicate."""
-    found = bounds_columns(parse_schema(metadata.schema_string), metadata.partition_columns, metadata.configuration)
-    columns = [column for column in found if column.is_partition]
+    """Returns a function that tells whether every row of a partition satisfies the predicate."""
+    indexed_columns = bounds_columns(
+        parse_schema(metadata.schema_string), metadata.partition_columns, metadata.configuration
+    )
+    columns = [column for column in indexed_columns if column.is_partition]
     places = {(column.physical_path, column.kind): place for place, column in enumerate(columns)}
 
     def decide(values: Mapping[str, str | None]) -> bool:
@@ -98,7 +100,7 @@ def _partition_judge(metadata: Metadata, predicate: Predicate) -> Callable[[Mapp
 
 
 def count_partitions(conn: Connection, opened: OpenTable) -> list[PartitionCounts]:
-    """Files, rows and bytes of every partition of the head; values as the log spells them, by physical name."""
+    """Files, rows and bytes of every partition of the head; values as in the log, by physical name."""
     rows = conn.all("plan_partition_counts", table_id=opened.table.table_id)
     return [
         PartitionCounts(
@@ -112,17 +114,17 @@ def count_partitions(conn: Connection, opened: OpenTable) -> list[PartitionCount
 
 
 def minimum(conn: Connection, opened: OpenTable, name: str) -> Extreme | None:
-    """The smallest value of a column at the head; None when metadata does not prove one."""
+    """The smallest value of a column at the head; None if metadata does not prove it."""
     return _Extremes(conn, opened, name).find("low")
 
 
 def maximum(conn: Connection, opened: OpenTable, name: str) -> Extreme | None:
-    """The largest value of a column at the head; None when metadata does not prove one."""
+    """The largest value of a column at the head; None if metadata does not prove it."""
     return _Extremes(conn, opened, name).find("high")
 
 
 class _Extremes:
-    """Finds where bounds begin or end, then the files that prove it by their exact statistics."""
+    """Finds the edge of a column's bounds, then the files whose exact statistics prove it."""
 
     def __init__(self, conn: Connection, opened: OpenTable, name: str) -> None:
         schema = parse_schema(opened.metadata.schema_string)
@@ -153,7 +155,7 @@ class _Extremes:
         return self._proved(end, edge, witnesses)
 
     def _nearest(self, end: str, edge: Any) -> Any:
-        """How far a file's bounds may be from the edge and its exact value still be the extreme: they are rounded."""
+        """How far a file's bounds may be from the edge while its exact value can be the extreme: bounds are rounded."""
         if self._kind == "text" or self._column.kind == "date" or (self._is_integer and abs(edge) < _EXACT_INTEGER):
             return edge
         slack = abs(edge) * 2.0**-46
@@ -164,18 +166,19 @@ class _Extremes:
         return self._column.kind == "number" and not self._column.is_float and not isinstance(self._type, DecimalType)
 
     def _indexed(self) -> Row | None:
-        """The column's row of dl_bounds_columns, when every live file has bounds for it."""
+        """The column's row of dl_bounds_columns, if every live file has bounds for it."""
         path = to_sql_text(to_json(list(self._column.physical_path)))
         rows = self._conn.all("select_bounds_columns", table_id=self._table_id)
-        found = [r for r in rows if (r["column_path"], r["kind"]) == (path, self._column.kind)]
-        if not found or found[0]["first_file_id"] >= LIVE or self._column.unprunable:
+        matches = [r for r in rows if (r["column_path"], r["kind"]) == (path, self._column.kind)]
+        if not matches or matches[0]["first_file_id"] >= LIVE or self._column.unprunable:
             return None
-        first = found[0]["first_file_id"]
+        first = matches[0]["first_file_id"]
         older = self._conn.one("plan_files_without_bounds_exist", table_id=self._table_id, first_file_id=first)
-        return None if older is not None else found[0]
+        return None if older is not None else matches[0]
 
     def _provable(self, end: str) -> bool:
-        """Whether statistics can be exact: NaN hides above a float's maximum, timestamps are cut to the millisecond."""
+        """Whether statistics can be exact: they omit NaN, the largest float, and truncate timestamps to
+        milliseconds."""
         if self._column.is_partition:
             return self._column.type_name not in ("float", "double", "timestamp")
         if isinstance(self._type, DecimalType):
@@ -185,15 +188,15 @@ class _Extremes:
         return self._column.kind in ("text", "date") or self._column.kind == "number"
 
     def _proved(self, end: str, edge: Any, witnesses: list[Row]) -> Extreme | None:
-        """One file that reaches the edge proves it; short of that, all files near it must be exact."""
+        """One file that reaches the edge proves it; otherwise all files near it must be exact."""
         values = [self._exact_value(end, row) for row in witnesses]
-        proved = [value for value in values if value is not None]
-        reached = [value for value in proved if _as_edge(value) == edge]
+        exact_values = [value for value in values if value is not None]
+        reached = [value for value in exact_values if _as_edge(value) == edge]
         if reached:
             return Extreme(reached[0])
-        if not proved or len(proved) < len(values) or len(values) == _MAX_WITNESSES:
+        if not exact_values or len(exact_values) < len(values) or len(values) == _MAX_WITNESSES:
             return None
-        return Extreme(min(proved) if end == "low" else max(proved))
+        return Extreme(min(exact_values) if end == "low" else max(exact_values))
 
     def _exact_value(self, end: str, row: Row) -> Any:
         if self._column.is_partition:
@@ -214,7 +217,7 @@ class _Extremes:
 
 
 def _as_edge(value: Any) -> Any:
-    """A value in the unit of stored bounds."""
+    """Converts a value to the unit of stored bounds."""
     is_day = isinstance(value, date) and not isinstance(value, datetime)
     return value.toordinal() - _EPOCH_DAY if is_day else value
 

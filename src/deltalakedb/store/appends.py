@@ -1,7 +1,7 @@
-"""Appends: commits that add some files to one table nobody else has written meanwhile, in one call of the database.
+"""Appends: commits in one database call that only add files to one table, which no other process wrote meanwhile.
 
-Nothing is decided here. The rows are those that the ordinary way would write on top of what this process left behind at
-its last commit; the engine writes them if that is still how things are, and else the ordinary way is gone.
+This path decides nothing. Its rows are those that the ordinary path would write on top of this process's last commit.
+The engine writes them if that state still holds; otherwise the commit takes the ordinary path.
 """
 
 import math
@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, NoReturn, Protocol, cast, runtime_checkable
 
 import orjson
 
-from deltalakedb.log.actions import AddFile
-from deltalakedb.log.features import writer_features
-from deltalakedb.steps import reached
+from deltalakedb.log.protocol.actions import AddFile
+from deltalakedb.log.protocol.features import writer_features
+from deltalakedb.runtime.steps import reached
 from deltalakedb.store.commit_locks import LockedTable, Locks
 from deltalakedb.store.connection import Connection, Row
 from deltalakedb.store.proposals import Outcome, Proposal
@@ -23,39 +23,39 @@ from deltalakedb.store.vacuums import is_quiet
 
 MAX_FILES = 16
 MAX_TABLES = 256
-"""Of so many tables this process remembers what it left behind."""
+"""For how many tables this process remembers the state that its last commit left."""
 
 AT_MS = 8_641_739_205_568_230_917
-"""Stands for the transaction's time, which only the database can tell."""
+"""Placeholder for the transaction's time, which only the database knows."""
 
 _PLACEHOLDER = str(AT_MS)
 
 
 class Append(NamedTuple):
-    """What the database is asked to write, as JSON: rows by the names of their columns."""
+    """The rows that the database is asked to write, as JSON by column name."""
 
     held: bytes
-    """The head on which the rows stand."""
+    """The expected head."""
     registered: bytes
-    """The registry row of the table."""
+    """The expected registry row of the table."""
     intent: bytes | None
-    """A claim on the table that must not exist."""
+    """The intent lock that must not exist."""
     txn: bytes
     placeholder: bytes
-    """Where it stands in the commit's commitInfo, the transaction's time belongs."""
+    """Replaced by the transaction's time in the commit's commitInfo."""
     version: bytes
     adds: bytes
     bounds: bytes
     head: bytes
-    """The head from then on."""
+    """The new head."""
 
 
 @runtime_checkable
 class AppendsAtOnce(Protocol):
-    """A store that can do a whole append in one round trip."""
+    """A store that can run a whole append in one round trip."""
 
     def append(self, append: Append) -> int | None:
-        """The transaction's time; None: nothing was written, because something is not as the rows suppose."""
+        """Returns the transaction's time; None if nothing was written, because the state is not the expected one."""
         ...
 
 
@@ -64,7 +64,7 @@ class _UncommonError(Exception):
 
 
 class _Recorder:
-    """Takes the place of a connection: what an append writes is remembered, anything else it would do is refused."""
+    """Stands in for a connection: records the rows of an append, and raises on any other use."""
 
     def __init__(self) -> None:
         self.rows: dict[str, list[Row]] = {}
@@ -85,14 +85,14 @@ class _Recorder:
 
 
 class Appends:
-    """The short way of one writer, and what it remembers for it."""
+    """The fast path of one writer, and the table states it needs."""
 
     def __init__(self, store: object) -> None:
         self._store = store if isinstance(store, AppendsAtOnce) else None
         self._left: dict[int, LockedTable] = {}
 
     def learn(self, left: Mapping[int, LockedTable]) -> None:
-        """What a commit left behind, now that it is made."""
+        """Remembers the table states that a completed commit left."""
         if self._store is None:
             return
         if len(self._left) + len(left) > MAX_TABLES:
@@ -100,23 +100,23 @@ class Appends:
         self._left.update(left)
 
     def commit(self, proposal: Proposal, catalog_id: str) -> Outcome | None:
-        """The proposal, committed; None, and nothing done, when it takes the ordinary way."""
+        """Commits the proposal; returns None, with nothing done, if it must take the ordinary path."""
         if not proposal.tables:
             return None
         table = proposal.tables[0]
-        left = self._left.get(table.table.table_id)
-        if self._store is None or left is None or not _is_append(proposal, left):
+        last_state = self._left.get(table.table.table_id)
+        if self._store is None or last_state is None or not _is_append(proposal, last_state):
             return None
         recorder = _Recorder()
-        # A file that is in the table already is found by its key when the row is written.
-        fresh = replace(left, known=replace(left.known, live_keys=frozenset()))
-        locks = Locks(catalog_id, AT_MS, {table.table.table_id: fresh})
-        ratifier = Ratifier(cast(Connection, recorder), proposal, (left.row,), locks)
+        # A file that is already in the table is detected by its key when the row is written.
+        state = replace(last_state, known=replace(last_state.known, live_keys=frozenset()))
+        locks = Locks(catalog_id, AT_MS, {table.table.table_id: state})
+        ratifier = Ratifier(cast(Connection, recorder), proposal, (last_state.row,), locks)
         try:
             assert table.protocol is not None
             assert table.metadata is not None
             (commit,) = ratifier.ratify(0, (table.protocol, table.metadata))
-            append = _append(proposal, left, recorder)
+            append = _append(proposal, last_state, recorder)
         except _UncommonError:
             return None
         reached("commit.begun")
@@ -124,17 +124,17 @@ class Appends:
         if at_ms is None:
             self._left.pop(table.table.table_id, None)
             return None
-        now = ratifier.left[table.table.table_id]
-        self._left[table.table.table_id] = replace(now, head=replace(now.head, last_commit_ms=at_ms))
+        new_state = ratifier.left[table.table.table_id]
+        self._left[table.table.table_id] = replace(new_state, head=replace(new_state.head, last_commit_ms=at_ms))
         assert commit.data is not None
         info, line_break, rest = commit.data.partition(b"\n")
         data = info.replace(_PLACEHOLDER.encode(), str(at_ms).encode()) + line_break + rest
-        made = replace(commit, timestamp_ms=at_ms, data=data)
-        return Outcome(proposal.txn_id, at_ms, (made,), {table.table.full_name: left.row})
+        ratified = replace(commit, timestamp_ms=at_ms, data=data)
+        return Outcome(proposal.txn_id, at_ms, (ratified,), {table.table.full_name: last_state.row})
 
 
 def _is_append(proposal: Proposal, left: LockedTable) -> bool:
-    """Whether it only adds files, few of them, to one table that is as this process left it."""
+    """Whether the proposal only adds a few files to one table that is as this process left it."""
     (table, *others) = proposal.tables
     if others or len(table.commits) != 1 or table.changes_registry or proposal.absent or proposal.listed is not None:
         return False
@@ -157,17 +157,17 @@ def _append(proposal: Proposal, left: LockedTable, recorder: _Recorder) -> Appen
     if rows.keys() - {"dl_table_versions", "dl_add_files", "dl_file_bounds"}:
         raise _UncommonError
     (version,) = rows["dl_table_versions"]
-    times = 3 if version["commit_info"].startswith('{"inCommitTimestamp"') else 2
-    if version["commit_info"].count(_PLACEHOLDER) != times:
-        raise _UncommonError  # somebody's own text says the same
+    expected_count = 3 if version["commit_info"].startswith('{"inCommitTimestamp"') else 2
+    if version["commit_info"].count(_PLACEHOLDER) != expected_count:
+        raise _UncommonError  # a text of the user contains the placeholder
     bounds = rows.get("dl_file_bounds", [])
     for row in bounds:
         row["lower"], row["upper"] = _finite(row["lower"]), _finite(row["upper"])
-    held = head_values(left.head)
-    del held["mirrored_version"]  # the mirror goes its own way
+    expected_head = head_values(left.head)
+    del expected_head["mirrored_version"]  # the mirror moves it independently
     txn = {"txn_id": proposal.txn_id, "client_token": proposal.client_token}
     return Append(
-        held=_to_json(held),
+        held=_to_json(expected_head),
         registered=_to_json(row_values(left.row)),
         intent=None if table.is_append_only else f"intent:{left.row.table_id}".encode(),
         txn=_to_json(txn | {"actor": proposal.actor, "message": proposal.message}),
@@ -190,5 +190,5 @@ def _bytes_to_text(value: Any) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no infinite numbers; as text the database knows them."""
+    """JSON has no infinite numbers; the database reads them from text."""
     return str(value) if value in (math.inf, -math.inf) else value

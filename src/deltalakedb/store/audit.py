@@ -16,7 +16,7 @@ MAX_AUDIT_ROWS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
-    """Who did what, when, from where."""
+    """One entry of the audit trail: who did what, when, from where."""
 
     audit_id: str
     at_ms: int
@@ -38,10 +38,10 @@ def write_audit(
     table: TableRow | None = None,
     details: Mapping[str, Any] | None = None,
 ) -> None:
-    """Record an act in the transaction that does it; secrets in the details are masked."""
+    """Records an operation in the transaction that does it; secrets in the details are masked."""
     conn.run(
         "insert_audit",
-        # Two acts may share a millisecond; their ids then keep the order in which they happened.
+        # Two operations may have the same millisecond; their ids then keep their order.
         audit_id=f"{time.time_ns():016x}-{uuid.uuid4().hex}",
         at_ms=at_ms,
         actor=actor,
@@ -75,11 +75,11 @@ def read_audit(
 
 
 def _masked(value: Any) -> Any:
-    """Every text through `redact`, with its key in sight: `{"password": "x"}` is a secret by its key."""
+    """Masks every text with `redact`, together with its key: `{"password": "x"}` is a secret because of its key."""
     if not isinstance(value, Mapping):
         return redact(value) if isinstance(value, str) else value
     masked = {}
     for key, item in value.items():
-        hidden = isinstance(item, str) and redact(f"{key}={item}") != f"{key}={redact(item)}"
-        masked[key] = "***" if hidden else _masked(item)
+        is_secret = isinstance(item, str) and redact(f"{key}={item}") != f"{key}={redact(item)}"
+        masked[key] = "***" if is_secret else _masked(item)
     return masked

@@ -1,26 +1,26 @@
-"""Batches of files as rows: what Arrow columns of adds and removes need before they can be inserted in bulk."""
+"""Converts batches of added and removed files to rows for a bulk insert."""
 
 from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltalakedb.log.actions import DeletionVector
-from deltalakedb.log.codec import deletion_vector_from_json
-from deltalakedb.log.stats import count_or_none, load_stats
-from deltalakedb.log.text import from_sql_text, key_hashes, to_sql_text
+from deltalakedb.log.protocol.actions import DeletionVector
+from deltalakedb.log.protocol.codec import deletion_vector_from_json
+from deltalakedb.log.protocol.text import from_sql_text, key_hashes, to_sql_text
+from deltalakedb.log.statistics.stats import count_or_none, load_stats
 from deltalakedb.store.connection import LIVE
 from deltalakedb.store.rows import fill_columns
 
 
 class RecordCounter:
-    """How many rows a file holds, told by its statistics; counts the statistics that cannot be read."""
+    """Counts the rows of files from their statistics, and the statistics that cannot be read."""
 
     def __init__(self) -> None:
         self.num_unreadable = 0
 
     def live(self, stats: str | None, deleted: int) -> int | None:
-        """Rows that the deletion vector has not taken away; None when the statistics do not say."""
+        """The rows of a file without those that its deletion vector deletes; None if the statistics have no count."""
         if stats is None:
             return None
         value = load_stats(stats)
@@ -31,7 +31,7 @@ class RecordCounter:
         return None if physical is None else physical - deleted
 
     def physical(self, batch: pa.RecordBatch) -> pa.Array:
-        """Rows of each file of a batch of FILES_SCHEMA, deletion vectors apart."""
+        """The rows of each file of a batch of FILES_SCHEMA, including deleted ones."""
         texts = batch.column("stats").to_pylist()
         return pa.array([None if text is None else self.live(from_sql_text(text), 0) for text in texts], pa.int64())
 

@@ -1,4 +1,4 @@
-"""The planning index of one table: keeps dl_file_bounds and dl_bounds_columns true of the files live at the head."""
+"""The planning index of one table: keeps dl_file_bounds and dl_bounds_columns up to date with the live files."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -8,22 +8,22 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltalakedb.log.actions import Metadata
-from deltalakedb.log.batch_bounds import compute_bounds_of_batch
-from deltalakedb.log.bounds import FileBounds
-from deltalakedb.log.bounds_columns import BoundsColumn, bounds_columns
-from deltalakedb.log.file_bounds import bounds_of_file
-from deltalakedb.log.text import from_sql_text, to_sql_text
-from deltalakedb.log.types import parse_schema
+from deltalakedb.log.protocol.actions import Metadata
+from deltalakedb.log.protocol.text import from_sql_text, to_sql_text
+from deltalakedb.log.schema.types import parse_schema
+from deltalakedb.log.statistics.batch_bounds import compute_bounds_of_batch
+from deltalakedb.log.statistics.bounds import FileBounds
+from deltalakedb.log.statistics.bounds_columns import BoundsColumn, bounds_columns
+from deltalakedb.log.statistics.file_bounds import bounds_of_file
 from deltalakedb.store.connection import LIVE, Connection, Row
 from deltalakedb.store.insert_pipeline import Inserter
 from deltalakedb.store.rows import RowBuffer, fill_columns, row_schema
 
 NEW_EPOCH_ABOVE = 10_000
-"""Files closed at once above which, when more are closed than left, the rest moves to a new epoch."""
+"""If more files than this are closed at once, and more than remain, the remaining ones move to a new epoch."""
 
 NEVER = LIVE
-"""`first_file_id` of a column that new files no longer get bounds for: it prunes nothing."""
+"""`first_file_id` of a column that new files get no bounds for: it is not used for pruning."""
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class _IndexedColumn:
 
 
 class BoundsIndex:
-    """Bounds of every live file, in the caller's transaction; `save` writes what is known of the columns."""
+    """The bounds of every live file, in the caller's transaction; `save` writes the columns' rows."""
 
     def __init__(self, conn: Connection, table_id: int, epoch: int, indexed: Sequence[Row]) -> None:
         """`indexed`: the rows of dl_bounds_columns."""
@@ -65,36 +65,36 @@ class BoundsIndex:
         }
 
     def use_metadata(self, metadata: Metadata, next_file_id: int) -> None:
-        """The schema of the files to come. A column seen for the first time is complete from the next file on."""
+        """Sets the schema of the next files. A new column has complete bounds from the next file on."""
         self._columns, self._keys = _columns_of(
             metadata.schema_string, tuple(metadata.partition_columns), tuple(sorted(metadata.configuration.items()))
         )
-        wanted = dict(zip(self._keys, self._columns, strict=True))
+        columns_by_key = dict(zip(self._keys, self._columns, strict=True))
         for key, indexed in self._indexed.items():
-            if key not in wanted and indexed.first_file_id != NEVER:
+            if key not in columns_by_key and indexed.first_file_id != NEVER:
                 indexed.first_file_id, indexed.is_changed = NEVER, True
-        for key, column in wanted.items():
-            known = self._indexed.get(key)
-            if known is None:
+        for key, column in columns_by_key.items():
+            existing = self._indexed.get(key)
+            if existing is None:
                 number = len(self._indexed)  # rows are never deleted, so the count is the next free id
                 self._indexed[key] = _IndexedColumn(number, *key, column.is_partition, next_file_id, is_new=True)
-            elif known.first_file_id == NEVER or known.is_partition != column.is_partition:
-                known.is_partition, known.is_changed = column.is_partition, True
-                known.first_file_id = next_file_id
+            elif existing.first_file_id == NEVER or existing.is_partition != column.is_partition:
+                existing.is_partition, existing.is_changed = column.is_partition, True
+                existing.first_file_id = next_file_id
 
     def compute(self, files: pa.RecordBatch) -> FileBounds:
-        """Bounds of a batch of files: columns `stats` and `partition_values`, as SQL holds them."""
+        """Computes bounds for a batch of files from the columns `stats` and `partition_values`, as stored in SQL."""
         return compute_bounds_of_batch(self._columns, files)
 
     def insert(self, file_ids: Sequence[int], bounds: FileBounds, *, into: Inserter | None = None) -> None:
-        """Keep the bounds of files that are now live."""
+        """Inserts the bounds of files that are now live."""
         rows = self._rows(pa.array(file_ids, pa.int64()), bounds)
         if rows.num_rows:
             (into or self._conn).insert("dl_file_bounds", rows)
 
     def insert_few(self, files: Iterable[tuple[int, str | None, str]]) -> bool:
-        """`insert` for a handful of files (id, stats, partition values); False, and nothing done, when the long way is
-        the right one."""
+        """Inserts the bounds of a few files (id, stats, partition values); returns False, with nothing done, if
+        `compute` and `insert` are needed."""
         buffer = RowBuffer("dl_file_bounds")
         for file_id, stats, partition_values in files:
             bounds = bounds_of_file(self._columns, from_sql_text(stats) if stats else None, partition_values)
@@ -116,7 +116,7 @@ class BoundsIndex:
         return True
 
     def _rows(self, file_ids: pa.Array, bounds: FileBounds) -> pa.Table:
-        """All files for one column, then all for the next: the order in which indexes and zone maps like them best."""
+        """Rows ordered by column, then by file: the order that suits indexes and zone maps best."""
         tables = []
         for key, batch in zip(self._keys, bounds.columns, strict=True):
             indexed = self._indexed[key]
@@ -137,7 +137,7 @@ class BoundsIndex:
         return pa.concat_tables(tables) if tables else row_schema("dl_file_bounds").empty_table()
 
     def remove(self, first_version: int, last_version: int, *, num_closed: int, num_left: int) -> None:
-        """Files closed by these versions lose their bounds; after a large removal those left move to a new epoch."""
+        """Deletes the bounds of files closed by these versions; after a large removal moves the rest to a new epoch."""
         if num_closed > NEW_EPOCH_ABOVE and num_closed > num_left:
             self.epoch += 1
             self._conn.run("copy_live_bounds", table_id=self._table_id, epoch=self.epoch)
@@ -152,19 +152,19 @@ class BoundsIndex:
         )
 
     def clear(self) -> None:
-        """No file of before is live any more."""
+        """Deletes all bounds: no file is live any more."""
         self.epoch += 1
         self._conn.run("delete_bounds_before_epoch", table_id=self._table_id, epoch=self.epoch)
 
     def save(self) -> None:
-        """Write what changed of the columns."""
+        """Writes the changed rows of dl_bounds_columns."""
         if any(indexed.is_new or indexed.is_changed for indexed in self._indexed.values()):
             self._save()
 
     def _save(self) -> None:
         rows: list[Row] = []
         for indexed in self._indexed.values():
-            described = {
+            values = {
                 "table_id": self._table_id,
                 "column_id": indexed.column_id,
                 "is_partition": indexed.is_partition,
@@ -172,11 +172,11 @@ class BoundsIndex:
                 "first_file_id": indexed.first_file_id,
             }
             names = {"column_path": indexed.column_path, "kind": indexed.kind}
-            rows.append(described | names)
+            rows.append(values | names)
             if indexed.is_new:
-                self._conn.run("insert_bounds_column", **described, **names)
+                self._conn.run("insert_bounds_column", **values, **names)
             elif indexed.is_changed:
-                self._conn.run("update_bounds_column", **described)
+                self._conn.run("update_bounds_column", **values)
             indexed.is_new = indexed.is_changed = False
         self.indexed = rows
 
@@ -185,7 +185,7 @@ class BoundsIndex:
 def _columns_of(
     schema_string: str, partition_columns: tuple[str, ...], configuration: tuple[tuple[str, str | None], ...]
 ) -> tuple[list[BoundsColumn], list[tuple[str, str]]]:
-    """The columns that have bounds, and what each is found by among the rows of dl_bounds_columns."""
+    """The columns that have bounds, and the key of each in dl_bounds_columns."""
     columns = bounds_columns(parse_schema(schema_string), partition_columns, dict(configuration))
     return columns, [(to_sql_text(column.column_path), column.kind) for column in columns]
 

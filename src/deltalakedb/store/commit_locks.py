@@ -1,4 +1,4 @@
-"""The locks of a commit: namespaces, heads in the order of their ids, the client token; and what is read under them."""
+"""Takes a commit's locks (namespaces, heads in the order of table ids, the client token) and reads under them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,10 +6,10 @@ from functools import lru_cache
 from itertools import islice
 
 from deltalakedb.exceptions import NotWritableError, TableNotFoundError
-from deltalakedb.log.actions import AddFile, AppTransaction, DomainMetadata, Protocol, RemoveFile
-from deltalakedb.log.features import writer_features
-from deltalakedb.log.row_tracking import DOMAIN
-from deltalakedb.log.text import key_hash, to_sql_text
+from deltalakedb.log.protocol.actions import AddFile, AppTransaction, DomainMetadata, Protocol, RemoveFile
+from deltalakedb.log.protocol.features import writer_features
+from deltalakedb.log.protocol.row_tracking import DOMAIN
+from deltalakedb.log.protocol.text import key_hash, to_sql_text
 from deltalakedb.store import registry_check
 from deltalakedb.store.action_values import to_domain_metadata
 from deltalakedb.store.connection import LIVE, Ask, Connection, Row
@@ -19,12 +19,12 @@ from deltalakedb.store.queries import named_queries
 from deltalakedb.store.registry import Head, TableRow, to_table_row
 
 FEW_FILES = 32
-"""Up to so many files are looked up by key under the lock."""
+"""Up to this many files are looked up by key under the lock."""
 
 
 @dataclass(frozen=True, slots=True)
 class LockedTable:
-    """A table whose head nobody else can move, and what holds there."""
+    """A table with a locked head, and its state there."""
 
     row: TableRow
     head: Head
@@ -38,7 +38,7 @@ class LockedTable:
 
 @dataclass(frozen=True, slots=True)
 class Locks:
-    """What a commit holds. `committed_at_ms` is the transaction's T; None: its token was used before."""
+    """A commit's locks. `committed_at_ms` is the transaction's T; None if its token was used before."""
 
     catalog_id: str
     committed_at_ms: int | None
@@ -46,7 +46,7 @@ class Locks:
 
 
 def lock_tables(conn: Connection, proposal: Proposal, catalog_id: str | None) -> Locks:
-    """Lock and read in one round trip; each statement after the locks sees everything committed before them."""
+    """Locks and reads in one round trip; each statement after the locks sees everything committed before them."""
     existing = sorted((table for table in proposal.tables if not table.is_new), key=lambda one: one.table.table_id)
     asks = registry_check.lock_asks(proposal)
     num_locks = len(asks)
@@ -61,22 +61,22 @@ def lock_tables(conn: Connection, proposal: Proposal, catalog_id: str | None) ->
         asks += _asks(table)
     answers = iter(conn.gather(asks)[num_locks:])
     heads = [_head(table, next(answers)) for table in existing]
-    taken = next(answers)
-    known_id = str(next(answers)[0]["catalog_id"]) if catalog_id is None else catalog_id
-    committed_at_ms = int(taken[0]["committed_at_ms"]) if taken else None
+    token_rows = next(answers)
+    this_catalog_id = str(next(answers)[0]["catalog_id"]) if catalog_id is None else catalog_id
+    committed_at_ms = int(token_rows[0]["committed_at_ms"]) if token_rows else None
     names = [next(answers) for _ in name_asks]
     if committed_at_ms is not None:
         registry_check.check_names(proposal, names)
     tables = {}
     for table, head in zip(existing, heads, strict=True):
-        own = [next(answers) for _ in _asks(table)]
+        table_answers = [next(answers) for _ in _asks(table)]
         if committed_at_ms is not None:
-            tables[table.table.table_id] = _locked(table, head, own)
-    return Locks(known_id, committed_at_ms, tables)
+            tables[table.table.table_id] = _locked(table, head, table_answers)
+    return Locks(this_catalog_id, committed_at_ms, tables)
 
 
 def _asks(proposal: TableProposal) -> list[Ask]:
-    """What is read of one table; `_locked` takes the answers in this order."""
+    """The queries of one table; `_locked` takes the answers in this order."""
     ids = {"table_id": proposal.table.table_id}
     asks: list[Ask] = [("select_commit_state", ids | {"lease": f"intent:{proposal.table.table_id}"})]
     asks.append(("select_bounds_columns", ids))
@@ -95,9 +95,9 @@ def _asks(proposal: TableProposal) -> list[Ask]:
 
 
 def _file_keys(proposal: TableProposal) -> list[bytes]:
-    """The keys of the files that the commits add or remove, while they are few; many are told by closing them."""
-    found = (a for commit in proposal.commits for a in commit.actions if isinstance(a, AddFile | RemoveFile))
-    files = list(islice(found, FEW_FILES + 1))
+    """The keys of the files that the commits add or remove, if they are few; many are found when they are closed."""
+    actions = (a for commit in proposal.commits for a in commit.actions if isinstance(a, AddFile | RemoveFile))
+    files = list(islice(actions, FEW_FILES + 1))
     return sorted({key_hash(file.path, file.dv_id) for file in files}) if len(files) <= FEW_FILES else []
 
 
@@ -114,7 +114,7 @@ def app_ids(proposal: TableProposal) -> list[str]:
 
 
 def _needs_domains(proposal: TableProposal) -> bool:
-    """Whether row ids are handed out: by the protocol in force, or by one that a commit brings."""
+    """Whether row ids are assigned, by the protocol in force or by one that a commit brings."""
     proposed = [commit for commit in proposal.commits if Protocol in set(map(type, commit.actions))]
     protocols = [a for commit in proposed for a in commit.actions if isinstance(a, Protocol)]
     in_force = [] if proposal.protocol is None else [proposal.protocol]
@@ -136,7 +136,7 @@ def _locked(proposal: TableProposal, head: Head, answers: list[list[Row]]) -> Lo
     live_keys = frozenset(bytes(row["key_hash"]) for row in rest.pop(0)) if _file_keys(proposal) else None
     domains: Mapping[str, DomainMetadata] = {}
     if _needs_domains(proposal):
-        domains = {one.domain: one for one in map(to_domain_metadata, rest.pop(0)) if one.domain == DOMAIN}
+        domains = {domain.domain: domain for domain in map(to_domain_metadata, rest.pop(0)) if domain.domain == DOMAIN}
     apps = {app_id: rows[0]["app_version"] for app_id, rows in zip(app_ids(proposal), rest, strict=True) if rows}
     return LockedTable(
         row=row,
@@ -151,7 +151,7 @@ def _locked(proposal: TableProposal, head: Head, answers: list[list[Row]]) -> Lo
 
 
 def _check_registered(proposal: TableProposal, state: Row) -> TableRow:
-    """The table's registry row, if it is what the transaction saw and lets it do what it wants."""
+    """Returns the table's registry row if it is what the transaction saw and permits the commit."""
     row = None if state["table_uuid"] is None else to_table_row(state)
     _check_writable(proposal, state)
     registry_check.check_row(proposal, row)
@@ -160,7 +160,7 @@ def _check_registered(proposal: TableProposal, state: Row) -> TableRow:
 
 
 def _check_writable(proposal: TableProposal, state: Row) -> None:
-    """A table that is only read may be in any mode and state; one that is written is ours, and live."""
+    """Raises if a table that is written is not managed or not live; a table that is only read may be in any state."""
     name = proposal.table.full_name
     if state["table_uuid"] is None or not (proposal.commits or proposal.changes_registry):
         return

@@ -1,4 +1,4 @@
-"""The seam between the store and its engines: what a connection and a store can do, and what they share."""
+"""Interface between the store and its engines: connections, stores, and the code that the engines share."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ LIVE = 2**63 - 1
 """`removed_version` while a file is live, `until_ms` while a name is current."""
 
 UNKNOWN_COUNT = -1
-"""What a deferred change says it touched."""
+"""The row count that a deferred change returns."""
 
 EngineName = Literal["sqlite", "duckdb", "postgres"]
 SchemaMode = Literal["create_if_missing", "error", "manual"]
@@ -29,15 +29,15 @@ class UndefinedTableError(StoreError):
 
 
 class LostRaceError(StoreBusyError):
-    """The engine gave another transaction the right of way, and rolled this one back: it can be repeated at once."""
+    """The engine let another transaction go first and rolled this one back: it can be repeated at once."""
 
 
 class ConnectionLostError(StoreError):
-    """The database went away in the middle of a transaction: whether it was committed is not known."""
+    """The connection was lost during a transaction: whether it was committed is not known."""
 
 
 class DuplicateRowError(StoreError):
-    """A unique key is taken; `constraint` names the index, or its table where the engine says no more."""
+    """A unique key exists already; `constraint` names the index, or its table if the engine does not name the index."""
 
     def __init__(self, message: str, constraint: str = "") -> None:
         self.constraint = constraint
@@ -45,22 +45,22 @@ class DuplicateRowError(StoreError):
 
 
 class Connection(Protocol):
-    """One open transaction. Queries are named ones of sql/queries; parameters are named."""
+    """One open transaction. Queries are those named in sql/queries; parameters are named."""
 
     def all(self, query: str, **parameters: Any) -> list[Row]: ...
 
     def one(self, query: str, **parameters: Any) -> Row | None: ...
 
     def gather(self, asks: Sequence[Ask]) -> list[list[Row]]:
-        """Several queries, one after the other, in one round trip where the engine can."""
+        """Runs several queries in order, in one round trip if the engine can."""
         ...
 
     def defer(self) -> None:
-        """From here on changes need not wait for their answers: errors come at the latest when the block ends."""
+        """Lets later changes not wait for their results; errors are raised when the block ends, at the latest."""
         ...
 
     def run(self, query: str, **parameters: Any) -> int:
-        """Run a change; how many rows it touched."""
+        """Runs a change; returns how many rows it touched."""
         ...
 
     def run_many(self, query: str, rows: Sequence[Mapping[str, Any]]) -> None: ...
@@ -68,17 +68,17 @@ class Connection(Protocol):
     def arrow(self, query: str, **parameters: Any) -> pa.Table: ...
 
     def sql(self, text: str, **parameters: Any) -> list[Row]:
-        """Generated SQL, with `:name` parameters and bare table names."""
+        """Runs generated SQL with `:name` parameters and bare table names."""
         ...
 
     def sql_arrow(self, text: str, **parameters: Any) -> pa.Table: ...
 
     def sql_large(self, text: str, **parameters: Any) -> pa.Table:
-        """Many rows, by the engine's fastest way, perhaps outside of this transaction: for SQL that pins a version."""
+        """Reads many rows by the engine's fastest path, perhaps outside of this transaction; the SQL pins a version."""
         ...
 
     def live_files(self, columns: Sequence[str], *, table_id: int, version: int) -> pa.Table:
-        """Columns of all active files of a large table whose head, in this transaction, is `version`."""
+        """Reads columns of all live files of a large table whose head, in this transaction, is `version`."""
         ...
 
     def file_page(
@@ -91,33 +91,33 @@ class Connection(Protocol):
         last_file_id: int,
         at_head: bool,
     ) -> pa.Table:
-        """Columns of a version's files whose ids lie in a range; `at_head` when the version is the newest here."""
+        """Reads columns of a version's files with ids in a range; `at_head` if the version is the newest one here."""
         ...
 
     def script(self, statements: Sequence[str]) -> None:
-        """Run statements of a migration, already in the engine's spelling."""
+        """Runs statements of a migration, already in the engine's spelling."""
         ...
 
     def insert(self, table: str, rows: pa.Table | pa.RecordBatch) -> None:
-        """Bulk insert; the columns of `rows` are columns of `table`."""
+        """Inserts in bulk; the columns of `rows` are columns of `table`."""
         ...
 
     def insert_few(self, table: str, columns: Mapping[str, Sequence[Any]]) -> None:
-        """Insert some rows, given as columns of plain values: what `insert` would spend on Arrow is saved."""
+        """Inserts a few rows, given as columns of plain values, without the cost of Arrow in `insert`."""
         ...
 
     def close_files(self, table_id: int, closes: pa.Table) -> pa.Table:
-        """End the live rows of keys (key_hash, removed_version); key_hash, file_id, size, num_records of the ended."""
+        """Closes the live rows of keys (key_hash, removed_version); returns key_hash, file_id, size and num_records."""
         ...
 
     def has_table(self, name: str) -> bool: ...
 
     def lock_schema(self) -> None:
-        """Keep every other process from migrating until this transaction ends."""
+        """Blocks migrations by other processes until this transaction ends."""
         ...
 
     def hold_clock(self) -> None:
-        """Before a time is read at which this transaction commits: `settle` waits until it has ended."""
+        """Called before reading the time at which this transaction commits: `settle` waits until it has ended."""
         ...
 
     def now_ms(self) -> int:
@@ -138,23 +138,24 @@ class Store(Protocol):
     def dialect(self) -> Dialect: ...
 
     def read(self, *, single: bool = False) -> AbstractContextManager[Connection]:
-        """One consistent snapshot. `single` promises one query at most, and saves the round trips of a transaction."""
+        """Opens one consistent snapshot. `single`: at most one query follows, which saves the transaction's round
+        trips."""
         ...
 
     def write(self, *, durable: bool = True, holds_clock: bool = False) -> AbstractContextManager[Connection]:
-        """One transaction: committed when the block is left normally, rolled back when by an exception.
+        """Opens one transaction: committed when the block ends normally, rolled back on an exception.
 
-        Without `durable` it may be lost, whole, in a crash of the machine, where the engine is faster that way. With
-        `holds_clock`, for who commits at a time it reads: `settle` waits until the block has ended.
+        Without `durable` a crash of the machine may lose the whole transaction, if the engine is faster that way.
+        `holds_clock` is for transactions that commit at a time which they read: `settle` waits until they have ended.
         """
         ...
 
     def select(self, text: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
-        """A user's own query: one SELECT, on a connection that cannot write."""
+        """Runs a user's query: one SELECT, on a connection that cannot write."""
         ...
 
     def settle(self) -> None:
-        """Wait until every transaction that may have read the clock before now has ended."""
+        """Waits until every transaction that may have read the clock before now has ended."""
         ...
 
     def close(self) -> None: ...
@@ -175,20 +176,20 @@ def asked(query: str, dialect: Dialect) -> Statement:
 
 
 class Session(ABC):
-    """What the engines' connections share: finding and spelling queries, and shaping rows."""
+    """Base of the engines' connections: looks up and spells queries, and builds rows."""
 
     dialect: Dialect
 
     @abstractmethod
     def fetch(self, statement: str, parameters: Mapping[str, Any]) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Column names and rows."""
+        """Returns column names and rows."""
 
     @abstractmethod
     def fetch_arrow(self, statement: str, parameters: Mapping[str, Any]) -> pa.Table: ...
 
     @abstractmethod
     def execute(self, statement: str, parameters: Mapping[str, Any]) -> int:
-        """Run a change; how many rows it touched."""
+        """Runs a change; returns how many rows it touched."""
 
     @abstractmethod
     def execute_many(self, statement: str, rows: Sequence[Mapping[str, Any]]) -> None: ...
@@ -237,7 +238,7 @@ class Session(ABC):
         last_file_id: int,
         at_head: bool,
     ) -> pa.Table:
-        del at_head  # the engine may read the rows outside of this transaction
+        del at_head  # unused: the version is pinned, because the engine may read the rows outside of this transaction
         ids = {"table_id": table_id, "version": version}
         text = select_columns(columns, "select_files_between")
         return self.sql_large(text, **ids, first_file_id=first_file_id, last_file_id=last_file_id)
@@ -252,13 +253,13 @@ class Session(ABC):
 
 
 def select_columns(columns: Sequence[str], query: str) -> str:
-    """Some columns of a named query."""
+    """Returns SQL that selects some columns of a named query."""
     return f"select {', '.join(columns)} from ({named_queries()[query]}) f"
 
 
 def checked(statement: Statement, parameters: Mapping[str, Any]) -> str:
-    """The text, when exactly its parameters are given: engines disagree about too many and too few."""
+    """Returns the text; raises TypeError for missing or extra parameters, about which engines disagree."""
     if statement.parameters != parameters.keys():
-        wanted, given = sorted(statement.parameters), sorted(parameters)
-        raise TypeError(f"the query takes {wanted}, not {given}")
+        expected, names = sorted(statement.parameters), sorted(parameters)
+        raise TypeError(f"the query takes {expected}, not {names}")
     return statement.text

@@ -1,19 +1,19 @@
-"""What a loader takes in and counts up: a state to start from, what its caller has read, a head and versions to be."""
+"""The loader's inputs and counters: a base state, values its caller has read, drafts of the head and of versions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from deltalakedb.log.actions import AppTransaction, CommitInfo, DomainMetadata, Metadata, Protocol
-from deltalakedb.log.codec import to_json
-from deltalakedb.log.text import to_sql_text
+from deltalakedb.log.protocol.actions import AppTransaction, CommitInfo, DomainMetadata, Metadata, Protocol
+from deltalakedb.log.protocol.codec import to_json
+from deltalakedb.log.protocol.text import to_sql_text
 from deltalakedb.store.connection import Row
 
 
 @dataclass(frozen=True, slots=True)
 class BaseState:
-    """A table's state at one version, as a checkpoint gives it: the start of the history kept in SQL."""
+    """A table's state at one version, taken from a checkpoint: the start of the history in SQL."""
 
     version: int
     timestamp_ms: int
@@ -28,18 +28,18 @@ class BaseState:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a loader would have to read first, read already by the caller under the head's lock."""
+    """Values that a loader needs, already read by the caller under the head's lock."""
 
     total_added: int
     total_closed: int
     bounds_columns: Sequence[Row]
     live_keys: frozenset[bytes] | None = None
-    """Which of the keys the commits name are live; None: not looked up."""
+    """Which of the keys in the commits are live; None if not looked up."""
 
 
 @dataclass(slots=True)
 class HeadDraft:
-    """The head while it is being counted; the fields of `Head`."""
+    """The head while its totals are being computed; has the fields of `Head`."""
 
     table_id: int
     current_version: int = -1
@@ -68,7 +68,7 @@ class HeadDraft:
 
 @dataclass(slots=True)
 class VersionDraft:
-    """What is known of a version before its files are closed in SQL."""
+    """A version before its files are closed in SQL."""
 
     version: int
     timestamp_ms: int
@@ -82,7 +82,7 @@ class VersionDraft:
     num_removed: int = 0
 
     def to_row(self, table_id: int, *, total_added: int, total_closed: int) -> Row:
-        """The row of `dl_table_versions`; the totals are those of the table's whole life."""
+        """The row of `dl_table_versions`; the totals count from the table's first version."""
         info = self.commit_info
         value = info.value if info else {}
         return {
@@ -106,7 +106,7 @@ class VersionDraft:
 
 
 def _field(info: Mapping[str, object], name: str) -> str | None:
-    """A field of commitInfo for people who look with SQL: text as it is, anything else as JSON."""
+    """A field of commitInfo for readers with SQL: text as it is, anything else as JSON."""
     value = info.get(name)
     if value is None:
         return None

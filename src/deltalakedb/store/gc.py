@@ -1,10 +1,10 @@
-"""Garbage collection: removes from SQL the history that no retention promises any more, in small transactions.
+"""Garbage collection: removes expired history from SQL, in small transactions.
 
-A table's history is cut at a base: the newest version that is older than the retention. It stays as a state, so every
-version since the cut-off still opens; the versions before it go, and with them the rows that no kept version has. The
-version rows go first, in the transaction that moves `base_version`: from then on nobody can open what is about to go,
-and a writer who read an older version knows that its winners are not all there. Everything after that only removes rows
-nobody can ask for, so an interrupted run loses nothing, and the next one finishes it.
+A table's history is cut at a base: the newest version that is older than the retention. Its state is kept, so every
+version since the cut-off can still be opened. The versions before the base are removed, with the rows that no kept
+version uses. The version rows are removed first, in the transaction that moves `base_version`: from then on the removed
+versions cannot be opened, and a writer that read an older version knows that not all of its winners are kept. Later
+steps only remove rows that cannot be reached, so an interrupted run loses nothing, and the next run finishes it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from deltalakedb.log.retention import cleans_up, deleted_file_retention_ms, log_retention_ms
+from deltalakedb.log.protocol.retention import cleans_up, deleted_file_retention_ms, log_retention_ms
 from deltalakedb.store import registry
 from deltalakedb.store.audit import write_audit
 from deltalakedb.store.connection import LIVE, Connection, Row, Store
@@ -21,7 +21,7 @@ from deltalakedb.store.locations import DROPPED, PURGING
 from deltalakedb.store.registry import TableRow, to_table_row
 
 BATCH_ROWS = 10_000
-"""Rows removed in one transaction: writers wait for no more than that."""
+"""Rows removed in one transaction: the longest that writers wait for."""
 
 BATCH_VERSIONS = 1_000
 """Versions retired in one transaction, under the lock of the table's head."""
@@ -29,9 +29,9 @@ BATCH_VERSIONS = 1_000
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 TOKENS_KEPT_MS = DAY_MS
-"""A commit may be repeated with its token so long, whatever the retention is."""
+"""How long a commit can be repeated with its token, whatever the retention."""
 
-# Batched: each takes at most :max_rows rows. The base of a dropped table lies above every version.
+# Batched: each removes at most :max_rows rows. The base of a dropped table is above every version.
 _OLD_ROWS = (
     "delete_dead_files",
     "delete_old_cdc_files",
@@ -58,7 +58,7 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long history is kept where a table does not say; the audit trail is kept for ever unless told otherwise."""
+    """How long history is kept if a table does not say; `audit_ms` None keeps the audit trail for ever."""
 
     log_ms: int
     deleted_file_ms: int
@@ -67,17 +67,17 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class CollectedTable:
-    """What happened to one table's history, or would happen."""
+    """What a run removed, or would remove, of one table's history."""
 
     table: TableRow
     first_version: int | None
-    """Where the history started before."""
+    """The first version before the run."""
     base_version: int | None
-    """Where it starts now; None for a table that was dropped and is gone."""
+    """The first version after the run; None for a dropped table that was removed."""
     versions_removed: int
     rows_removed: int
     kept_because: str | None = None
-    """Why nothing, or less than the retention allows, was removed."""
+    """Why nothing was removed, or less than the retention allows."""
     dropped: bool = False
 
 
@@ -93,14 +93,14 @@ class GcReport:
 
     @property
     def rows_removed(self) -> int:
-        """All rows, of all tables."""
+        """The number of rows removed, of all tables."""
         others = self.transactions_removed + self.leases_removed + self.audit_rows_removed
         return sum(table.rows_removed for table in self.tables) + others
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Where a table's history shall start."""
+    """Where a table's history will start."""
 
     table: TableRow
     first_version: int | None
@@ -119,7 +119,7 @@ class _Run:
     who: Mapping[str, str | None]
 
     def remove(self, query: str, **parameters: int) -> int:
-        """Run a batched removal until it finds nothing more; each batch is a transaction of its own."""
+        """Runs a batched removal until no rows are left; each batch is its own transaction."""
         total = 0
         while True:
             with self.store.write() as conn:
@@ -130,7 +130,7 @@ class _Run:
                 return total
 
     def remove_at_once(self, queries: Sequence[str], **parameters: int) -> int:
-        """Removals of few rows, in one transaction."""
+        """Runs removals of few rows in one transaction."""
         with self.store.write() as conn:
             count = sum(conn.run(query, **parameters) for query in queries)
         self.tell(count)
@@ -151,7 +151,7 @@ def collect_garbage(
     actor: str | None = None,
     origin: str | None = None,
 ) -> GcReport:
-    """Cut the history of one table, or of all; then also what belongs to no table. Safe beside readers and writers."""
+    """Cuts the history of one table, or of all and then the rows of no table. Safe beside readers and writers."""
     with store.read() as conn:
         now_ms = conn.now_ms()
         rows = conn.all("select_gc_tables", table_id=None if table is None else table.table_id)
@@ -163,7 +163,7 @@ def collect_garbage(
     return replace(_collect_shared(run, retention, now_ms), tables=tables)
 
 
-# -- where the history shall start
+# -- where the history will start
 
 
 def _plan(conn: Connection, row: Row, retention: Retention, now_ms: int) -> _Plan:
@@ -179,10 +179,10 @@ def _plan(conn: Connection, row: Row, retention: Retention, now_ms: int) -> _Pla
     try:
         cutoff_ms = now_ms - log_retention_ms(configuration, retention.log_ms)
         tombstone_cutoff_ms = now_ms - deleted_file_retention_ms(configuration, retention.deleted_file_ms)
-    except ValueError as error:  # too long is safe, too short is not
+    except ValueError as error:  # an unreadable retention keeps everything, which is safe
         return replace(nothing, kept_because=str(error))
     base, because = _base(conn, row, cutoff_ms)
-    # Where the history starts already, only what an interrupted run left may have to go.
+    # If the history already starts there, only the rest of an interrupted run may remain to be removed.
     if base is None or base < first or (base == first and not row["is_base"]):
         return replace(nothing, kept_because=because)
     return _Plan(table, first, base, tombstone_cutoff_ms, cutoff_ms, because)
@@ -190,16 +190,16 @@ def _plan(conn: Connection, row: Row, retention: Retention, now_ms: int) -> _Pla
 
 def _base(conn: Connection, row: Row, cutoff_ms: int) -> tuple[int | None, str | None]:
     """The version to start from, and why it is not a later one."""
-    found = conn.one("select_version_at", table_id=row["table_id"], at_ms=cutoff_ms)
-    if found is None:
+    version_row = conn.one("select_version_at", table_id=row["table_id"], at_ms=cutoff_ms)
+    if version_row is None:
         return None, None
-    # The newest commit stays a commit: who follows a table compares it with the files.
-    last, because = min(int(found["version"]), row["current_version"] - 1), None
+    # The newest commit is kept as a commit: a follower compares it with the files.
+    last, because = min(int(version_row["version"]), row["current_version"] - 1), None
     if row["mode"] == "managed" and row["mirrored_version"] < last:
         last = row["mirrored_version"]
         because = f"`_delta_log` has only version {last} of {row['current_version']}: what it lacks stays"
-    kept = conn.one("select_neighbours", table_id=row["table_id"], version=last)
-    return (kept["before"] if kept else None), because
+    neighbours = conn.one("select_neighbours", table_id=row["table_id"], version=last)
+    return (neighbours["before"] if neighbours else None), because
 
 
 def _plan_dropped(table: TableRow, row: Row, retention: Retention, now_ms: int) -> _Plan:
@@ -241,26 +241,26 @@ def _collect(run: _Run, plan: _Plan) -> CollectedTable:
 def _count_rows(run: _Run, plan: _Plan, base: int) -> tuple[int, int]:
     with run.store.read(single=True) as conn:
         if plan.dropped:
-            counted = conn.one("count_dropped", table_id=plan.table.table_id)
+            row = conn.one("count_dropped", table_id=plan.table.table_id)
         else:
             limits = {"base": base, "tombstone_cutoff_ms": plan.tombstone_cutoff_ms}
-            counted = conn.one("count_garbage", table_id=plan.table.table_id, **limits)
-    counts = {name: int(value) for name, value in (counted or {}).items()}
+            row = conn.one("count_garbage", table_id=plan.table.table_id, **limits)
+    counts = {name: int(value) for name, value in (row or {}).items()}
     return counts["versions"], sum(counts.values())
 
 
 def _retire_versions(run: _Run, plan: _Plan, base: int) -> int:
-    """Move the base up, some versions at a time; each step leaves a history that is whole from its base on."""
+    """Moves the base up in steps; after each step the history is complete from its base on."""
     ids = {"table_id": plan.table.table_id}
     removed, first = 0, plan.first_version or 0
     while first < base:
         with run.store.write() as conn:
             head = registry.lock_head(conn, plan.table.table_id)
-            # A gap in the history may lack the version itself: then the next one there is.
-            found = conn.one("select_version_after", **ids, version=min(base, first + BATCH_VERSIONS) - 1)
-            if head is None or found is None:  # dropped and collected by another run meanwhile
+            # The version may be in a gap of the history; then the next existing version is used.
+            version_row = conn.one("select_version_after", **ids, version=min(base, first + BATCH_VERSIONS) - 1)
+            if head is None or version_row is None:  # dropped and collected by another run meanwhile
                 break
-            first = int(found["version"])
+            first = int(version_row["version"])
             conn.run("advance_base", **ids, version=first)
             conn.run("mark_base", **ids, version=first)
             count = conn.run("delete_versions_before", **ids, version=first)
@@ -281,7 +281,7 @@ def _remove_old_rows(run: _Run, plan: _Plan, base: int) -> int:
 
 
 def _remove_dropped(run: _Run, plan: _Plan) -> tuple[int, int]:
-    """All there is of a table; the head and the versions first, so that nobody opens what is left of it."""
+    """Removes everything of a dropped table; head and versions first, so that the rest cannot be opened."""
     ids = {"table_id": plan.table.table_id}
     with run.store.write() as conn:
         heads = conn.run("delete_head", **ids)
@@ -293,7 +293,7 @@ def _remove_dropped(run: _Run, plan: _Plan) -> tuple[int, int]:
     return versions, rows + run.remove_at_once(_DROPPED_ROWS, **ids)
 
 
-# -- what belongs to no table
+# -- rows of no table
 
 
 def _collect_shared(run: _Run, retention: Retention, now_ms: int) -> GcReport:

@@ -1,4 +1,4 @@
-"""Bulk inserts on a second thread, in order, while the caller prepares the rows that come next."""
+"""Runs bulk inserts on a second thread, in order, while the caller prepares the next rows."""
 
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -8,20 +8,20 @@ from typing import Protocol
 import pyarrow as pa
 
 MAX_WAITING = 4
-"""Inserts running or waiting: the rows of two batches of files and of their bounds."""
+"""The most inserts running or waiting: the rows of two batches of files and of their bounds."""
 
 
 class Inserter(Protocol):
-    """Anything that takes rows for a table: a connection, or a pipeline in front of one."""
+    """Accepts rows for a table: a connection, or a pipeline in front of one."""
 
     def insert(self, table: str, rows: pa.Table) -> None: ...
 
 
 class InsertPipeline:
-    """Hands rows to a connection that nobody else uses meanwhile; few inserts wait at a time, so memory stays bounded.
+    """Passes rows to a connection that is not used otherwise meanwhile; few inserts wait, so memory stays bounded.
 
-    Reading a checkpoint and computing bounds is our work, building indexes the database's: done at once they take
-    the time of the longer one.
+    Reading a checkpoint and computing bounds is our work, building indexes the database's. In parallel they take the
+    time of the longer one.
     """
 
     def __init__(self, inserter: Inserter) -> None:
@@ -30,7 +30,7 @@ class InsertPipeline:
         self._waiting: deque[Future[None]] = deque()
 
     def insert(self, table: str, rows: pa.Table) -> None:
-        """Start the insert once those before are done; its error is raised here or at the end of the block."""
+        """Queues an insert; waits if too many are queued. Its error is raised here or at the end of the block."""
         self._finish(MAX_WAITING - 1)
         self._waiting.append(self._executor.submit(self._inserter.insert, table, rows))
 
@@ -47,6 +47,6 @@ class InsertPipeline:
             self._executor.shutdown(wait=True, cancel_futures=True)
 
     def _finish(self, left: int) -> None:
-        """Wait until no more than so many inserts are to be done."""
+        """Waits until at most `left` inserts are unfinished."""
         while len(self._waiting) > left:
             self._waiting.popleft().result()

@@ -1,4 +1,4 @@
-"""Which versions of a table the database keeps: finds the row of one, or says why it is not there."""
+"""Looks up the versions that the database keeps, and explains why one is missing."""
 
 from datetime import UTC, datetime
 
@@ -8,7 +8,7 @@ from deltalakedb.store.registry import TableRow
 
 
 def require_version(conn: Connection, table: TableRow, version: int) -> Row:
-    """The row of a version; VersionNotFoundError, which says why, when it is not kept."""
+    """Returns the row of a version; raises VersionNotFoundError with the reason if it is not kept."""
     row = conn.one("select_version", table_id=table.table_id, version=version)
     if row is None:
         raise explain_absence(conn, table, version)
@@ -16,16 +16,16 @@ def require_version(conn: Connection, table: TableRow, version: int) -> Row:
 
 
 def check_kept(store: Store, table: TableRow, version: int) -> None:
-    """Raise if the version was taken away; what was read of it before this returns is whole."""
+    """Raises if the version was removed; what was read of it before this returns is complete."""
     with store.read() as conn:
         require_version(conn, table, version)
 
 
 def explain_absence(conn: Connection, table: TableRow, version: int) -> DeltaError:
-    """Why a version is not in the database: not committed yet, removed by `dl gc`, or never read."""
+    """The error for a missing version: not committed yet, removed by `dl gc`, or never read."""
     name = table.full_name
-    around = conn.one("select_neighbours", table_id=table.table_id, version=version) or {}
-    before, after = around.get("before"), around.get("after")
+    neighbours = conn.one("select_neighbours", table_id=table.table_id, version=version) or {}
+    before, after = neighbours.get("before"), neighbours.get("after")
     if before is None and after is None:
         return not_loaded(table)
     if after is None:
@@ -43,12 +43,12 @@ def explain_absence(conn: Connection, table: TableRow, version: int) -> DeltaErr
 
 
 def why_it_starts_there(conn: Connection, table: TableRow) -> str:
-    """The end of a sentence on where the history starts; '' when `dl gc` has not cut it."""
-    cut = conn.one("select_last_gc", table_id=table.table_id)
-    if cut is None:
+    """The end of a sentence on where the history starts; '' if `dl gc` has not cut it."""
+    gc_row = conn.one("select_last_gc", table_id=table.table_id)
+    if gc_row is None:
         return ""
-    at = datetime.fromtimestamp(cut["at_ms"] / 1000, UTC).isoformat(timespec="seconds")
-    return f" because `dl gc` removed what was older than the table's retention on {at}"
+    gc_time = datetime.fromtimestamp(gc_row["at_ms"] / 1000, UTC).isoformat(timespec="seconds")
+    return f" because `dl gc` removed what was older than the table's retention on {gc_time}"
 
 
 def not_loaded(table: TableRow) -> TableNotFoundError:

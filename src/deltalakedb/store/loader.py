@@ -1,4 +1,4 @@
-"""Loader: writes commits, and states taken from checkpoints, of one table into SQL inside the caller's transaction."""
+"""Loader: writes the commits of one table, or a checkpoint's state, into SQL inside the caller's transaction."""
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
@@ -7,12 +7,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltalakedb.exceptions import InvalidCommitError, LogGapError, MalformedLogError
-from deltalakedb.log.actions import Action, AddFile, CommitInfo, DomainMetadata, Metadata, Protocol, RemoveFile
-from deltalakedb.log.commit import Commit
-from deltalakedb.log.features import check_readable
-from deltalakedb.log.fence import unfence
-from deltalakedb.log.rows import adds_to_batch
-from deltalakedb.log.text import from_sql_text, key_hash, key_hashes, to_sql_text
+from deltalakedb.log.protocol.actions import (
+    Action,
+    AddFile,
+    CommitInfo,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+)
+from deltalakedb.log.protocol.commit import Commit
+from deltalakedb.log.protocol.features import check_readable
+from deltalakedb.log.protocol.fence import unfence
+from deltalakedb.log.protocol.rows import adds_to_batch
+from deltalakedb.log.protocol.text import from_sql_text, key_hash, key_hashes, to_sql_text
 from deltalakedb.store.action_rows import ActionRows
 from deltalakedb.store.action_values import to_protocol
 from deltalakedb.store.base_rows import RecordCounter, add_rows, tombstone_rows
@@ -26,26 +34,26 @@ from deltalakedb.store.rows import RowBuffer, keys_to_close
 logger = logging.getLogger(__name__)
 
 FLUSH_ROWS = 20_000
-"""Action rows held in memory before they are written."""
+"""How many action rows are held in memory before they are written."""
 
 FEW_FILES = 16
-"""Up to so many files get their bounds one by one; for more of them it pays to work column by column."""
+"""Up to this many files get their bounds one by one; for more it is faster to work column by column."""
 
 MANY_FILES = 1_000
-"""From so many on, the files that one commit adds become columns at once, without a row of Python values each."""
+"""From this many on, the files that one commit adds are converted to columns directly, without Python rows."""
 
 SLICE_FILES = 12_500
-"""Of many files, so many are written while the next ones are prepared."""
+"""If files are many, this many are written while the next ones are prepared."""
 
 INDEXED_FROM = ("stats", "partition_values")
 """The columns of a file that its bounds are computed from."""
 
 Progress = Callable[[int], None]
-"""Called with the number of file actions just taken in."""
+"""Called with the number of file actions just loaded."""
 
 
 class Loader:
-    """Takes a table's commits in order. Nothing is visible before the caller's transaction ends well.
+    """Loads a table's commits in order. Nothing is visible before the caller's transaction is committed.
 
     Rows are buffered and written in bulk. A file added and removed within one buffer is written once, already
     closed; files that were in SQL before are closed by one statement per flush.
@@ -64,7 +72,7 @@ class Loader:
         known: Known | None = None,
         strict: bool = False,
     ) -> None:
-        """`strict`: a removed file must be live, as our own commits promise; logs of others may say it twice."""
+        """`strict`: a removed file must be live, as in our own commits; other writers may remove a file twice."""
         self._conn = conn
         self._table_id = table_id
         self._table = table
@@ -72,7 +80,7 @@ class Loader:
         self._read_version = -1 if head is None else head.current_version
         self._strict = strict
         self._live_keys = known.live_keys if known else None
-        self._to_remove: dict[bytes, str] = {}  # key hash -> path of a file that must turn out to be live
+        self._to_remove: dict[bytes, str] = {}  # key hash -> path of a file that must be live
         self._head = HeadDraft(table_id) if head is None else HeadDraft(**head_values(head))
         self._progress = progress
         self._bounds = None
@@ -86,15 +94,15 @@ class Loader:
         )
         self._rows = ActionRows(table_id)
         self._records = RecordCounter()
-        self._protocol: Protocol | None = None  # in force, once it was taken or read
+        self._protocol: Protocol | None = None  # in force, once loaded or read
         self._versions: list[VersionDraft] = []
-        self._live: dict[bytes, int] = {}  # key hash -> its row in the buffer of adds
-        self._closes: dict[bytes, int] = {}  # key hash -> the version that ends the file SQL may hold
-        self._closed: dict[int, int] = {}  # version -> files it closed
+        self._live: dict[bytes, int] = {}  # key hash -> row in the buffer of adds
+        self._closes: dict[bytes, int] = {}  # key hash -> the version that closes the file if it is in SQL
+        self._closed: dict[int, int] = {}  # version -> number of files it closed
 
     @property
     def known(self) -> Known:
-        """What the next loader would have to read, once this one has finished."""
+        """What the next loader needs, valid once this one has finished."""
         return Known(self._total_added, self._total_closed, self._bounds.indexed if self._bounds else ())
 
     @property
@@ -102,9 +110,9 @@ class Loader:
         return self._head.current_version
 
     def append(self, commit: Commit, *, fenced: bool | None = None) -> None:
-        """Take the next commit; whoever read or proposed it has checked its actions against each other.
+        """Loads the next commit; the caller has checked its actions against each other.
 
-        `fenced` says whether the mirror adds the fence to its protocol action; None: whether the action shows it.
+        `fenced`: whether the mirror adds the fence to its protocol action; None: whether the action itself shows it.
         """
         expected = self._head.current_version + 1
         if commit.version != expected:
@@ -129,7 +137,7 @@ class Loader:
             self.flush()
 
     def load_base(self, base: BaseState) -> None:
-        """Start, or start again after a gap, from a state: all that was live before is closed at its version."""
+        """Starts, or restarts after a gap, from a state: all files that were live are closed at its version."""
         if base.version <= self._head.current_version:
             raise MalformedLogError(
                 f"{self._table}: a state at version {base.version} cannot follow version {self._head.current_version}"
@@ -146,7 +154,7 @@ class Loader:
         self.flush()
 
     def finish(self) -> Head:
-        """Write what is buffered, then the head; the caller commits."""
+        """Writes the buffered rows, then the head; the caller commits."""
         self.flush()
         if self._head.metadata_version < 0 or self._head.protocol_version < 0:
             raise MalformedLogError(f"{self._table}: the log does not start with a protocol and a metaData action")
@@ -168,19 +176,19 @@ class Loader:
         return head
 
     def flush(self) -> None:
-        """Write the buffered rows: first close what they end, then insert."""
+        """Writes the buffered rows: first closes the files they remove, then inserts."""
         self._close_files()
-        if self._live_keys is not None:  # what was asked before the load does not know them
+        if self._live_keys is not None:  # the keys that were looked up before the load do not include them
             self._live_keys |= self._live.keys()
         self._index_live_adds()
         for buffer in self._rows.buffers:
             buffer.flush_to(self._conn)
         self._write_versions()
 
-    # -- taking actions in
+    # -- loading actions
 
     def _change_metadata(self, metadata: Metadata, version: int) -> None:
-        # Bounds are computed flush by flush under one schema, so a change of schema ends the buffer.
+        # The bounds of a flush are computed with one schema, so a schema change flushes the buffer.
         self.flush()
         if self._bounds is not None:
             self._bounds.use_metadata(metadata, self._head.next_file_id)
@@ -205,7 +213,7 @@ class Loader:
                 self._head.protocol_version, self._protocol = draft.version, logical
                 fenced = shows_fence if draft.fenced is None else draft.fenced
                 if shows_fence:
-                    draft.size_bytes = None  # that of the file, which is longer than what is kept
+                    draft.size_bytes = None  # the size of the file with the fence, which is longer than the kept commit
                 self._rows.put(logical, draft.version, ordinal, fenced=fenced)
                 return
             case CommitInfo() if draft.commit_info is None:
@@ -215,8 +223,8 @@ class Loader:
 
     def _protocol_in_force(self) -> Protocol | None:
         if self._protocol is None and self._head.protocol_version >= 0:
-            at = {"table_id": self._table_id, "version": self._head.protocol_version}
-            self._protocol = next(map(to_protocol, self._conn.all("select_protocol", **at)), None)
+            ids = {"table_id": self._table_id, "version": self._head.protocol_version}
+            self._protocol = next(map(to_protocol, self._conn.all("select_protocol", **ids)), None)
         return self._protocol
 
     def _take_add(self, add: AddFile, version: int, ordinal: int) -> None:
@@ -230,7 +238,7 @@ class Loader:
         self._total_added += 1
 
     def _end(self, hashed: bytes, version: int) -> None:
-        """The live file of this key, in the buffer or in SQL, ends at `version`."""
+        """Closes the live file of this key, in the buffer or in SQL, at `version`."""
         row = self._live.pop(hashed, None)
         if row is None:
             self._closes.setdefault(hashed, version)
@@ -241,7 +249,7 @@ class Loader:
         self._closed[version] = self._closed.get(version, 0) + 1
 
     def _take_version(self, draft: VersionDraft) -> None:
-        # Clocks and file times step back; a table's versions do not (Delta's own readers adjust them the same way).
+        # Clocks and file times may go backwards; version times may not (Delta's own readers adjust them the same way).
         draft.timestamp_ms = max(draft.timestamp_ms, self._head.last_commit_ms + 1)
         self._versions.append(draft)
         self._head.current_version = draft.version
@@ -253,11 +261,11 @@ class Loader:
 
     def _take_base_actions(self, base: BaseState, draft: VersionDraft) -> None:
         actions: list[Action] = [base.protocol, base.metadata, *base.app_transactions, *base.domain_metadata]
-        kept = {to_sql_text(action.domain) for action in actions if isinstance(action, DomainMetadata)}
-        # A domain removed while we did not look must not live on from the versions before the gap.
-        known = self._conn.all("select_domain_metadata", table_id=self._table_id, version=base.version)
-        gone = (from_sql_text(row["domain"]) for row in known if row["domain"] not in kept)
-        actions.extend(DomainMetadata(domain, "", removed=True) for domain in gone)
+        base_domains = {to_sql_text(action.domain) for action in actions if isinstance(action, DomainMetadata)}
+        # A domain that was removed during the gap must not survive from the versions before it.
+        domain_rows = self._conn.all("select_domain_metadata", table_id=self._table_id, version=base.version)
+        removed_domains = (from_sql_text(row["domain"]) for row in domain_rows if row["domain"] not in base_domains)
+        actions.extend(DomainMetadata(domain, "", removed=True) for domain in removed_domains)
         for ordinal, action in enumerate(actions):
             self._take(action, draft, ordinal)
         draft.num_actions = len(actions)
@@ -273,7 +281,7 @@ class Loader:
                     self._progress(batch.num_rows)
 
     def _load_adds(self, commit: Commit, ordinals: Sequence[int]) -> None:
-        """The adds of a commit, when they are many; whatever was buffered before is in SQL."""
+        """Loads the adds of a commit if they are many; everything buffered before is already in SQL."""
         adds = [action for action in commit.actions if isinstance(action, AddFile)]
         hashes = key_hashes([add.path for add in adds], [add.dv_id for add in adds])
         if self._total_added:
@@ -281,8 +289,8 @@ class Loader:
         self._close_files()
         with InsertPipeline(self._conn) as inserts:
             for start in range(0, len(adds), SLICE_FILES):
-                some = slice(start, start + SLICE_FILES)
-                self._load_batch(adds_to_batch(adds[some]), commit.version, ordinals[some], inserts, hashes[some])
+                part = slice(start, start + SLICE_FILES)
+                self._load_batch(adds_to_batch(adds[part]), commit.version, ordinals[part], inserts, hashes[part])
 
     def _load_batch(
         self,
@@ -330,11 +338,11 @@ class Loader:
             self._bounds.clear()
         self._head.num_files = self._head.num_records = self._head.files_without_records = self._head.size_bytes = 0
 
-    # -- writing out
+    # -- writing
 
     def _close_files(self) -> None:
         closes, self._closes = self._closes, {}
-        if self._live_keys is not None:  # the keys of new files are looked up in vain: no round trip to close them
+        if self._live_keys is not None:  # keys of new files are not live: skips the round trip that would close them
             closes = {hashed: version for hashed, version in closes.items() if hashed in self._live_keys}
         nothing_in_sql = self._total_added == len(self._rows.adds)
         if not closes or nothing_in_sql:
@@ -352,7 +360,7 @@ class Loader:
             self._bounds.remove(min(versions), max(versions), num_closed=closed.num_rows, num_left=num_left)
 
     def _check_removed(self, closed: Iterable[bytes]) -> None:
-        """In a strict load every removed file was live: in SQL before, or added by a commit of this load."""
+        """Raises in a strict load if a removed file was not live, in SQL or added by a commit of this load."""
         to_remove, self._to_remove = self._to_remove, {}
         missing = to_remove.keys() - set(closed)
         if missing:

@@ -5,20 +5,20 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from deltalakedb.exceptions import LocationOwnedError, redact
-from deltalakedb.names import name_key
 from deltalakedb.store.connection import LIVE, Connection, Row
+from deltalakedb.store.names import name_key
 from deltalakedb.store.queries import named_queries
 
 RESERVED, REGISTERED, DROPPED, LEAVING, PURGING = "reserved", "live", "dropped", "leaving", "purging"
-"""The states of a location, as `schema.sql` explains them."""
+"""The states of a location; `schema.sql` explains them."""
 
 RESERVED_MS = {"catalog": 7 * 86_400_000, "user": 3_600_000}
-"""How long a location waits for a table's first commit, by who chose it: others may want one that a user has named."""
+"""How long a reservation lasts, by who chose the location: one named by a user may be wanted by others."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocationRow:
-    """Who has a location."""
+    """The owner of a location."""
 
     location: str
     table_uuid: str
@@ -40,13 +40,13 @@ class Claimant:
 
 
 def find_location(conn: Connection, location: str) -> LocationRow | None:
-    """Who has exactly this location."""
+    """The owner of exactly this location."""
     row = conn.one("select_location", location=location)
     return None if row is None else to_location(row)
 
 
 def location_of_table(conn: Connection, table_id: int) -> LocationRow | None:
-    """The location that a table has; None once its files were deleted or handed over."""
+    """The location of a table; None once its files were deleted or handed over."""
     row = conn.one("select_location_of_table", table_id=table_id)
     return None if row is None else to_location(row)
 
@@ -60,21 +60,21 @@ def reserve(
     instead_of: Collection[str] = (),
     latest_holds: bool = False,
 ) -> None:
-    """Keep a location for a table that is being created. `instead_of`: tables (uuids) that give up theirs for it.
+    """Reserves a location for a table that is being created. `instead_of`: uuids of tables that give up theirs for it.
 
-    Of a location that its user has named, the latest CREATE of a name holds, and with `latest_holds` of any name: one
-    that died must not keep it.
+    If a user named the location, the latest CREATE of a table name replaces an earlier reservation, so that a process
+    which died does not block it; with `latest_holds` also one of another name.
     """
     lock_locations(conn)
-    given_up = {*instead_of, *_abandoned(conn, location, claimant, latest_holds)}
-    refuse_owned(conn, location, claimant, now_ms=now_ms, instead_of=given_up)
+    replaceable = {*instead_of, *_abandoned(conn, location, claimant, latest_holds)}
+    refuse_owned(conn, location, claimant, now_ms=now_ms, instead_of=replaceable)
     _put(conn, location, claimant, RESERVED, now_ms + RESERVED_MS[claimant.files_owner])
 
 
 def join(conn: Connection, location: str, claimant: Claimant, *, now_ms: int) -> str:
-    """Reserve a location, or take part in a reservation of the same name there; the uuid of the table to create.
+    """Reserves a location, or joins a reservation for the same name; returns the uuid of the table to create.
 
-    For first commits that nobody announced: of two that race, the one that commits first creates the table.
+    For unannounced first commits: if two race, the one that commits first creates the table.
     """
     lock_locations(conn)
     holder = find_location(conn, location)
@@ -86,7 +86,7 @@ def join(conn: Connection, location: str, claimant: Claimant, *, now_ms: int) ->
 
 
 def claim(conn: Connection, location: str, claimant: Claimant, *, now_ms: int, is_reserved: bool = False) -> None:
-    """The location belongs to a registered table from now on. `is_reserved`: its reservation must still be there."""
+    """Gives the location to a registered table. `is_reserved`: its reservation must still exist."""
     lock_locations(conn)
     refuse_owned(conn, location, claimant, now_ms=now_ms)
     holder = find_location(conn, location) if is_reserved else None
@@ -101,29 +101,29 @@ def claim(conn: Connection, location: str, claimant: Claimant, *, now_ms: int, i
 
 
 def release(conn: Connection, table_uuid: str) -> None:
-    """The location is free: its files were deleted, or belong to somebody else now."""
+    """Frees the location: its files were deleted, or belong to another owner now."""
     conn.run("delete_location", table_uuid=table_uuid)
 
 
 def give_back(conn: Connection, table_uuid: str) -> None:
-    """The table was not created: its reservation ends. A table that was created keeps its location."""
+    """Ends the reservation of a table that was not created. A created table keeps its location."""
     conn.run("delete_reservation", table_uuid=table_uuid)
 
 
 def change_location(conn: Connection, table_id: int, name: str, state: str, expires_ms: int = LIVE) -> None:
-    """A table that is renamed, dropped, undropped or purged keeps its location; `name` is its full name from now on."""
+    """Updates the location of a renamed, dropped, undropped or purged table; `name` is its new full name."""
     conn.run("update_location", table_id=table_id, table_name=name, location_state=state, expires_ms=expires_ms)
 
 
 def lock_locations(conn: Connection) -> None:
-    """Who claims locations waits here for others who do: that two do not contain each other, no key can tell."""
+    """Serialises claims of locations: no unique key can tell that one location contains another."""
     conn.one("select_next_table_id")
 
 
 def refuse_owned(
     conn: Connection, location: str, claimant: Claimant, *, now_ms: int, instead_of: Collection[str] = ()
 ) -> None:
-    """LocationOwnedError when the location, one around it or one inside it belongs to another table."""
+    """Raises LocationOwnedError if the location, one around it or one inside it belongs to another table."""
     for row in _overlapping(conn, location):
         holder = to_location(row)
         if holder.table_uuid == claimant.table_uuid:
@@ -135,18 +135,18 @@ def refuse_owned(
 
 
 def is_free(conn: Connection, location: str, *, now_ms: int) -> bool:
-    """Whether nobody has the location, one around it or one inside it."""
+    """Whether the location, and those around and inside it, have no owner."""
     return all(_is_over(row, now_ms) for row in _overlapping(conn, location))
 
 
 def owner_around(conn: Connection, location: str, *, now_ms: int) -> LocationRow | None:
-    """The table that has the location, or one around it."""
+    """The table that owns the location, or one around it."""
     rows = (row for row in _overlapping(conn, location) if not _is_over(row, now_ms))
     return next((to_location(row) for row in rows if f"{location}/".startswith(f"{row['location']}/")), None)
 
 
 def to_location(row: Row) -> LocationRow:
-    """The columns of dl_locations in a row that may have others."""
+    """Builds a LocationRow from the columns of dl_locations in a row, which may have others."""
     return LocationRow(
         row["location"],
         row["table_uuid"],
@@ -159,7 +159,7 @@ def to_location(row: Row) -> LocationRow:
 
 
 def around(location: str) -> Iterator[str]:
-    """The location and every folder around it, the bucket or disk excepted."""
+    """Yields the location and every folder around it, without the bucket or disk."""
     yield location
     root = location.find("://") + len("://")
     end = location.rfind("/", root)
@@ -178,7 +178,7 @@ def _abandoned(conn: Connection, location: str, claimant: Claimant, latest_holds
 
 def _overlapping(conn: Connection, location: str) -> list[Row]:
     spellings = list(around(location))
-    keys = {f"location_{number}": one for number, one in enumerate(spellings)}
+    keys = {f"location_{number}": spelling for number, spelling in enumerate(spellings)}
     inside = {"first_inside": f"{location}/", "after_inside": f"{location}0"}  # "0" follows "/"
     return conn.sql(_overlap_query(len(spellings)), **keys, **inside)
 
@@ -190,11 +190,11 @@ def _overlap_query(count: int) -> str:
 
 
 def _is_over(row: Row, now_ms: int) -> bool:
-    """Whether the holder has no use for the location any more."""
+    """Whether the holder no longer needs the location."""
     if row["location_state"] == RESERVED:
         return bool(row["expires_ms"] <= now_ms)
     if row["location_state"] == LEAVING:
-        # A mirror that another writer has stopped will never be complete: the files are that writer's.
+        # A mirror that another writer has stopped will never be complete: the files belong to that writer.
         return bool(row["is_mirrored"] or row["is_stopped"])
     return False
 

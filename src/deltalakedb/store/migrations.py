@@ -1,4 +1,4 @@
-"""Brings a database to the schema this code knows, up or down, one checksummed migration at a time."""
+"""Migrates a database to this code's schema, up or down, by checksummed migrations."""
 
 import hashlib
 import re
@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 
 from deltalakedb.exceptions import SchemaVersionError
-from deltalakedb.store import name_forms
 from deltalakedb.store.connection import Connection, SchemaMode, Store, UndefinedTableError
 from deltalakedb.store.queries import SQL_FOLDER, statements
 
@@ -17,7 +16,7 @@ FOLDER = SQL_FOLDER / "migrations"
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One step of the schema, there and back."""
+    """One step of the schema, up and down."""
 
     number: int
     name: str
@@ -31,7 +30,7 @@ class Migration:
 
 @dataclass(frozen=True, slots=True)
 class MigrationStatus:
-    """A migration this code knows, and when the database took it (None: not yet)."""
+    """A migration of this code, and when it was applied to the database (None: not yet)."""
 
     number: int
     name: str
@@ -41,18 +40,18 @@ class MigrationStatus:
 @cache
 def known_migrations(folder: Path = FOLDER) -> tuple[Migration, ...]:
     """The migrations of this code, in order."""
-    found = []
+    migrations = []
     for up in sorted(folder.glob("*.up.sql")):
         match = re.fullmatch(r"(\d{4})_(\w+)\.up\.sql", up.name)
         if match is None:
             raise ValueError(f"{up.name} is not named like 0001_initial.up.sql")
         down = up.with_name(up.name.replace(".up.sql", ".down.sql"))
-        found.append(
+        migrations.append(
             Migration(int(match[1]), match[2], up.read_text(encoding="utf-8"), down.read_text(encoding="utf-8"))
         )
-    if [migration.number for migration in found] != list(range(1, len(found) + 1)):
+    if [migration.number for migration in migrations] != list(range(1, len(migrations) + 1)):
         raise ValueError("migrations are numbered 0001, 0002, ... without a gap")
-    return tuple(found)
+    return tuple(migrations)
 
 
 @cache
@@ -61,13 +60,13 @@ def _checksums(folder: Path) -> dict[int, str]:
 
 
 def status(store: Store, *, folder: Path = FOLDER) -> list[MigrationStatus]:
-    """What is applied and what is not; refuses a database that is newer or other than this code."""
+    """Lists the migrations with their times; raises if the database is newer than this code, or differs from it."""
     applied = _applied(store, folder)
     return [MigrationStatus(m.number, m.name, applied.get(m.number)) for m in known_migrations(folder)]
 
 
 def ensure_schema(store: Store, mode: SchemaMode, *, folder: Path = FOLDER) -> None:
-    """Migrate when `mode` allows it, else refuse a database that is not at this code's version."""
+    """Migrates if `mode` allows it; otherwise raises if the database is not at this code's version."""
     if mode == "manual" or len(_applied(store, folder)) == len(known_migrations(folder)):
         return
     if mode == "error":
@@ -79,20 +78,20 @@ def ensure_schema(store: Store, mode: SchemaMode, *, folder: Path = FOLDER) -> N
 
 
 def migrate(store: Store, to: int | None = None, *, folder: Path = FOLDER) -> list[int]:
-    """Bring the database to version `to` (the newest when None); the numbers of the migrations run, up or down."""
-    known = known_migrations(folder)
-    target = len(known) if to is None else to
-    if not 0 <= target <= len(known):
-        raise SchemaVersionError(f"there is no schema version {target}: this code knows 0 to {len(known)}")
+    """Migrates the database, up or down, to version `to` (None: the newest); returns the numbers of the migrations."""
+    migrations = known_migrations(folder)
+    target = len(migrations) if to is None else to
+    if not 0 <= target <= len(migrations):
+        raise SchemaVersionError(f"there is no schema version {target}: this code knows 0 to {len(migrations)}")
     with store.write() as conn:
-        conn.lock_schema()  # whoever waited here finds the work done
+        conn.lock_schema()  # a second process waits here, then finds nothing left to do
         rows = conn.all("select_migrations") if conn.has_table("dl_schema_migrations") else []
         applied = len(_checked(store, {row["migration"]: row for row in rows}, folder))
         if target >= applied:
-            done = [_up(conn, migration) for migration in known[applied:target]]
+            numbers = [_up(conn, migration) for migration in migrations[applied:target]]
         else:
-            done = [_down(conn, migration) for migration in reversed(known[target:applied])]
-        return done
+            numbers = [_down(conn, migration) for migration in reversed(migrations[target:applied])]
+        return numbers
 
 
 def _up(conn: Connection, migration: Migration) -> int:
@@ -105,23 +104,19 @@ def _up(conn: Connection, migration: Migration) -> int:
         checksum=migration.checksum,
         applied_at_ms=now_ms,
     )
-    if migration.number == name_forms.FIRST_QUOTED:
-        name_forms.quote_names(conn)
     if migration.number == 1:
         conn.run("insert_catalog", catalog_id=str(uuid.uuid4()), created_at_ms=now_ms)
     return migration.number
 
 
 def _down(conn: Connection, migration: Migration) -> int:
-    if migration.number == name_forms.FIRST_QUOTED:
-        name_forms.unquote_names(conn)
     conn.run("delete_migration", migration=migration.number)
     conn.script(list(statements(migration.down, conn.dialect)))
     return migration.number
 
 
 def _applied(store: Store, folder: Path) -> dict[int, int]:
-    """Numbers of the applied migrations and when each was applied, checked against this code."""
+    """When each applied migration was applied, by number; checked against this code."""
     try:
         with store.read(single=True) as conn:
             rows = conn.all("select_migrations")
@@ -132,18 +127,19 @@ def _applied(store: Store, folder: Path) -> dict[int, int]:
 
 def _checked(store: Store, rows: dict[int, dict[str, object]], folder: Path) -> dict[int, int]:
     checksums = _checksums(folder)
+    for number, checksum in checksums.items():
+        if number in rows and rows[number]["checksum"] != checksum:
+            raise SchemaVersionError(
+                f"{store!r} was created by an unreleased version of deltalakedb: its migration {number:04d} is not the "
+                "one of this version, which cannot migrate it. Nothing was changed. Run `dl import --rebuild` on a new "
+                "database to fill it from the `_delta_log` folders of the tables"
+            )
     newer = sorted(rows.keys() - checksums.keys())
     if newer:
         raise SchemaVersionError(
             f"{store!r} has schema version {newer[-1]}, this code knows {len(checksums)}: "
             "upgrade deltalakedb, or take the database back with the newer version's `dl migrate down`"
         )
-    for number, row in sorted(rows.items()):
-        if row["checksum"] != checksums[number]:
-            raise SchemaVersionError(
-                f"{store!r}: migration {number:04d} was applied with another text than this code has; "
-                "the schema is not what this code expects, so nothing was changed"
-            )
     if sorted(rows) != list(range(1, len(rows) + 1)):
         raise SchemaVersionError(f"{store!r} has applied migrations {sorted(rows)}, which leave a gap")
     return {number: int(str(row["applied_at_ms"])) for number, row in rows.items()}

@@ -1,23 +1,23 @@
-"""Namespaces in SQL: made on first use or on purpose, dropped when empty, with properties and a history."""
+"""Namespaces in SQL: created explicitly or on first use, dropped when empty, with properties and a history."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from deltalakedb.names import name_key, quote_part
 from deltalakedb.store.connection import LIVE, Connection, Row
+from deltalakedb.store.names import name_key, quote_part
 
 LOCATION = "location"
-"""The property that says where new tables go that are directly in the namespace; others go to the warehouse."""
+"""The property with the location of new tables directly in the namespace; without it they go to the warehouse."""
 
 NOW = LIVE - 1
-"""An instant after every change: what holds then is what holds now."""
+"""An instant after every change: what is valid then is valid now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """A namespace as users write it: its parts joined by dots, in backticks where they need them."""
+    """A namespace as users write it: its parts joined by dots, in backticks if they need them."""
 
     namespace: str
     properties: Mapping[str, Any]
@@ -32,7 +32,7 @@ def list_namespaces(conn: Connection, at_ms: int = NOW) -> list[Namespace]:
 
 
 def find_namespace(conn: Connection, namespace: str) -> Namespace | None:
-    """A namespace by its name, whatever its case."""
+    """Finds a namespace by its name, ignoring case."""
     row = conn.one("select_namespace", namespace_key=name_key(namespace))
     return None if row is None else _to_namespace(row)
 
@@ -40,33 +40,33 @@ def find_namespace(conn: Connection, namespace: str) -> Namespace | None:
 def ensure_namespace(
     conn: Connection, namespace: str, *, at_ms: int, properties: Mapping[str, Any] | None = None
 ) -> bool:
-    """Create the namespace if it does not exist; True when it was created."""
+    """Creates the namespace if it does not exist; returns whether it was created."""
     key = name_key(namespace)
     if conn.one("select_namespace", namespace_key=key) is not None:
         return False
-    conn.one("select_next_table_id")  # locks the catalog's row: two who create one namespace follow each other
+    conn.one("select_next_table_id")  # locks the catalog's row, so that concurrent creations run one after the other
     return _insert(conn, namespace, properties or {}, created_at_ms=at_ms, from_ms=at_ms) > 0
 
 
 def set_namespace_properties(
     conn: Connection, current: Namespace, properties: Mapping[str, Any], *, at_ms: int
 ) -> None:
-    """Replace a namespace's properties from an instant on. The caller has locked its row."""
+    """Replaces a namespace's properties from an instant on. The caller has locked its row."""
     from_ms = max(at_ms, current.updated_at_ms + 1)
     conn.run("end_namespace", namespace_key=name_key(current.namespace), until_ms=from_ms)
     _insert(conn, current.namespace, properties, created_at_ms=current.created_at_ms, from_ms=from_ms)
 
 
 def drop_namespace(conn: Connection, current: Namespace, *, at_ms: int) -> None:
-    """End a namespace that is empty. The caller has locked its row."""
+    """Ends an empty namespace. The caller has locked its row."""
     until_ms = max(at_ms, current.updated_at_ms + 1)
     conn.run("end_namespace", namespace_key=name_key(current.namespace), until_ms=until_ms)
 
 
 def contents_of(conn: Connection, namespace: str) -> str | None:
-    """What a namespace still holds, for an error message; None when it is empty."""
+    """Names something that a namespace still holds, for an error message; None if it is empty."""
     key = name_key(namespace)
-    # Names inside begin with the key and a dot; a slash is the next character after a dot.
+    # Names inside begin with the key and a dot; a slash is the next character after the dot.
     row = conn.one("select_namespace_contents", namespace_key=key, first_inside=f"{key}.", after_inside=f"{key}/")
     if row is None or (row["table_name"] is None and row["namespace"] is None):
         return None

@@ -1,4 +1,4 @@
-"""Opens a store: finds the engine, its driver, and brings the schema up to date."""
+"""Opens a store: loads the engine's module and driver, and migrates the schema."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -19,7 +19,7 @@ def open_store(
     max_connections: int = 4,
     busy_timeout_seconds: float = 30,
 ) -> Store:
-    """Open a database: `target` is a file's path, on Postgres a DSN or its parts; "manual" leaves its schema alone."""
+    """Opens a database: `target` is a file path, or a Postgres DSN or its parts; `schema="manual"` skips migration."""
     if engine not in ENGINES:
         raise CatalogUriError(f"there is no engine {engine!r}; engines are {', '.join(ENGINES)}")
     if schema not in ("create_if_missing", "error", "manual"):

@@ -1,8 +1,8 @@
 """Streams the files and tombstones of a version in pages, so that a table of any size is read in bounded memory.
 
-Each page is a transaction of its own: a reader that takes minutes holds nothing open, and on DuckDB keeps no writer
-waiting. What belongs to a version never changes, so pages read at different times fit together; only `dl gc` can take a
-version away, and it takes the version's own row away first, which is looked for at the end.
+Each page is its own transaction: a slow reader holds nothing open, and on DuckDB does not block writers. A version
+never changes, so pages read at different times fit together. Only `dl gc` can remove a version, and it removes the
+version's row first, so the row is checked after the last page.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from deltalakedb.log.txnlog import TOMBSTONES_SCHEMA
+from deltalakedb.log.protocol.txnlog import TOMBSTONES_SCHEMA
 from deltalakedb.store.connection import Store, select_columns
 from deltalakedb.store.kept_versions import check_kept
 from deltalakedb.store.registry import TableRow, read_head
@@ -19,7 +19,7 @@ from deltalakedb.store.registry import TableRow, read_head
 FIRST_PAGE_ROWS = 8_192
 MOST_PAGE_ROWS = 65_536
 LARGE_PAGE = 20_000
-"""From so many rows on, an engine's bulk path is worth its set-up."""
+"""From this many rows on, an engine's bulk path is worth its set-up."""
 
 PAGE_BYTES = 16 * 1024 * 1024
 DAY_MS = 86_400_000
@@ -29,19 +29,19 @@ _PLACE = np.dtype([("version", np.int64), ("ordinal", np.int64)])
 
 
 def iter_file_pages(store: Store, table: TableRow, version: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The live files in the order of their ids, but for those removed since: these end the page they belong to."""
+    """Yields the version's files in the order of their ids; within a page, files removed since then come last."""
     ids = {"table_id": table.table_id, "version": version}
-    after, rows = _BEFORE_ALL, FIRST_PAGE_ROWS
+    last_id, rows = _BEFORE_ALL, FIRST_PAGE_ROWS
     while True:
         with store.read() as conn:
-            end = conn.one("select_page_end", **ids, after_file_id=after, max_files=rows)
+            end = conn.one("select_page_end", **ids, after_file_id=last_id, max_files=rows)
             if end is None or end["last_file_id"] is None:
                 break
             head = read_head(conn, table.table_id)
             at_head = head is not None and head.current_version == version
-            reach = {"first_file_id": after + 1, "last_file_id": end["last_file_id"]}
-            page = conn.file_page(schema.names, **ids, **reach, at_head=at_head)
-        after = end["last_file_id"]
+            id_range = {"first_file_id": last_id + 1, "last_file_id": end["last_file_id"]}
+            page = conn.file_page(schema.names, **ids, **id_range, at_head=at_head)
+        last_id = end["last_file_id"]
         yield from _batches(page, schema)
         rows = _next_rows(page)
     check_kept(store, table, version)
@@ -50,20 +50,20 @@ def iter_file_pages(store: Store, table: TableRow, version: int, schema: pa.Sche
 def iter_tombstone_pages(
     store: Store, table: TableRow, version: int, deleted_after_ms: int | None
 ) -> Iterator[pa.RecordBatch]:
-    """The files removed up to a version and not live at it, each key once with its newest removal."""
+    """Yields the files removed up to a version and not live at it, each key once with its newest removal."""
     ids = {"table_id": table.table_id, "version": version}
     with store.read() as conn:
         since = None
         if deleted_after_ms is not None:
-            # A file is marked as removed before its commit is made; a day allows for clocks that do not agree.
+            # A file gets its deletion timestamp before its commit; a day allows for clocks that differ.
             since = conn.one("select_first_version_after", table_id=table.table_id, at_ms=deleted_after_ms - DAY_MS)
-        found = conn.arrow(
+        tombstones = conn.arrow(
             "select_tombstone_places",
             **ids,
             since_version=since["version"] if since and since["version"] is not None else 0,
             deleted_after_ms=deleted_after_ms if deleted_after_ms is not None else -(2**62),
         )
-    places = _places(found)
+    places = _places(tombstones)
     start, rows = 0, FIRST_PAGE_ROWS
     while start < len(places):
         first_version, first_ordinal = places[start].tolist()
@@ -73,11 +73,11 @@ def iter_tombstone_pages(
             page = fetch(text, **ids, first_version=first_version, first_ordinal=first_ordinal, max_rows=rows)
         if not page.num_rows:
             break
-        # Removals that were overtaken lie between the wanted ones: both lists are in order.
-        read = _places(page)
-        stop = start + int(np.searchsorted(places[start:], read[-1], side="right"))
-        if len(read) != stop - start:
-            page = page.filter(pa.array(np.isin(read, places[start:stop])))
+        # Superseded removals lie between the wanted ones; both lists are in order.
+        page_places = _places(page)
+        stop = start + int(np.searchsorted(places[start:], page_places[-1], side="right"))
+        if len(page_places) != stop - start:
+            page = page.filter(pa.array(np.isin(page_places, places[start:stop])))
         yield from _batches(page.select(TOMBSTONES_SCHEMA.names), TOMBSTONES_SCHEMA)
         start, rows = stop, _next_rows(page)
     check_kept(store, table, version)
@@ -92,13 +92,13 @@ def _places(rows: pa.Table) -> npt.NDArray[np.void]:
 
 
 def _batches(page: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """A page as one batch: whoever reads ahead by a batch then reads ahead by a page."""
+    """Yields a page as one batch, so that a reader that is one batch ahead is one page ahead."""
     whole = page if page.schema.equals(schema) else page.cast(schema)
     yield from whole.combine_chunks().to_batches()
 
 
 def _next_rows(page: pa.Table) -> int:
-    """As many rows as fit into a page of PAGE_BYTES, if the next ones are like these."""
+    """How many rows fit into a page of PAGE_BYTES, if the next rows are as large as these."""
     if not page.num_rows:
         return FIRST_PAGE_ROWS
     return int(min(max(PAGE_BYTES * page.num_rows // max(page.nbytes, 1), 256), MOST_PAGE_ROWS))

@@ -1,4 +1,4 @@
-"""Plans a read: which live files can hold a row that satisfies a predicate, found inside the database."""
+"""Plans a read: finds, inside the database, the live files that may hold a row which satisfies a predicate."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from deltalakedb.log.actions import Metadata
-from deltalakedb.log.atoms import Atom, Column, Predicate, Unknown, Within
-from deltalakedb.log.batch_bounds import compute_bounds_of_batch
-from deltalakedb.log.bounds import Bound
-from deltalakedb.log.bounds_columns import BoundsColumn, bounds_columns
-from deltalakedb.log.codec import to_json
-from deltalakedb.log.pruning import may_match
-from deltalakedb.log.text import to_sql_text
-from deltalakedb.log.txnlog import FILES_SCHEMA
-from deltalakedb.log.types import parse_schema
+from deltalakedb.log.predicates.atoms import Atom, Column, Predicate, Unknown, Within
+from deltalakedb.log.predicates.pruning import may_match
+from deltalakedb.log.protocol.actions import Metadata
+from deltalakedb.log.protocol.codec import to_json
+from deltalakedb.log.protocol.text import to_sql_text
+from deltalakedb.log.protocol.txnlog import FILES_SCHEMA, NEWEST_FIRST, newest_first
+from deltalakedb.log.schema.types import parse_schema
+from deltalakedb.log.statistics.batch_bounds import compute_bounds_of_batch
+from deltalakedb.log.statistics.bounds import Bound
+from deltalakedb.log.statistics.bounds_columns import BoundsColumn, bounds_columns
 from deltalakedb.store.connection import LIVE, Connection, Row
 from deltalakedb.store.dialects.pruner import PRUNERS, Part, Pruner
 from deltalakedb.store.kept_versions import require_version
@@ -27,18 +27,18 @@ from deltalakedb.store.queries import named_queries
 from deltalakedb.store.registry import OpenTable
 
 COUNT_CAPS = (256, 4096, 65_536)
-"""How far candidates are counted to choose what drives a plan; each next one only where all reach the one before."""
+"""Limits up to which candidates are counted to choose a plan's driver; the next limit is used if all reach this one."""
 
 PAGE_ROWS = 20_000
-"""Files of an older version held in memory at a time."""
+"""How many files of an older version are held in memory at a time."""
 
 PLAN_SCHEMA = pa.schema([*FILES_SCHEMA, pa.field("num_records", pa.int64()), pa.field("file_id", pa.int64())])
-"""The columns a plan can be asked for."""
+"""The columns that a plan can return."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanStep:
-    """What became of one condition, in one of the predicate's alternatives."""
+    """How one condition was used, in one of the predicate's alternatives."""
 
     alternative: str
     condition: str
@@ -75,9 +75,9 @@ def plan(
     columns: Sequence[str] | None = None,
     explain: bool = False,
 ) -> PlannedFiles:
-    """The files of the head, or of an older version, that may hold a row for which the predicate is true.
+    """Returns the files of the head, or of an older version, that may hold a row for which the predicate is true.
 
-    `columns` chooses among PLAN_SCHEMA; `explain` also counts what each condition keeps by itself.
+    `columns` selects from PLAN_SCHEMA; `explain` also counts what each condition keeps by itself.
     """
     names = list(FILES_SCHEMA.names if columns is None else columns)
     schema = pa.schema([PLAN_SCHEMA.field(name) for name in names])
@@ -92,13 +92,13 @@ def plan(
 
 
 def plan_statement(conn: Connection, opened: OpenTable, predicate: Predicate) -> Part:
-    """The SQL that plans the paths of the head, for who wants to see how the database runs it."""
+    """The SQL that plans the paths of the head, for looking at its query plan."""
     return _HeadPlan(conn, opened, predicate, explain=False).statement(["path"])
 
 
 @dataclass(slots=True)
 class _Conjunct:
-    """The atoms of one alternative. The driver finds candidates, `listed` ones are found too and intersected."""
+    """The atoms of one alternative. The driver finds candidates; those of `listed` atoms are intersected with them."""
 
     number: int
     items: list[IndexedAtom]
@@ -122,20 +122,21 @@ class _HeadPlan:
         self._conjuncts = [_Conjunct(n, self._index(n, atoms)) for n, atoms in enumerate(predicate.disjuncts)]
 
     def run(self, schema: pa.Schema) -> PlannedFiles:
-        statement = self.statement(schema.names)
-        files = self._conn.sql_arrow(statement.text, **statement.parameters).cast(schema)
+        statement = self.statement([*schema.names, *NEWEST_FIRST])
+        rows = self._conn.sql_arrow(statement.text, **statement.parameters)
+        files = newest_first(rows).select(schema.names).cast(schema)
         pruned = max(self._head.num_files - files.num_rows, 0)
         return PlannedFiles(files, files.num_rows, pruned, self._explained())
 
     def statement(self, columns: Sequence[str]) -> Part:
-        spelled = ", ".join(f"f.{name}" for name in columns)
+        column_list = ", ".join(f"f.{name}" for name in columns)
         if all(conjunct.items for conjunct in self._conjuncts):
             self._choose_drivers()
-            found = self._candidates()
-            text = self._pruner.fetch(spelled, found.text)
-            return Part(text, {**self._scope_of(text), **found.parameters})
-        # some alternative can be true of any file
-        text = named_queries()["plan_live_files"].replace("f.file_id", spelled)
+            candidates = self._candidates()
+            text = self._pruner.fetch(column_list, candidates.text)
+            return Part(text, {**self._scope_of(text), **candidates.parameters})
+        # Some alternative may be true of any file.
+        text = named_queries()["plan_live_files"].replace("f.file_id", column_list)
         return Part(text, self._scope_of(text))
 
     # -- which atoms have bounds
@@ -148,8 +149,8 @@ class _HeadPlan:
                 continue
             row = self._row_of(atom.column)
             if row is None:
-                why = f"{atom.column.name} has no bounds, nothing is pruned"
-                self._steps.append(PlanStep(self._names[number], str(atom), why))
+                reason = f"{atom.column.name} has no bounds, nothing is pruned"
+                self._steps.append(PlanStep(self._names[number], str(atom), reason))
                 continue
             classes = tuple(json.loads(row["width_classes"]))
             items.append(IndexedAtom(atom, row["column_id"], row["first_file_id"], classes))
@@ -160,10 +161,10 @@ class _HeadPlan:
         row = self._indexed.get((path, column.kind))
         return row if row is not None and row["first_file_id"] < LIVE else None
 
-    # -- what drives
+    # -- choosing the driver
 
     def _choose_drivers(self) -> None:
-        """The atom with the fewest candidates finds the files, the others filter them."""
+        """Makes the atom with the fewest candidates find the files; the others filter them."""
         contested: list[tuple[_Conjunct, list[IndexedAtom]]] = []
         for conjunct in self._conjuncts:
             probes = [item for item in conjunct.items if item.is_probe]
@@ -174,17 +175,17 @@ class _HeadPlan:
             if not contested:
                 return
             counts = iter(self._count_candidates([item for _, probes in contested for item in probes], cap))
-            left = []
+            undecided = []
             for conjunct, probes in contested:
                 counted = sorted((next(counts), place) for place in range(len(probes)))
                 fewest, driver = counted[0]
                 conjunct.driver = probes[driver]
                 if fewest >= cap:
-                    left.append((conjunct, probes))
+                    undecided.append((conjunct, probes))
                 elif cap > COUNT_CAPS[0]:
                     limit = min(cap - 1, fewest * self._pruner.lookup_cost)
                     conjunct.listed = [probes[place] for count, place in counted[1:] if count <= limit]
-            contested = left
+            contested = undecided
 
     def _count_candidates(self, items: Sequence[IndexedAtom], cap: int) -> list[int]:
         template = named_queries()["plan_count"]
@@ -200,28 +201,30 @@ class _HeadPlan:
     def _candidates(self) -> Part:
         parts = [self._conjunct_part(conjunct) for conjunct in self._conjuncts]
         parameters = {name: value for part in parts for name, value in part.parameters.items()}
-        # `union` without `all`: a file that several alternatives keep is kept once
+        # `union` without `all`: a file that several alternatives keep is returned once
         return Part(" union ".join(part.text for part in parts), parameters)
 
     def _conjunct_part(self, conjunct: _Conjunct) -> Part:
         prefix = f"d{conjunct.number}"
         finders = [conjunct.driver, *conjunct.listed] if conjunct.driver is not None else []
-        found = [self._pruner.candidates(item, f"{prefix}_f{place}_") for place, item in enumerate(finders)]
-        found = found or [Part(named_queries()["plan_live_files"])]
+        candidates = [self._pruner.candidates(item, f"{prefix}_f{place}_") for place, item in enumerate(finders)]
+        candidates = candidates or [Part(named_queries()["plan_live_files"])]
         filters = [item for item in conjunct.items if not any(item is finder for finder in finders)]
         conditions = [self._pruner.condition(item, f"{prefix}_{place}_") for place, item in enumerate(filters)]
-        listed = " intersect ".join(f"select c.file_id from ({part.text}) c" for part in found)
+        file_ids = " intersect ".join(f"select c.file_id from ({part.text}) c" for part in candidates)
         where = " and ".join(condition.text for condition in conditions)
-        text = f"select c.file_id from ({listed}) c" + (f" where {where}" if where else "")
+        text = f"select c.file_id from ({file_ids}) c" + (f" where {where}" if where else "")
         for item in conjunct.items:
             action = _describe(item, finds=any(item is finder for finder in finders))
             self._steps.append(PlanStep(self._names[conjunct.number], str(item.atom), action))
-        return Part(text, {name: value for part in [*found, *conditions] for name, value in part.parameters.items()})
+        return Part(
+            text, {name: value for part in [*candidates, *conditions] for name, value in part.parameters.items()}
+        )
 
     def _scope_of(self, text: str) -> dict[str, int]:
         return {name: value for name, value in self._scope.items() if f":{name}" in text}
 
-    # -- why
+    # -- explain
 
     def _explained(self) -> list[PlanStep]:
         self._steps.sort(key=lambda step: self._names.index(step.alternative))
@@ -253,18 +256,19 @@ def _describe(item: IndexedAtom, *, finds: bool) -> str:
     return f"filters what was found by the bounds of {item.atom.column.name}"
 
 
-# ---- older versions: their bounds are gone, their statistics are not
+# ---- older versions: their bounds are deleted, their statistics are kept
 
 
 def _plan_older(
     conn: Connection, opened: OpenTable, predicate: Predicate, version: int, schema: pa.Schema
 ) -> PlannedFiles:
-    kept: list[pa.Table] = []
+    pages: list[pa.Table] = []
     total = 0
-    for page in _pages(conn, opened, version, {*schema.names, "stats", "partition_values"}):
+    names = [*schema.names, *NEWEST_FIRST]
+    for page in _pages(conn, opened, version, {*names, "stats", "partition_values"}):
         total += page.num_rows
-        kept.append(files_that_may_match(page, opened.metadata, predicate).select(schema.names).cast(schema))
-    files = pa.concat_tables(kept) if kept else schema.empty_table()
+        pages.append(files_that_may_match(page, opened.metadata, predicate).select(names))
+    files = newest_first(pa.concat_tables(pages)).select(schema.names).cast(schema) if pages else schema.empty_table()
     steps = [
         PlanStep(name, str(atom), "held against the statistics of each file, as the version is not the newest")
         for name, atoms in zip(_alternatives(predicate), predicate.disjuncts, strict=True)
@@ -274,7 +278,7 @@ def _plan_older(
 
 
 def files_that_may_match(files: pa.Table, metadata: Metadata, predicate: Predicate) -> pa.Table:
-    """Those rows of some files (with `stats` and `partition_values`) whose statistics do not rule the predicate out."""
+    """The files (with `stats` and `partition_values`) whose statistics do not rule out the predicate."""
     if files.num_rows == 0:
         return files
     columns = _bounds_of_predicate(metadata, predicate)
@@ -303,37 +307,37 @@ class _BoundsAt:
 
 
 def _bounds_of_predicate(metadata: Metadata, predicate: Predicate) -> list[BoundsColumn]:
-    wanted = {(column.physical_path, column.kind) for column in predicate.columns}
-    found = bounds_columns(parse_schema(metadata.schema_string), metadata.partition_columns, metadata.configuration)
-    return [column for column in found if (column.physical_path, column.kind) in wanted]
+    keys = {(column.physical_path, column.kind) for column in predicate.columns}
+    columns = bounds_columns(parse_schema(metadata.schema_string), metadata.partition_columns, metadata.configuration)
+    return [column for column in columns if (column.physical_path, column.kind) in keys]
 
 
 def _pages(conn: Connection, opened: OpenTable, version: int, names: Iterable[str]) -> Iterator[pa.Table]:
     query, key = _cheaper_side(conn, opened, version)
-    spelled = ", ".join(f"f.{name}" for name in sorted(set(names) - set(key)))
-    text = named_queries()[query].replace("{columns}", spelled)
-    after = (-1, -1)
+    column_list = ", ".join(f"f.{name}" for name in sorted(set(names) - set(key)))
+    text = named_queries()[query].replace("{columns}", column_list)
+    last_key = (-1, -1)
     while True:
         page = conn.sql_arrow(
             text,
             table_id=opened.table.table_id,
             version=version,
-            after_1=after[0],
-            after_2=after[1],
+            after_1=last_key[0],
+            after_2=last_key[1],
             max_rows=PAGE_ROWS,
         )
         if page.num_rows:
             yield page
         if page.num_rows < PAGE_ROWS:
             return
-        after = tuple(page.column(name)[-1].as_py() for name in key)
+        last_key = tuple(page.column(name)[-1].as_py() for name in key)
 
 
 def _cheaper_side(conn: Connection, opened: OpenTable, version: int) -> tuple[str, tuple[str, str]]:
-    """Walk over the rows added up to the version, or over those removed after it, whichever are fewer."""
-    here = require_version(conn, opened.table, version)
-    there = require_version(conn, opened.table, opened.head.current_version)
-    if here["total_added"] <= there["total_added"] - here["total_closed"]:
+    """Chooses the rows added up to the version, or those removed after it, whichever are fewer."""
+    row = require_version(conn, opened.table, version)
+    head_row = require_version(conn, opened.table, opened.head.current_version)
+    if row["total_added"] <= head_row["total_added"] - row["total_closed"]:
         return "plan_page_added", ("version", "ordinal")
     return "plan_page_removed", ("removed_version", "file_id")
 

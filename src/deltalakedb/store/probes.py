@@ -1,4 +1,4 @@
-"""Turns a column's ranges into windows of the planning index: one set per width class of the column's bounds."""
+"""Turns a column's ranges into windows of the planning index: one set for each width class of the column's bounds."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from math import inf, ldexp
 from typing import NamedTuple
 
-from deltalakedb.log.atoms import IsNotNull, IsNull, Within
-from deltalakedb.log.intervals import EMPTY, POINT, UNBOUNDED
-from deltalakedb.log.ranges import NumberRange, TextRange, next_down
+from deltalakedb.log.predicates.atoms import IsNotNull, IsNull, Within
+from deltalakedb.log.predicates.ranges import NumberRange, TextRange, next_down
+from deltalakedb.log.statistics.intervals import EMPTY, POINT, UNBOUNDED
 
 MAX_RECHECKED = 16
-"""Ranges up to which rows found by a merged window are held against each range again."""
+"""Up to this many ranges, rows found by a merged window are compared with each range again."""
 
 ABOVE_ALL_TEXT = "\U0010ffff" * 17
-"""Stored texts have at most 64 bytes, 16 of the largest characters: none is above this one."""
+"""Stored texts have at most 64 bytes, 16 of the largest characters, so none sorts above this one."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexedAtom:
-    """An atom on a column that has bounds; files below `first_file_id` have none."""
+    """An atom on a column with bounds; files below `first_file_id` have none."""
 
     atom: Within | IsNull | IsNotNull
     column_id: int
@@ -29,7 +29,7 @@ class IndexedAtom:
 
     @property
     def is_probe(self) -> bool:
-        """Whether the index can find its files; NaN and null counts are not in it."""
+        """Whether the index can find its files; it holds neither NaN nor null counts."""
         return isinstance(self.atom, Within) and not self.atom.nan
 
     @property
@@ -50,7 +50,7 @@ class IndexedAtom:
 
 
 class NumberProbe(NamedTuple):
-    """Rows of a class with `lower between low and high and upper >= reach`."""
+    """Selects rows of a class with `lower between low and high and upper >= reach`."""
 
     width_class: int
     low: float
@@ -59,7 +59,7 @@ class NumberProbe(NamedTuple):
 
 
 class TextProbe(NamedTuple):
-    """The same for text; the flags are 1 where the end itself is left out."""
+    """Selects rows by text bounds, like NumberProbe; a flag is 1 if that end is exclusive."""
 
     width_class: int
     low: str
@@ -70,7 +70,7 @@ class TextProbe(NamedTuple):
 
 
 def number_probes(ranges: Sequence[NumberRange], width_classes: Iterable[int]) -> tuple[list[NumberProbe], bool]:
-    """The windows, none touching another of its class, and whether some stand for several ranges."""
+    """Returns windows that do not overlap within a class, and whether some cover several ranges."""
     probes: list[NumberProbe] = []
     merged = False
     for width_class in width_classes:
@@ -91,7 +91,7 @@ def number_probes(ranges: Sequence[NumberRange], width_classes: Iterable[int]) -
 
 
 def _farthest_lower(item: NumberRange, width_class: int) -> float:
-    """How far below the range an interval of the class can begin and still reach it, rounded outwards."""
+    """The lowest lower bound of an interval of the class that can still reach the range, rounded down."""
     if width_class == POINT:
         return item.lo
     if width_class >= min(UNBOUNDED, 1024) or item.lo == -inf:
@@ -100,9 +100,10 @@ def _farthest_lower(item: NumberRange, width_class: int) -> float:
 
 
 def text_probes(ranges: Sequence[TextRange], width_classes: Iterable[int]) -> tuple[list[TextProbe], bool]:
-    """The same for text, whose classes are the lengths of what both ends of a file's bounds begin with.
+    """Returns windows for text, like `number_probes`; a class is the length of the common prefix of a file's bounds.
 
-    A file of class n that reaches a text shares its first n characters or lies above them, so it begins no earlier.
+    A file of class n that reaches a text shares its first n characters or is above them, so its lower bound is not
+    below that prefix.
     """
     probes: list[TextProbe] = []
     merged = False

@@ -1,15 +1,15 @@
-"""What goes into the writer and what comes out: proposals over any number of tables, and ratified commits."""
+"""The writer's input and output: proposals over any number of tables, and ratified commits."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from deltalakedb.log.actions import Metadata, Protocol
-from deltalakedb.log.proposal import NOTHING_READ, ProposedCommit, ReadSet
+from deltalakedb.log.protocol.actions import Metadata, Protocol
+from deltalakedb.log.protocol.proposal import NOTHING_READ, ProposedCommit, ReadSet
 from deltalakedb.store.registry import TableRow
 
 NameKey = tuple[str, str]
-"""How a table's name is compared: the key of its namespace, and its own."""
+"""How a table's name is compared: the key of its namespace, and its own key."""
 
 NEW_TABLE = -1
 """`table_id` of a table that the transaction creates."""
@@ -17,34 +17,34 @@ NEW_TABLE = -1
 
 @dataclass(frozen=True, slots=True)
 class TableProposal:
-    """What a transaction wants of one table, made from the table as it was at `read_version` (-1: to be created)."""
+    """A transaction's changes to one table, based on version `read_version` (-1: the table is created)."""
 
     table: TableRow
     read_version: int
     commits: tuple[ProposedCommit, ...] = ()
     also_read: ReadSet = NOTHING_READ
-    """What was read beside what the commits say they read; a table may be read only."""
+    """What was read beside the reads recorded in the commits; a table may only be read."""
     protocol: Protocol | None = None
     metadata: Metadata | None = None
     """Protocol and metadata at `read_version`; None only for a new table."""
     changes: Mapping[str, Any] = field(default_factory=dict)
-    """Columns of the registry row that change; each must still be what it is in `table`."""
+    """Changed columns of the registry row; each must still have the value it has in `table`."""
     is_reserved: bool = False
-    """Whether the location of a new table was reserved for it, and must still be."""
+    """Whether the location of a new table was reserved for it; the reservation must still exist."""
     is_named: bool = False
-    """Whether the transaction found the table by its name: then the name must still be this table's."""
+    """Whether the transaction opened the table by name; the name must then still refer to it."""
     drop: bool = False
     purge: bool = False
     """With `drop`: the files are deleted after the commit."""
     kept_ms: int = 0
-    """With `drop`: how long a table whose files are the catalog's can be undropped."""
+    """With `drop`: how long a table whose files the catalog owns can be undropped."""
     undrop: bool = False
-    """The table was dropped and is registered again, under the name in `changes` or its last one."""
+    """A dropped table is registered again, under the name in `changes` or its last one."""
     allowed_states: frozenset[str] = frozenset({"live"})
     vacuum_count: int | None = None
-    """`vacuum_count` of the head that was pinned before the commits were made; None: not pinned."""
+    """`vacuum_count` of the head that was pinned before the commits were made; None if not pinned."""
     exactly: bool = False
-    """The commits become the versions right after `read_version` or none: their maker has decided against that one."""
+    """The commits become exactly the versions after `read_version`, or fail: their writer checked no later version."""
 
     @property
     def is_new(self) -> bool:
@@ -52,17 +52,17 @@ class TableProposal:
 
     @property
     def is_append_only(self) -> bool:
-        """Whether nobody who rewrites the table could be disturbed."""
+        """Whether the commits cannot disturb a transaction that rewrites the table."""
         return not self.changes_registry and all(commit.is_blind_append for commit in self.commits)
 
     @property
     def changes_registry(self) -> bool:
-        """Whether the table's own row changes, begins or ends."""
+        """Whether the table's registry row is changed, begun or ended."""
         return bool(self.is_new or self.changes or self.drop or self.undrop)
 
     @property
     def registered_as(self) -> TableRow | None:
-        """The registry row that the commit begins, as far as the proposal can tell; None when it begins none."""
+        """The registry row that the commit begins, as far as the proposal knows it; None if it begins none."""
         if self.drop or not self.changes_registry:
             return None
         return replace(self.table, **self.changes)
@@ -70,7 +70,7 @@ class TableProposal:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """One transaction: all of it becomes true at once, or nothing. The token tells a repetition from a second try."""
+    """One transaction, committed as a whole or not at all. The client token identifies a repeat of it."""
 
     tables: tuple[TableProposal, ...]
     txn_id: str
@@ -79,17 +79,17 @@ class Proposal:
     origin: str | None = None
     message: str | None = None
     absent: frozenset[NameKey] = frozenset()
-    """Names that the transaction saw to be free, and does not take itself."""
+    """Names that the transaction found to be free and does not take itself."""
     listed: frozenset[NameKey] | None = None
-    """All names of the catalog, where the transaction listed them."""
+    """All names of the catalog, if the transaction listed them."""
 
 
 @dataclass(frozen=True, slots=True)
 class RatifiedCommit:
-    """A version that won in SQL. `data`: the bytes of its file as the mirror must write them; None when many.
+    """A version that won in SQL. `data`: the bytes of its file as the mirror must write them; None if it is large.
 
-    `late` makes the bytes of a large commit, for a mirror that writes them at once; it keeps all actions in memory, so
-    whoever waits drops it and reads them back from SQL.
+    `late` renders the bytes of a large commit, for a mirror that writes them at once. It keeps all actions in memory,
+    so a mirror that waits drops it and reads the commit back from SQL.
     """
 
     table: TableRow
@@ -98,26 +98,26 @@ class RatifiedCommit:
     data: bytes | None = None
     num_files: int | None = None
     size_bytes: int | None = None
-    """The table's files and bytes at this version, where it is the head that the transaction left."""
+    """The table's files and bytes at this version, set for the version that became the head."""
     late: Callable[[], bytes] | None = field(default=None, compare=False, repr=False)
 
     def rendered(self) -> bytes | None:
-        """The bytes, if they are here or can be made without SQL."""
+        """The bytes, if they are available without SQL."""
         return self.late() if self.data is None and self.late is not None else self.data
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a transaction. `repeated`: it had been committed before, under the same token."""
+    """The result of a transaction. `repeated`: it had been committed before, with the same token."""
 
     txn_id: str
     committed_at_ms: int
     commits: tuple[RatifiedCommit, ...] = ()
     tables: Mapping[str, TableRow] = field(default_factory=dict)
-    """The tables of the proposal by the full name they were proposed under, as they are now."""
+    """The tables of the proposal as they are now, by the full name they were proposed under."""
     repeated: bool = False
 
     @property
     def versions(self) -> dict[str, int]:
-        """The last version of each table, by the name it has now."""
+        """The last version of each table, by its present name."""
         return {commit.table.full_name: commit.version for commit in self.commits}

@@ -1,9 +1,9 @@
 """Loads the SQL of `store/sql`: named queries, statements of migrations, and the types of the schema's columns.
 
-A query in `sql/queries` has a name, a reason and named parameters. There 9223372036854775807 (2^63-1) means "while
-current" and "while live", and {for update} is a row lock on Postgres and nothing elsewhere: SQLite and DuckDB lock the
-whole database for a writer. `{in list (}select ...{)}` runs its select once: of a table that was never analysed
-Postgres expects one row, and would run it for every row of the other one.
+A query in `sql/queries` has a name, a reason and named parameters. In them 9223372036854775807 (2^63-1) means "current"
+or "live". {for update} is a row lock on Postgres and nothing elsewhere: SQLite and DuckDB lock the whole database for a
+writer. `{in list (}select ...{)}` runs its select once: for a table that was never analysed Postgres expects one row,
+and would otherwise run the select for every row of the other table.
 """
 
 import re
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 SQL_FOLDER = Path(__file__).with_name("sql")
 
-# What must not be searched for parameters and names, then a parameter, then a name.
+# Text that is not searched for parameters and names, then a parameter, then a name.
 _TOKEN = re.compile(
     r"(?P<opaque>'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|::)"
     r"|:(?P<parameter>[a-z_][a-z0-9_]*)"
@@ -35,7 +35,7 @@ _ARROW_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How an engine spells what the engines do not share."""
+    """An engine's spelling of what the engines do not share."""
 
     name: str
     parameter: str  # "%s" stands for the parameter's name
@@ -49,7 +49,7 @@ class Dialect:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """SQL in an engine's spelling, and the parameters it takes."""
+    """SQL in an engine's spelling, and the names of its parameters."""
 
     text: str
     parameters: frozenset[str]
@@ -57,7 +57,7 @@ class Statement:
 
 @cache
 def named_queries() -> dict[str, str]:
-    """Every query by its name."""
+    """All queries by name."""
     queries: dict[str, str] = {}
     for file in sorted((SQL_FOLDER / "queries").glob("*.sql")):
         for block in file.read_text(encoding="utf-8").split("\n-- name: ")[1:]:
@@ -90,18 +90,18 @@ def table_columns() -> dict[str, dict[str, str]]:
 
 @cache
 def arrow_types() -> dict[str, pa.DataType]:
-    """The Arrow type of every column name: a name has one type in all tables."""
+    """The Arrow type of every column name; a name has one type in all tables."""
     return {name: _ARROW_TYPES[kind] for columns in table_columns().values() for name, kind in columns.items()}
 
 
 @cache
 def named(name: str, dialect: Dialect) -> Statement:
-    """A named query in an engine's spelling."""
+    """Returns a named query in an engine's spelling."""
     return spell(named_queries()[name], dialect)
 
 
 def spell(text: str, dialect: Dialect) -> Statement:
-    """SQL with `:name` parameters and bare table names, in an engine's spelling."""
+    """Converts SQL with `:name` parameters and bare table names to an engine's spelling."""
     parameters: set[str] = set()
 
     def replace(match: re.Match[str]) -> str:
@@ -120,13 +120,13 @@ def spell(text: str, dialect: Dialect) -> Statement:
         end = match.end()
     parts.append(_escaped(text[end:], dialect))
     spelled = "".join(parts)
-    for mark, own in (
+    for mark, spelling in (
         ("{for update}", dialect.for_update),
         ("{now ms}", dialect.now_ms),
         ("{in list (}", dialect.in_list[0]),
         ("{)}", dialect.in_list[1]),
     ):
-        spelled = spelled.replace(mark, own)
+        spelled = spelled.replace(mark, spelling)
     return Statement(spelled, frozenset(parameters))
 
 
@@ -135,7 +135,7 @@ def _escaped(text: str, dialect: Dialect) -> str:
 
 
 def _chunks(text: str) -> Iterator[str]:
-    """What stands between the semicolons at the ends of lines, but for those within `$$`."""
+    """Splits SQL at semicolons at the ends of lines, except inside `$$`."""
     chunk = ""
     for part in re.split(r"(?<=;)[ \t]*(?:\n|\Z)", text):
         chunk += part
@@ -147,7 +147,7 @@ def _chunks(text: str) -> Iterator[str]:
 
 
 def statements(text: str, dialect: Dialect) -> Iterator[str]:
-    """The statements of a schema or migration file meant for an engine, in its spelling."""
+    """Yields the statements of a schema or migration file that apply to an engine, in its spelling."""
     for chunk in _chunks(text):
         engines = re.search(r"^-- engines: (.+)$", chunk, re.MULTILINE)
         body = "\n".join(line for line in chunk.splitlines() if not line.lstrip().startswith("--")).strip()

@@ -6,13 +6,13 @@ from functools import partial
 from importlib.metadata import version as package_version
 
 from deltalakedb.exceptions import ConcurrentTransactionError
-from deltalakedb.log.actions import Action, AppTransaction, CommitInfo, Metadata, Protocol
-from deltalakedb.log.commit import Commit
-from deltalakedb.log.commit_info import Mark, Participant, mark_commit_info, render_commit_info
-from deltalakedb.log.features import is_enabled, writer_features
-from deltalakedb.log.proposal import ProposedCommit
-from deltalakedb.log.render import render_commit
-from deltalakedb.log.row_tracking import DOMAIN, assign_row_ids, high_water_mark
+from deltalakedb.log.protocol.actions import Action, AppTransaction, CommitInfo, Metadata, Protocol
+from deltalakedb.log.protocol.commit import Commit
+from deltalakedb.log.protocol.commit_info import Mark, Participant, mark_commit_info, render_commit_info
+from deltalakedb.log.protocol.features import is_enabled, writer_features
+from deltalakedb.log.protocol.proposal import ProposedCommit
+from deltalakedb.log.protocol.render import render_commit
+from deltalakedb.log.protocol.row_tracking import DOMAIN, assign_row_ids, high_water_mark
 from deltalakedb.store.commit_locks import LockedTable, Locks
 from deltalakedb.store.connection import Connection
 from deltalakedb.store.loader import Loader
@@ -21,10 +21,10 @@ from deltalakedb.store.registry import TableRow
 
 ENGINE_INFO = f"deltalakedb/{package_version('deltalakedb')}"
 RENDERED_ACTIONS = 2_000
-"""Commits up to so many actions are rendered at once, for the mirror."""
+"""Commits up to this many actions are rendered at once, for the mirror."""
 
 LATE_ACTIONS = 200_000
-"""Commits up to so many are rendered when the mirror writes them right away; larger ones are read back from SQL."""
+"""Commits up to this size are rendered when the mirror writes them right away; larger ones are read back from SQL."""
 
 _IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
 _ENABLEMENT_VERSION = "delta.inCommitTimestampEnablementVersion"
@@ -33,7 +33,7 @@ _ENABLEMENT_TIMESTAMP = "delta.inCommitTimestampEnablementTimestamp"
 
 @dataclass(slots=True)
 class _InForce:
-    """What holds at a table while its commits are taken one after the other."""
+    """A table's protocol, metadata and row id mark while its commits are applied one after the other."""
 
     protocol: Protocol | None
     metadata: Metadata | None
@@ -41,7 +41,7 @@ class _InForce:
 
 
 class Ratifier:
-    """Writes the commits of one proposal; every table of it is locked."""
+    """Writes the commits of one proposal, all of whose tables are locked."""
 
     def __init__(self, conn: Connection, proposal: Proposal, rows: Sequence[TableRow], locks: Locks) -> None:
         assert locks.committed_at_ms is not None
@@ -51,7 +51,7 @@ class Ratifier:
         self._locks = locks
         self._at_ms = locks.committed_at_ms
         self.left: dict[int, LockedTable] = {}
-        """What holds at the tables that were written, once the transaction is committed."""
+        """The state of each written table, valid once the transaction is committed."""
         self._participants = tuple(
             Participant(row.table_id, row.table_uuid, self._first_version(table) + number)
             for table, row in zip(proposal.tables, rows, strict=True)
@@ -59,12 +59,12 @@ class Ratifier:
         )
 
     def ratify(self, number: int, in_force: tuple[Protocol, Metadata] | None) -> list[RatifiedCommit]:
-        """The commits of one table of the proposal, on top of its head."""
+        """Writes the commits of one table of the proposal on top of its head."""
         table, row = self._proposal.tables[number], self._rows[number]
         if not table.commits:
             return []
         locked = self._locks.tables.get(table.table.table_id)
-        if not table.exactly:  # whoever names the version has seen how far the applications are
+        if not table.exactly:  # a writer that names the version has read how far the applications are
             _check_applications(table, locked)
         loader = self._loader(row, locked, in_force[1] if in_force else None)
         protocol, metadata = in_force or (None, None)
@@ -89,7 +89,7 @@ class Ratifier:
         return ratified
 
     def _time_of(self, table: TableProposal, commit: ProposedCommit, last_ms: int) -> int:
-        """The version's own time: the transaction's, unless an engine has put its own into the commit and read it."""
+        """The version's time: the transaction's T, unless an engine put an in-commit timestamp into an exact commit."""
         info = commit.commit_info
         if table.exactly and info is not None and info.in_commit_timestamp is not None:
             return max(info.in_commit_timestamp, last_ms + 1)
@@ -112,7 +112,7 @@ class Ratifier:
     def _settled(
         self, table: TableProposal, row: TableRow, commit: ProposedCommit, state: _InForce, version: int, at_ms: int
     ) -> list[Action]:
-        """The actions as they are committed: commitInfo first, and what only the lock could tell filled in."""
+        """The actions as committed: commitInfo first, and the values filled in that depend on the lock."""
         actions = list(commit.actions)
         for place, action in enumerate(actions):
             if isinstance(action, Protocol):
@@ -165,26 +165,26 @@ def _row_id_mark(locked: LockedTable | None) -> int:
 
 
 def _with_enablement(metadata: Metadata, before: Metadata | None, version: int, at_ms: int) -> Metadata:
-    """Turned on later than at version 0, in-commit timestamps must say from where on they hold."""
-    now = is_enabled(metadata.configuration, _IN_COMMIT_TIMESTAMPS)
-    if not now or version == 0 or (before is not None and is_enabled(before.configuration, _IN_COMMIT_TIMESTAMPS)):
+    """Adds the enablement version and timestamp, required if in-commit timestamps are turned on after version 0."""
+    enabled = is_enabled(metadata.configuration, _IN_COMMIT_TIMESTAMPS)
+    if not enabled or version == 0 or (before is not None and is_enabled(before.configuration, _IN_COMMIT_TIMESTAMPS)):
         return metadata
-    told = {_ENABLEMENT_VERSION: str(version), _ENABLEMENT_TIMESTAMP: str(at_ms)}
-    return replace(metadata, configuration={**metadata.configuration, **told})
+    enablement = {_ENABLEMENT_VERSION: str(version), _ENABLEMENT_TIMESTAMP: str(at_ms)}
+    return replace(metadata, configuration={**metadata.configuration, **enablement})
 
 
 def _check_applications(table: TableProposal, locked: LockedTable | None) -> None:
-    """An application's progress only grows: who comes second with the same number has done the work already."""
+    """Raises unless each application's version grows: a repeated version means that the work is already committed."""
     if locked is None:
         return
     for commit in table.commits:
         for action in commit.actions:
             if not isinstance(action, AppTransaction):
                 continue
-            known = locked.app_versions.get(action.app_id)
-            if known is not None and known >= action.version:
+            current = locked.app_versions.get(action.app_id)
+            if current is not None and current >= action.version:
                 raise ConcurrentTransactionError(
-                    f"table {locked.row.full_name}: application {action.app_id} is at version {known} already, and "
+                    f"table {locked.row.full_name}: application {action.app_id} is at version {current} already, and "
                     f"this transaction would record {action.version}: the work was committed before, or by another "
                     "process; nothing was committed"
                 )

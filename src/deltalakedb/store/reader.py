@@ -1,4 +1,4 @@
-"""SqlTxnLogReader: commits, snapshots, history, differences and lineage of one table, answered from SQL alone."""
+"""SqlTxnLogReader: reads commits, snapshots, history, differences and lineage of one table from SQL alone."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from deltalakedb.exceptions import VersionNotFoundError
-from deltalakedb.log.actions import Action, CommitInfo, Protocol
-from deltalakedb.log.commit import Commit
-from deltalakedb.log.render import render_commit
+from deltalakedb.log.protocol.actions import Action, CommitInfo, Protocol
+from deltalakedb.log.protocol.commit import Commit
+from deltalakedb.log.protocol.render import render_commit
 from deltalakedb.store import action_values as values
 from deltalakedb.store.connection import LIVE, Connection, Row, Store
 from deltalakedb.store.kept_versions import not_loaded, require_version, why_it_starts_there
@@ -18,7 +18,7 @@ from deltalakedb.store.registry import Head, TableRow, read_head
 from deltalakedb.store.snapshot import SqlSnapshot
 
 CHUNK_ACTIONS = 20_000
-"""Actions of consecutive commits that are read at once."""
+"""How many actions of consecutive commits are read at once."""
 
 _ACTION_QUERIES: tuple[tuple[str, Callable[[Row], Action]], ...] = (
     ("select_add_actions", values.to_add),
@@ -63,7 +63,7 @@ class MirrorCommit:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What takes the state at `from_version` to that at `to_version`; files by key, with size and record count."""
+    """The change from the state at `from_version` to that at `to_version`; files by key, with size and record count."""
 
     from_version: int
     to_version: int
@@ -115,33 +115,33 @@ class SqlTxnLogReader:
         return int(row["version"])
 
     def versions(self) -> Iterator[int]:
-        """The versions that are kept, in order."""
+        """The kept versions, in order."""
         with self._store.read(single=True) as conn:
             rows = conn.all("select_version_numbers", table_id=self.table.table_id)
         return iter([row["version"] for row in rows])
 
     def has_commit(self, version: int) -> bool:
-        """Whether the version's own actions are kept; a version taken from a checkpoint has only its state."""
+        """Whether the version's own actions are kept; a base has only its state."""
         with self._store.read(single=True) as conn:
             row = conn.one("select_version", table_id=self.table.table_id, version=version)
         return row is not None and not row["is_base"]
 
     def version_at(self, timestamp_ms: int, *, or_oldest: bool = False) -> int:
-        """The newest version committed at or before an instant; with `or_oldest` the oldest kept if all came later."""
+        """The newest version committed at or before an instant; `or_oldest`: the oldest kept one if all are later."""
         with self._store.read() as conn:
-            found = conn.one("select_version_at", table_id=self.table.table_id, at_ms=timestamp_ms)
-            if found is None and or_oldest:
+            row = conn.one("select_version_at", table_id=self.table.table_id, at_ms=timestamp_ms)
+            if row is None and or_oldest:
                 return self._earliest(conn)
-            if found is None:
+            if row is None:
                 raise self._before_history(conn, timestamp_ms)
-            after = conn.one("select_version_after", table_id=self.table.table_id, version=found["version"])
-        if after and after["version"] > found["version"] + 1 and timestamp_ms > found["committed_at_ms"]:
+            next_row = conn.one("select_version_after", table_id=self.table.table_id, version=row["version"])
+        if next_row and next_row["version"] > row["version"] + 1 and timestamp_ms > row["committed_at_ms"]:
             raise VersionNotFoundError(
-                f"table {self.table.full_name}: at {timestamp_ms} ms the version lies between {found['version']} and "
-                f"{after['version']}, whose commits were cleaned up before they could be read; choose a time up to "
-                f"{found['committed_at_ms']} or from {after['committed_at_ms']} on"
+                f"table {self.table.full_name}: at {timestamp_ms} ms the version lies between {row['version']} and "
+                f"{next_row['version']}, whose commits were cleaned up before they could be read; choose a time up to "
+                f"{row['committed_at_ms']} or from {next_row['committed_at_ms']} on"
             )
-        return int(found["version"])
+        return int(row["version"])
 
     def snapshot(self, version: int | None = None) -> SqlSnapshot:
         with self._store.read() as conn:
@@ -154,7 +154,7 @@ class SqlTxnLogReader:
     # -- commits
 
     def commits(self, start: int, end: int | None = None) -> Iterator[Commit]:
-        """The commits from `start` through `end`, in order. All of them must be kept: nothing is left out silently."""
+        """Yields the commits from `start` through `end`, in order; raises if one of them is not kept."""
         with self._store.read() as conn:
             last = self._head(conn).current_version if end is None else end
             rows = conn.all(
@@ -162,14 +162,14 @@ class SqlTxnLogReader:
             )
             if last >= start:
                 self._check_complete(conn, start, last, rows)
-        # Commits never change: each chunk is read in a snapshot of its own, and no transaction stays open meanwhile.
+        # Commits never change: each chunk is read in its own snapshot, so no transaction stays open in between.
         for chunk in _chunks(rows[: max(0, last - start + 1)]):
             yield from self._read_chunk(chunk)
 
     def _check_complete(self, conn: Connection, start: int, last: int, rows: list[Row]) -> None:
-        found = {row["version"]: row for row in rows}
+        rows_by_version = {row["version"]: row for row in rows}
         for version in range(start, last + 1):
-            row = found.get(version) or require_version(conn, self.table, version)
+            row = rows_by_version.get(version) or require_version(conn, self.table, version)
             if row["is_base"]:
                 raise VersionNotFoundError(
                     f"table {self.table.full_name}: version {version} was taken from a checkpoint, or left as a "
@@ -185,16 +185,16 @@ class SqlTxnLogReader:
                 for row in conn.all(query, table_id=self.table.table_id, **bounds):
                     actions[row["version"]].append((row["ordinal"], build(row)))
         for row in versions:
-            found = actions.pop(row["version"])
+            ordered = actions.pop(row["version"])
             if row["commit_info"] is not None:
-                found.append((row["commit_info_ordinal"], CommitInfo(row["commit_info"])))
-            found.sort(key=lambda pair: pair[0])
+                ordered.append((row["commit_info_ordinal"], CommitInfo(row["commit_info"])))
+            ordered.sort(key=lambda pair: pair[0])
             yield Commit(
-                row["version"], row["committed_at_ms"], tuple(action for _, action in found), row["rendered_bytes"]
+                row["version"], row["committed_at_ms"], tuple(action for _, action in ordered), row["rendered_bytes"]
             )
 
     def mirror_commits(self, start: int, end: int | None = None) -> Iterator[MirrorCommit]:
-        """The commits as the mirror writes them: the fence is put on where the protocol's row says so."""
+        """Yields the commits as the mirror writes them, with the fence if the protocol's row says so."""
         for commit in self.commits(start, end):
             fenced = False
             if any(isinstance(action, Protocol) for action in commit.actions):
@@ -210,7 +210,7 @@ class SqlTxnLogReader:
     def history(
         self, limit: int | None = None, *, since_ms: int | None = None, until_ms: int | None = None
     ) -> list[HistoryEntry]:
-        """Commits, newest first."""
+        """The commits, newest first."""
         with self._store.read(single=True) as conn:
             rows = conn.all(
                 "select_history",
@@ -239,11 +239,11 @@ class SqlTxnLogReader:
         return Difference(from_version, to_version, added, removed, *changed)
 
     def lineage(self, version: int | None = None) -> list[LineageEntry]:
-        """Which commits produced a version, newest first."""
+        """The commits that contribute to a version, newest first."""
         with self._store.read() as conn:
-            at = self._head(conn).current_version if version is None else version
-            require_version(conn, self.table, at)
-            rows = conn.all("select_lineage", table_id=self.table.table_id, version=at)
+            pinned_version = self._head(conn).current_version if version is None else version
+            require_version(conn, self.table, pinned_version)
+            rows = conn.all("select_lineage", table_id=self.table.table_id, version=pinned_version)
         return [
             LineageEntry(
                 row["version"],
@@ -259,7 +259,7 @@ class SqlTxnLogReader:
             for row in rows
         ]
 
-    # -- what is not there
+    # -- errors for missing versions
 
     def _head(self, conn: Connection) -> Head:
         head = read_head(conn, self.table.table_id)
@@ -317,7 +317,7 @@ def _parsed(text: str | None) -> Any:
         return None
     try:
         return json.loads(text)
-    except ValueError:  # a writer gave plain text where others give an object
+    except ValueError:  # some writers store plain text instead of an object
         return text
 
 

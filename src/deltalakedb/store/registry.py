@@ -9,11 +9,11 @@ from operator import attrgetter, itemgetter
 from typing import Any
 
 from deltalakedb.exceptions import StoreError, TableExistsError, TableNotFoundError, redact
-from deltalakedb.log.actions import Metadata, Protocol
-from deltalakedb.names import TableName, name_key
+from deltalakedb.log.protocol.actions import Metadata, Protocol
 from deltalakedb.store import locations
 from deltalakedb.store.action_values import to_metadata, to_protocol
 from deltalakedb.store.connection import UNKNOWN_COUNT, Connection, DuplicateRowError, Row
+from deltalakedb.store.names import TableName, name_key
 from deltalakedb.store.namespaces import ensure_namespace
 
 
@@ -30,7 +30,7 @@ class TableRow:
     state: str
     properties: Mapping[str, Any]
     files_owner: str = "user"
-    """`catalog`: it chose the folder, and drops keep the files for a while; `user`: drops leave them to their owner."""
+    """`catalog`: it chose the folder, and a drop keeps the files for a while; `user`: a drop leaves the files alone."""
 
     @property
     def full_name(self) -> str:
@@ -39,7 +39,7 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The newest version of a table, what holds there, and the counters ids are handed out from."""
+    """The newest version of a table, its state, and the counters that new ids come from."""
 
     table_id: int
     current_version: int
@@ -57,12 +57,12 @@ class Head:
     vacuumed_version: int = 0
     """Versions below this one may have lost files to a vacuum."""
     vacuum_count: int = 0
-    """Moves when a vacuum begins and when it ends: odd while one deletes files."""
+    """Incremented when a vacuum begins and when it ends: odd while one deletes files."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTable:
-    """All that opening a table reads."""
+    """What is read when a table is opened."""
 
     table: TableRow
     head: Head
@@ -80,14 +80,14 @@ _TABLE_FIELDS = tuple(TableRow.__dataclass_fields__)
 
 
 def resolve_table(conn: Connection, namespace: str, name: str, *, at_ms: int | None = None) -> TableRow | None:
-    """The table of this name now, or at an instant; names are found whatever their case."""
+    """The table of this name, now or at an instant; names are not case-sensitive."""
     keys = {"namespace_key": name_key(namespace), "name_key": name_key(name)}
     row = conn.one("select_table", **keys) if at_ms is None else conn.one("select_table_at", **keys, at_ms=at_ms)
     return to_table_row(row) if row else None
 
 
 def open_table(conn: Connection, namespace: str, name: str) -> OpenTable | None:
-    """A table with its head, protocol and metadata, by one query; None when there is none, or nothing in it yet."""
+    """A table with its head, protocol and metadata, read in one query; None if it does not exist or has no version."""
     row = conn.one("open_table", namespace_key=name_key(namespace), name_key=name_key(name))
     return None if row is None else to_open_table(row)
 
@@ -101,7 +101,7 @@ _PROTOCOL_COLUMNS = ("min_reader_version", "min_writer_version", "reader_feature
 
 @lru_cache(maxsize=256)
 def _metadata_of(*values: Any) -> Metadata:
-    """The same text is the same metadata, however often a table is opened."""
+    """Parses metadata once per text, however often a table is opened."""
     row = dict(zip(_METADATA_COLUMNS, values, strict=True))
     return to_metadata({**row, "name": row["metadata_name"], "extra": row["metadata_extra"]})
 
@@ -113,19 +113,19 @@ def _protocol_of(*values: Any) -> Protocol:
 
 
 def to_open_table(row: Row) -> OpenTable:
-    """The registry, head, metadata and protocol columns of one row."""
+    """Builds an OpenTable from the registry, head, metadata and protocol columns of one row."""
     metadata = _metadata_of(*[row[column] for column in _METADATA_COLUMNS])
     protocol = _protocol_of(*[row[column] for column in _PROTOCOL_COLUMNS])
     return OpenTable(to_table_row(row), to_head(row), protocol, metadata, bool(row["fenced"]))
 
 
 def to_head(row: Row) -> Head:
-    """The head columns of a row that may have others."""
+    """Builds a Head from its columns of a row, which may have others."""
     return Head(*_head_columns(row))
 
 
 def head_values(head: object) -> Row:
-    """The fields of a head, or of what has the same ones; the inverse of `to_head`."""
+    """The fields of a head, or of an object with the same fields; the inverse of `to_head`."""
     return dict(zip(_HEAD_FIELDS, _head_fields(head), strict=True))
 
 
@@ -141,7 +141,7 @@ def table_by_location(conn: Connection, location: str) -> TableRow | None:
 
 
 def list_tables(conn: Connection, at_ms: int | None = None) -> list[TableRow]:
-    """All tables as they are called now, or were at an instant."""
+    """All tables, now or at an instant."""
     rows = conn.all("select_tables") if at_ms is None else conn.all("select_tables_at", at_ms=at_ms)
     return [to_table_row(row) for row in rows]
 
@@ -161,13 +161,13 @@ def register_table(
     files_owner: str = "user",
     is_reserved: bool = False,
 ) -> TableRow:
-    """A new table; its namespace comes into being with it. The name and the location must be free.
+    """Registers a new table, and creates its namespace if needed. The name and the location must be free.
 
-    `is_reserved`: the location was reserved for this table, and must still be.
+    `is_reserved`: the location was reserved for this table; the reservation must still exist.
     """
-    locations.lock_locations(conn)  # before the namespace, as commits lock them
+    locations.lock_locations(conn)  # before the namespace: the order in which commits lock them
     ensure_namespace(conn, namespace, at_ms=at_ms)
-    conn.one("lock_namespace", namespace_key=name_key(namespace))  # it is not dropped meanwhile
+    conn.one("lock_namespace", namespace_key=name_key(namespace))  # so that it is not dropped meanwhile
     table = TableRow(
         table_id=next_table_id(conn) if table_id is None else table_id,
         table_uuid=table_uuid or str(uuid.uuid4()),
@@ -187,9 +187,9 @@ def register_table(
 
 
 def change_table(conn: Connection, table_id: int, *, at_ms: int, **changes: Any) -> TableRow:
-    """Change some columns of a table's row from an instant on; all others stay as they are, what was stays on record.
+    """Changes some columns of a table's row from an instant on; the old row stays on record.
 
-    The caller has locked the table's head, so nobody else changes the row meanwhile.
+    The caller has locked the table's head, so the row cannot change meanwhile.
     """
     row, from_ms = end_row(conn, table_id, at_ms=at_ms)
     changed = replace(row, **changes)
@@ -198,7 +198,7 @@ def change_table(conn: Connection, table_id: int, *, at_ms: int, **changes: Any)
 
 
 def end_row(conn: Connection, table_id: int, *, at_ms: int) -> tuple[TableRow, int]:
-    """The current row of a table becomes history; the row, and the instant from which another one may hold."""
+    """Ends the current row of a table; returns it, and the instant from which a new row may be valid."""
     row = conn.one("lock_table_row", table_id=table_id)
     if row is None:
         raise TableNotFoundError(f"the table with id {table_id} is not registered any more")
@@ -208,39 +208,39 @@ def end_row(conn: Connection, table_id: int, *, at_ms: int) -> tuple[TableRow, i
 
 
 def record_table(conn: Connection, table: TableRow, *, from_ms: int, until_ms: int) -> None:
-    """What a table was, or is, called from one instant to another, told by its own log and not by us now."""
+    """Records a past or present row of a table from one instant to another, as told by its own log."""
     ensure_namespace(conn, table.namespace, at_ms=from_ms)
     values = row_values(table) | {"from_ms": from_ms, "until_ms": until_ms}
     conn.run("record_table", **values, namespace_key=name_key(table.namespace), name_key=name_key(table.name))
 
 
 def insert_row(conn: Connection, table: TableRow, from_ms: int) -> None:
-    """The current row of a table, from an instant on. Its name must be free."""
+    """Inserts the current row of a table, valid from an instant on. Its name must be free."""
     refuse_taken_name(conn, table)
     values = row_values(table) | {"from_ms": from_ms}
     try:
         conn.run("insert_table", **values, namespace_key=name_key(table.namespace), name_key=name_key(table.name))
-    except DuplicateRowError as error:  # somebody was faster by a moment
+    except DuplicateRowError as error:  # a concurrent transaction inserted it first
         what = f"location {redact(table.location)}" if "location" in error.constraint else f"name {table.full_name}"
         raise TableExistsError(f"the {what} was taken by another table at the same time") from error
 
 
 def refuse_taken_name(conn: Connection, table: TableRow) -> None:
-    """TableExistsError when another table has the name."""
+    """Raises TableExistsError if another table has the name."""
     owner = resolve_table(conn, table.namespace, table.name)
     if owner is not None:
         raise TableExistsError(f"the table {owner.full_name} exists already; drop or rename it, or choose another name")
 
 
 def next_change_ms(conn: Connection) -> int:
-    """The time of a change of the registry, as a transaction's T: the database's clock, and never a step back."""
+    """The time of a registry change, made like a transaction's T: the database's clock, but never backwards."""
     conn.hold_clock()
     newest = conn.one("select_newest_transaction")
     return max(conn.now_ms(), (newest["committed_at_ms"] or 0) + 1 if newest else 0)
 
 
 def next_table_id(conn: Connection) -> int:
-    """A table id nobody else gets. Others who ask wait until this transaction ends."""
+    """Returns a new table id. Other callers wait until this transaction ends."""
     row = conn.one("select_next_table_id")
     if row is None or not conn.run("advance_next_table_id", expected=row["next_table_id"]):
         raise StoreError("the catalog's own row is missing or was changed meanwhile: no table id can be handed out")
@@ -248,7 +248,7 @@ def next_table_id(conn: Connection) -> int:
 
 
 def to_table_row(row: Row) -> TableRow:
-    """The registry columns of a row that may have others."""
+    """Builds a TableRow from the registry columns of a row, which may have others."""
     return TableRow(
         row["table_id"],
         row["table_uuid"],
@@ -268,7 +268,7 @@ def row_values(table: TableRow) -> Row:
 
 
 def catalog_id(conn: Connection) -> str:
-    """Who this database is."""
+    """The id of the catalog in this database."""
     row = conn.one("select_catalog")
     if row is None:
         raise StoreError("the catalog's own row is missing: the database was not made by `dl init`")
@@ -289,7 +289,7 @@ def list_heads(conn: Connection) -> dict[int, Head]:
 
 
 def lock_head(conn: Connection, table_id: int) -> Head | None:
-    """The head, held until the transaction ends; None before the table's first version."""
+    """Returns the head and locks it until the transaction ends; None before the table's first version."""
     row = conn.one("lock_head", table_id=table_id)
     return Head(**row) if row else None
 
@@ -299,7 +299,7 @@ def insert_head(conn: Connection, head: Head) -> None:
 
 
 def advance_head(conn: Connection, head: Head, expected: int) -> None:
-    """The head moves on from version `expected`, at which it was locked."""
+    """Moves the head on from version `expected`, at which it was locked."""
     if conn.run("advance_head", **head_values(head), expected=expected) not in (1, UNKNOWN_COUNT):
         raise StoreError(f"the head of table {head.table_id} is gone or has moved while it was being changed")
 
@@ -308,11 +308,11 @@ def advance_head(conn: Connection, head: Head, expected: int) -> None:
 
 
 def transaction_ms(conn: Connection, txn_id: str) -> int | None:
-    """When a transaction was committed; None when this catalog has none of that id."""
+    """When a transaction was committed; None if this catalog has no transaction with the id."""
     row = conn.one("select_transaction", txn_id=txn_id)
     return None if row is None else int(row["committed_at_ms"])
 
 
 def to_json_text(value: Mapping[str, Any]) -> str:
-    """The same values are always the same text."""
+    """Renders JSON with sorted keys: equal values give equal text."""
     return json.dumps(value, ensure_ascii=True, separators=(",", ":"), sort_keys=True)

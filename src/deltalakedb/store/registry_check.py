@@ -1,13 +1,13 @@
-"""The registry in the conflict check: names, listings and registry rows, held against what the transaction saw."""
+"""Conflict checks on the registry: compares names, listings and registry rows with what the transaction saw."""
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from deltalakedb.exceptions import DropProtectedError, NameChangedError, NotWritableError, TableNotFoundError
-from deltalakedb.log.actions import Metadata
-from deltalakedb.log.table_checks import DROP_PROTECTION
-from deltalakedb.names import name_key
+from deltalakedb.log.checks.table_checks import DROP_PROTECTION
+from deltalakedb.log.protocol.actions import Metadata
 from deltalakedb.store.connection import Ask, Row
+from deltalakedb.store.names import name_key
 from deltalakedb.store.proposals import NameKey, Proposal, TableProposal
 from deltalakedb.store.queries import named_queries
 from deltalakedb.store.registry import TableRow, to_table_row
@@ -17,11 +17,11 @@ def key_of(table: TableRow) -> NameKey:
     return name_key(table.namespace), name_key(table.name)
 
 
-# -- locks, before those of the heads
+# -- locks, taken before those of the heads
 
 
 def lock_asks(proposal: Proposal) -> list[Ask]:
-    """Lock the catalog's row where something is registered, then the namespaces whose names matter, by key."""
+    """Queries that lock the catalog's row if something is registered, then the affected namespaces, by key."""
     asks: list[Ask] = []
     if proposal.listed is not None or any(table.registered_as for table in proposal.tables):
         asks.append(("select_next_table_id", {}))
@@ -33,7 +33,7 @@ def lock_asks(proposal: Proposal) -> list[Ask]:
 
 
 def _namespace_keys(proposal: Proposal) -> list[str]:
-    """The namespaces in which names come, go or were seen to be free."""
+    """The namespaces in which names are added, removed or were found to be free."""
     keys = {namespace for namespace, _ in proposal.absent}
     for table in proposal.tables:
         if table.registered_as is not None:
@@ -49,11 +49,11 @@ def _lock_query(count: int) -> str:
     return named_queries()["lock_namespaces"].replace(":namespace_key", keys)
 
 
-# -- names that were seen
+# -- names that the transaction saw
 
 
 def name_asks(proposal: Proposal) -> list[Ask]:
-    """What is read under the locks: `check_names` takes the answers in this order."""
+    """What is read under the locks; `check_names` takes the answers in this order."""
     asks: list[Ask] = [
         ("select_table", {"namespace_key": namespace, "name_key": name}) for namespace, name in sorted(proposal.absent)
     ]
@@ -61,7 +61,7 @@ def name_asks(proposal: Proposal) -> list[Ask]:
 
 
 def check_names(proposal: Proposal, answers: Iterable[list[Row]]) -> None:
-    """Raise if a name that was free is taken, or the list of names is another one."""
+    """Raises if a name that was free is taken now, or the list of names has changed."""
     rows = iter(answers)
     for _ in sorted(proposal.absent):
         for row in next(rows):
@@ -70,9 +70,9 @@ def check_names(proposal: Proposal, answers: Iterable[list[Row]]) -> None:
                 "looked for that name and found none; nothing was committed: run it again"
             )
     if proposal.listed is not None:
-        now = {key_of(table): table.full_name for table in map(to_table_row, next(rows))}
-        if now.keys() != proposal.listed:
-            changed = sorted(now.get(key) or ".".join(key) for key in now.keys() ^ proposal.listed)
+        names_now = {key_of(table): table.full_name for table in map(to_table_row, next(rows))}
+        if names_now.keys() != proposal.listed:
+            changed = sorted(names_now.get(key) or ".".join(key) for key in names_now.keys() ^ proposal.listed)
             raise NameChangedError(
                 "this transaction listed the tables, and others were created, renamed or dropped since: "
                 f"{', '.join(changed[:5])}; nothing was committed: run it again"
@@ -80,7 +80,7 @@ def check_names(proposal: Proposal, answers: Iterable[list[Row]]) -> None:
 
 
 def check_row(proposal: TableProposal, row: TableRow | None) -> None:
-    """Raise if the table's registry row differs from what the transaction saw, where that matters to it."""
+    """Raises if a part of the table's registry row on which the transaction depends has changed."""
     pinned = proposal.table
     if row is None:
         raise NameChangedError(
@@ -104,7 +104,7 @@ def check_row(proposal: TableProposal, row: TableRow | None) -> None:
 
 
 def check_can_drop(name: str, metadata: Metadata) -> None:
-    """DropProtectedError when the table's own properties say that it is not to be dropped."""
+    """Raises DropProtectedError if the table's properties forbid dropping it."""
     if (metadata.configuration.get(DROP_PROTECTION) or "").strip().lower() == "true":
         raise DropProtectedError(
             f"table {name} is protected from being dropped: its property {DROP_PROTECTION} is true. Set it to false "
@@ -112,11 +112,11 @@ def check_can_drop(name: str, metadata: Metadata) -> None:
         )
 
 
-# -- what was dropped
+# -- dropped tables
 
 
 def undrop_asks(table_id: int) -> list[Ask]:
-    """What is read of a dropped table under the lock of its head; `check_undrop` takes the answers in this order."""
+    """What is read of a dropped table under its head's lock; `check_undrop` takes the answers in this order."""
     return [
         ("select_last_table_row", {"table_id": table_id}),
         ("select_location_of_table", {"table_id": table_id}),
@@ -124,7 +124,7 @@ def undrop_asks(table_id: int) -> list[Ask]:
 
 
 def check_undrop(table_rows: list[Row], location_rows: list[Row], proposal: TableProposal) -> TableRow:
-    """The row of a dropped table as it was last; TableNotFoundError when it cannot come back any more."""
+    """Returns the last row of a dropped table; raises TableNotFoundError if it can no longer be undropped."""
     name = proposal.table.full_name
     state: Mapping[str, object] = location_rows[0] if location_rows else {}
     if state.get("location_state") == "live":

@@ -1,4 +1,4 @@
-"""What a commit does to the registry: tables are created, renamed, dropped and undropped, all at one instant."""
+"""Writes a commit's registry changes: tables created, renamed, dropped and undropped, all at one instant."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,9 +13,9 @@ from deltalakedb.store.registry import TableRow
 
 
 def write_registry(conn: Connection, proposal: Proposal, locks: Locks) -> list[TableRow]:
-    """The registry row of each table of the proposal, as it is from now on, or was until now if it is dropped.
+    """Returns the registry row of each table of the proposal: the new row, or the last one if it is dropped.
 
-    All names that are given up become free before any is taken, so renames may swap names.
+    All names that are given up become free before any is taken, so renames can swap names.
     """
     return _Registering(conn, proposal, locks).run()
 
@@ -29,11 +29,15 @@ class _Registering:
         self._at_ms = locks.committed_at_ms
 
     def run(self) -> list[TableRow]:
-        began: dict[int, int] = {}
+        from_ms_by_id: dict[int, int] = {}
         for table in self._proposal.tables:
             if table.drop or (table.changes and not table.undrop):
-                _, began[table.table.table_id] = registry.end_row(self._conn, table.table.table_id, at_ms=self._at_ms)
-        return [self._begin(table, began.get(table.table.table_id, self._at_ms)) for table in self._proposal.tables]
+                _, from_ms_by_id[table.table.table_id] = registry.end_row(
+                    self._conn, table.table.table_id, at_ms=self._at_ms
+                )
+        return [
+            self._begin(table, from_ms_by_id.get(table.table.table_id, self._at_ms)) for table in self._proposal.tables
+        ]
 
     def _begin(self, table: TableProposal, from_ms: int) -> TableRow:
         if table.is_new:
@@ -47,7 +51,7 @@ class _Registering:
         return self._change(table, row, from_ms) if table.changes else row
 
     def _create(self, wanted: TableRow, *, is_reserved: bool) -> TableRow:
-        """The row of a new table, with an id nobody else has; whoever has the name or the location is named."""
+        """Registers a new table with a new id; an error names the owner of the name or location if it is taken."""
         row = registry.register_table(
             self._conn,
             namespace=wanted.namespace,
@@ -74,8 +78,8 @@ class _Registering:
         return changed
 
     def _drop(self, table: TableProposal, row: TableRow) -> None:
-        """The name is gone. Files of the catalog are kept for a while, a user's handed over once they are complete."""
-        row = replace(row, **table.changes)  # renamed by the same transaction
+        """Ends the name. The catalog's own files are kept for a while; a user's are released once mirrored."""
+        row = replace(row, **table.changes)  # the same transaction may have renamed it
         details = {"location": row.location, "mode": row.mode, "purge": table.purge, "files_owner": row.files_owner}
         if table.purge:
             locations.change_location(self._conn, row.table_id, row.full_name, locations.PURGING)
@@ -90,12 +94,12 @@ class _Registering:
         self._audit("drop", row, details)
 
     def _undrop(self, table: TableProposal, row: TableRow) -> TableRow:
-        back = replace(row, **table.changes)
-        ensure_namespace(self._conn, back.namespace, at_ms=self._at_ms)
-        registry.insert_row(self._conn, back, self._at_ms)
-        locations.change_location(self._conn, back.table_id, back.full_name, locations.REGISTERED)
-        self._audit("undrop", back, {"was": row.full_name, "location": row.location})
-        return back
+        undropped = replace(row, **table.changes)
+        ensure_namespace(self._conn, undropped.namespace, at_ms=self._at_ms)
+        registry.insert_row(self._conn, undropped, self._at_ms)
+        locations.change_location(self._conn, undropped.table_id, undropped.full_name, locations.REGISTERED)
+        self._audit("undrop", undropped, {"was": row.full_name, "location": row.location})
+        return undropped
 
     def _audit(self, action: str, row: TableRow, details: Mapping[str, object]) -> None:
         write_audit(

@@ -1,4 +1,4 @@
-"""Column buffers: rows collected until one bulk insert, shaped by schema.sql."""
+"""Column buffers: collect rows for one bulk insert, with the columns of schema.sql."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -10,19 +10,19 @@ from deltalakedb.store.connection import Connection
 from deltalakedb.store.queries import arrow_types, table_columns
 
 FEW_ROWS = 200
-"""Up to so many rows are written as plain values; more of them as Arrow, by the engine's bulk path."""
+"""Up to this many rows are written as plain values; more as Arrow, by the engine's bulk path."""
 
 KEYS_TO_CLOSE = pa.schema([("key_hash", pa.binary()), ("removed_version", pa.int64())])
 
 
 @cache
 def row_schema(table: str) -> pa.Schema:
-    """The Arrow shape of a table's rows."""
+    """The Arrow schema of a table's rows."""
     return pa.schema([(name, arrow_types()[name]) for name in table_columns()[table]])
 
 
 class RowBuffer:
-    """Rows of one table, kept as columns, so that they become Arrow without a copy per row."""
+    """Rows of one table, stored as columns, so that they become Arrow without a copy per row."""
 
     __slots__ = ("_columns", "_size", "table")
 
@@ -35,17 +35,17 @@ class RowBuffer:
         return self._size
 
     def append(self, **values: Any) -> None:
-        if not self._size:  # most buffers of most commits stay empty
+        if not self._size:  # created late, because most buffers of most commits stay empty
             self._columns = {name: [] for name in table_columns()[self.table]}
         columns = self._columns
-        any(map(list.append, columns.values(), map(values.__getitem__, columns)))  # of the loops the cheapest
+        any(map(list.append, columns.values(), map(values.__getitem__, columns)))  # the fastest loop
         self._size += 1
 
     def column(self, name: str) -> list[Any]:
         return self._columns[name]
 
     def flush_to(self, conn: Connection) -> None:
-        """Write the rows, few as they are or in bulk; the buffer is empty afterwards."""
+        """Writes the rows, as values if they are few or else in bulk, and empties the buffer."""
         if not self._size:
             return
         if self._size > FEW_ROWS:
@@ -55,11 +55,11 @@ class RowBuffer:
         self._clear()
 
     def take(self) -> pa.Table:
-        """The rows so far, as Arrow; the buffer is empty afterwards."""
+        """Returns the rows as Arrow, and empties the buffer."""
         schema = row_schema(self.table)
-        taken = pa.table(self._columns, schema=schema) if self._size else schema.empty_table()
+        rows = pa.table(self._columns, schema=schema) if self._size else schema.empty_table()
         self._clear()
-        return taken
+        return rows
 
     def _clear(self) -> None:
         self._columns = {}
@@ -67,7 +67,7 @@ class RowBuffer:
 
 
 def fill_columns(batch: pa.RecordBatch, table: str, **values: object) -> pa.Table:
-    """`batch` as rows of `table`: columns it lacks come from `values`, each an array or one value for all rows."""
+    """Makes rows of `table` from `batch`; missing columns come from `values`, each an array or one value for all."""
     schema = row_schema(table)
     arrays = []
     for field in schema:
@@ -82,5 +82,5 @@ def fill_columns(batch: pa.RecordBatch, table: str, **values: object) -> pa.Tabl
 
 
 def keys_to_close(versions: Mapping[bytes, int]) -> pa.Table:
-    """What `Connection.close_files` takes: key hash -> the version that ends the file."""
+    """Builds the argument of `Connection.close_files`: key hash -> the version that closes the file."""
     return pa.table([list(versions.keys()), list(versions.values())], schema=KEYS_TO_CLOSE)

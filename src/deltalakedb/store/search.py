@@ -1,7 +1,7 @@
 """Finds tables by words in their names, columns, comments and tags, from the metadata at their heads.
 
-One query reads all tables that may match: it looks for one word, as plain ASCII, in the texts as they are stored. What
-it finds is judged here, where case is that of Unicode and JSON is taken apart.
+One query reads all tables that may match: it searches the stored texts for one word, as plain ASCII. The results are
+filtered here, with Unicode case rules and parsed JSON.
 """
 
 import json
@@ -9,19 +9,19 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from deltalakedb.log.descriptions import TAG_PREFIX, comment_of, tags_of
-from deltalakedb.log.feature_use import every_field
-from deltalakedb.log.text import from_sql_text
-from deltalakedb.log.types import parse_schema
-from deltalakedb.names import TableName, name_key
+from deltalakedb.log.protocol.descriptions import TAG_PREFIX, comment_of, tags_of
+from deltalakedb.log.protocol.feature_use import every_field
+from deltalakedb.log.protocol.text import from_sql_text
+from deltalakedb.log.schema.types import parse_schema
 from deltalakedb.store.connection import Connection, Row
+from deltalakedb.store.names import TableName, name_key
 
 _PLAIN_RUN = re.compile(r"[A-Za-z0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnHit:
-    """A column in which something was found; `column` is its dotted path."""
+    """A column with a match; `column` is its dotted path."""
 
     column: str
     comment: str | None
@@ -30,20 +30,20 @@ class ColumnHit:
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """A table that was found: what is noted beside it, and where the words or the tag are."""
+    """A table with a match: its comment and tags, and where the words or the tag were found."""
 
     table: str
     comment: str | None
     tags: Mapping[str, str]
     columns: tuple[ColumnHit, ...] = ()
-    """The columns in which something was found, nested ones too."""
+    """The columns with a match, including nested ones."""
     found_in: tuple[str, ...] = ()
     """`name`, `comment`, `tag pii`, `column note`, `comment on note`, `tag pii on note`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to look for: every word, and the tag."""
+    """The search: all of the words, and the tag."""
 
     words: tuple[str, ...] = ()
     tag: str | None = None
@@ -64,7 +64,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Somewhere to look: a text, or a tag."""
+    """A text or tag to search."""
 
     label: str
     text: str
@@ -73,14 +73,14 @@ class _Place:
 
 
 def search_tables(conn: Connection, wanted: Wanted, namespace: str | None = None) -> list[SearchHit]:
-    """The tables with every word, in whatever place, and with the tag; by name. Nothing wanted: all tables."""
+    """The tables that have the tag and every word, anywhere; sorted by name. An empty search returns all tables."""
     key = None if namespace is None else name_key(namespace)
     rows = conn.all(
         "select_described_tables",
         word=_pattern("", wanted.words),
         tag=_pattern(TAG_PREFIX, [wanted.tag] if wanted.tag else []),
         namespace_key=key,
-        # Names inside begin with the key and a dot; a slash is the next character after a dot.
+        # Names inside begin with the key and a dot; a slash is the next character after the dot.
         first_inside=None if key is None else f"{key}.",
         after_inside=None if key is None else f"{key}/",
     )
@@ -88,7 +88,7 @@ def search_tables(conn: Connection, wanted: Wanted, namespace: str | None = None
 
 
 def _pattern(before: str, words: Sequence[str]) -> str | None:
-    """A LIKE pattern for the longest plain piece of the words; None: they have none, so every table is judged."""
+    """A LIKE pattern for the longest ASCII run of the words; None if they have none, so all tables are checked."""
     runs = [run for word in words for run in _PLAIN_RUN.findall(word)]
     return f"%{before}%{max(runs, key=len).lower()}%" if runs else None
 
@@ -108,18 +108,18 @@ def _judge(row: Row, wanted: Wanted) -> SearchHit | None:
         return None
     if not all(any(word in text for text in texts) for word in wanted.words):
         return None
-    found = [
+    matches = [
         place
         for place, text in zip(places, texts, strict=True)
         if place in tagged or any(word in text for word in wanted.words)
     ]
-    within = {place.column for place in found}
+    within = {place.column for place in matches}
     return SearchHit(
         table,
         comment,
         tags,
         tuple(column for column in columns if column.column in within),
-        tuple(place.label for place in found),
+        tuple(place.label for place in matches),
     )
 
 
@@ -129,9 +129,9 @@ def _places(table: str, comment: str | None, tags: Mapping[str, str], columns: S
         yield _Place("comment", comment)
     for name, value in tags.items():
         yield _Place(f"tag {name}", f"{name}={value}", None, (name, value))
-    for one in columns:
-        yield _Place(f"column {one.column}", one.column, one.column)
-        if one.comment is not None:
-            yield _Place(f"comment on {one.column}", one.comment, one.column)
-        for name, value in one.tags.items():
-            yield _Place(f"tag {name} on {one.column}", f"{name}={value}", one.column, (name, value))
+    for item in columns:
+        yield _Place(f"column {item.column}", item.column, item.column)
+        if item.comment is not None:
+            yield _Place(f"comment on {item.column}", item.comment, item.column)
+        for name, value in item.tags.items():
+            yield _Place(f"tag {name} on {item.column}", f"{name}={value}", item.column, (name, value))

@@ -1,4 +1,4 @@
-"""SqlSnapshot: a table's state at one version, answered from SQL, each part when it is asked for."""
+"""SqlSnapshot: a table's state at one version, read lazily from SQL."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from functools import cached_property
 import pyarrow as pa
 
 from deltalakedb.exceptions import StoreError
-from deltalakedb.log.actions import AppTransaction, DomainMetadata, Metadata, Protocol
-from deltalakedb.log.text import to_sql_text
-from deltalakedb.log.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA
+from deltalakedb.log.protocol.actions import AppTransaction, DomainMetadata, Metadata, Protocol
+from deltalakedb.log.protocol.text import to_sql_text
+from deltalakedb.log.protocol.txnlog import FILES_SCHEMA, NEWEST_FIRST, TOMBSTONES_SCHEMA, newest_first
 from deltalakedb.store.action_values import to_app_transaction, to_domain_metadata, to_metadata, to_protocol
 from deltalakedb.store.connection import Connection, Row, Store, select_columns
 from deltalakedb.store.kept_versions import check_kept, explain_absence, require_version
@@ -18,12 +18,12 @@ from deltalakedb.store.registry import Head, OpenTable, TableRow, read_head
 from deltalakedb.store.vacuums import check_not_purged
 
 LARGE_RESULT = 20_000
-"""From so many rows on, an engine's bulk path is worth its set-up."""
+"""From this many rows on, an engine's bulk path is worth its set-up."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileTotals:
-    """What the files of a version add up to; num_records counts only files whose statistics say it."""
+    """Totals over the files of a version; num_records counts only files whose statistics have it."""
 
     num_files: int
     size_bytes: int
@@ -32,7 +32,7 @@ class FileTotals:
 
 
 class SqlSnapshot:
-    """A table at a version. The version is pinned: commits that come later do not change the answers."""
+    """A table at a pinned version: later commits do not change the results."""
 
     def __init__(self, store: Store, table: TableRow, version: int, timestamp_ms: int) -> None:
         self._store = store
@@ -42,7 +42,7 @@ class SqlSnapshot:
 
     @classmethod
     def of_open_table(cls, store: Store, opened: OpenTable) -> "SqlSnapshot":
-        """The head as it was opened; what opening has read is not read again."""
+        """Makes the snapshot of an opened head without reading protocol and metadata again."""
         snapshot = cls(store, opened.table, opened.head.current_version, opened.head.last_commit_ms)
         snapshot.__dict__.update(protocol=opened.protocol, metadata=opened.metadata, fenced=opened.fenced)
         return snapshot
@@ -52,7 +52,7 @@ class SqlSnapshot:
 
     @cached_property
     def protocol(self) -> Protocol:
-        """The logical protocol; `fenced` says whether the mirror shows our table feature in it."""
+        """The logical protocol; `fenced` says whether the mirror adds our table feature to it."""
         return to_protocol(self._one("select_protocol"))
 
     @cached_property
@@ -64,7 +64,7 @@ class SqlSnapshot:
         return to_metadata(self._one("select_metadata"))
 
     def metadata_history(self) -> list[Metadata] | None:
-        """The metadata of every version up to this one; None where SQL does not begin with the table's first."""
+        """The metadata of every version up to this one; None if SQL does not begin with version 0."""
         rows = self._all("select_metadata_history")
         return [to_metadata(row) for row in rows] if rows and rows[0]["version"] == 0 else None
 
@@ -73,7 +73,7 @@ class SqlSnapshot:
         return {action.app_id: action for action in actions}
 
     def app_transaction(self, app_id: str) -> AppTransaction | None:
-        """How far one application has come, without reading the others."""
+        """The transaction of one application, without reading the others."""
         rows = self._all("select_app_transaction", app_id=to_sql_text(app_id))
         return to_app_transaction(rows[0]) if rows else None
 
@@ -82,7 +82,7 @@ class SqlSnapshot:
         return {action.domain: action for action in actions}
 
     def files(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
-        """The live files, in pages when they are many; only some columns when `columns` names them."""
+        """The live files, in pages if they are many; `columns` selects some columns."""
         schema = _files_schema(columns)
         with self._store.read() as conn:
             _, num_rows = self._files_query(conn)
@@ -92,32 +92,33 @@ class SqlSnapshot:
         return pa.RecordBatchReader.from_batches(schema, pages)
 
     def files_table(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """The same at once."""
+        """The live files as one table, newest first."""
         schema = _files_schema(columns)
+        names = [*schema.names, *NEWEST_FIRST]
         with self._store.read() as conn:
             query, num_rows = self._files_query(conn)
-            text = select_columns(schema.names, query)
+            text = select_columns(names, query)
             ids = {"table_id": self._table.table_id}
             if query == "select_live_files":
                 if num_rows < LARGE_RESULT:
                     table = conn.sql_arrow(text, **ids)
                 else:
-                    table = conn.live_files(schema.names, **ids, version=self.version)
+                    table = conn.live_files(names, **ids, version=self.version)
             elif num_rows < LARGE_RESULT:
                 table = conn.sql_arrow(text, **ids, version=self.version)
             else:
                 table = conn.sql_large(text, **ids, version=self.version)
-        if num_rows >= LARGE_RESULT:  # perhaps read outside of the transaction
+        if num_rows >= LARGE_RESULT:  # may have been read outside of the transaction
             check_kept(self._store, self._table, self.version)
-        return table.cast(schema)
+        return newest_first(table).select(schema.names).cast(schema)
 
     def tombstones(self, deleted_after_ms: int | None = None) -> pa.RecordBatchReader:
-        """The removed files that are remembered, or those removed after an instant, in pages."""
+        """The tombstones, or those newer than an instant, in pages."""
         pages = iter_tombstone_pages(self._store, self._table, self.version, deleted_after_ms)
         return pa.RecordBatchReader.from_batches(TOMBSTONES_SCHEMA, pages)
 
     def totals(self) -> FileTotals:
-        """Counts of the files: remembered at the head, counted at an older version."""
+        """Totals of the files: stored at the head, computed for an older version."""
         with self._store.read() as conn:
             head = self._head(conn)
             if head.current_version == self.version:
@@ -128,14 +129,15 @@ class SqlSnapshot:
         return FileTotals(**{name: int(value or 0) for name, value in row.items()})
 
     def _files_query(self, conn: Connection) -> tuple[str, int]:
-        """At the head what is live; before it, whichever side of the history walks over fewer rows. And how many."""
+        """The query to use and an upper bound of its rows: at the head the live files, before it the side of the
+        history with fewer rows."""
         head = self._head(conn)
         if head.current_version == self.version:
             return "select_live_files", head.num_files
-        here = require_version(conn, self._table, self.version)
-        there = require_version(conn, self._table, head.current_version)
-        added_up_to = here["total_added"]
-        removed_after = there["total_added"] - here["total_closed"]
+        row = require_version(conn, self._table, self.version)
+        head_row = require_version(conn, self._table, head.current_version)
+        added_up_to = row["total_added"]
+        removed_after = head_row["total_added"] - row["total_closed"]
         if added_up_to <= removed_after:
             return "select_files_added_up_to", added_up_to
         return "select_files_removed_after", removed_after
@@ -148,15 +150,15 @@ class SqlSnapshot:
         return head
 
     def check_kept(self) -> None:
-        """Raise if `dl gc` has removed the version since it was opened."""
+        """Raises if `dl gc` has removed the version since it was opened."""
         check_kept(self._store, self._table, self.version)
 
     def _all(self, query: str, **parameters: str) -> list[Row]:
-        """Rows in force at this version, which must still be kept: `dl gc` removes those of older ones."""
+        """Rows in force at this version; raises if `dl gc` has removed it."""
         ids = {"table_id": self._table.table_id, "version": self.version}
         with self._store.read() as conn:
-            rows, kept = conn.gather([(query, ids | parameters), ("select_version", ids)])
-            if not kept:
+            rows, version_rows = conn.gather([(query, ids | parameters), ("select_version", ids)])
+            if not version_rows:
                 raise explain_absence(conn, self._table, self.version)
         return rows
 

@@ -1,8 +1,8 @@
-"""Vacuums as a table's head shows them: versions that may have lost files, and whether files are being deleted now.
+"""Vacuums as recorded in a table's head: versions that may have lost files, and whether files are being deleted now.
 
-A vacuum raises `vacuumed_version` and makes `vacuum_count` odd before it deletes anything, and even again when the last
-vacuum of the table has ended. Each has a lease, which tells those that run from those whose process died: of the
-latter the count stays odd until the next vacuum ends.
+A vacuum raises `vacuumed_version` and makes `vacuum_count` odd before it deletes anything; the count becomes even when
+the table's last vacuum has ended. Each vacuum has a lease, which distinguishes running vacuums from those whose process
+died. If a process died, the count stays odd until the next vacuum ends.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,8 +10,8 @@ from dataclasses import replace
 from functools import lru_cache
 
 from deltalakedb.exceptions import FilesVacuumedError, TableNotFoundError, redact
-from deltalakedb.log.actions import AddFile
-from deltalakedb.log.text import key_hash
+from deltalakedb.log.protocol.actions import AddFile
+from deltalakedb.log.protocol.text import key_hash
 from deltalakedb.store.connection import LIVE, Connection, Store
 from deltalakedb.store.proposals import TableProposal
 from deltalakedb.store.queries import named_queries
@@ -24,7 +24,7 @@ _KEYS_AT_ONCE = 500
 
 
 def begin_vacuum(store: Store, table_id: int, vacuum_id: str, *, oldest_kept: int, lease_ms: int) -> None:
-    """Say that files of versions below `oldest_kept` are about to be deleted. Nothing may be deleted before this."""
+    """Records that files of versions below `oldest_kept` are about to be deleted. Must come before any deletion."""
     with store.write() as conn:
         head = lock_head(conn, table_id)
         if head is None:
@@ -37,7 +37,7 @@ def begin_vacuum(store: Store, table_id: int, vacuum_id: str, *, oldest_kept: in
 
 
 def renew_vacuum(store: Store, table_id: int, vacuum_id: str, *, lease_ms: int) -> bool:
-    """Keep a vacuum's lease for longer; False when it has run out, and others may think that the vacuum is over."""
+    """Extends a vacuum's lease; returns False if it has expired, and others may assume that the vacuum is over."""
     lease = f"{_prefix(table_id)}{vacuum_id}"
     with store.write() as conn:
         lock_head(conn, table_id)
@@ -50,14 +50,14 @@ def renew_vacuum(store: Store, table_id: int, vacuum_id: str, *, lease_ms: int) 
 
 
 def end_vacuum(store: Store, table_id: int, vacuum_id: str | None) -> None:
-    """Say that a vacuum has deleted its last file; None: none of ours, but those that died may be over.
+    """Records that a vacuum has deleted its last file; None ends no vacuum, but clears the mark if all others expired.
 
-    `vacuum_id` may be the beginning of one: then the newest of them ends, as the oldest may have died long ago.
+    `vacuum_id` may be a prefix: then the newest match ends, because an older one may have died long ago.
     """
     with store.write() as conn:
         head = lock_head(conn, table_id)
-        first, after = _prefix(table_id), _after(table_id)
-        running = conn.all("select_vacuums", first_lease=first, after_lease=after)
+        first_lease, after_lease = _prefix(table_id), _after(table_id)
+        running = conn.all("select_vacuums", first_lease=first_lease, after_lease=after_lease)
         ended = next((row for row in reversed(running) if vacuum_id and row["holder"].startswith(vacuum_id)), None)
         if ended is not None:
             conn.run("release_lease", lease=ended["lease"], holder=ended["holder"])
@@ -68,24 +68,24 @@ def end_vacuum(store: Store, table_id: int, vacuum_id: str | None) -> None:
 
 
 def newest_removal_before(store: Store, table_id: int, before_ms: int) -> int:
-    """The newest version that removed a file before an instant; 0 when there is none."""
+    """The newest version that removed a file before an instant; 0 if there is none."""
     with store.read(single=True) as conn:
         row = conn.one("select_newest_removal_before", table_id=table_id, before_ms=before_ms)
     return int(row["version"]) if row else 0
 
 
 def is_quiet(head: Head, proposal: TableProposal) -> bool:
-    """Whether no vacuum has begun or ended since the proposal was pinned, and none deletes now."""
+    """Whether no vacuum has begun or ended since the proposal was pinned, and none is deleting now."""
     if head.vacuumed_version == 0:
         return True
     return head.vacuum_count == proposal.vacuum_count and head.vacuum_count % 2 == 0
 
 
 def check_vacuumed(conn: Connection, head: Head, proposal: TableProposal) -> None:
-    """Refuse a commit that names a file which a vacuum has deleted since the commit was prepared, or deletes now.
+    """Raises if the commit adds a file that a vacuum has deleted since the commit was prepared, or is deleting now.
 
-    Whoever prepares a commit looks for the files it names after the head was pinned: where no vacuum has begun or ended
-    since then, nothing is asked.
+    A commit's files are looked up after the head was pinned, so if no vacuum has begun or ended since then, nothing
+    needs to be checked.
     """
     if is_quiet(head, proposal):
         return
@@ -99,20 +99,20 @@ def check_vacuumed(conn: Connection, head: Head, proposal: TableProposal) -> Non
         if isinstance(action, AddFile)
     }
     for keys in _chunks(list(adds)):
-        asked = {f"key_{number}": key for number, key in enumerate(keys)}
+        key_parameters = {f"key_{number}": key for number, key in enumerate(keys)}
         ids = {"table_id": head.table_id, "vacuumed_version": head.vacuumed_version}
-        for row in conn.sql(_keys_query(len(keys)), **ids, **asked):
+        for row in conn.sql(_keys_query(len(keys)), **ids, **key_parameters):
             raise _vacuumed(proposal.table, head, adds[bytes(row["key_hash"])], row["removed_version"])
 
 
 def check_not_purged(table: TableRow, head: Head) -> None:
-    """Refuse to read the files of a table that has none any more."""
+    """Raises FilesVacuumedError for a table whose files were purged."""
     if head.vacuumed_version == PURGED:
         raise purged(table.full_name, head.current_version)
 
 
 def purged(table: str, version: int) -> FilesVacuumedError:
-    """What to say of a version of a table whose files were all deleted."""
+    """The error for reading a version of a table whose files were purged."""
     return FilesVacuumedError(
         f"table {table}: version {version} cannot be read: the table was dropped and its files were purged",
         table=table,
@@ -130,7 +130,7 @@ def _prefix(table_id: int) -> str:
 
 
 def _after(table_id: int) -> str:
-    """Sorts after every text that begins with the prefix: `;` follows `:`."""
+    """A text that sorts after every text with the prefix: `;` follows `:`."""
     return f"vacuum:{table_id};"
 
 
@@ -156,7 +156,7 @@ def _forgotten(table: TableRow, head: Head, version: int) -> FilesVacuumedError:
 
 
 def _vacuumed(table: TableRow, head: Head, path: str, removed_version: int) -> FilesVacuumedError:
-    now = (
+    advice = (
         "Wait until the vacuum has ended (if its process died, run another one a minute later), then repeat"
         if head.vacuum_count % 2
         else "Repeat"
@@ -164,7 +164,7 @@ def _vacuumed(table: TableRow, head: Head, path: str, removed_version: int) -> F
     return FilesVacuumedError(
         f"table {table.full_name}: version {removed_version} removed {redact(path)}, which this transaction adds "
         f"again. Since it began, a vacuum deletes files of versions below {head.vacuumed_version}. Nothing was "
-        f"committed. {now} the statement: it then finds the files that are left. Versions from "
+        f"committed. {advice} the statement: it then finds the files that are left. Versions from "
         f"{head.vacuumed_version} on have all of theirs.",
         table=table.full_name,
         version=removed_version,

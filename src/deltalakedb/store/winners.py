@@ -1,11 +1,11 @@
-"""Reads the commits that a proposal lost the race against, and of them only what the conflict check looks at."""
+"""Reads the commits that won the race against a proposal, as far as the conflict check needs them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from deltalakedb.log.actions import Action, CommitInfo, RemoveFile
-from deltalakedb.log.conflicts import Needs, Winner
-from deltalakedb.log.text import from_sql_text
+from deltalakedb.log.checks.conflicts import Needs, Winner
+from deltalakedb.log.protocol.actions import Action, CommitInfo, RemoveFile
+from deltalakedb.log.protocol.text import from_sql_text
 from deltalakedb.store import action_values as values
 from deltalakedb.store.connection import Connection, Row
 
@@ -18,20 +18,20 @@ _ALWAYS: tuple[tuple[str, Callable[[Row], Action]], ...] = (
 
 
 def _describe_removes(conn: Connection, within: Mapping[str, int], actions: Mapping[int, list[Action]]) -> None:
-    """A remove need not say what its file held; the add it ended does."""
-    ended = {
+    """Fills in partition values and statistics of removes from the adds that they closed."""
+    closed_adds = {
         (row["removed_version"], from_sql_text(row["path"]), from_sql_text(row["dv_id"])): values.to_add(row)
         for row in conn.all("select_closed_adds", **within)
     }
-    for version, found in actions.items():
-        for place, action in enumerate(found):
-            add = ended.get((version, *action.key)) if isinstance(action, RemoveFile) else None
+    for version, version_actions in actions.items():
+        for place, action in enumerate(version_actions):
+            add = closed_adds.get((version, *action.key)) if isinstance(action, RemoveFile) else None
             if isinstance(action, RemoveFile) and add is not None:
-                found[place] = replace(action, partition_values=add.partition_values, stats=add.stats)
+                version_actions[place] = replace(action, partition_values=add.partition_values, stats=add.stats)
 
 
 def read_winners(conn: Connection, table_id: int, first: int, last: int, needs: Needs) -> Iterator[Winner]:
-    """The versions `first` to `last`, in order."""
+    """Yields the versions `first` to `last`, in order."""
     queries = list(_ALWAYS)
     if needs.adds:
         queries.append(("select_add_actions", values.to_add))

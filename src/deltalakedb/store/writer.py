@@ -1,8 +1,8 @@
-"""SqlTxnLogWriter: one SQL transaction decides over a proposal, whole or not at all.
+"""SqlTxnLogWriter: commits a proposal in one SQL transaction, all of it or nothing.
 
-Heads are locked in the order of their table ids. Whatever moved since the proposal was made is held against it by
-`conflicts.check`; what does not clash is rebased onto the heads as they are. A lost connection is answered by repeating
-the commit under its client token, which tells the true outcome.
+Heads are locked in the order of their table ids. If a head has moved since the proposal was made, `conflicts.check`
+compares the proposal with the commits in between; without a conflict it is rebased onto the head. After a lost
+connection the commit is repeated with its client token, which gives the true outcome.
 """
 
 import logging
@@ -18,12 +18,12 @@ from deltalakedb.exceptions import (
     TableLockedError,
     VersionTakenError,
 )
-from deltalakedb.log import conflicts
-from deltalakedb.log.actions import AddFile, Metadata, Protocol
-from deltalakedb.log.checks import check_commit
-from deltalakedb.log.table_checks import check_rewritten
-from deltalakedb.log.types import parse_schema
-from deltalakedb.steps import reached
+from deltalakedb.log.checks import conflicts
+from deltalakedb.log.checks.commit_checks import check_commit
+from deltalakedb.log.checks.table_checks import check_rewritten
+from deltalakedb.log.protocol.actions import AddFile, Metadata, Protocol
+from deltalakedb.log.schema.types import parse_schema
+from deltalakedb.runtime.steps import reached
 from deltalakedb.store import registry, registry_write
 from deltalakedb.store.action_values import to_metadata, to_protocol
 from deltalakedb.store.appends import Appends
@@ -54,7 +54,7 @@ class SqlTxnLogWriter:
         self._appends = Appends(store)
 
     def commit(self, proposal: Proposal) -> Outcome:
-        """All of the proposal, in SQL, exactly once; or an error, and nothing. After this returns it is never lost."""
+        """Commits the whole proposal exactly once, or raises and commits nothing. A returned commit is never lost."""
         for table in proposal.tables:
             _check_actions(table)
         deadline = time.monotonic() + self._lock_wait_seconds
@@ -71,10 +71,10 @@ class SqlTxnLogWriter:
             except _ClaimedError as claimed:
                 if time.monotonic() >= deadline:
                     raise claimed.final() from None
-                attempt -= 1  # waiting for a claim is bounded by time, not by tries
+                attempt -= 1  # waiting for an intent lock is limited by time, not by attempts
             except StoreError:
                 if lost is None:
-                    raise  # a database that cannot be reached after a lost connection may still come back
+                    raise  # after a lost connection an unreachable database may come back, so that is retried
             attempt += 1
             if attempt > self._retries and lost is not None:
                 raise _unknown(proposal, lost) from lost
@@ -82,10 +82,10 @@ class SqlTxnLogWriter:
 
     def _attempt(self, proposal: Proposal, *, is_first: bool) -> Outcome:
         if is_first and self._catalog_id is not None:
-            appended = self._appends.commit(proposal, self._catalog_id)
-            if appended is not None:
+            append_outcome = self._appends.commit(proposal, self._catalog_id)
+            if append_outcome is not None:
                 reached("commit.committed")
-                return appended
+                return append_outcome
         with self._store.write(holds_clock=True) as conn:
             reached("commit.begun")
             locks = lock_tables(conn, proposal, self._catalog_id)
@@ -106,15 +106,15 @@ class SqlTxnLogWriter:
                 if table.drop and locks.tables[table.table.table_id].row.mode == "managed":
                     check_can_drop(table.table.full_name, in_force[table.table.table_id][1])
             reached("commit.checked")
-            outcome, left = _write(conn, locks, proposal, in_force)
+            outcome, table_states = _write(conn, locks, proposal, in_force)
             reached("commit.written")
         reached("commit.committed")
-        self._appends.learn(left)
+        self._appends.learn(table_states)
         return outcome
 
 
 class _ClaimedError(Exception):
-    """Another transaction's intent lock is in the way; worth waiting for."""
+    """Another transaction holds an intent lock; worth waiting for."""
 
     def __init__(self, table: TableRow, holder: str, until_ms: int) -> None:
         self._table, self._holder, self._until_ms = table, holder, until_ms
@@ -128,7 +128,7 @@ class _ClaimedError(Exception):
 
 
 def _check_actions(proposal: TableProposal) -> None:
-    """What can be known to be wrong before any lock is taken."""
+    """Checks what needs no lock: the actions against the rules of protocol and table."""
     protocol, metadata = proposal.protocol, proposal.metadata
     for number, commit in enumerate(proposal.commits):
         check_commit(
@@ -139,7 +139,7 @@ def _check_actions(proposal: TableProposal) -> None:
             version=proposal.read_version + 1 + number,
             location=proposal.table.location,
             replaces="REPLACE TABLE" in commit.operation,
-            # We have no such statement: it comes from an engine that brings its own commitInfo, as Spark does.
+            # We have no DROP FEATURE statement: it comes from an engine with its own commitInfo, such as Spark.
             drops_feature=commit.commit_info is not None and commit.operation == "DROP FEATURE",
             restores=commit.operation == "RESTORE",
             clones=commit.may_be_elsewhere or (commit.commit_info is not None and commit.operation == "CLONE"),
@@ -149,7 +149,7 @@ def _check_actions(proposal: TableProposal) -> None:
 
 
 def _check_claims(locks: Locks, proposal: Proposal) -> None:
-    """Whoever rewrites a table for hours may claim it; others who would spoil that work wait. Appends do not."""
+    """Raises _ClaimedError if another transaction's intent lock protects a long rewrite; appends never wait."""
     assert locks.committed_at_ms is not None
     for table in proposal.tables:
         locked = locks.tables.get(table.table.table_id)
@@ -161,7 +161,7 @@ def _check_claims(locks: Locks, proposal: Proposal) -> None:
 
 
 def _check_conflicts(conn: Connection, locked: LockedTable, proposal: TableProposal) -> tuple[Protocol, Metadata]:
-    """Raise if a commit since `read_version` clashes; else the protocol and metadata in force at the head."""
+    """Raises if a commit since `read_version` conflicts; else returns the protocol and metadata at the head."""
     if proposal.protocol is None or proposal.metadata is None:
         raise ValueError(
             f"a proposal for {proposal.table.full_name} must carry the protocol and metadata it was made from"
@@ -207,16 +207,16 @@ def _check_conflicts(conn: Connection, locked: LockedTable, proposal: TablePropo
 
 
 def _check_kept_files(locked: LockedTable, proposal: TableProposal) -> None:
-    """A commit that changes how rows lie in files replaces them all; only the lock tells how many there are."""
-    protocol, metadata, kept = proposal.protocol, proposal.metadata, locked.head.num_files
+    """Checks that a commit which changes how rows are stored replaces all files; the locked head has their number."""
+    protocol, metadata, num_files = proposal.protocol, proposal.metadata, locked.head.num_files
     for number, commit in enumerate(proposal.commits):
         new_protocol = next((a for a in commit.actions if isinstance(a, Protocol)), protocol)
         new_metadata = next((a for a in commit.actions if isinstance(a, Metadata)), metadata)
         removed = len(commit.removed)
         if new_metadata is not metadata and new_metadata is not None and metadata is not None and new_protocol:
             where = f"table {proposal.table.full_name}, version {locked.head.current_version + 1 + number}"
-            check_rewritten(new_metadata, metadata, new_protocol, protocol, kept - removed, where)
-        kept += sum(isinstance(a, AddFile) for a in commit.actions) - removed
+            check_rewritten(new_metadata, metadata, new_protocol, protocol, num_files - removed, where)
+        num_files += sum(isinstance(a, AddFile) for a in commit.actions) - removed
         protocol, metadata = new_protocol, new_metadata
 
 
@@ -229,7 +229,7 @@ def _at_head(conn: Connection, locked: LockedTable) -> tuple[Protocol, Metadata]
 def _write(
     conn: Connection, locks: Locks, proposal: Proposal, in_force: Mapping[int, tuple[Protocol, Metadata]]
 ) -> tuple[Outcome, Mapping[int, LockedTable]]:
-    """What was committed, and what it left behind."""
+    """Writes the proposal; returns the outcome and the state of the written tables."""
     assert locks.committed_at_ms is not None
     rows = registry_write.write_registry(conn, proposal, locks)
     ratifier = Ratifier(conn, proposal, rows, locks)
@@ -237,26 +237,26 @@ def _write(
     commits: list[RatifiedCommit] = []
     for number, table in enumerate(proposal.tables):
         commits += ratifier.ratify(number, in_force.get(table.table.table_id))
-    named = {table.table.full_name: row for table, row in zip(proposal.tables, rows, strict=True)}
-    return Outcome(proposal.txn_id, locks.committed_at_ms, tuple(commits), named), ratifier.left
+    rows_by_name = {table.table.full_name: row for table, row in zip(proposal.tables, rows, strict=True)}
+    return Outcome(proposal.txn_id, locks.committed_at_ms, tuple(commits), rows_by_name), ratifier.left
 
 
 def _repeated(conn: Connection, proposal: Proposal) -> Outcome:
-    """The token was here before: what that transaction committed is the answer."""
-    found = conn.one("select_token", client_token=proposal.client_token)
-    if found is None:
+    """Returns what the first transaction with this client token committed."""
+    token_row = conn.one("select_token", client_token=proposal.client_token)
+    if token_row is None:
         raise StoreError(f"the transaction {proposal.txn_id} met its own token, which then was gone")
-    versions = conn.all("select_transaction_versions", txn_id=found["txn_id"])
+    versions = conn.all("select_transaction_versions", txn_id=token_row["txn_id"])
     rows = {table_id: registry.table_by_id(conn, table_id) for table_id in {row["table_id"] for row in versions}}
     by_uuid = {row.table_uuid: row for row in rows.values() if row is not None}
-    named = {t.table.full_name: by_uuid.get(t.table.table_uuid, t.table) for t in proposal.tables}
-    by_id = {row.table_id: row for row in by_uuid.values()} | {row.table_id: row for row in named.values()}
+    rows_by_name = {t.table.full_name: by_uuid.get(t.table.table_uuid, t.table) for t in proposal.tables}
+    by_id = {row.table_id: row for row in by_uuid.values()} | {row.table_id: row for row in rows_by_name.values()}
     commits = tuple(
         RatifiedCommit(by_id[row["table_id"]], row["version"], row["committed_at_ms"])
         for row in versions
         if row["table_id"] in by_id
     )
-    return Outcome(found["txn_id"], found["committed_at_ms"], commits, named, repeated=True)
+    return Outcome(token_row["txn_id"], token_row["committed_at_ms"], commits, rows_by_name, repeated=True)
 
 
 def _unknown(proposal: Proposal, error: Exception) -> OutcomeUnknownError:

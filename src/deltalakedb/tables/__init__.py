@@ -1,1 +1,1 @@
-"""The parts of DeltaTable: where its log is kept, what it is, its files, its rows, and what can be done to it."""
+"""The parts of DeltaTable: its backings, and its state, files, rows, changes and maintenance."""

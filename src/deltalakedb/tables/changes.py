@@ -1,4 +1,4 @@
-"""ChangesOfTable: what changes the rows of a DeltaTable: delete, update, merge. Each is one commit."""
+"""ChangesOfTable: changes the rows of a DeltaTable: delete, update, merge. Each is one commit."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb._positional import commit_arguments
-from deltalakedb.arguments import check_text
+from deltalakedb.runtime.arguments import check_flag, check_text
+from deltalakedb.runtime.positional import commit_arguments
 from deltalakedb.tables.rows import RowsOfTable
 from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
 
@@ -19,7 +19,7 @@ _ORDER = ("post_commithook_properties", "commit_properties")
 
 
 class ChangesOfTable(RowsOfTable):
-    """Changes work on the newest version, and move this object to the version they make."""
+    """Changes are based on this object's version, checked against later commits, and move it to the new version."""
 
     def delete(
         self,
@@ -29,10 +29,10 @@ class ChangesOfTable(RowsOfTable):
         commit_properties: CommitProperties | None = None,
         post_commithook_properties: PostCommitHookProperties | None = None,
     ) -> dict[str, Any]:
-        """Delete the rows for which `predicate` (SQL) is true; without one, all rows. What was done, as numbers.
+        """Delete the rows for which `predicate` (SQL) is true, or all rows without one; return metrics.
 
-        A row for which the predicate is null stays. `num_deleted_rows` is left out when a file goes whole and nobody
-        has counted its rows.
+        A row for which the predicate is null stays. `num_deleted_rows` is missing if a whole file is removed whose
+        number of rows is not recorded.
         """
         from deltalakedb.operations.delete import delete
 
@@ -57,7 +57,7 @@ class ChangesOfTable(RowsOfTable):
         """Set columns in the rows for which `predicate` (SQL) is true; without one, in all rows.
 
         `updates` maps columns to SQL expressions of the row, `new_values` to Python values. A value that its column
-        cannot hold is an error, or null when `error_on_type_mismatch` is off.
+        cannot hold is an error, or null if `error_on_type_mismatch` is False.
         """
         from deltalakedb.operations.update import to_updates, update
 
@@ -90,18 +90,20 @@ class ChangesOfTable(RowsOfTable):
         commit_properties: CommitProperties | None = None,
         post_commithook_properties: PostCommitHookProperties | None = None,
     ) -> TableMerger:
-        """Join the rows of `source` with this table; the clauses of the TableMerger say what comes of it.
+        """Merge the rows of `source` into this table; add clauses to the returned TableMerger, then call `execute`.
 
-        `predicate` (SQL) says which rows match; the two tables are called by their aliases in it, or `source` and
+        `predicate` (SQL) is the join condition; it refers to the two tables by their aliases, or as `source` and
         `target`. `merge_schema` adds columns of the source that clauses set. A value that its column cannot hold is an
-        error, or null when `error_on_type_mismatch` is off. `max_spill_size` bytes are kept in memory before the join
-        goes to disk. The source is always streamed; with `streamed_exec=False` its keys are noted in the commit.
+        error, or null if `error_on_type_mismatch` is False. The join uses `max_spill_size` bytes of memory before it
+        spills to disk. The source is always streamed; with `streamed_exec=False` the commit records its keys.
         """
         from deltalakedb.merge import prepare_merge
         from deltalakedb.operations.merge_request import MergeRequest
 
         for alias in (source_alias, target_alias):
             check_text(alias)
+        for flag in (merge_schema, error_on_type_mismatch, streamed_exec):
+            check_flag(flag)
         properties, hooks = commit_arguments("merge", args, commit_properties, post_commithook_properties, order=_ORDER)
         request = MergeRequest(
             source=source,

@@ -1,21 +1,28 @@
-"""CreationOfTable: how a DeltaTable comes to be, and how finished files get into one."""
+"""CreationOfTable: creates tables, and commits finished files to a DeltaTable."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from deltalakedb._positional import ORDER, commit_arguments
-from deltalakedb.addresses import PathAddress, SqlAddress, resolve
-from deltalakedb.arguments import check_commit_arguments, check_flag, check_settings, check_text, check_texts
-from deltalakedb.definitions.folder import default_location
-from deltalakedb.definitions.properties import to_properties
-from deltalakedb.definitions.table import to_schema
-from deltalakedb.exceptions import TableExistsError
-from deltalakedb.operations.creation import NewTable, check_creation_mode, create, replace_table
+from deltalakedb.catalog.addresses import PathAddress, SqlAddress, resolve
+from deltalakedb.exceptions import DeltaError, TableExistsError
+from deltalakedb.log.checks.properties import to_properties
+from deltalakedb.operations.creation import CreationMode, NewTable, check_creation_mode, create, replace_table
+from deltalakedb.operations.definition import to_schema
+from deltalakedb.operations.folder import default_location
 from deltalakedb.operations.target import Verb
+from deltalakedb.runtime.arguments import (
+    check_commit_arguments,
+    check_flag,
+    check_sequence,
+    check_settings,
+    check_text,
+    check_texts,
+)
+from deltalakedb.runtime.positional import ORDER, commit_arguments
 from deltalakedb.store import registry
 from deltalakedb.tables.file_backing import FileBacking
 from deltalakedb.tables.upkeep import UpkeepOfTable
@@ -24,11 +31,9 @@ from deltalakedb.transaction import CommitProperties, PostCommitHookProperties, 
 if TYPE_CHECKING:
     from deltalakedb.transaction import AddAction, RemoveAction
 
-CreationMode = Literal["error", "append", "overwrite", "ignore"]
-
 
 class CreationOfTable(UpkeepOfTable):
-    """New tables, and commits of files that are there already."""
+    """Methods that create tables, and commit existing files."""
 
     @classmethod
     def create(
@@ -46,16 +51,18 @@ class CreationOfTable(UpkeepOfTable):
         post_commithook_properties: PostCommitHookProperties | None = None,
         raise_if_key_not_exists: bool = True,
     ) -> Self:
-        """Make a table without rows, and open it. `overwrite` puts it in the place of one that is there.
+        """Create an empty table and open it. `overwrite` replaces an existing one.
 
-        `schema` is a Schema, an Arrow schema, the protocol's JSON or text such as "id long, day date". A key of
-        `configuration` that Delta does not know is refused, unless `raise_if_key_not_exists` is False.
+        `schema` is a Schema, an Arrow schema, the protocol's JSON or text such as "id long, day date". A
+        `configuration` key that Delta does not know is an error, unless `raise_if_key_not_exists` is False.
         """
         commit_properties, post_commithook_properties = commit_arguments(
             "create", args, commit_properties, post_commithook_properties, order=(*ORDER, "raise_if_key_not_exists")
         )
         if len(args) > len(ORDER):
             raise_if_key_not_exists = args[len(ORDER)]
+        if not isinstance(table_uri, os.PathLike):
+            check_text(table_uri, required=True)
         check_text(mode, required=True)
         check_texts([partition_by] if isinstance(partition_by, str) else partition_by)
         for text in (name, description):
@@ -72,7 +79,7 @@ class CreationOfTable(UpkeepOfTable):
             description,
         )
         make_table(table_uri, new, mode, storage_options, commit_properties, post_commithook_properties)
-        return cls(table_uri, storage_options=storage_options)  # type: ignore[call-arg]  # DeltaTable, at the end
+        return cls(table_uri, storage_options=storage_options)  # type: ignore[call-arg]  # `cls` is DeltaTable
 
     def create_write_transaction(
         self,
@@ -85,28 +92,34 @@ class CreationOfTable(UpkeepOfTable):
         commit_properties: CommitProperties | None = None,
         post_commithook_properties: PostCommitHookProperties | None = None,
     ) -> None:
-        """Commit files that are there already, and the end of others, as one version.
+        """Commit existing files, and the removal of others, as one version.
 
-        With `mode="append"` the actions are taken as they are. `mode="overwrite"` takes no RemoveAction: it ends the
-        files of the partitions that `partition_filters` name, or all.
+        With `mode="append"` the actions are committed as they are. `mode="overwrite"` accepts no RemoveAction: it
+        removes the files of the partitions that `partition_filters` select, or all files. This object stays at its
+        version, as in `deltalake`; call `update_incremental` to move it.
         """
         from deltalakedb.operations.file_actions import commit_files
 
         commit_properties, post_commithook_properties = commit_arguments(
             "create_write_transaction", args, commit_properties, post_commithook_properties
         )
-        adds = [found for one in actions if (found := to_add(one)) is not None]
-        removes = [ended for one in actions if (ended := to_remove(one)) is not None]
+        check_sequence(actions)
+        check_text(mode, required=True)
+        check_texts([partition_by] if isinstance(partition_by, str) else partition_by)
+        if isinstance(schema, str):
+            raise ValueError("Expected an object with dunder __arrow_c_schema__")
+        adds = [table_add for action in actions if (table_add := to_add(action)) is not None]
+        removes = [removal for action in actions if (removal := to_remove(action)) is not None]
         verb = partial(
             commit_files,
             adds=adds,
             removes=removes,
-            mode=mode,  # type: ignore[arg-type]  # looked at there
+            mode=mode.lower(),  # type: ignore[arg-type]  # checked by the verb
             schema=to_schema(schema),
             partition_by=[partition_by] if isinstance(partition_by, str) else partition_by or (),
             partition_filters=partition_filters,
         )
-        self._run(verb, commit_properties, post_commithook_properties)
+        self._run(verb, commit_properties, post_commithook_properties, moves=False)
 
 
 def make_table(
@@ -117,8 +130,8 @@ def make_table(
     commit_properties: CommitProperties | None,
     hooks: PostCommitHookProperties | None,
 ) -> None:
-    """Begin a table at an address, or do to the one that is there what `mode` says."""
-    check_creation_mode(mode)
+    """Create a table at an address, or treat an existing one as `mode` says."""
+    mode = check_creation_mode(mode)
     address = resolve(table_uri, storage_options, writes=True)
     try:
         make_table_at(address, new, mode, storage_options, commit_properties, hooks)
@@ -137,11 +150,13 @@ def make_table_at(
     *,
     verb: Verb | None = None,
 ) -> None:
-    """The same at an address that is open; `verb` makes the first commit, when it is not a plain creation."""
-    begins = verb or partial(create, new=new, mode=mode)
+    """Do the same at an open address; `verb` makes the first commit if it is not a plain creation."""
+    creates = verb or partial(create, new=new, mode=mode)
     replaces = partial(replace_table, new=new)
     properties = commit_properties or CommitProperties()
     exists = is_there(address, storage_options, refuses=mode == "error")
+    if exists and mode == "append":
+        raise DeltaError("SaveMode `append` is not allowed for create operation: use error, ignore or overwrite")
     if exists and mode != "overwrite":
         return
     if isinstance(address, PathAddress):
@@ -149,30 +164,33 @@ def make_table_at(
         if exists:
             backing.run(replaces, properties, hooks or PostCommitHookProperties())
         else:
-            backing.create(new.first(address.location, None), begins, properties, hooks)
+            backing.create(new.first(address.location, None), creates, properties, hooks)
         return
     name, location = str(address.name), address.location
     if (verb is not None or new.adds) and location is None:
-        # Its files are there already, and are their user's.
+        # The files exist already, and belong to their user.
         location = default_location(address.catalog.config.warehouse, address.name)
     with address.catalog.begin(tables=[name]) as tx:
         if exists:
             tx.use_options(name, storage_options)
             tx.run(name, replaces, properties)
         else:
-            tx.begin_table(name, new, begins, properties, location, storage_options)
+            tx.begin_table(name, new, creates, properties, location, storage_options)
 
 
 def is_there(
     address: SqlAddress | PathAddress, storage_options: Mapping[str, str] | None, *, refuses: bool = False
 ) -> bool:
-    """Whether there is a table at an address; TableExistsError when there must be none."""
+    """Return whether there is a table at an address; with `refuses`, raise TableExistsError if there is one."""
     if isinstance(address, PathAddress):
-        found, shown = FileBacking(address.location, storage_options).exists(), address.location
+        exists, place = FileBacking(address.location, storage_options).exists(), address.location
     else:
         with address.catalog.store.read(single=True) as conn:
-            found = registry.resolve_table(conn, address.name.namespace, address.name.name) is not None
-        shown = str(address.name)
-    if found and refuses:
-        raise TableExistsError(f"the table {shown} exists already; mode overwrite replaces it, ignore leaves it")
-    return found
+            exists = registry.resolve_table(conn, address.name.namespace, address.name.name) is not None
+        place = str(address.name)
+    if exists and refuses:
+        raise TableExistsError(
+            f"A Delta Lake table already exists at that location: {place}. mode='error' refuses it, overwrite replaces "
+            "it, ignore leaves it"
+        )
+    return exists

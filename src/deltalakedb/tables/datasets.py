@@ -1,4 +1,4 @@
-"""Owns a table's files as a PyArrow dataset: a fragment each, with what the log guarantees of its rows."""
+"""A table's files as a PyArrow dataset: one fragment per file, with what the log guarantees about its rows."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
 
 from deltalakedb.data import DataStorage, read_files
-from deltalakedb.log import paths
-from deltalakedb.log.actions import Metadata
-from deltalakedb.log.batch_bounds import compute_bounds_of_batch
-from deltalakedb.log.bounds import EMPTY, Bound
-from deltalakedb.log.bounds_columns import BoundsColumn, bounds_columns
-from deltalakedb.log.partitions import parse_partition_value
-from deltalakedb.log.text import from_sql_text
-from deltalakedb.log.types import DecimalType, PrimitiveType, parse_schema, to_arrow_type
+from deltalakedb.log.protocol import paths
+from deltalakedb.log.protocol.actions import Metadata
+from deltalakedb.log.protocol.text import from_sql_text
+from deltalakedb.log.schema.partitions import parse_partition_value
+from deltalakedb.log.schema.types import DecimalType, PrimitiveType, parse_schema, to_arrow_type
+from deltalakedb.log.statistics.batch_bounds import compute_bounds_of_batch
+from deltalakedb.log.statistics.bounds import EMPTY, Bound
+from deltalakedb.log.statistics.bounds_columns import BoundsColumn, bounds_columns
 from deltalakedb.tables.handlers import ReadOnlyHandler
 
 _FILES_AT_ONCE: Final = 2048
@@ -38,34 +38,34 @@ def files_dataset(
     filesystem: pa_fs.FileSystem | None,
     read_options: ds.ParquetReadOptions | None,
 ) -> ds.FileSystemDataset:
-    """The files (of FILES_SCHEMA) as a dataset of this schema.
+    """Return the files (of FILES_SCHEMA) as a dataset with this schema.
 
-    A file whose rows are not the table's as they stand (some deleted by a vector, columns under other names) is made
-    into one that has them when it is opened: nothing is read before that.
+    A file with a deletion vector or with mapped column names is converted when it is opened; nothing is read before
+    that.
     """
     parquet = ds.ParquetFileFormat(
         read_options=read_options, default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True)
     )
-    known = _Files(files, metadata, storage)
-    opened_by = filesystem or known.filesystem()
+    opener = _Files(files, metadata, storage)
+    file_system = filesystem or opener.filesystem()
     fragments = [
-        parquet.make_fragment(path, filesystem=opened_by, partition_expression=expression)
-        for path, expression in zip(known.paths, known.guarantees(schema), strict=True)
+        parquet.make_fragment(path, filesystem=file_system, partition_expression=expression)
+        for path, expression in zip(opener.paths, opener.guarantees(schema), strict=True)
     ]
-    return ds.FileSystemDataset(fragments, _with_dictionaries(schema, parquet), parquet, opened_by)
+    return ds.FileSystemDataset(fragments, _with_dictionaries(schema, parquet), parquet, file_system)
 
 
 def _with_dictionaries(schema: pa.Schema, parquet: ds.ParquetFileFormat) -> pa.Schema:
     for name in parquet.read_options.dictionary_columns or ():
-        place = schema.get_field_index(name)
-        if place >= 0:
-            field = schema.field(place)
-            schema = schema.set(place, field.with_type(pa.dictionary(pa.int32(), field.type)))
+        index = schema.get_field_index(name)
+        if index >= 0:
+            field = schema.field(index)
+            schema = schema.set(index, field.with_type(pa.dictionary(pa.int32(), field.type)))
     return schema
 
 
 class _Files:
-    """Some files of a table, and how each is opened."""
+    """Some files of a table, and how to open them."""
 
     def __init__(self, files: pa.Table, metadata: Metadata, storage: DataStorage) -> None:
         self._table = files
@@ -79,13 +79,13 @@ class _Files:
         local = paths.local_path(self._storage.location)
         if not self._needs_rendering() and local is not None and not any(map(paths.is_absolute, self._logged)):
             return pa_fs.SubTreeFileSystem(local, pa_fs.LocalFileSystem())
-        places = {path: place for place, path in enumerate(self.paths)}
+        indexes = {path: index for index, path in enumerate(self.paths)}
         sizes = self._table.column("size").to_pylist()
         return pa_fs.PyFileSystem(
             ReadOnlyHandler(
                 self._storage.location,
-                lambda path: self._open(places[path]),
-                {path: sizes[place] for path, place in places.items()},
+                lambda path: self._open(indexes[path]),
+                {path: sizes[index] for path, index in indexes.items()},
             )
         )
 
@@ -95,17 +95,17 @@ class _Files:
 
     def _open(self, place: int) -> pa.NativeFile:
         if not self._needs_rendering():
-            from deltalakedb.data.storage import open_logged
+            from deltalakedb.storage.data_storage import open_logged
 
             return open_logged(self._storage, self._logged[place], self._table.column("size")[place].as_py())
-        stored = [name for name in self._schema.names if name not in self._metadata.partition_columns]
+        file_columns = [name for name in self._schema.names if name not in self._metadata.partition_columns]
         rows = read_files(
             self._table.slice(place, 1),
             storage=self._storage,
             schema=self._schema,
             partition_columns=self._metadata.partition_columns,
             configuration=self._metadata.configuration,
-            columns=stored,
+            columns=file_columns,
         )
         sink = pa.BufferOutputStream()
         with pq.ParquetWriter(sink, rows.schema, compression="none") as writer:
@@ -113,75 +113,88 @@ class _Files:
                 writer.write_batch(batch)
         return pa.BufferReader(sink.getvalue())
 
-    # -- what the log guarantees
+    # -- guarantees of the log
 
     def guarantees(self, schema: pa.Schema) -> Iterator[pc.Expression | None]:
-        """For each file what is true of all its rows: partition values, bounds, no nulls or nothing else."""
+        """Yield for each file what is true of all its rows: partition values, bounds, no nulls or only nulls."""
         partitions = [self._schema.field(name) for name in self._metadata.partition_columns]
         columns = self._bounded_columns()
-        known: dict[str, list[pc.Expression]] = {}
+        partition_guarantees: dict[str, list[pc.Expression]] = {}
         texts = iter(self._table.column("partition_values").to_pylist())
         for batch in self._table.select(["partition_values", "stats"]).to_batches(_FILES_AT_ONCE):
             bounds = compute_bounds_of_batch([column for _, column in columns], batch)
-            ends = [zip(*(part.to_pylist() for part in found.columns), strict=True) for found in bounds.columns]
+            ends = [
+                zip(*(part.to_pylist() for part in bound_columns.columns), strict=True)
+                for bound_columns in bounds.columns
+            ]
             for text, *row in zip((next(texts) for _ in range(batch.num_rows)), *ends, strict=True):
-                if text not in known:
+                if text not in partition_guarantees:
                     values = json.loads(text or "{}")
-                    known[text] = [
+                    partition_guarantees[text] = [
                         _equals(item.name, values.get(item.physical_name), item.type, schema)
                         for item in partitions
                         if item is not None
                     ]
-                parts = [*known[text]]
-                for (name, column), bound in zip(columns, row, strict=True):
-                    parts += _within(ds.field(name), Bound(*bound), column)
+                parts = [*partition_guarantees[text]]
+                guarantees = [
+                    _within(ds.field(name), Bound(*bound), column)
+                    for (name, column), bound in zip(columns, row, strict=True)
+                ]
+                for kind in range(3):  # the order of `deltalake`: nulls, then least values, then greatest values
+                    parts += [guarantee[kind] for guarantee in guarantees if guarantee[kind] is not None]
                 yield reduce(lambda left, right: left & right, parts) if parts else None
 
     def _bounded_columns(self) -> list[tuple[str, BoundsColumn]]:
-        """The columns of which statistics tell something, by their names; parts of structs have no guarantee."""
+        """Return the columns with statistics, by name; fields of structs have no guarantee."""
         names = {(item.physical_name,): item.name for item in self._schema.fields}
-        found = bounds_columns(self._schema, self._metadata.partition_columns, self._metadata.configuration)
+        columns = bounds_columns(self._schema, self._metadata.partition_columns, self._metadata.configuration)
         return [
             (names[column.physical_path], column)
-            for column in found
+            for column in columns
             if not column.is_partition and column.physical_path in names
         ]
 
 
 def _equals(name: str, text: str | None, data_type: Any, schema: pa.Schema) -> pc.Expression:
     value = parse_partition_value(text, data_type)
-    place = schema.get_field_index(name)
-    arrow = schema.field(place).type if place >= 0 else to_arrow_type(data_type)
+    index = schema.get_field_index(name)
+    arrow = schema.field(index).type if index >= 0 else to_arrow_type(data_type)
     return ds.field(name).is_null() if value is None else ds.field(name) == pa.scalar(value, arrow)
 
 
-def _within(field: pc.Expression, bound: Bound, column: BoundsColumn) -> Iterator[pc.Expression]:
-    """What a file's bounds guarantee of a column; null is within no bounds, so who may be null is named beside them."""
+def _within(
+    field: pc.Expression, bound: Bound, column: BoundsColumn
+) -> tuple[pc.Expression | None, pc.Expression | None, pc.Expression | None]:
+    """Return what a file guarantees for a column: no or only nulls, the least and the greatest value; None if unknown.
+
+    A null is outside all bounds, so a column that may have nulls is null or within them.
+    """
     if bound.width_class == EMPTY:
-        yield field.is_null()
-        return
-    if bound.null_count == 0:
-        yield field.is_valid()
-    # Nobody says whether there are NaNs among floats, and those are within no bounds; booleans are often wrong.
+        return field.is_null(), None, None
+    is_valid = field.is_valid() if bound.null_count == 0 else None
+    # Statistics do not record NaNs, which are outside all bounds; those of booleans are often wrong.
     if column.is_float or column.type == PrimitiveType("boolean"):
-        return
+        return is_valid, None, None
     arrow = to_arrow_type(column.type)
-    ends = [(field >= end) for end in _scalar(_lowest(bound, column), arrow)]
-    ends += [(field <= end) for end in _scalar(_highest(bound, column), arrow)]
-    yield from ends if bound.null_count == 0 else [end | field.is_null() for end in ends]
+    low, high = _scalar(_lowest(bound, column), arrow), _scalar(_highest(bound, column), arrow)
+    least = None if low is None else field >= low
+    greatest = None if high is None else field <= high
+    if is_valid is not None:
+        return is_valid, least, greatest
+    null = field.is_null()
+    return None, None if least is None else least | null, None if greatest is None else greatest | null
 
 
-def _scalar(value: Any, arrow: pa.DataType) -> Iterator[pa.Scalar]:
-    """The value as one of the column; nothing where there is none, or where it is beyond the type."""
+def _scalar(value: Any, arrow: pa.DataType) -> pa.Scalar | None:
+    """Return the value as a scalar of the column's type; None if there is no value or it is out of the type's range."""
     try:
-        if value is not None:
-            yield pa.scalar(value, arrow)
+        return None if value is None else pa.scalar(value, arrow)
     except (pa.ArrowInvalid, OverflowError, ValueError):
-        return
+        return None
 
 
 def _lowest(bound: Bound, column: BoundsColumn) -> Any:
-    """The least value of the column's type that is not below the bound, which is rounded outwards."""
+    """Return the least value of the column's type that is not below the bound, which was rounded outwards."""
     if column.kind == "text":
         return bound.lower_text or None
     if bound.lower is None or math.isinf(bound.lower):
@@ -192,7 +205,7 @@ def _lowest(bound: Bound, column: BoundsColumn) -> Any:
 
 
 def _highest(bound: Bound, column: BoundsColumn) -> Any:
-    """The greatest value of the column's type that is not above the bound."""
+    """Return the greatest value of the column's type that is not above the bound."""
     if column.kind == "text":
         return bound.upper_text
     if bound.upper is None or math.isinf(bound.upper):

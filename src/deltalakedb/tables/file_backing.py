@@ -1,4 +1,4 @@
-"""FileBacking: a table whose log lies in its own `_delta_log`, read and written without a catalog."""
+"""FileBacking: a table whose log is in its own `_delta_log`, read and written without a catalog."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.files.snapshot import FileSnapshot
 from deltalakedb.files.upkeep import after_commit
 from deltalakedb.files.writer import FileTxnLogWriter
-from deltalakedb.log.actions import AddFile, Metadata, Protocol, RemoveFile
-from deltalakedb.log.commit import Commit
-from deltalakedb.log.features import check_readable
-from deltalakedb.log.proposal import ProposedCommit
+from deltalakedb.log.protocol.actions import AddFile, Metadata, Protocol, RemoveFile
+from deltalakedb.log.protocol.commit import Commit
+from deltalakedb.log.protocol.features import check_readable
+from deltalakedb.log.protocol.proposal import ProposedCommit
 from deltalakedb.operations.target import Done, Target, Verb
 from deltalakedb.operations.written_files import WrittenFiles
 from deltalakedb.store.reader import HistoryEntry
@@ -27,16 +27,16 @@ from deltalakedb.tables.file_snapshot import NewTableSnapshot, PathSnapshot
 from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
 
 if TYPE_CHECKING:
-    from deltalakedb.log.atoms import Predicate
+    from deltalakedb.log.predicates.atoms import Predicate
     from deltalakedb.store.planning import PlannedFiles
     from deltalakedb.tables.backing import TableSnapshot
 
 _HISTORY_PAGE = 100
-"""Commits read at once, from the newest backwards."""
+"""How many commits are read at once, from the newest backwards."""
 
 
 class FileBacking:
-    """A table at a path or URL; `_delta_log` there decides."""
+    """A table at a path or URL, whose `_delta_log` decides about commits."""
 
     mode = "files"
 
@@ -49,7 +49,7 @@ class FileBacking:
     def open(
         cls, location: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None
     ) -> tuple[FileBacking, PathSnapshot]:
-        """The table and its newest version."""
+        """Open the table at its newest version."""
         backing = cls(location, storage_options)
         return backing, backing.newest()
 
@@ -69,7 +69,7 @@ class FileBacking:
         return dict(self.given_options or {})
 
     def exists(self) -> bool:
-        """Whether there is a table."""
+        """Return whether there is a table."""
         try:
             self.reader.latest_version()
         except TableNotFoundError:
@@ -79,11 +79,11 @@ class FileBacking:
     # -- reading
 
     def newest(self) -> PathSnapshot:
-        """The newest version; of what was read before, only what came after it is read."""
-        known = self._newest
+        """Return the newest version; only the commits since the last call are read."""
+        previous = self._newest
         loaded = self._load_newest()
-        if known is not None and known.loaded is loaded:
-            return known
+        if previous is not None and previous.loaded is loaded:
+            return previous
         self._newest = self._as_readable(loaded)
         return self._newest
 
@@ -98,7 +98,7 @@ class FileBacking:
         return PathSnapshot(self.reader, loaded)
 
     def vacuumed_version(self) -> int:
-        return 0  # the log of files does not tell
+        return 0  # the log does not record it
 
     def version_at(self, at_ms: int) -> int:
         return version_at(self.reader, self.newest().metadata.configuration, at_ms)
@@ -106,16 +106,16 @@ class FileBacking:
     def history(
         self, limit: int | None, *, snapshot: TableSnapshot, since_ms: int | None, until_ms: int | None
     ) -> Iterator[HistoryEntry]:
-        """Commits up to a version, newest first, as far back as their files are there."""
+        """Yield the commits up to a version, newest first, as far back as their files exist."""
         listing = self.reader.listing()
         first, page = listing.first_contiguous(snapshot.version), min(limit or _HISTORY_PAGE, _HISTORY_PAGE)
-        given = 0
+        num_entries = 0
         for end in range(snapshot.version, first - 1, -page):
             for commit in reversed(list(self.reader.commits(max(first, end - page + 1), end))):
-                if given == limit or (since_ms is not None and commit.timestamp_ms < since_ms):
+                if num_entries == limit or (since_ms is not None and commit.timestamp_ms < since_ms):
                     return
                 if until_ms is None or commit.timestamp_ms <= until_ms:
-                    given += 1
+                    num_entries += 1
                     yield _history_entry(commit)
 
     def commits(self, start: int, end: int) -> Iterator[Commit]:
@@ -127,18 +127,27 @@ class FileBacking:
         predicate: Predicate,
         columns: Sequence[str] | None,
         *,
-        explain: bool,  # noqa: ARG002  every condition is held against every file, and nothing else is known of it
+        explain: bool,  # noqa: ARG002  every file is checked against every condition
     ) -> PlannedFiles:
         assert isinstance(snapshot, PathSnapshot)
         return snapshot.plan(predicate, columns)
 
     # -- writing
 
-    def run(self, verb: Verb, properties: CommitProperties, hooks: PostCommitHookProperties) -> dict[str, Any]:
-        """The newest version of the table, one statement, one commit; a race is lost only where meanings clash."""
-        snapshot = self.newest()
-        check_plain_writer(self.reader, snapshot)
-        return self._run(verb, snapshot, properties, hooks)
+    def run(
+        self,
+        verb: Verb,
+        properties: CommitProperties,
+        hooks: PostCommitHookProperties,
+        *,
+        at: TableSnapshot | None = None,
+    ) -> dict[str, Any]:
+        """Run a verb on a version of the table and commit; a lost race fails only if the commits conflict."""
+        assert at is None or isinstance(at, PathSnapshot)
+        newest = self.newest()
+        check_plain_writer(self.reader, newest)
+        is_older = at is not None and at.version < newest.version
+        return self._run(verb, at if is_older and at is not None else newest, properties, hooks, is_older=is_older)
 
     def create(
         self,
@@ -149,19 +158,17 @@ class FileBacking:
         *,
         joins: bool = False,
     ) -> dict[str, Any]:
-        """A new table: its first commit is protocol and metadata, and what the verb makes of the empty table.
+        """Create a table: its first commit is protocol and metadata, and what the verb does to the empty table.
 
-        `joins`: if another creates the same table meanwhile, rows that were to be its first ones are appended to it.
+        `joins`: if another writer creates the same table meanwhile, append the rows to that table.
         """
+        properties, hooks = properties or CommitProperties(), hooks or PostCommitHookProperties()
         if self.exists():
+            if joins:
+                return self.run(verb, properties, hooks)
             raise TableExistsError(f"there is a table at {self.name} already; open it, or choose another place")
-        snapshot = NewTableSnapshot(*first)
         return self._run(
-            lambda target: _beginning(verb(target), first),
-            snapshot,
-            properties or CommitProperties(),
-            hooks or PostCommitHookProperties(),
-            joins=joins,
+            lambda target: _beginning(verb(target), first), NewTableSnapshot(*first), properties, hooks, joins=joins
         )
 
     def _run(
@@ -172,35 +179,36 @@ class FileBacking:
         hooks: PostCommitHookProperties,
         *,
         joins: bool = False,
+        is_older: bool = False,
     ) -> dict[str, Any]:
         user_info = properties.checked_metadata()
-        written = WrittenFiles()
+        new_files = WrittenFiles()
         committer = self._committer(snapshot, properties)
         try:
-            done = verb(self._target(snapshot, written))
-            done = done.noting(properties.app_transactions or (), user_info)
-            if done.commit is not None:
+            result = verb(self._target(snapshot, new_files))
+            result = result.noting(properties.actions(), user_info)
+            if result.commit is not None:
                 try:
-                    committer.commit(done.commit)
+                    committer.commit(result.commit, is_older=is_older)
                 except TableExistsError:
                     if not joins:
                         raise
                     newest = self.newest()
-                    rest = without_beginning(done.commit, newest, self.name)
+                    append = without_beginning(result.commit, newest, self.name)
                     committer = self._committer(newest, properties)
-                    committer.commit(rest)
+                    committer.commit(append)
         except BaseException:
             if not committer.may_have_committed:
-                written.remove()
+                new_files.remove()
             raise
-        if done.commit is not None:
+        if result.commit is not None:
             after_commit(
                 self.writer,
                 lambda: self.newest().loaded,
                 checkpoint=hooks.create_checkpoint,
                 cleanup=hooks.cleanup_expired_logs,
             )
-        return done.metrics
+        return result.metrics
 
     def _committer(self, snapshot: PathSnapshot | NewTableSnapshot, properties: CommitProperties) -> FileCommitter:
         return FileCommitter(
@@ -222,7 +230,7 @@ class FileBacking:
         )
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no resource is held open."""
 
 
 def create_at(
@@ -233,11 +241,13 @@ def create_at(
     properties: CommitProperties | None = None,
     hooks: PostCommitHookProperties | None = None,
 ) -> dict[str, Any]:
-    """Begin a table at a place where there is none. `commit` is its first one, or a verb that makes it of the empty
-    table; protocol and metadata are put before it. TableExistsError when there is one, or another is faster."""
+    """Create a table at a location. `commit` is its first commit, or a verb that makes it from the empty table.
+
+    Protocol and metadata are put before it. Raises TableExistsError if there is a table, or another writer is faster.
+    """
     backing = FileBacking(location, storage_options)
-    made = commit
-    verb: Verb = (lambda _: Done(made)) if isinstance(made, ProposedCommit) else made
+    first_commit = commit
+    verb: Verb = (lambda _: Done(first_commit)) if isinstance(first_commit, ProposedCommit) else first_commit
     return backing.create(first, verb, properties, hooks)
 
 
@@ -262,7 +272,7 @@ def _history_entry(commit: Commit) -> HistoryEntry:
 
 
 def _beginning(done: Done, first: tuple[Protocol, Metadata]) -> Done:
-    """The commit that begins a table; a verb that changes nothing begins an empty one."""
+    """Return the first commit of a table; if the verb changes nothing, the table is created empty."""
     commit = done.commit or ProposedCommit((), "CREATE TABLE")
     kinds = {type(action) for action in commit.actions}
     missing = [action for action in first if type(action) not in kinds]

@@ -1,4 +1,4 @@
-"""PathSnapshot: a table at one version whose log lies in files, with the list of its data files kept once read."""
+"""PathSnapshot: a table at one version whose log is in files; the list of its data files is cached."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ import pyarrow.compute as pc
 from deltalakedb.exceptions import MalformedLogError
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.files.snapshot import FileSnapshot
-from deltalakedb.log.actions import AppTransaction, DomainMetadata, Metadata, Protocol
-from deltalakedb.log.atoms import Predicate
-from deltalakedb.log.batch_bounds import compute_bounds_of_batch
-from deltalakedb.log.codec import deletion_vector_from_json
-from deltalakedb.log.txnlog import FILES_SCHEMA
+from deltalakedb.log.predicates.atoms import Predicate
+from deltalakedb.log.protocol.actions import AppTransaction, DomainMetadata, Metadata, Protocol
+from deltalakedb.log.protocol.codec import deletion_vector_from_json
+from deltalakedb.log.protocol.txnlog import FILES_SCHEMA
+from deltalakedb.log.statistics.batch_bounds import compute_bounds_of_batch
 from deltalakedb.store.planning import PLAN_SCHEMA, PlannedFiles, PlanStep, files_that_may_match
 from deltalakedb.store.snapshot import FileTotals
 
 PAGE_ROWS = 20_000
-"""Files held against a predicate at a time."""
+"""How many files are checked against a predicate at a time."""
 
 MAX_HISTORY = 1_000
-"""Commits read at most to know what a table has made use of."""
+"""How many commits are read at most to find the features that a table has used."""
 
 _MAX_LOADS = 3
 
 
 class PathSnapshot:
-    """What a DeltaTable asks of a version; see `FileSnapshot`, which reads it."""
+    """A version as DeltaTable needs it; `FileSnapshot` reads it."""
 
     def __init__(self, reader: FileTxnLogReader, loaded: FileSnapshot) -> None:
         self._reader = reader
@@ -65,7 +65,7 @@ class PathSnapshot:
         return self.loaded.domain_metadata()
 
     def metadata_history(self) -> list[Metadata] | None:
-        """The metadata of every version; None where commits are cleaned up, or too many to be read for this."""
+        """Return the metadata of every version; None if commits were cleaned up, or are too many to read."""
         if self.version > MAX_HISTORY or self._reader.listing().first_contiguous(self.version) > 0:
             return None
         commits = self._reader.commits(0, self.version)
@@ -78,7 +78,7 @@ class PathSnapshot:
         return self.loaded.tombstones(deleted_after_ms)
 
     def files_table(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """The live files, all in memory: the log has no index, so every question begins with all of them."""
+        """Return the live files, all in memory: the log has no index, so every query needs all of them."""
         return self._files if columns is None else self._files.select(list(columns))
 
     @cached_property
@@ -87,22 +87,22 @@ class PathSnapshot:
             try:
                 return self.loaded.files().read_all()
             except (MalformedLogError, FileNotFoundError):
-                # A checkpoint that is broken, or was cleaned up since: the reader goes round it, if it can.
+                # The checkpoint is broken, or was cleaned up meanwhile: the reader avoids it if it can.
                 self.loaded = self._reader.snapshot(self.version)
         return self.loaded.files().read_all()
 
     @cached_property
     def _records(self) -> pa.ChunkedArray:
-        """How many rows each file has, its deleted rows taken off; null where its statistics do not say."""
+        """The number of rows of each file, without deleted rows; null if its statistics do not have it."""
         parts = []
         for page in self._files.to_batches(max_chunksize=PAGE_ROWS):
-            counted = compute_bounds_of_batch([], page).num_records
+            num_records = compute_bounds_of_batch([], page).num_records
             vectors = page.column("deletion_vector")
             if vectors.null_count < len(vectors):
                 texts = vectors.to_pylist()
                 deleted = [0 if text is None else deletion_vector_from_json(text).cardinality for text in texts]
-                counted = pc.subtract(counted, pa.array(deleted, pa.int64()))
-            parts.append(counted.cast(pa.int64()))
+                num_records = pc.subtract(num_records, pa.array(deleted, pa.int64()))
+            parts.append(num_records.cast(pa.int64()))
         return pa.chunked_array(parts, pa.int64())
 
     def totals(self) -> FileTotals:
@@ -115,19 +115,19 @@ class PathSnapshot:
         )
 
     def plan(self, predicate: Predicate, columns: Sequence[str] | None = None) -> PlannedFiles:
-        """The files that may hold a row for which the predicate is true, by partition values and statistics."""
+        """Return the files that may hold a row for which the predicate is true, by partition values and statistics."""
         names = list(FILES_SCHEMA.names if columns is None else columns)
         schema = pa.schema([PLAN_SCHEMA.field(name) for name in names])
         files = self._with_columns(set(names))
-        kept: list[pa.Table] = []
+        pages: list[pa.Table] = []
         for start in range(0, files.num_rows if predicate.disjuncts else 0, PAGE_ROWS):
             page = files.slice(start, PAGE_ROWS)
-            kept.append(files_that_may_match(page, self.metadata, predicate).select(names))
-        found = pa.concat_tables(kept).cast(schema) if kept else schema.empty_table()
-        return PlannedFiles(found, found.num_rows, files.num_rows - found.num_rows, _steps(predicate))
+            pages.append(files_that_may_match(page, self.metadata, predicate).select(names))
+        matching = pa.concat_tables(pages).cast(schema) if pages else schema.empty_table()
+        return PlannedFiles(matching, matching.num_rows, files.num_rows - matching.num_rows, _steps(predicate))
 
     def _with_columns(self, names: set[str]) -> pa.Table:
-        """The files, and what only a plan can be asked for."""
+        """Return the files, with the columns that only a plan has."""
         files = self._files
         if "num_records" in names:
             files = files.append_column(PLAN_SCHEMA.field("num_records"), self._records)
@@ -153,13 +153,13 @@ def _steps(predicate: Predicate) -> list[PlanStep]:
 
 @dataclass(frozen=True, slots=True)
 class NewTableSnapshot:
-    """What the first statement on a table sees: its definition, and no files."""
+    """The state that the first statement on a new table sees: its definition, and no files."""
 
     protocol: Protocol
     metadata: Metadata
     version: int = -1
 
-    def app_transaction(self, app_id: str) -> AppTransaction | None:  # noqa: ARG002  nobody has been here yet
+    def app_transaction(self, app_id: str) -> AppTransaction | None:  # noqa: ARG002  a new table has none
         return None
 
     def metadata_history(self) -> tuple[Metadata, ...]:

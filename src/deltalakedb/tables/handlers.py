@@ -1,4 +1,4 @@
-"""ReadOnlyHandler: the files of one table as a file system of PyArrow's."""
+"""ReadOnlyHandler: the files of one table as a PyArrow file system."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyarrow.fs import FileInfo, FileSelector, FileSystemHandler, FileType
 
 
 class ReadOnlyHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
-    """Known files, opened by a function; nothing is listed, nothing is written."""
+    """A fixed set of files, opened by a function; read-only."""
 
     def __init__(self, location: str, open_file: Callable[[str], pa.NativeFile], sizes: Mapping[str, int]) -> None:
         self.location = location
@@ -38,8 +38,8 @@ class ReadOnlyHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow has n
         ]
 
     def get_file_info_selector(self, selector: FileSelector) -> list[FileInfo]:
-        below = f"{selector.base_dir.rstrip('/')}/" if selector.base_dir else ""
-        return [FileInfo(path, FileType.File) for path in self._sizes if path.startswith(below)]
+        prefix = f"{selector.base_dir.rstrip('/')}/" if selector.base_dir else ""
+        return [FileInfo(path, FileType.File) for path in self._sizes if path.startswith(prefix)]
 
     def open_input_file(self, path: str) -> pa.NativeFile:
         return self._open(path)

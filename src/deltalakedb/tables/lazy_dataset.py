@@ -1,4 +1,4 @@
-"""LazyDataset: a table as a PyArrow dataset that is planned when it is scanned, by what the scan asks for."""
+"""LazyDataset: a table as a PyArrow dataset whose files are planned at scan time, from the scan's filter."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ ReadRows: TypeAlias = Callable[[list[str] | None, pc.Expression | None], pa.Reco
 
 
 class LazyDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
-    """DuckDB, Polars and whoever else scans datasets hand over columns and a filter: both reach the plan.
+    """A dataset for DuckDB, Polars and others that scan datasets: their columns and filter reach the plan.
 
-    No file is listed before a scan. What concerns files one by one is answered by the dataset of all files.
+    No file is listed before a scan. Methods that work on single files use the dataset of all files.
     """
 
     def __init__(self, schema: pa.Schema, read: ReadRows, files: Callable[[], ds.FileSystemDataset]) -> None:
-        # Dataset's own constructor wants a dataset of Arrow's C++; every method that would need it is replaced below.
+        # Dataset's constructor needs a C++ dataset of Arrow; every method that would use it is overridden below.
         self._columns = schema
         self._read = read
         self._files = files
@@ -41,12 +41,14 @@ class LazyDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
     def scanner(
         self,
         columns: Sequence[str] | Mapping[str, pc.Expression] | None = None,
-        filter: pc.Expression | None = None,  # noqa: A002  the name that callers use
+        filter: pc.Expression | None = None,  # noqa: A002  callers use this name
         **_: Any,
     ) -> ds.Scanner:
-        """One scan: the filter chooses files in the log and rows in them; only the columns asked for are read."""
-        plain = columns is not None and not isinstance(columns, Mapping) and set(columns) <= set(self._columns.names)
-        if columns is None or plain:
+        """Scan the table: the filter selects files in the log and rows in them; only `columns` are read."""
+        are_names = (
+            columns is not None and not isinstance(columns, Mapping) and set(columns) <= set(self._columns.names)
+        )
+        if columns is None or are_names:
             return ds.Scanner.from_batches(self._read(None if columns is None else list(columns), filter))
         return ds.Scanner.from_batches(self._read(None, filter), columns=columns)
 

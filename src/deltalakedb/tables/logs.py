@@ -1,11 +1,11 @@
-"""The log's own files for a DeltaTable: through the mirror where a catalog decides, directly where the files do."""
+"""Maintains the files of a DeltaTable's log: through the mirror if a catalog decides, directly if the files do."""
 
 from __future__ import annotations
 
 from deltalakedb.exceptions import NotWritableError, VersionNotFoundError
 from deltalakedb.files.writer import FileTxnLogWriter
-from deltalakedb.log.actions import Protocol
-from deltalakedb.log.fence import fence
+from deltalakedb.log.protocol.actions import Protocol
+from deltalakedb.log.protocol.fence import fence
 from deltalakedb.operations import log_files
 from deltalakedb.store.snapshot import SqlSnapshot
 from deltalakedb.tables.backing import Backing, TableSnapshot
@@ -15,7 +15,7 @@ _LOG_DAYS, _DELETED_FILE_DAYS = 30, 7
 
 
 def create_checkpoint(backing: Backing, snapshot: TableSnapshot) -> None:
-    """A checkpoint of a snapshot, whose commit must have reached the files."""
+    """Write a checkpoint of a snapshot, whose commit must be in `_delta_log`."""
     writer = _writer(backing)
     days = _DELETED_FILE_DAYS
     if isinstance(backing, SqlBacking):
@@ -29,19 +29,19 @@ def create_checkpoint(backing: Backing, snapshot: TableSnapshot) -> None:
 
 
 def cleanup_metadata(backing: Backing, snapshot: TableSnapshot) -> None:
-    """Old commits of the files go; a catalog keeps its own until `dl gc`."""
+    """Delete old commits from `_delta_log`; a catalog keeps its own until `dl gc`."""
     days = backing.catalog.config.retention_log_days if isinstance(backing, SqlBacking) else _LOG_DAYS
     log_files.clean_up(_writer(backing), snapshot, retention_days=days)
 
 
 def compact_logs(backing: Backing, starting_version: int, ending_version: int) -> None:
-    """One file for a range of commits that the files have."""
+    """Write one file for a range of commits in `_delta_log`."""
     _writer(backing)
     log_files.compact_logs(backing.location, backing.storage_options(), backing.name, starting_version, ending_version)
 
 
 def _writer(backing: Backing) -> FileTxnLogWriter:
-    """Who writes into the table's log; a catalog brings its files up to date first, and leaves others' alone."""
+    """Return a writer for the table's log; a managed table is mirrored first, one that others write is refused."""
     if isinstance(backing, SqlBacking):
         if backing.mode != "managed":
             raise NotWritableError(
@@ -53,7 +53,7 @@ def _writer(backing: Backing) -> FileTxnLogWriter:
 
 
 def _shown(snapshot: TableSnapshot) -> Protocol:
-    """The protocol as the files have it: with our fence, where the catalog's commits carry it."""
+    """Return the protocol as the files have it: with our fence if the catalog's commits carry it."""
     if isinstance(snapshot, SqlSnapshot) and snapshot.fenced:
         return fence(snapshot.protocol)
     return snapshot.protocol

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb import telemetry
+from deltalakedb.catalog.entries import no_such_table
 from deltalakedb.exceptions import NameChangedError, TableNotFoundError
-from deltalakedb.log.commit import Commit
-from deltalakedb.names import TableName
+from deltalakedb.log.protocol.commit import Commit
 from deltalakedb.operations.target import Verb
-from deltalakedb.registered import no_such_table
 from deltalakedb.store import registry
+from deltalakedb.store.names import TableName
 from deltalakedb.store.overlay import OverlaySnapshot, plan_pinned
 from deltalakedb.store.reader import HistoryEntry, SqlTxnLogReader
 from deltalakedb.store.registry import TableRow
@@ -19,17 +19,17 @@ from deltalakedb.store.snapshot import SqlSnapshot
 from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
 
 if TYPE_CHECKING:
-    from deltalakedb.catalog import Catalog
-    from deltalakedb.log.atoms import Predicate
+    from deltalakedb.catalog.catalog import Catalog
+    from deltalakedb.log.predicates.atoms import Predicate
     from deltalakedb.store.planning import PlannedFiles
     from deltalakedb.tables.backing import TableSnapshot
 
 _RENAMES = 5
-"""How often a statement looks for a table that others keep renaming."""
+"""How often a statement is retried if the table was renamed meanwhile."""
 
 
 class SqlBacking:
-    """A table of a catalog; `row` is its registry row when it was last looked at."""
+    """A table of a catalog; `row` is its registry row as last read."""
 
     def __init__(self, catalog: Catalog, row: TableRow, storage_options: Mapping[str, str] | None = None) -> None:
         self.catalog = catalog
@@ -41,7 +41,7 @@ class SqlBacking:
     def open(
         cls, catalog: Catalog, name: TableName, storage_options: Mapping[str, str] | None
     ) -> tuple[SqlBacking, SqlSnapshot]:
-        """The table of this name and its newest version: one row is read, however many files it has."""
+        """Open the table of this name at its newest version; one row is read, however many files it has."""
         opened = _open(catalog, name)
         backing = cls(catalog, opened.table, storage_options)
         return backing, SqlSnapshot.of_open_table(catalog.store, opened)
@@ -75,7 +75,7 @@ class SqlBacking:
         return self.reader.snapshot(version)
 
     def version_at(self, at_ms: int) -> int:
-        """The newest version at an instant; the oldest that is kept when all came later, as in `deltalake`."""
+        """Return the newest version at an instant; if all are later, the oldest one kept, as in `deltalake`."""
         return self.reader.version_at(at_ms, or_oldest=True)
 
     def vacuumed_version(self) -> int:
@@ -86,12 +86,12 @@ class SqlBacking:
     def history(
         self, limit: int | None, *, snapshot: TableSnapshot, since_ms: int | None, until_ms: int | None
     ) -> list[HistoryEntry]:
-        latest_ms = snapshot.timestamp_ms  # times grow from version to version
+        latest_ms = snapshot.timestamp_ms  # timestamps increase with versions
         until_ms = latest_ms if until_ms is None else min(latest_ms, until_ms)
         entries = self.reader.history(limit, since_ms=since_ms, until_ms=until_ms)
         if not entries or entries[0].version != snapshot.version:
             assert isinstance(snapshot, SqlSnapshot | OverlaySnapshot)
-            snapshot.check_kept()  # an empty or short answer must not be what `dl gc` left of it
+            snapshot.check_kept()  # raise rather than return what `dl gc` has left
         return entries
 
     def commits(self, start: int, end: int) -> Iterator[Commit]:
@@ -109,18 +109,22 @@ class SqlBacking:
         self,
         verb: Verb,
         properties: CommitProperties,
-        hooks: PostCommitHookProperties,  # noqa: ARG002  the mirror sees to both
+        hooks: PostCommitHookProperties,  # noqa: ARG002  the mirror does both
+        *,
+        at: TableSnapshot | None = None,
     ) -> dict[str, Any]:
-        """A transaction of its own: the newest version of the table, one statement, one commit.
+        """Run a verb in a transaction of its own, on a version of the table, and commit.
 
-        The table is the one that was opened, whatever it is called by now.
+        The table is identified by its id, so that it may be renamed meanwhile.
         """
         for _ in range(_RENAMES):
             with self.catalog.begin(tables=[self.name]) as tx:
                 if tx.is_about(self.name, self.row.table_id):
                     tx.use_options(self.name, self.given_options)
+                    if isinstance(at, SqlSnapshot):
+                        tx.go_on_from(self.name, at)
                     return tx.run(self.name, verb, properties)
-            self.newest()  # renamed or dropped: look what became of it
+            self.newest()  # renamed or dropped: read the new name, or raise
         raise NameChangedError(f"table {self.name} was renamed again and again; nothing was committed")
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""UpkeepOfTable: what keeps a DeltaTable small, fast and as it is wanted: optimize, vacuum, restore, alter."""
+"""UpkeepOfTable: maintenance of a DeltaTable: optimize, vacuum, restore, alter."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from deltalakedb._positional import commit_arguments
 from deltalakedb.alter import TableAlterer
-from deltalakedb.arguments import check_commit_arguments, check_flag, check_number
+from deltalakedb.catalog.instants import travel_time_ms
 from deltalakedb.exceptions import DeltaError, MissingFileError
-from deltalakedb.instants import to_epoch_ms
 from deltalakedb.optimize import TableOptimizer
+from deltalakedb.runtime.arguments import check_commit_arguments, check_flag, check_number, check_numbers
+from deltalakedb.runtime.positional import commit_arguments
 from deltalakedb.tables.changes import ChangesOfTable
 from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
 
@@ -25,12 +25,12 @@ class UpkeepOfTable(ChangesOfTable):
 
     @property
     def optimize(self) -> TableOptimizer:
-        """What makes the table's files fewer, or better sorted."""
+        """Compacts or sorts the table's files."""
         return TableOptimizer(self)
 
     @property
     def alter(self) -> TableAlterer:
-        """What changes the table's definition."""
+        """Changes the table's definition."""
         return TableAlterer(self)
 
     def restore(
@@ -42,19 +42,26 @@ class UpkeepOfTable(ChangesOfTable):
         commit_properties: CommitProperties | None = None,
         post_commithook_properties: PostCommitHookProperties | None = None,
     ) -> dict[str, Any]:
-        """Make a new version that is as an older one was, given by its number or a time (a datetime, or ISO 8601).
+        """Make a new version equal to an older one, given by its number or a time (a datetime, or ISO 8601).
 
-        Files of then that are gone are an error, unless `ignore_missing_files`: `repair` then takes them out. The
-        protocol stays as it is, unless `protocol_downgrade_allowed`.
+        Files of that version that no longer exist are an error, unless `ignore_missing_files`: `repair` removes them
+        then. The protocol stays as it is, unless `protocol_downgrade_allowed`.
         """
         from deltalakedb.operations.restore import restore
 
-        if isinstance(target, int) and target >= 0:
+        check_flag(ignore_missing_files)
+        check_flag(protocol_downgrade_allowed)
+        if isinstance(target, datetime):
+            target = target.isoformat()  # it must have a zone, as a text must
+        if isinstance(target, int) and 0 <= target < 2**63:
             parameters = {"version": str(int(target))}
-        elif isinstance(target, str | datetime):
-            parameters = {"datetime": str(to_epoch_ms(target))}
+        elif isinstance(target, str):
+            parameters = {"datetime": str(travel_time_ms(target))}
         else:
-            raise DeltaError(f"{self.name}: a version to restore is a number from 0 on or a time, not {target!r}")
+            raise DeltaError(
+                f"Either the version or datetime should be provided for restore: {target!r} is neither a version of "
+                f"{self.name} nor a time"
+            )
         older = self._snapshot_at(target)
         verb = partial(
             restore,
@@ -75,12 +82,12 @@ class UpkeepOfTable(ChangesOfTable):
         commit_properties: CommitProperties | None = None,
         post_commithook_properties: PostCommitHookProperties | None = None,
     ) -> dict[str, Any]:
-        """Take files out of the table that are gone from where they should lie; their rows are lost."""
+        """Remove files from the table that no longer exist in storage; their rows are lost."""
         from deltalakedb.operations.repair import repair
 
         check_flag(dry_run)
-        given = commit_arguments("repair", args, commit_properties, post_commithook_properties, order=_REVERSED)
-        return self._run(partial(repair, dry_run=dry_run), *given)
+        arguments = commit_arguments("repair", args, commit_properties, post_commithook_properties, order=_REVERSED)
+        return self._run(partial(repair, dry_run=dry_run), *arguments)
 
     def vacuum(
         self,
@@ -93,28 +100,31 @@ class UpkeepOfTable(ChangesOfTable):
         full: bool = False,
         keep_versions: list[int] | None = None,
     ) -> list[str]:
-        """Delete files that no version within the retention needs; their paths. With `dry_run`, as by default, only
-        say which.
+        """Delete files that no version within the retention needs, and return their paths. With `dry_run`, the
+        default, only return the paths.
 
-        The retention is `delta.deletedFileRetentionDuration`, else 168 hours. Without `full` only files that the log
-        says were removed; with it also those that no commit names. Files of `keep_versions` stay.
+        The retention is `delta.deletedFileRetentionDuration`, else 168 hours. By default only files that the log
+        removed are deleted; with `full` also files that no commit names. Files of `keep_versions` are kept.
         """
         if args:
-            given = dict(zip((*_REVERSED, "full", "keep_versions"), args, strict=False))
-            if len(args) > 4:
-                raise TypeError("vacuum() takes at most 4 commit arguments by position")
+            positional = dict(zip((*_REVERSED, "full", "keep_versions"), args, strict=False))
             warnings.warn(
-                "vacuum() takes its commit arguments by name: giving them by position is deprecated",
+                "Passing commit arguments positionally to vacuum() is deprecated and will be removed in a future "
+                "release. Use keyword arguments instead.",
                 DeprecationWarning,
                 stacklevel=2,
             )
-            commit_properties = given.get("commit_properties", commit_properties)
-            post_commithook_properties = given.get("post_commithook_properties", post_commithook_properties)
-            full, keep_versions = given.get("full", full), given.get("keep_versions", keep_versions)
+            if len(args) > 4:
+                raise TypeError("vacuum() got unexpected positional arguments")
+            commit_properties = positional.get("commit_properties", commit_properties)
+            post_commithook_properties = positional.get("post_commithook_properties", post_commithook_properties)
+            full, keep_versions = positional.get("full", full), positional.get("keep_versions", keep_versions)
         if isinstance(retention_hours, int) and retention_hours < 0:
-            raise ValueError("a retention is 0 hours or more")
+            raise ValueError("The retention periods should be positive.")
         check_number(retention_hours)
-        check_flag(dry_run)
+        for flag in (dry_run, enforce_retention_duration, full):
+            check_flag(flag)
+        check_numbers(keep_versions)
         check_commit_arguments(commit_properties, post_commithook_properties)
         return self._vacuum(
             retention_hours,
@@ -152,17 +162,17 @@ class UpkeepOfTable(ChangesOfTable):
             progress=progress,
         )
 
-    # -- the log itself
+    # -- the log
 
     def create_checkpoint(self) -> None:
-        """Write a checkpoint of this version, from which readers of the files start."""
+        """Write a checkpoint of this version, so that readers of the files start there."""
         from deltalakedb.tables.logs import create_checkpoint
 
         self._refuse_in_transaction("create_checkpoint")
         create_checkpoint(self._backing, self._snapshot)
 
     def compact_logs(self, starting_version: int, ending_version: int) -> None:
-        """Put the commits of a range of versions together into one file of the log."""
+        """Combine the commits of a range of versions into one log file."""
         from deltalakedb.tables.logs import compact_logs
 
         for version in (starting_version, ending_version):
@@ -171,15 +181,15 @@ class UpkeepOfTable(ChangesOfTable):
         compact_logs(self._backing, starting_version, ending_version)
 
     def cleanup_metadata(self) -> None:
-        """Delete commits from `_delta_log` that are older than `delta.logRetentionDuration` (30 days), as far as a
-        checkpoint stands for them."""
+        """Delete commits from `_delta_log` that are older than `delta.logRetentionDuration` (30 days) and covered by a
+        checkpoint, which must not be newer than the version this object is at."""
         from deltalakedb.tables.logs import cleanup_metadata
 
         self._refuse_in_transaction("cleanup_metadata")
         cleanup_metadata(self._backing, self._snapshot)
 
     def generate(self) -> None:
-        """Write a symlink manifest of this version, for engines that read lists of files instead of Delta's log."""
+        """Write a symlink manifest of this version, for engines that read file lists instead of the Delta log."""
         from deltalakedb.operations.generate import generate
         from deltalakedb.operations.target import Target
 
@@ -195,4 +205,4 @@ class UpkeepOfTable(ChangesOfTable):
         )
 
     def _refuse_in_transaction(self, what: str) -> None:
-        """Only a transaction minds."""
+        """Raise in a transaction; do nothing outside."""

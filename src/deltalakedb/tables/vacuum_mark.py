@@ -1,4 +1,4 @@
-"""VacuumMark: says in SQL that a vacuum deletes files of a catalog's table, while it does and its process lives."""
+"""VacuumMark: records in SQL that a vacuum is deleting files of a table, as long as its process lives."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from deltalakedb.store.vacuums import begin_vacuum, end_vacuum, renew_vacuum
 logger = logging.getLogger(__name__)
 
 LEASE_SECONDS = 60.0
-"""How long a vacuum whose process died is thought to be running."""
+"""How long a vacuum counts as running after its process died."""
 
 
 class VacuumMark:
-    """The mark of one vacuum. A thread of its own renews the lease until `end`."""
+    """The mark of one vacuum. A thread renews its lease until `end`."""
 
     def __init__(self, store: Store, table: TableRow, *, lease_seconds: float = LEASE_SECONDS) -> None:
         self._store = store
@@ -31,7 +31,7 @@ class VacuumMark:
         self._renewer = threading.Thread(target=self._renew, name="deltalakedb-vacuum-mark", daemon=True)
 
     def begin(self, oldest_kept: int) -> None:
-        """From now on no commit may name a file that only versions below `oldest_kept` have."""
+        """Set the mark: from now on no commit may add a file that only versions below `oldest_kept` have."""
         asked_at = time.monotonic()
         begin_vacuum(
             self._store, self._table.table_id, self._vacuum_id, oldest_kept=oldest_kept, lease_ms=self._lease_ms
@@ -40,7 +40,7 @@ class VacuumMark:
         self._renewer.start()
 
     def check(self) -> None:
-        """Raise when the lease has run out: others may think that the vacuum is over, so nothing may be deleted."""
+        """Raise if the lease has expired: others may assume that the vacuum is over, so nothing may be deleted."""
         if time.monotonic() >= self._held_until:
             raise DeltaError(
                 f"table {self._table.full_name}: the vacuum could not renew its lease in the database for "
@@ -48,7 +48,7 @@ class VacuumMark:
             )
 
     def end(self) -> None:
-        """Everything that was to be deleted is gone. A database that cannot be reached is told by the next vacuum."""
+        """Remove the mark when all files are deleted. If the database is unreachable, the next vacuum removes it."""
         self._ended.set()
         self._renewer.join()
         try:
@@ -65,12 +65,12 @@ class VacuumMark:
         return round(self._lease_seconds * 1000)
 
     def _renew(self) -> None:
-        """Again and again at a third of the lease: two renewals may fail before it is lost."""
+        """Renew at a third of the lease, so that two renewals may fail before it is lost."""
         while not self._ended.wait(self._lease_seconds / 3):
             asked_at = time.monotonic()
             try:
                 if not renew_vacuum(self._store, self._table.table_id, self._vacuum_id, lease_ms=self._lease_ms):
-                    return  # `check` says so
+                    return  # `check` raises once the lease expires
             except DeltaError as error:
                 logger.warning("the lease of a vacuum could not be renewed, it is tried again: %s", redact(str(error)))
                 continue

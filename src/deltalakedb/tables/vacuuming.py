@@ -1,4 +1,4 @@
-"""Vacuum, wherever the log is kept: what to delete is planned, announced in the log, looked at again, and deleted."""
+"""Vacuum for every backing: plans what to delete, announces it in the log, checks it again, and deletes it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from deltalakedb.exceptions import DeltaError, VersionNotFoundError
-from deltalakedb.log.proposal import ProposedCommit
+from deltalakedb.log.protocol.proposal import ProposedCommit
 from deltalakedb.operations.target import Done, Verb
 from deltalakedb.operations.vacuum import (
     DEFAULT_RETENTION_MS,
@@ -19,8 +19,8 @@ from deltalakedb.operations.vacuum import (
     now_ms,
     still_doomed,
 )
-from deltalakedb.steps import reached
-from deltalakedb.storage import open_data_storage
+from deltalakedb.runtime.steps import reached
+from deltalakedb.storage.opening import open_data_storage
 from deltalakedb.store.vacuums import end_vacuum
 from deltalakedb.tables.backing import Backing, TableSnapshot
 from deltalakedb.tables.sql_backing import SqlBacking
@@ -41,40 +41,41 @@ def vacuum(
     keep: Sequence[int],
     progress: Callable[[int], None] | None = None,
 ) -> list[str]:
-    """The paths that were deleted, or would be. Two commits say when it began and ended, if there was anything."""
+    """Delete unneeded files and return their paths; with `dry_run` only return them. If there are any to delete, one
+    commit records the start and another the end."""
     default_ms = DEFAULT_RETENTION_MS
     if isinstance(backing, SqlBacking):
         default_ms = backing.catalog.config.retention_deleted_file_days * _DAY_MS
     retention = Retention.of(snapshot.metadata, hours, enforced=enforced, default_ms=default_ms, table=backing.name)
     cutoff_ms = now_ms() - retention.kept_ms
     options = backing.storage_options()
-    place = Place(backing.location, options, open_data_storage(backing.location, options))
+    storage_place = Place(backing.location, options, open_data_storage(backing.location, options))
     log, since = backing.reader, _oldest_kept(backing, snapshot, cutoff_ms)
-    doomed = find_doomed(log, snapshot, place, since=since, cutoff_ms=cutoff_ms, keep=keep, full=full)
+    doomed = find_doomed(log, snapshot, storage_place, since=since, cutoff_ms=cutoff_ms, keep=keep, full=full)
     if not dry_run and not doomed.files and isinstance(backing, SqlBacking):
         end_vacuum(backing.catalog.store, backing.row.table_id, None)
     if dry_run or not doomed.files:
         return [file.path for file in doomed.files]
     run(lambda _: Done(_start(doomed, retention)))
     with _marked(backing, since) as check:
-        # Only now: whoever committed before the mark is seen here, whoever comes after it is refused by it.
+        # Check again after the mark: commits made before it are seen here, later ones are refused by it.
         doomed = still_doomed(backing.reader, doomed, backing.location)
         reached("vacuum.marked")
         try:
-            deleted = delete_files(place.storage, doomed.files, progress, check)
+            deleted = delete_files(storage_place.storage, doomed.files, progress, check)
         except BaseException:
             with suppress(DeltaError):
                 run(lambda _: Done(_end("FAILED")))
             raise
         reached("vacuum.deleted")
-        # Before the mark goes: an engine that has looked for the files meanwhile finds a newer version than it read.
+        # Commit before the mark is removed, so that an engine that looked for these files sees a newer version.
         run(lambda _: Done(_end("COMPLETED", deleted)))
     return [file.path for file in doomed.files]
 
 
 @contextmanager
 def _marked(backing: Backing, oldest_kept: int) -> Iterator[Callable[[], None]]:
-    """Say in the catalog's database that files are deleted; yields what is to be called before each deletion."""
+    """Record in the catalog's database that files are being deleted; yields a check to call before each deletion."""
     if not isinstance(backing, SqlBacking):
         yield lambda: None
         return
@@ -87,10 +88,10 @@ def _marked(backing: Backing, oldest_kept: int) -> Iterator[Callable[[], None]]:
 
 
 def _oldest_kept(backing: Backing, snapshot: TableSnapshot, cutoff_ms: int) -> int:
-    """The version that was the newest one at the cut-off; in a catalog also what plain readers still see."""
+    """Return the newest version at the cut-off, or in a catalog an older one that readers of the files still see."""
     try:
         oldest = backing.version_at(cutoff_ms)
-    except VersionNotFoundError:  # its commits were cleaned up before they could be read
+    except VersionNotFoundError:  # its commits were cleaned up
         oldest = backing.reader.earliest_version()
     if isinstance(backing, SqlBacking) and backing.mode == "managed":
         backing.catalog.mirror.mirror_table(backing.row)

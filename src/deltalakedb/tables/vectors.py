@@ -1,4 +1,4 @@
-"""Owns the shape in which `deletion_vectors` answers: for each file that has one, which of its rows are still there."""
+"""Selection vectors, the result of `deletion_vectors`: for each file that has one, which rows still exist."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 
 from deltalakedb.data import DataStorage
 from deltalakedb.data.deletion_vectors import DeletionVectors
-from deltalakedb.data.storage import open_logged
-from deltalakedb.log import paths
-from deltalakedb.log.codec import deletion_vector_from_json
-from deltalakedb.log.stats import parse_stats
-from deltalakedb.log.text import from_sql_text
+from deltalakedb.log.protocol import paths
+from deltalakedb.log.protocol.codec import deletion_vector_from_json
+from deltalakedb.log.protocol.text import from_sql_text
+from deltalakedb.log.statistics.stats import parse_stats
+from deltalakedb.storage.data_storage import open_logged
 
 VECTORS_SCHEMA = pa.schema(
     [
@@ -26,10 +26,10 @@ VECTORS_SCHEMA = pa.schema(
 
 
 def selection_vectors(files: pa.Table, storage: DataStorage) -> Iterator[pa.RecordBatch]:
-    """One batch a file (of FILES_SCHEMA) that has a vector; a row that is still there is true."""
+    """Yield one batch for each file (of FILES_SCHEMA) that has a deletion vector; true means that the row exists."""
     vectors = DeletionVectors(storage)
-    chosen = files.filter(pc.is_valid(files.column("deletion_vector")))
-    for row in chosen.select(["path", "size", "stats", "deletion_vector"]).to_pylist():
+    with_vectors = files.filter(pc.is_valid(files.column("deletion_vector")))
+    for row in with_vectors.select(["path", "size", "stats", "deletion_vector"]).to_pylist():
         path = from_sql_text(row["path"])
         keep = np.ones(_num_rows(storage, path, row["size"], row["stats"]), np.bool_)
         keep[vectors.rows(deletion_vector_from_json(row["deletion_vector"])).astype(np.int64)] = False

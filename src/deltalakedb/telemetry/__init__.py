@@ -1,7 +1,7 @@
 """Telemetry: counts and times what the package does, opens spans, and writes one log event per commit.
 
-Recording never raises and imports nothing: prometheus-client is loaded when somebody asks for the metrics,
-OpenTelemetry is used when the application has set it up.
+Recording never raises and imports nothing: prometheus-client is loaded when the metrics are requested, OpenTelemetry is
+used if the application has set it up.
 """
 
 from deltalakedb.telemetry.events import events, log_event
@@ -12,6 +12,10 @@ from deltalakedb.telemetry.metrics import (
     CDC_LAG_BYTES,
     CDC_LAG_SECONDS,
     CDC_ROWS,
+    CDC_SLOT_LEFT,
+    CDC_SLOT_RETAINED,
+    CDC_TABLE_CHANGED,
+    CDC_TABLE_STREAMING,
     METRICS,
     PREFIX,
     VERSIONS,
@@ -26,6 +30,8 @@ from deltalakedb.telemetry.reports import (
     capture_batch,
     capture_failed,
     capture_lag,
+    capture_slot,
+    capture_tables,
     conflict,
     files_active,
     forget_table,
@@ -44,6 +50,10 @@ __all__ = [
     "CDC_LAG_BYTES",
     "CDC_LAG_SECONDS",
     "CDC_ROWS",
+    "CDC_SLOT_LEFT",
+    "CDC_SLOT_RETAINED",
+    "CDC_TABLE_CHANGED",
+    "CDC_TABLE_STREAMING",
     "METRICS",
     "PREFIX",
     "VERSIONS",
@@ -54,6 +64,8 @@ __all__ = [
     "capture_batch",
     "capture_failed",
     "capture_lag",
+    "capture_slot",
+    "capture_tables",
     "conflict",
     "events",
     "exposition",

@@ -1,4 +1,4 @@
-"""Log events: one structured record for each thing that somebody may want to be told of, without any secret in it."""
+"""Log events: one structured record for each notable event, without secrets."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from deltalakedb.exceptions import redact
 from deltalakedb.telemetry.guard import never_raises
 
 events = logging.getLogger("deltalakedb.events")
-events.addHandler(logging.NullHandler())  # for who listens; without it Python prints warnings nobody asked for
+events.addHandler(logging.NullHandler())  # without a handler Python prints warnings to stderr
 
 
 class _JsonText:
-    """JSON made only when a handler prints it."""
+    """JSON that is rendered only when a handler formats the record."""
 
     __slots__ = ("_fields",)
 
@@ -28,7 +28,7 @@ class _JsonText:
 
 @never_raises
 def log_event(name: str, *, level: int = logging.INFO, **fields: Any) -> None:
-    """One structured record: its text is `name {json}`, its attribute `event` the same as a dict, secrets masked."""
+    """Log a structured record: its text is `name {json}`, its attribute `event` the same as a dict, secrets masked."""
     if not events.isEnabledFor(level):
         return
     event = {"event": name, **{key: masked(value) for key, value in fields.items() if value is not None}}

@@ -1,4 +1,4 @@
-"""Recording never raises: whatever goes wrong in it must not fail the commit it is told about."""
+"""Keeps telemetry from raising: an error in recording must not fail the commit that it records."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ P = ParamSpec("P")
 
 
 def never_raises(function: Callable[P, None]) -> Callable[P, None]:
-    """Note an error at level DEBUG, and go on."""
+    """Log an error at level DEBUG instead of raising it."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             function(*args, **kwargs)
-        except Exception:  # whatever it is: nobody's commit fails because it could not be counted
+        except Exception:  # no commit may fail because it could not be counted
             logger.debug("telemetry could not record %s", function.__name__, exc_info=True)
 
     return call

@@ -1,4 +1,4 @@
-"""OpenTelemetry's instruments: the metrics again, for an application that has set up a meter provider."""
+"""The metrics as OpenTelemetry instruments, for an application that has set up a meter provider."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from deltalakedb.telemetry.metrics import METRICS, PREFIX, Described, lines_of
 
 
 class _Instruments:
-    """The same metrics as instruments of the application's meter provider; none before it has one."""
+    """The metrics as instruments of the application's meter provider; empty until it has one."""
 
     def __init__(self, provider: Any) -> None:
         self.provider = provider
         self._made: dict[str, Callable[..., None]] = {}
-        # Until the application sets a provider up there is a stand-in, of a private class.
+        # Until the application sets a provider up, there is a placeholder of a private class.
         if type(provider).__name__.startswith("_Proxy"):
             return
         meter = provider.get_meter("deltalakedb")
@@ -53,7 +53,7 @@ _instruments: _Instruments | None = None
 
 
 def tell(metric: Described, value: float, labels: tuple[str, ...]) -> None:
-    """Pass a value on to the application's meters; whoever has set them up has imported their module."""
+    """Record a value in the application's meters; if it has set them up, their module is imported."""
     global _instruments
     metrics = sys.modules.get("opentelemetry.metrics")
     if metrics is None:
@@ -65,7 +65,7 @@ def tell(metric: Described, value: float, labels: tuple[str, ...]) -> None:
 
 
 def _forget() -> None:
-    """A forked child makes its own."""
+    """Reset the instruments in a forked child, which creates its own."""
     global _instruments
     _instruments = None
 

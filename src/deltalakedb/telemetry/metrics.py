@@ -1,4 +1,4 @@
-"""The metrics: what each one says, and what this process has counted, in plain Python."""
+"""The metrics: their descriptions, and the values that this process has counted, in plain Python."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ PREFIX = "deltalakedb_"
 BUCKETS_MS = (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000)
 BUCKETS_SECONDS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300)
 MAX_SERIES = 10_000
-"""Tables a metric tells apart; those that come later share the label `other`: a process must not grow for ever."""
+"""How many label combinations a metric has at most; later ones share the label `other`, to bound memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A metric: its name without prefix, what it says, and the labels its series differ by."""
+    """A metric: its name without prefix, its description, and the labels of its series."""
 
     kind: str
     name: str
@@ -45,6 +45,24 @@ CDC_BATCH_SECONDS = Described(
     "histogram", "cdc_batch_seconds", "Time of a batch, from reading to its commit.", buckets=BUCKETS_SECONDS
 )
 CDC_FAILURES = Described("counter", "cdc_failures_total", "What failed in a capture, by its error.", ("slot", "reason"))
+CDC_SLOT_RETAINED = Described(
+    "gauge", "cdc_slot_retained_bytes", "Log that the source keeps for the slot of a capture.", ("slot",)
+)
+CDC_SLOT_LEFT = Described(
+    "gauge", "cdc_slot_left_bytes", "Log that the source may still write before the slot is lost.", ("slot",)
+)
+CDC_TABLE_STREAMING = Described(
+    "gauge",
+    "cdc_table_streaming",
+    "Whether a source table is followed (1), or waits or is stopped (0).",
+    ("slot", "table"),
+)
+CDC_TABLE_CHANGED = Described(
+    "gauge",
+    "cdc_table_changed_seconds",
+    "When changes of a source table were last committed, in seconds since 1970.",
+    ("slot", "table"),
+)
 METRICS = (
     OPEN_LATENCY,
     COMMIT_LATENCY,
@@ -60,12 +78,16 @@ METRICS = (
     CDC_BATCHES,
     CDC_BATCH_SECONDS,
     CDC_FAILURES,
+    CDC_SLOT_RETAINED,
+    CDC_SLOT_LEFT,
+    CDC_TABLE_STREAMING,
+    CDC_TABLE_CHANGED,
 )
 
 
 @dataclass(slots=True)
 class _Series:
-    """One line of a metric: a value, or for a histogram its sum and how many fell into each bucket."""
+    """One series of a metric: a value, or for a histogram the sum and the count of each bucket."""
 
     value: float = 0.0
     buckets: list[int] = field(default_factory=list)
@@ -76,7 +98,7 @@ _lock = threading.Lock()
 
 
 def reset() -> None:
-    """Forget everything counted; a forked child starts from nothing, with a lock that nobody holds."""
+    """Reset all values; also in a forked child, which needs a new lock."""
     global _lock
     _lock = threading.Lock()
     _series.clear()
@@ -84,7 +106,7 @@ def reset() -> None:
 
 
 def observe(metric: Described, value: float) -> None:
-    """One more value of a histogram."""
+    """Add a value to a histogram."""
     with _lock:
         line = _line(metric, ())
         line.value += value
@@ -92,19 +114,19 @@ def observe(metric: Described, value: float) -> None:
 
 
 def add(metric: Described, labels: tuple[str, ...], value: float) -> None:
-    """So much more of a counter."""
+    """Increase a counter."""
     with _lock:
         _line(metric, labels).value += value
 
 
 def assign(metric: Described, labels: tuple[str, ...], value: float) -> None:
-    """What a gauge says from now on."""
+    """Set a gauge."""
     with _lock:
         _line(metric, labels).value = value
 
 
 def forget(metric: Described, labels: tuple[str, ...]) -> None:
-    """A gauge has nothing to say of this any more."""
+    """Drop the gauge's series."""
     with _lock:
         _series[metric.name].pop(labels, None)
 
@@ -120,19 +142,19 @@ def _line(metric: Described, labels: tuple[str, ...]) -> _Series:
 
 
 def value_of(metric: Described, *labels: str) -> float | None:
-    """What a counter or gauge of this process says now; None before it was first told."""
+    """The current value of a counter or gauge in this process; None if it was never set."""
     with _lock:
         line = _series[metric.name].get(labels)
         return None if line is None else line.value
 
 
 def total_of(metric: Described) -> float:
-    """All series of a counter together."""
+    """The sum of all series of a counter."""
     return sum(value for _, value, _ in lines_of(metric))
 
 
 def lines_of(metric: Described) -> list[tuple[tuple[str, ...], float, list[int]]]:
-    """The series of a metric as they are now."""
+    """A copy of all series of a metric."""
     with _lock:
         return [(labels, line.value, list(line.buckets)) for labels, line in _series[metric.name].items()]
 

@@ -1,4 +1,4 @@
-"""Prometheus: the metrics as prometheus-client wants them, which is loaded (70 ms) when somebody asks for them."""
+"""Exports the metrics to Prometheus; prometheus-client is loaded (70 ms) only when they are requested."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class MetricsCollector:
-    """Our metrics as prometheus-client wants them: `REGISTRY.register(telemetry.MetricsCollector())`."""
+    """A collector for prometheus-client: `REGISTRY.register(telemetry.MetricsCollector())`."""
 
     def collect(self) -> Iterator[Metric]:
         from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -35,11 +35,11 @@ class MetricsCollector:
 
 
 def _cumulative(edges: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
-    """Prometheus counts in each bucket what is in the smaller ones too."""
-    sofar, buckets = 0, []
+    """Cumulative bucket counts: in Prometheus each bucket includes the smaller ones."""
+    total, buckets = 0, []
     for edge, count in zip([*map(str, map(float, edges)), "+Inf"], counts, strict=True):
-        sofar += count
-        buckets.append((edge, float(sofar)))
+        total += count
+        buckets.append((edge, float(total)))
     return buckets
 
 

@@ -1,4 +1,4 @@
-"""What the package reports: a function for each thing that happens, called by whoever does it."""
+"""The functions by which the package reports events: one for each kind."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 
-from deltalakedb.log.actions import Action, AddFile, RemoveFile
+from deltalakedb.log.protocol.actions import Action, AddFile, RemoveFile
 from deltalakedb.telemetry import instruments, metrics
 from deltalakedb.telemetry.events import events, log_event
 from deltalakedb.telemetry.guard import never_raises
@@ -18,6 +18,10 @@ from deltalakedb.telemetry.metrics import (
     CDC_LAG_BYTES,
     CDC_LAG_SECONDS,
     CDC_ROWS,
+    CDC_SLOT_LEFT,
+    CDC_SLOT_RETAINED,
+    CDC_TABLE_CHANGED,
+    CDC_TABLE_STREAMING,
     COMMIT_LATENCY,
     CONFLICTS,
     FILES,
@@ -39,40 +43,40 @@ class CommittedVersion:
     operation: str = ""
     num_actions: int = 0
     num_files: int | None = None
-    """Live files after it."""
+    """Live files after the commit."""
     table_id: int | None = None
     actions: Sequence[Action] = ()
-    """What it consists of; looked at only when somebody listens to events."""
+    """The actions of the commit; read only if log events are enabled."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileChanges:
-    """The files that commits add and remove, by their actions, and the bytes in them."""
+    """The number and size of the files that commits add and remove, from their actions."""
 
     num_added_files: int = 0
     added_bytes: int = 0
     num_removed_files: int = 0
     removed_bytes: int = 0
     num_removed_without_size: int = 0
-    """Of the removed files, those whose action does not say a size (it may not): `removed_bytes` is without them."""
+    """Removed files whose action has no size, which is optional; `removed_bytes` does not include them."""
 
     @classmethod
     def of(cls, actions: Iterable[Action]) -> FileChanges:
-        added: list[int] = []
-        removed: list[int | None] = []
+        added_sizes: list[int] = []
+        removed_sizes: list[int | None] = []
         for action in actions:
             if isinstance(action, AddFile):
-                added.append(action.size)
+                added_sizes.append(action.size)
             elif isinstance(action, RemoveFile):
-                removed.append(action.size)
-        sizes = [size for size in removed if size is not None]
-        return cls(len(added), sum(added), len(removed), sum(sizes), len(removed) - len(sizes))
+                removed_sizes.append(action.size)
+        sizes = [size for size in removed_sizes if size is not None]
+        return cls(len(added_sizes), sum(added_sizes), len(removed_sizes), sum(sizes), len(removed_sizes) - len(sizes))
 
     def __add__(self, other: FileChanges) -> FileChanges:
         return FileChanges(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
 
     def to_fields(self) -> dict[str, int]:
-        """The fields of an event; files without a size are mentioned only where there are some."""
+        """The fields of an event; the number of files without a size only if there are some."""
         fields = asdict(self)
         if not self.num_removed_without_size:
             del fields["num_removed_without_size"]
@@ -81,7 +85,7 @@ class FileChanges:
 
 @never_raises
 def observe_open(milliseconds: float) -> None:
-    """A table was opened."""
+    """Record the opening of a table."""
     _observe(OPEN_LATENCY, milliseconds)
 
 
@@ -97,15 +101,15 @@ def observe_commit(
     message: str | None = None,
     repeated: bool = False,
 ) -> None:
-    """A transaction was committed in SQL; once per transaction, however many tables it has.
+    """Record a transaction that was committed in SQL, once however many tables it has.
 
-    `repeated`: an earlier attempt had committed it, and only now is that known.
+    `repeated`: an earlier attempt had committed it, which is known only now.
     """
     _observe(COMMIT_LATENCY, milliseconds)
     for version in versions:
         _add(VERSIONS, version.table)
         if version.num_files is not None:
-            _set(FILES, version.table, version.num_files)
+            _set(FILES, version.table, value=version.num_files)
     if events.isEnabledFor(logging.INFO):
         changes = [FileChanges.of(version.actions) for version in versions]
         log_event(
@@ -118,7 +122,7 @@ def observe_commit(
             message=message,
             repeated=repeated or None,
             **sum(changes, FileChanges()).to_fields(),
-            versions=[_version_fields(*one) for one in zip(versions, changes, strict=True)],
+            versions=[_version_fields(*version_changes) for version_changes in zip(versions, changes, strict=True)],
         )
 
 
@@ -135,69 +139,88 @@ def _version_fields(version: CommittedVersion, changes: FileChanges) -> dict[str
 
 @never_raises
 def conflict(reason: str) -> None:
-    """A commit was refused; the reason is the name of its exception."""
+    """Record a refused commit; the reason is the name of its exception."""
     _add(CONFLICTS, reason)
 
 
 @never_raises
 def observe_mirror(milliseconds: float) -> None:
-    """One commit was written into `_delta_log`."""
+    """Record a commit that was written into `_delta_log`."""
     _observe(MIRROR_LATENCY, milliseconds)
 
 
 @never_raises
 def mirror_failed(table: str, version: int, error: BaseException | str) -> None:
-    """A version could not be written into `_delta_log`; it will be tried again."""
+    """Record that a version could not be written into `_delta_log`; it is retried."""
     _add(MIRROR_FAILURES, table)
     log_event("mirror_failed", level=logging.WARNING, table=table, version=version, error=str(error))
 
 
 @never_raises
 def mirror_lag(table: str, seconds: float) -> None:
-    """How old the oldest commit is that `_delta_log` does not have; 0 when it has all."""
-    _set(MIRROR_LAG, table, seconds)
+    """Set the age of the oldest commit that `_delta_log` lacks; 0 if it has all."""
+    _set(MIRROR_LAG, table, value=seconds)
 
 
 @never_raises
 def files_active(table: str, num_files: int) -> None:
-    """How many files are live at the head."""
-    _set(FILES, table, num_files)
+    """Set the number of live files at the head."""
+    _set(FILES, table, value=num_files)
 
 
 @never_raises
 def forget_table(table: str) -> None:
-    """A table was dropped, renamed or detached: its gauges would stand still for ever."""
+    """Drop the gauges of a table that was dropped, renamed or detached; otherwise they would keep their last values."""
     for metric in (MIRROR_LAG, FILES):
         metrics.forget(metric, (table,))
 
 
 @never_raises
 def capture_batch(slot: str, seconds: float, rows: Mapping[tuple[str, str], int]) -> None:
-    """A batch of a capture was committed, with so many changes by source table and operation."""
+    """Record a committed batch of a capture, with its number of changes by source table and operation."""
     _observe(CDC_BATCH_SECONDS, seconds)
     _add(CDC_BATCHES, slot)
     for (table, op), count in rows.items():
         _add(CDC_ROWS, table, op, value=count)
+    for table in {table for table, _ in rows}:
+        _set(CDC_TABLE_CHANGED, slot, table, value=time.time())
+
+
+@never_raises
+def capture_slot(slot: str, *, retained_bytes: int, left_bytes: int | None) -> None:
+    """Set how much log the source keeps for a capture's slot, and how much is left; None: limited only by the disk."""
+    _set(CDC_SLOT_RETAINED, slot, value=retained_bytes)
+    if left_bytes is None:
+        metrics.forget(CDC_SLOT_LEFT, (slot,))
+    else:
+        _set(CDC_SLOT_LEFT, slot, value=left_bytes)
+
+
+@never_raises
+def capture_tables(slot: str, streaming: Mapping[str, bool]) -> None:
+    """Set which of its source tables a capture is following."""
+    for table, is_streaming in streaming.items():
+        _set(CDC_TABLE_STREAMING, slot, table, value=float(is_streaming))
 
 
 @never_raises
 def capture_lag(slot: str, *, num_bytes: int | None = None, seconds: float | None = None) -> None:
-    """How far a capture is behind its source; what is None stays as it was."""
+    """Set how far a capture is behind its source; None keeps the last value."""
     if num_bytes is not None:
-        _set(CDC_LAG_BYTES, slot, num_bytes)
+        _set(CDC_LAG_BYTES, slot, value=num_bytes)
     if seconds is not None:
-        _set(CDC_LAG_SECONDS, slot, seconds)
+        _set(CDC_LAG_SECONDS, slot, value=seconds)
 
 
 @never_raises
 def capture_failed(slot: str, error: BaseException) -> None:
-    """Something of a capture failed; what it was, the stream or its upkeep, says the event."""
+    """Record a failure of a capture, in the stream or in its upkeep; the event has the error."""
     _add(CDC_FAILURES, slot, type(error).__name__)
     log_event("cdc_failed", level=logging.WARNING, slot=slot, error=f"{type(error).__name__}: {error}")
 
 
 class Stopwatch:
-    """Milliseconds since it was made."""
+    """Measures the milliseconds since it was created."""
 
     __slots__ = ("_start",)
 
@@ -222,6 +245,6 @@ def _add(metric: Described, *labels: str, value: float = 1) -> None:
     instruments.tell(metric, value, labels)
 
 
-def _set(metric: Described, label: str, value: float) -> None:
-    metrics.assign(metric, (label,), value)
-    instruments.tell(metric, value, (label,))
+def _set(metric: Described, *labels: str, value: float) -> None:
+    metrics.assign(metric, labels, value)
+    instruments.tell(metric, value, labels)

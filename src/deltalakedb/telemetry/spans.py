@@ -1,4 +1,4 @@
-"""Spans around what takes its time, for an application that has set up OpenTelemetry's tracer and wants ours in it."""
+"""Spans around operations, for an application that has set up an OpenTelemetry tracer and asks for them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _recording = False
 
 
 def record_spans() -> None:
-    """Open spans from now on. Without it none is opened: `deltalake` puts none into an application's tracer either."""
+    """Open spans from now on. Without this none is opened, as in `deltalake`."""
     global _recording
     _recording = True
 
 
 def span(name: str, **attributes: str | int | float | bool) -> AbstractContextManager[None]:
-    """A span around a block; nothing at all unless spans are recorded and the application has set up a tracer."""
+    """A span around a block; does nothing unless spans are recorded and the application has set up a tracer."""
     trace = sys.modules.get("opentelemetry.trace") if _recording else None
     if trace is None:
         return _NO_SPAN
@@ -30,16 +30,18 @@ def span(name: str, **attributes: str | int | float | bool) -> AbstractContextMa
         if isinstance(provider, trace.ProxyTracerProvider):
             return _NO_SPAN
         safe = {key: masked(value) for key, value in attributes.items()}
-        # The error's text is added by us, masked: the tracer's own way would keep it as it is.
-        plain = {"record_exception": False, "set_status_on_exception": False}
-        return _Span(provider.get_tracer("deltalakedb").start_as_current_span(name, attributes=safe, **plain))
-    except Exception:  # as in guard.py: the tracer is somebody else's, and no work fails by it
+        # We add the error's text, masked: the tracer would record it unmasked.
+        exception_options = {"record_exception": False, "set_status_on_exception": False}
+        return _Span(
+            provider.get_tracer("deltalakedb").start_as_current_span(name, attributes=safe, **exception_options)
+        )
+    except Exception:  # as in guard.py: an error in the application's tracer must not fail the operation
         logger.debug("no span could be opened for %s", name, exc_info=True)
         return _NO_SPAN
 
 
 class _Span:
-    """A span of OpenTelemetry that fails nobody: not when it is entered, not when it is left."""
+    """An OpenTelemetry span that never raises when it is entered or left."""
 
     __slots__ = ("_manager", "_span")
 

@@ -1,1 +1,1 @@
-"""Transactions over many tables: what they see, what they propose, and how they end."""
+"""Transactions over many tables: what they read, what they propose, and how they commit or roll back."""

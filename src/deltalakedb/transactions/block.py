@@ -1,4 +1,4 @@
-"""TransactionBlock: the life of a transaction over many tables, from the cut it pins to its commit or rollback."""
+"""TransactionBlock: a transaction over many tables, from pinning its cut to its commit or rollback."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from deltalakedb.catalog.entries import require_table
 from deltalakedb.exceptions import DeltaError, OutcomeUnknownError, StoreError, redact
-from deltalakedb.names import TableName, parse_table_name
 from deltalakedb.operations.written_files import WrittenFiles
-from deltalakedb.registered import require_table
+from deltalakedb.store.names import TableName, parse_table_name
 from deltalakedb.transactions.commit import commit_drafts
 from deltalakedb.transactions.drafts import Drafts
 from deltalakedb.transactions.intent_locks import IntentLocks
@@ -21,13 +21,14 @@ from deltalakedb.transactions.life import TransactionLife
 from deltalakedb.transactions.places import release_places
 
 if TYPE_CHECKING:
-    from deltalakedb.catalog import Catalog
+    from deltalakedb.catalog.catalog import Catalog
+    from deltalakedb.store.snapshot import SqlSnapshot
 
 logger = logging.getLogger(__name__)
 
 
 class TransactionBlock(TransactionLife):
-    """What every transaction of Python has: a cut of the catalog, drafts of tables, the files it wrote, locks."""
+    """What every Python transaction has: a cut of the catalog, drafts of tables, the files it wrote, locks."""
 
     def __init__(
         self,
@@ -39,7 +40,7 @@ class TransactionBlock(TransactionLife):
         owns_catalog: bool = False,
     ) -> None:
         super().__init__(str(uuid.uuid4()), message)
-        # Whoever knows the id can ask what became of it, or see to it that nothing does: `transactions/settle.py`.
+        # With the id, another process can find the outcome or prevent the commit: `transactions/settle.py`.
         self._token = self.txn_id
         self._catalog = catalog
         self._owns_catalog = owns_catalog
@@ -47,7 +48,7 @@ class TransactionBlock(TransactionLife):
         self._written = WrittenFiles()
         locked = [parse_table_name(name) for name in lock or ()]
         only = None if tables is None else [*map(parse_table_name, tables), *locked]
-        # Before the cut: what is claimed is seen as nobody will change it any more.
+        # Lock before pinning the cut, so that the pinned state of locked tables cannot become outdated.
         self._locks = self._take_locks(locked)
         try:
             self._drafts = Drafts(catalog, only)
@@ -60,17 +61,17 @@ class TransactionBlock(TransactionLife):
 
     @property
     def catalog(self) -> Catalog:
-        """The catalog it was begun in."""
+        """The catalog of the transaction."""
         return self._catalog
 
     @property
     def is_open(self) -> bool:
-        """Whether it takes statements."""
+        """Whether the transaction accepts statements."""
         return self._state == "open"
 
     @property
     def is_undecided(self) -> bool:
-        """Whether a commit was tried whose outcome nobody knows yet; `commit()` again tells."""
+        """Whether a commit was tried whose outcome is unknown; call `commit()` again to find out."""
         return self._state == "unknown"
 
     @contextmanager
@@ -85,7 +86,7 @@ class TransactionBlock(TransactionLife):
             self._busy.release()
 
     def is_about(self, table: str, table_id: int) -> bool:
-        """Whether a name is that of the table with this id; from now on the table is meant, whatever it is called."""
+        """Return whether a name belongs to the table with this id; if so, it is from now on identified by its id."""
         with self._statement():
             draft = self._drafts.find(parse_table_name(table))
             if draft is None or draft.pinned.table_id != table_id:
@@ -94,22 +95,33 @@ class TransactionBlock(TransactionLife):
             return True
 
     def use_options(self, table: str, storage_options: Mapping[str, str] | None) -> None:
-        """Storage options for a table's files, for the rest of the transaction."""
+        """Set storage options for a table's files, for the rest of the transaction."""
         with self._statement():
             self._drafts.get(table).use_options(storage_options)
 
-    # -- the end
+    def go_on_from(self, table: str, snapshot: SqlSnapshot) -> None:
+        """Base the changes of a table on an older version; commits since then count as concurrent, and may conflict.
+
+        Ignored for a table that is not managed yet: its first write promotes it, which needs its newest version.
+        """
+        with self._statement():
+            draft = self._drafts.get(table)
+            is_older = draft.base is not None and snapshot.version < draft.base.version
+            if is_older and draft.pinned.mode == "managed":
+                draft.base = snapshot
+
+    # -- commit and rollback
 
     def commit(self) -> dict[str, int]:
-        """Make all of it true, in one SQL transaction; the last version of each table.
+        """Commit everything in one SQL transaction; return the last version of each table.
 
-        After a StoreError the outcome may be unknown: commit() again finds out, it never commits twice.
+        After a StoreError the outcome may be unknown: call commit() again to find out. It never commits twice.
         """
         self._check_can_end()
         if not self._busy.acquire(blocking=False):
             raise self._two_threads()
         try:
-            # Until the database has answered, nobody can say what has become of it.
+            # The outcome is unknown until the database has answered.
             self._state = "unknown"
             outcome = commit_drafts(
                 self._catalog,
@@ -137,10 +149,10 @@ class TransactionBlock(TransactionLife):
         return self.result
 
     def rollback(self) -> None:
-        """Give it up: nothing of it becomes true. Data files it has written are removed, as far as that can be done."""
+        """Give up all changes. Data files that the transaction wrote are deleted as far as possible."""
         self._check_can_end()
         if self._state == "unknown":
-            self._written.forget()  # they may be part of a version, and reserved locations of tables that exist
+            self._written.forget()  # the files may belong to a version, and the reserved locations to tables
             self._drafts.reserved.clear()
         self._state = "rolled back"
         self._remove_all_files()
@@ -148,15 +160,15 @@ class TransactionBlock(TransactionLife):
 
     def _remove_all_files(self) -> None:
         if self._written.remove():
-            # Files are left in folders of tables that never were: upkeep deletes them when the reservations are over.
+            # Some files of new tables are left. Upkeep deletes them when the reservations expire: do not release these.
             self._drafts.reserved.clear()
 
     def _remove_files_of_dropped(self) -> None:
-        """What was created and dropped again is no part of any version, unless another table of ours names it."""
-        gone = {draft.row.table_uuid for draft in self._drafts.used if draft.is_new and draft.dropped}
-        if gone:
-            live = [draft for draft in self._drafts.used if draft.row.table_uuid not in gone]
-            self._written.remove(gone, kept={named for draft in live for named in draft.named_files()})
+        """Delete the files of tables that were created and dropped again, unless another of our tables uses them."""
+        dropped_uuids = {draft.row.table_uuid for draft in self._drafts.used if draft.is_new and draft.dropped}
+        if dropped_uuids:
+            live = [draft for draft in self._drafts.used if draft.row.table_uuid not in dropped_uuids]
+            self._written.remove(dropped_uuids, kept={file for draft in live for file in draft.named_files()})
 
     def _give_up(self, error: BaseException) -> None:
         del error
@@ -169,7 +181,7 @@ class TransactionBlock(TransactionLife):
             rows = [require_table(conn, name) for name in names]
         locks = IntentLocks(self._catalog.store, list({row.table_id: row for row in rows}.values()), self.txn_id)
         locks.take(self._catalog.config.concurrency_lock_timeout)
-        # A transaction that is forgotten, neither committed nor rolled back, must not keep its claims for ever.
+        # A transaction that is neither committed nor rolled back must not hold its locks until the process ends.
         weakref.finalize(self, locks.release)
         return locks
 
@@ -181,11 +193,15 @@ class TransactionBlock(TransactionLife):
             self._catalog.close()
 
     def _release_places(self) -> None:
-        """New tables that did not come to be do not keep their locations. A database that is gone lets them expire."""
+        """Release the locations of new tables that were not created. If the database is unreachable, they expire."""
         created = (
             {d.row.table_uuid for d in self._drafts.used if not d.dropped} if self._state == "committed" else set()
         )
-        unused = [] if self._state == "unknown" else [one for one in self._drafts.reserved if one not in created]
+        unused = (
+            []
+            if self._state == "unknown"
+            else [table_uuid for table_uuid in self._drafts.reserved if table_uuid not in created]
+        )
         try:
             release_places(self._catalog, unused)
         except DeltaError as error:

@@ -1,4 +1,4 @@
-"""The end of a transaction: its drafts go to the writer as one proposal, and what was ratified to the mirror."""
+"""Commits a transaction: its drafts go to the writer as one proposal, and the ratified commits to the mirror."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from deltalakedb import telemetry
 from deltalakedb.exceptions import CommitFailedError, GoneError
-from deltalakedb.steps import reached
+from deltalakedb.runtime.steps import reached
 from deltalakedb.store.proposals import NameKey, Outcome, Proposal
 from deltalakedb.transactions.draft import TableDraft
 
 if TYPE_CHECKING:
-    from deltalakedb.catalog import Catalog
+    from deltalakedb.catalog.catalog import Catalog
 
 logger = logging.getLogger(__name__)
 
@@ -28,16 +28,16 @@ def commit_drafts(
     absent: frozenset[NameKey] = frozenset(),
     listed: frozenset[NameKey] | None = None,
 ) -> Outcome | None:
-    """All changes in one SQL transaction, then mirrored; None when there is nothing to commit.
+    """Commit all changes in one SQL transaction, then mirror them; return None if there is nothing to commit.
 
-    `absent` and `listed` are what the transaction saw of names (`store/proposals.py`).
-    A transaction that has only read needs no check: all it saw is one cut, true at the moment it began.
+    `absent` and `listed` are the names that the transaction looked up (`store/proposals.py`).
+    A transaction that only read needs no check: everything it saw is one cut, consistent when it began.
     """
-    used = list(drafts)
-    changed = [draft for draft in used if draft.is_changed]
+    used_drafts = list(drafts)
+    changed = [draft for draft in used_drafts if draft.is_changed]
     if not changed:
         return None
-    read_only = [draft for draft in used if not draft.is_changed and draft.is_read]
+    read_only = [draft for draft in used_drafts if not draft.is_changed and draft.is_read]
     ordered = sorted(changed, key=_order)
     _probe(catalog, ordered)
     proposal = Proposal(
@@ -67,12 +67,12 @@ def commit_drafts(
 
 
 def _order(draft: TableDraft) -> int:
-    """Names and locations are given up before they are taken anew."""
+    """Sort key: drops come first and creations last, so that names and locations are free before they are reused."""
     return 2 if draft.is_new else 0 if draft.dropped else 1
 
 
 def _probe(catalog: Catalog, drafts: Sequence[TableDraft]) -> None:
-    """A process's first commit to a table looks whether somebody else has written into its files."""
+    """Check, before a process's first commit to a table, whether another program wrote into its files."""
     for draft in drafts:
         if draft.proposed() and not draft.is_new:
             catalog.use_options(draft.pinned, draft.options)
@@ -88,17 +88,17 @@ def _ratify(catalog: Catalog, proposal: Proposal) -> Outcome:
         telemetry.conflict(type(error).__name__)
         raise
     if outcome.repeated and outcome.txn_id != proposal.txn_id:
-        return outcome  # another transaction has used the token, and reported what it did
+        return outcome  # another transaction used the token, and reported its own outcome
     operations = {
         (table.table.table_uuid, number): commit
         for table in proposal.tables
         for number, commit in enumerate(table.commits)
     }
-    seen: dict[str, int] = {}
+    commit_counts: dict[str, int] = {}
     versions = []
     for commit in outcome.commits:
-        number = seen.get(commit.table.table_uuid, 0)
-        seen[commit.table.table_uuid] = number + 1
+        number = commit_counts.get(commit.table.table_uuid, 0)
+        commit_counts[commit.table.table_uuid] = number + 1
         proposed = operations.get((commit.table.table_uuid, number))
         versions.append(
             telemetry.CommittedVersion(
@@ -124,9 +124,10 @@ def _ratify(catalog: Catalog, proposal: Proposal) -> Outcome:
 
 
 def _purge(catalog: Catalog, draft: TableDraft) -> None:
-    """The table is dropped already: what cannot be deleted now is noted, and no failure of the transaction."""
+    """Delete a dropped table's files. The drop is committed already: a file that cannot be deleted now is recorded
+    for later, and the transaction does not fail."""
     from deltalakedb.mirror.purge import finish_purges
 
     reached("drop.committed")
-    catalog.mirror.flush()  # nobody puts files into a folder that is being deleted
+    catalog.mirror.flush()  # the mirror must not put files into a folder that is being deleted
     finish_purges(catalog.store, catalog.storage_options_of, table_id=draft.pinned.table_id)

@@ -1,4 +1,4 @@
-"""One table within a transaction: what was pinned of it, what was read, and what is proposed so far."""
+"""TableDraft: one table in a transaction: what was pinned and read of it, and what is proposed so far."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from deltalakedb.exceptions import NotWritableError
-from deltalakedb.log.actions import AddCDCFile, AddFile, AppTransaction
-from deltalakedb.log.atoms import Predicate
-from deltalakedb.log.codec import to_json
-from deltalakedb.log.paths import decode_path, is_absolute
-from deltalakedb.log.proposal import NOTHING_READ, ProposedCommit, ReadSet
-from deltalakedb.log.txnlog import FILES_SCHEMA
+from deltalakedb.log.predicates.atoms import Predicate
+from deltalakedb.log.protocol.actions import AddCDCFile, AddFile, AppTransaction
+from deltalakedb.log.protocol.codec import to_json
+from deltalakedb.log.protocol.paths import decode_path, is_absolute
+from deltalakedb.log.protocol.proposal import NOTHING_READ, ProposedCommit, ReadSet
+from deltalakedb.log.protocol.txnlog import FILES_SCHEMA
 from deltalakedb.operations.target import Target
 from deltalakedb.operations.written_files import WrittenFiles
 from deltalakedb.store import Store
@@ -36,15 +36,15 @@ class TableDraft:
     pinned: TableRow
     base: SqlSnapshot | None
     row: TableRow
-    """The registry row as the transaction sees it: renamed, when it renamed it."""
+    """The registry row as the transaction sees it, with the new name if the transaction renames the table."""
     head: Head | None = None
-    """What was pinned of the head; None for a table that the transaction creates."""
+    """The pinned head; None for a table that the transaction creates."""
     commits: list[ProposedCommit] = field(default_factory=list)
     read: ReadSet = NOTHING_READ
     is_named: bool = False
-    """Whether the transaction found the table by its name, and not by its location."""
+    """Whether the transaction found the table by name, not by location."""
     by_id: bool = False
-    """Whether the transaction means this very table, whatever it is called: then its name may change."""
+    """Whether the transaction identifies the table by id: then others may rename it."""
     is_reserved: bool = False
     """Whether the location of a new table is reserved for it."""
     dropped: bool = False
@@ -52,12 +52,12 @@ class TableDraft:
     kept_ms: int = 0
     """How long the table can be undropped, if it is dropped."""
     undropped: bool = False
-    """Whether the table was dropped before, and this transaction brings it back."""
+    """Whether this transaction brings a dropped table back."""
     options: dict[str, str] | None = None
     exactly: bool = False
-    """Whether the commits may only become the versions right after the pinned one."""
+    """Whether the commits must become the versions directly after the pinned one."""
     app_transactions: dict[str, AppTransaction] = field(default_factory=dict)
-    """How far applications will have come with this transaction, by app id."""
+    """The versions that this transaction records for applications, by app id."""
 
     @property
     def is_new(self) -> bool:
@@ -66,33 +66,35 @@ class TableDraft:
     @property
     def is_changed(self) -> bool:
         """Whether the commit has anything to write for this table."""
-        gone_again = self.is_new and self.dropped
-        return not gone_again and bool(self.proposed() or self.dropped or self.undropped or self.row != self.pinned)
+        created_and_dropped = self.is_new and self.dropped
+        return not created_and_dropped and bool(
+            self.proposed() or self.dropped or self.undropped or self.row != self.pinned
+        )
 
     @property
     def is_read(self) -> bool:
-        """Whether the commit has anything to check for this table beside what it writes: rows, or the name."""
+        """Whether the commit must check anything else than what it writes: rows that were read, or the name."""
         return not self.is_new and (self.read != NOTHING_READ or (self.is_named and not self.by_id))
 
     @property
     def is_handed_over(self) -> bool:
-        """Whether the transaction drops a table of ours whose files stay with their user."""
+        """Whether the transaction drops a managed table whose files stay with their user."""
         return self.dropped and not (self.is_new or self.purge or self.kept_ms) and self.pinned.mode == "managed"
 
     @property
     def takes_name(self) -> bool:
-        """Whether the transaction gives the table the name it has."""
+        """Whether the transaction gives the table the name it now has."""
         is_renamed = (self.row.namespace, self.row.name) != (self.pinned.namespace, self.pinned.name)
         return not self.dropped and (self.is_new or self.undropped or is_renamed)
 
     def snapshot(self) -> Snapshot:
-        """The table with the transaction's own changes; it does not move when more of them come."""
+        """Return the table with the transaction's own changes so far; later changes do not alter the snapshot."""
         if self.base is not None and not self.commits:
             return self.base
         return OverlaySnapshot(self.store, self.row, self.base, [commit.actions for commit in self.commits])
 
     def to_target(self, written: WrittenFiles) -> Target:
-        """What a verb works on: the table as the transaction sees it now."""
+        """Return the table as the transaction sees it now, as the target of a verb."""
         snapshot = self.snapshot()
         return Target(
             name=self.row.full_name,
@@ -109,12 +111,12 @@ class TableDraft:
         return plan_pinned(self.store, self.row, snapshot, predicate, columns=FILES_SCHEMA.names).files
 
     def note_read(self, read: ReadSet) -> None:
-        # Nobody else can change a table that does not exist yet.
+        # No other transaction can change a table that does not exist yet.
         if not self.is_new:
             self.read |= read
 
     def use_options(self, given: Mapping[str, str] | None) -> None:
-        """Storage options given with a statement hold for the rest of the transaction."""
+        """Use storage options for the rest of the transaction."""
         if given:
             self.options = {**(self.options or {}), **given}
 
@@ -122,25 +124,27 @@ class TableDraft:
         self.commits.append(commit)
 
     def proposed(self) -> tuple[ProposedCommit, ...]:
-        """The commits to make: what applications note goes with the last one, or makes one of its own."""
-        noted = tuple(self.app_transactions.values())
-        if not noted:
+        """Return the commits to make. `txn` actions go into the last one, or into one of their own if there is none."""
+        txn_actions = tuple(self.app_transactions.values())
+        if not txn_actions:
             return tuple(self.commits)
         if not self.commits:
-            return (ProposedCommit(noted, "STREAMING UPDATE", {"appIds": to_json(list(self.app_transactions))}),)
+            return (ProposedCommit(txn_actions, "STREAMING UPDATE", {"appIds": to_json(list(self.app_transactions))}),)
         last = self.commits[-1]
-        kept = (a for a in last.actions if not (isinstance(a, AppTransaction) and a.app_id in self.app_transactions))
-        return (*self.commits[:-1], replace(last, actions=(*kept, *noted)))
+        other_actions = (
+            a for a in last.actions if not (isinstance(a, AppTransaction) and a.app_id in self.app_transactions)
+        )
+        return (*self.commits[:-1], replace(last, actions=(*other_actions, *txn_actions)))
 
     def named_files(self) -> Iterator[tuple[str, str]]:
-        """The location and path of every file that the proposed commits add."""
+        """Yield the location and path of every file that the proposed commits add."""
         for commit in self.commits:
             for action in commit.actions:
                 if isinstance(action, AddFile | AddCDCFile) and not is_absolute(action.path):
                     yield self.row.location, decode_path(action.path)
 
     def check_writable(self) -> None:
-        """Say at the statement what the commit would say: only a managed, live table is ours to write."""
+        """Raise, at the statement, what the commit would raise: only managed, live tables can be written."""
         name, row = self.row.full_name, self.pinned
         if row.mode == "follower":
             raise NotWritableError(
@@ -173,14 +177,14 @@ class TableDraft:
             purge=self.purge,
             kept_ms=self.kept_ms,
             undrop=self.undropped,
-            # To end a table nothing needs to be committed to it: a frozen one can go too.
+            # A drop without a commit is allowed in every state: a frozen table can be dropped too.
             allowed_states=_ANY_STATE if self.dropped and not self.proposed() else _LIVE,
             vacuum_count=None if self.head is None else self.head.vacuum_count,
             exactly=self.exactly,
         )
 
     def _changes(self) -> dict[str, str]:
-        """The columns of the registry row that the transaction changes; a table that it drops may have been renamed."""
+        """Return the columns of the registry row that the transaction changes; it may drop a table it has renamed."""
         if self.is_new or self.row == self.pinned:
             return {}
         return {"namespace": self.row.namespace, "name": self.row.name}

@@ -1,4 +1,4 @@
-"""The tables of a transaction by name: those of the pinned cut, and what the transaction made of them."""
+"""Drafts: the tables of a transaction by name: those of the pinned cut, and what the transaction changed."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from deltalakedb.definitions.folder import refuse_existing_log, refuse_missing_files
-from deltalakedb.definitions.table import PropertyValue, new_table
+from deltalakedb.catalog.entries import is_promoted_by_writes, not_among, not_dropped
+from deltalakedb.catalog.storage_options import as_properties
 from deltalakedb.exceptions import DeltaError
-from deltalakedb.log.actions import Metadata, Protocol
-from deltalakedb.log.paths import decode_path, is_absolute
-from deltalakedb.log.text import from_sql_text
-from deltalakedb.log.types import StructType
-from deltalakedb.names import TableName, parse_table_name
-from deltalakedb.registered import is_promoted_by_writes, not_among, not_dropped
-from deltalakedb.storage_options import as_properties
+from deltalakedb.log.protocol.actions import Metadata, Protocol
+from deltalakedb.log.protocol.paths import decode_path, is_absolute
+from deltalakedb.log.protocol.text import from_sql_text
+from deltalakedb.log.schema.types import StructType
+from deltalakedb.operations.definition import PropertyValue, new_table
+from deltalakedb.operations.folder import refuse_existing_log, refuse_missing_files
 from deltalakedb.store import locations, registry
 from deltalakedb.store.connection import Row
 from deltalakedb.store.cuts import pin_all, pin_some, to_pin
 from deltalakedb.store.locations import Claimant
+from deltalakedb.store.names import TableName, parse_table_name
 from deltalakedb.store.proposals import NEW_TABLE
 from deltalakedb.store.registry import TableRow, to_table_row
 from deltalakedb.store.snapshot import SqlSnapshot
@@ -31,13 +31,13 @@ from deltalakedb.transactions.places import reserve_place
 from deltalakedb.transactions.promotion import promote_draft
 
 if TYPE_CHECKING:
-    from deltalakedb.catalog import Catalog
+    from deltalakedb.catalog.catalog import Catalog
 
 Key = tuple[str, str]
 
 
 class Drafts:
-    """A cut through the catalog, pinned in one read, and the transaction's own view of it."""
+    """A cut of the catalog, pinned in one read, with the transaction's own changes."""
 
     def __init__(self, catalog: Catalog, only: Sequence[TableName] | None) -> None:
         self._catalog = catalog
@@ -51,14 +51,14 @@ class Drafts:
         self._absent: set[Key] = set()
         self._is_listed = False
         self.reserved: list[str] = []
-        """New tables (uuids) whose locations this transaction has reserved."""
+        """The uuids of new tables whose locations this transaction reserved."""
         self.used: list[TableDraft] = []
-        """Every table the transaction has touched, in the order of first use."""
+        """Every table that the transaction used, in the order of first use."""
 
-    # -- what the transaction has seen of the registry
+    # -- what the transaction saw of the registry
 
     def names(self) -> list[str]:
-        """All names as the transaction sees them; counts as read."""
+        """Return all names as the transaction sees them; this counts as a read."""
         if self._only is None:
             self._is_listed = True
         else:
@@ -67,26 +67,28 @@ class Drafts:
 
     def _shown(self) -> list[str]:
         pinned = {key: str(TableName(row["namespace"], row["name"])) for key, row in self._pins.items()}
-        own = {key: draft.row.full_name for key, draft in self._named.items()}
-        return [name for _, name in sorted({**pinned, **own}.items())]
+        own_names = {key: draft.row.full_name for key, draft in self._named.items()}
+        return [name for _, name in sorted({**pinned, **own_names}.items())]
 
     @property
     def absent(self) -> frozenset[Key]:
-        """Names that were free when the transaction began and looked for them, and that it does not take itself."""
+        """Names that the transaction looked up and found free, without those that it takes itself."""
         return frozenset(self._absent - {_key_of(draft.row) for draft in self.used if draft.takes_name})
 
     @property
     def listed(self) -> frozenset[Key] | None:
-        """The names when the transaction began, if it has listed them."""
+        """The names at the start of the transaction, if it listed them."""
         return self._pinned_keys if self._is_listed else None
 
     # -- tables
 
     def find(self, name: TableName) -> TableDraft | None:
-        """The table of this name, as the transaction sees it; that there is one, or none, counts as read."""
-        if self._only is not None and all(name.key != one.key for one in self._only):
-            listed = ", ".join(map(str, self._only))
-            raise DeltaError(f"the transaction was begun for {listed} only; begin it without tables= to use {name} too")
+        """Return the table of this name as the transaction sees it, or None; either answer counts as a read."""
+        if self._only is not None and all(name.key != allowed.key for allowed in self._only):
+            allowed_names = ", ".join(map(str, self._only))
+            raise DeltaError(
+                f"the transaction was begun for {allowed_names} only; begin it without tables= to use {name} too"
+            )
         draft = self._find(name.key)
         if draft is not None:
             draft.is_named = True
@@ -104,7 +106,7 @@ class Drafts:
         return self._named.get(key)
 
     def find_at(self, location: str) -> TableDraft | None:
-        """The table whose files lie there, as the transaction sees it."""
+        """Return the table at a location, as the transaction sees it."""
         for draft in self.used:
             if draft.row.location == location and not draft.dropped:
                 return draft
@@ -117,7 +119,7 @@ class Drafts:
         target = parse_table_name(name)
         draft = self.find(target)
         if draft is None:
-            raise not_among(self._shown(), target)  # other names are a hint here, and no read
+            raise not_among(self._shown(), target)  # the other names are only a hint in the message, not a read
         return draft
 
     def get_writable(self, name: str) -> TableDraft:
@@ -126,9 +128,9 @@ class Drafts:
         return draft
 
     def make_writable(self, draft: TableDraft) -> None:
-        """Raise unless the table is ours to write; one that was attached by the way becomes ours with its first write.
+        """Raise unless the table can be written; one that was attached implicitly is promoted by its first write.
 
-        It is promoted at once and stays so, whatever becomes of the transaction: its files must be fenced first.
+        The promotion takes effect at once and stays, even if the transaction fails: the files must be fenced first.
         """
         if is_promoted_by_writes(draft.pinned) and self._catalog.config.catalog_promote_on_write:
             promote_draft(self._catalog, draft)
@@ -144,7 +146,7 @@ class Drafts:
         self._named[_key_of(row)] = draft
 
     def hide(self, draft: TableDraft) -> None:
-        """The name is free again."""
+        """Make the table's name free again."""
         del self._named[_key_of(draft.row)]
 
     def new(
@@ -159,9 +161,9 @@ class Drafts:
         options: Mapping[str, str] | None,
         called: str | None = None,
     ) -> tuple[TableDraft, tuple[Protocol, Metadata]]:
-        """A table that does not exist yet, and what its first version must carry; it is not added yet.
+        """Return a draft of a table that does not exist yet, and its protocol and metadata; the draft is not added.
 
-        `called` is the name in its metadata, which need not be the catalog's.
+        `called` is the name in the metadata, which may differ from the name in the catalog.
         """
         first = new_table(
             schema,
@@ -177,15 +179,15 @@ class Drafts:
     def new_at(
         self, name: TableName, location: str | os.PathLike[str] | None, options: Mapping[str, str] | None = None
     ) -> TableDraft:
-        """A table that does not exist yet, without its first commit; its location is reserved."""
+        """Return a draft of a table that does not exist yet, without a first commit; its location is reserved."""
         table_uuid = str(uuid.uuid4())
-        again = [draft.row.table_uuid for draft in self.used if draft.is_new and draft.dropped]
-        at = reserve_place(self._catalog, name, table_uuid, location, options, instead_of=again)
+        dropped_again = [draft.row.table_uuid for draft in self.used if draft.is_new and draft.dropped]
+        reserved_location = reserve_place(self._catalog, name, table_uuid, location, options, instead_of=dropped_again)
         self.reserved.append(table_uuid)
-        return self.adopt(name, at, table_uuid, "catalog" if location is None else "user", options)
+        return self.adopt(name, reserved_location, table_uuid, "catalog" if location is None else "user", options)
 
     def join(self, name: TableName, location: str) -> TableDraft:
-        """A table that does not exist yet, which others may be about to create there under the same name."""
+        """Return a draft of a new table that others may be creating at the same location, under the same name."""
         refuse_existing_log(location, None, table=str(name))
         claimant = Claimant(str(uuid.uuid4()), str(name), "user")
         with self._catalog.store.write() as conn:
@@ -200,28 +202,28 @@ class Drafts:
         files_owner: str,
         options: Mapping[str, str] | None = None,
     ) -> TableDraft:
-        """A table that does not exist yet, at a location that is reserved for it."""
-        stored = as_properties(options)
+        """Return a draft of a table that does not exist yet, at a location that is reserved for it."""
+        stored_options = as_properties(options)
         row = TableRow(
-            NEW_TABLE, table_uuid, name.namespace, name.name, location, "managed", "live", stored, files_owner
+            NEW_TABLE, table_uuid, name.namespace, name.name, location, "managed", "live", stored_options, files_owner
         )
         return TableDraft(
             self._catalog.store, row, None, row, options=dict(options) if options else None, is_reserved=True
         )
 
     def undrop(self, name: TableName, new: TableName | None) -> TableDraft:
-        """A table that was dropped and can still be brought back, the one dropped last under this name."""
+        """Return a draft of a dropped table that can be brought back: the one last dropped under this name."""
         for draft in reversed(self.used):
             if draft.dropped and not draft.is_new and _key_of(draft.row) == name.key:
                 raise DeltaError(f"{name} is dropped by this transaction itself; leave the drop out instead")
         self._catalog.mirror.write_marks()
         with self._catalog.store.read() as conn:
-            back = {draft.pinned.table_id for draft in self.used if draft.undropped}
-            rows = [row for row in conn.all("select_dropped_tables") if row["table_id"] not in back]
-            same = [row for row in rows if parse_table_name(row["table_name"]).key == name.key]
-            if not same:
+            undropped_ids = {draft.pinned.table_id for draft in self.used if draft.undropped}
+            rows = [row for row in conn.all("select_dropped_tables") if row["table_id"] not in undropped_ids]
+            candidates = [row for row in rows if parse_table_name(row["table_name"]).key == name.key]
+            if not candidates:
                 raise not_dropped((row["table_name"] for row in rows), name)
-            table = to_table_row(same[0])
+            table = to_table_row(candidates[0])
             head = registry.read_head(conn, table.table_id)
             file = conn.one("select_live_file", table_id=table.table_id)
         assert head is not None, "a dropped table keeps its head until it is purged"
@@ -236,8 +238,8 @@ class Drafts:
             is_mirrored=head.mirrored_version >= 0,
             data_file=None if path is None or is_absolute(path) else decode_path(path),
         )
-        called = new or parse_table_name(same[0]["table_name"])
-        row = replace(table, namespace=called.namespace, name=called.name)
+        new_name = new or parse_table_name(candidates[0]["table_name"])
+        row = replace(table, namespace=new_name.namespace, name=new_name.name)
         draft = TableDraft(store, table, snapshot, row, head, options=options, undropped=True)
         self.add(draft)
         return draft

@@ -1,7 +1,7 @@
-"""Intent locks: claims on tables that a long rewrite takes, so that others who would spoil it wait, for a while.
+"""Intent locks: locks on tables for a long rewrite, which make conflicting writers wait, up to a limit.
 
-A claim is a row in `dl_leases` that expires by itself. It decides nothing: what clashes is still found at commit, so
-a claim that was lost costs work, never correctness.
+A lock is a row in `dl_leases` that expires by itself. It decides nothing: conflicts are still found at commit, so a
+lost lock costs work, never correctness.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ import threading
 import time
 from collections.abc import Sequence
 
-from deltalakedb import forks
 from deltalakedb.exceptions import DeltaError, StoreError, TableLockedError, redact
+from deltalakedb.runtime import forks
 from deltalakedb.store import Connection, Store
 from deltalakedb.store.registry import TableRow
 
 logger = logging.getLogger(__name__)
 
 LEASE_SECONDS = 30.0
-"""How long a claim outlives a process that died."""
+"""How long a lock outlives a process that died."""
 
 _FIRST_PAUSE_SECONDS = 0.02
 _LONGEST_PAUSE_SECONDS = 1.0
 
 
 class IntentLocks:
-    """The claims of one transaction. They are renewed by a thread of their own until `release`."""
+    """The intent locks of one transaction. A thread renews them until `release`."""
 
     def __init__(
         self, store: Store, tables: Sequence[TableRow], holder: str, *, lease_seconds: float = LEASE_SECONDS
     ) -> None:
         self._store = store
-        # In the order of ids, as everyone takes them: two who want the same tables cannot wait for each other.
+        # Every transaction takes locks in the order of table ids, so that two of them cannot deadlock.
         self._tables = sorted(tables, key=lambda table: table.table_id)
         self._holder = holder
         self._lease_ms = round(lease_seconds * 1000)
@@ -42,23 +42,25 @@ class IntentLocks:
         self._renewer: threading.Thread | None = None
 
     def take(self, wait_seconds: float) -> None:
-        """All of them or none; TableLockedError when another transaction keeps one for longer than that."""
+        """Take all locks or none; raise TableLockedError if another transaction holds one for longer than this."""
         deadline = time.monotonic() + wait_seconds
         pause = _FIRST_PAUSE_SECONDS
         while True:
-            taken_by = self._try()
-            if taken_by is None:
+            locked_error = self._try()
+            if locked_error is None:
                 break
             if time.monotonic() >= deadline:
-                raise taken_by
+                raise locked_error
             time.sleep(random.uniform(pause / 2, pause))
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
         self._renewer = threading.Thread(target=self._renew, name="deltalakedb-intent-locks", daemon=True)
         self._renewer.start()
 
     def release(self) -> None:
-        """Give the claims back; a database that cannot be reached lets them expire."""
-        if self._generation != forks.generation() or self._released.is_set():  # a child has none of its parent's claims
+        """Release the locks; if the database is unreachable, they expire."""
+        if (
+            self._generation != forks.generation() or self._released.is_set()
+        ):  # a forked child owns none of its parent's locks
             return
         self._released.set()
         if self._renewer is not None and self._renewer is not threading.current_thread():
@@ -88,7 +90,7 @@ class IntentLocks:
                 raise _locked(table, row["holder"] if row else "", row["until_ms"] - now_ms if row else 0)
 
     def _renew(self) -> None:
-        """Again and again at a third of the lease: two renewals may fail before a claim is lost."""
+        """Renew the locks at a third of the lease, so that two renewals may fail before a lock is lost."""
         while not self._released.wait(self._lease_ms / 3000):
             try:
                 with self._store.write() as conn:

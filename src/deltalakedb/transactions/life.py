@@ -1,4 +1,4 @@
-"""TransactionLife: what a transaction from Python and one from Spark have alike: an id, one block, one end."""
+"""TransactionLife: what Python and Spark transactions share: an id, one `with` block, one end."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Literal, Self
 
-from deltalakedb import forks
 from deltalakedb.exceptions import DeltaError
+from deltalakedb.runtime import forks
 
 State = Literal["open", "unknown", "committed", "failed", "rolled back", "aborted"]
-"""`unknown`: a commit was tried, and nobody knows yet what became of it."""
+"""`unknown`: a commit was tried, and its outcome is not known yet."""
 
 
 class TransactionLife(ABC):
-    """Open until it is committed or given up; its block is entered once, and left with a commit or by an error."""
+    """A transaction is open until it is committed or given up. Its block is entered once; leaving it commits, or
+    gives up if an error is raised."""
 
     def __init__(self, txn_id: str, message: str | None) -> None:
         self.txn_id = txn_id
         self.message = message
         self.result: dict[str, int] = {}
-        """The last version of each table, by name, once the transaction is committed."""
+        """The last version of each table by name, once the transaction is committed."""
         self._state: State = "open"
         self._entered = False
         self._generation = forks.generation()
@@ -47,15 +48,15 @@ class TransactionLife(ABC):
 
     @abstractmethod
     def commit(self) -> dict[str, int]:
-        """Make all of it true, in one SQL transaction; the last version of each table."""
+        """Commit everything in one SQL transaction; return the last version of each table."""
 
     @abstractmethod
     def _give_up(self, error: BaseException) -> None:
-        """The block was left by an error, which goes on its way."""
+        """End the transaction after the block raised an error; the error propagates."""
 
     @property
     def _is_ours(self) -> bool:
-        """Whether this process has begun it. In a child of a fork it is its parent's: one of them may end it."""
+        """Whether this process began the transaction. After a fork it belongs to the parent: only one may end it."""
         return self._generation == forks.generation()
 
     def _check_open(self) -> None:
@@ -70,6 +71,6 @@ class TransactionLife(ABC):
         raise DeltaError(f"transaction {self.txn_id} {ended}; begin another one for further statements")
 
     def _check_can_end(self) -> None:
-        """An outcome that is unknown can be asked for again; what has ended cannot end twice."""
+        """Raise if the transaction has ended; commit() may be called again while its outcome is unknown."""
         if self._state != "unknown" or not self._is_ours:
             self._check_open()

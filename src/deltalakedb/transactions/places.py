@@ -1,4 +1,4 @@
-"""Places of new tables: the location each one gets, reserved in SQL before anything is written there."""
+"""Locations of new tables: each is reserved in SQL before anything is written there."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import os
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from deltalakedb.definitions.folder import (
+from deltalakedb.exceptions import ConfigError, LocationOwnedError
+from deltalakedb.operations.folder import (
     default_location,
     is_unused,
     namespace_location,
     refuse_ambiguous,
     refuse_existing_log,
 )
-from deltalakedb.exceptions import ConfigError, LocationOwnedError
-from deltalakedb.files.location import canonical_location
-from deltalakedb.names import TableName
+from deltalakedb.storage.location import canonical_location
 from deltalakedb.store import locations
 from deltalakedb.store.locations import Claimant
+from deltalakedb.store.names import TableName
 from deltalakedb.store.namespaces import LOCATION, find_namespace
 
 if TYPE_CHECKING:
-    from deltalakedb.catalog import Catalog
+    from deltalakedb.catalog.catalog import Catalog
 
 SUFFIX_LENGTH = 8
 
@@ -36,58 +36,61 @@ def reserve_place(
     instead_of: Collection[str] = (),
     latest_holds: bool = False,
 ) -> str:
-    """Reserve the given location, or one that the catalog chooses: `<name>` in the location of its namespace, or
-    `<namespace>/<name>` in the warehouse, with a suffix if that is not free: in the folder of the namespace, or
-    beside it where that is inside another table.
+    """Reserve the given location, or choose one, and return it.
 
-    A given location that another table has is refused with a LocationOwnedError. `instead_of` are new tables (uuids)
-    that the same transaction has dropped again. `latest_holds`: see `store/locations.py: reserve`.
+    The catalog chooses `<name>` in the location of the namespace, or `<namespace>/<name>` in the warehouse. If that is
+    not free, a suffix is added: in the folder of the namespace, or beside it if the folder is inside another table.
+
+    A given location that another table has raises LocationOwnedError. `instead_of` are new tables (uuids) that the
+    same transaction dropped again. `latest_holds`: see `store/locations.py: reserve`.
     """
     if given is not None:
-        at = canonical_location(given, options)
-        if at.rstrip("/") == "file:":
-            raise ConfigError(f"{name} cannot be created at {at}: a whole disk is no table's place; name a folder")
-        refuse_ambiguous(at, what=f"the table {name}")
-        _reserve(catalog, at, Claimant(table_uuid, str(name), "user"), instead_of, latest_holds)
+        canonical = canonical_location(given, options)
+        if canonical.rstrip("/") == "file:":
+            raise ConfigError(
+                f"{name} cannot be created at {canonical}: a whole disk is no table's place; name a folder"
+            )
+        refuse_ambiguous(canonical, what=f"the table {name}")
+        _reserve(catalog, canonical, Claimant(table_uuid, str(name), "user"), instead_of, latest_holds)
         try:
-            refuse_existing_log(at, options, table=str(name))
+            refuse_existing_log(canonical, options, table=str(name))
         except BaseException:
             release_places(catalog, [table_uuid])
             raise
-        return at
+        return canonical
     claimant = Claimant(table_uuid, str(name), "catalog")
-    at = _chosen_place(catalog, name)
-    if is_unused(at, options):
+    canonical = _chosen_place(catalog, name)
+    if is_unused(canonical, options):
         try:
-            _reserve(catalog, at, claimant, instead_of)
+            _reserve(catalog, canonical, claimant, instead_of)
         except LocationOwnedError:
             pass  # dropped and not purged yet, or renamed, or being created elsewhere
         else:
-            return at
+            return canonical
     else:
-        refuse_existing_log(at, options, table=str(name), unless=lambda: _has_owner(catalog, at))
+        refuse_existing_log(canonical, options, table=str(name), unless=lambda: _has_owner(catalog, canonical))
     suffix = table_uuid[:SUFFIX_LENGTH]
-    at = _chosen_place(catalog, name, suffix=suffix)
+    canonical = _chosen_place(catalog, name, suffix=suffix)
     try:
-        _reserve(catalog, at, claimant, instead_of)
+        _reserve(catalog, canonical, claimant, instead_of)
     except LocationOwnedError:
-        at = default_location(catalog.config.warehouse, name, suffix=suffix, apart=True)
-        _reserve(catalog, at, claimant, instead_of)
-    return at
+        canonical = default_location(catalog.config.warehouse, name, suffix=suffix, apart=True)
+        _reserve(catalog, canonical, claimant, instead_of)
+    return canonical
 
 
 def _chosen_place(catalog: Catalog, name: TableName, *, suffix: str = "") -> str:
-    """Where the catalog puts a table: in its namespace's own location, or in the warehouse."""
+    """Return where the catalog puts a table: in its namespace's own location, or in the warehouse."""
     with catalog.store.read(single=True) as conn:
         namespace = find_namespace(conn, name.namespace)
-    own = None if namespace is None else namespace.properties.get(LOCATION)
-    if own is not None:
-        return namespace_location(str(own), name, suffix=suffix)
+    own_location = None if namespace is None else namespace.properties.get(LOCATION)
+    if own_location is not None:
+        return namespace_location(str(own_location), name, suffix=suffix)
     return default_location(catalog.config.warehouse, name, suffix=suffix)
 
 
 def release_places(catalog: Catalog, tables: Collection[str]) -> None:
-    """Give back the locations of new tables (uuids) that were not created."""
+    """Release the locations of new tables (uuids) that were not created."""
     if tables:
         with catalog.store.write() as conn:
             for table_uuid in tables:

@@ -1,4 +1,4 @@
-"""What a caller says it has read of a table (everything, a predicate, files), as the read set that a commit checks."""
+"""Turns what a caller says it read of a table (everything, a predicate, files) into the read set a commit checks."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from deltalakedb.exceptions import InvalidCommitError
-from deltalakedb.log.actions import FileKey
-from deltalakedb.log.atoms import Predicate
-from deltalakedb.log.codec import deletion_vector_from_json
-from deltalakedb.log.features import reader_features
-from deltalakedb.log.predicate import parse_predicate
-from deltalakedb.log.proposal import NOTHING_READ, WHOLE_TABLE, ReadSet
-from deltalakedb.log.text import from_sql_text
-from deltalakedb.log.types import parse_schema
+from deltalakedb.log.predicates.atoms import Predicate
+from deltalakedb.log.predicates.predicate import parse_predicate
+from deltalakedb.log.protocol.actions import FileKey
+from deltalakedb.log.protocol.codec import deletion_vector_from_json
+from deltalakedb.log.protocol.features import reader_features
+from deltalakedb.log.protocol.proposal import NOTHING_READ, WHOLE_TABLE, ReadSet
+from deltalakedb.log.protocol.text import from_sql_text
+from deltalakedb.log.schema.types import parse_schema
 from deltalakedb.transactions.draft import Snapshot
 
 ReadLike = ReadSet | str | Sequence[Any] | None
-"""None: nothing; "table": all of it; SQL text or filter lists: the rows they match; a list of paths: these files."""
+"""None: nothing; "table": all of it; SQL text or filter lists: the matching rows; a list of paths: these files."""
 
 
 def to_read_set(read: ReadLike, snapshot: Snapshot, *, table: str) -> ReadSet:
-    """The read set that `read` stands for, against the table as the transaction sees it."""
+    """Return the read set for `read`, resolved against the table as the transaction sees it."""
     if read is None:
         return NOTHING_READ
     if isinstance(read, ReadSet):
@@ -46,19 +46,19 @@ def to_read_set(read: ReadLike, snapshot: Snapshot, *, table: str) -> ReadSet:
 
 
 def parsed(predicate: str | Sequence[Any], snapshot: Snapshot) -> Predicate:
-    """A predicate against the table's columns."""
+    """Parse a predicate against the table's columns."""
     metadata = snapshot.metadata
     return parse_predicate(predicate, parse_schema(metadata.schema_string), metadata.partition_columns)
 
 
 def _keys_of(paths: list[str], snapshot: Snapshot) -> frozenset[FileKey]:
-    """The live file keys of these paths; a path with a deletion vector is another key than the path alone."""
+    """Return the live file keys of these paths; a path with a deletion vector is another key than the path alone."""
     if "deletionVectors" not in reader_features(snapshot.protocol):
         return frozenset((path, "") for path in paths)
-    wanted = set(paths)
+    requested = set(paths)
     keys = set()
     for row in snapshot.files_table(["path", "deletion_vector"]).to_pylist():
         path, vector = from_sql_text(row["path"]), row["deletion_vector"]
-        if path in wanted:
+        if path in requested:
             keys.add((path, "" if vector is None else deletion_vector_from_json(vector).unique_id))
-    return frozenset(keys | {(path, "") for path in wanted.difference(path for path, _ in keys)})
+    return frozenset(keys | {(path, "") for path in requested.difference(path for path, _ in keys)})

@@ -1,4 +1,4 @@
-"""What became of a transaction whose process is gone: its client token tells, and is taken if nobody used it."""
+"""Finds the outcome of a transaction whose process died, by its client token; claims the token if it is unused."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 from deltalakedb.store.proposals import Proposal
 
 if TYPE_CHECKING:
-    from deltalakedb.catalog import Catalog
+    from deltalakedb.catalog.catalog import Catalog
 
 
 def settle(catalog: Catalog, txn_id: str) -> dict[str, int] | None:
-    """The versions that a transaction committed; None: nothing, and from now on it cannot commit any more.
+    """Return the versions that a transaction committed; None if it committed nothing, and now it no longer can.
 
-    An empty transaction is committed under the same token. Either the token is there already, or it is taken now and
-    whoever still holds the transaction open will be refused: a look-up alone would race with that commit.
+    This commits an empty transaction under the same token. Either the token exists already, or it is claimed now and
+    a process that still holds the transaction open is refused. A look-up alone would race with that commit.
     """
-    mine = str(uuid.uuid4())
+    own_txn_id = str(uuid.uuid4())
     outcome = catalog.writer.commit(
-        Proposal((), mine, txn_id, actor=catalog.actor, origin=catalog.origin, message=f"given up: {txn_id}")
+        Proposal((), own_txn_id, txn_id, actor=catalog.actor, origin=catalog.origin, message=f"given up: {txn_id}")
     )
     return outcome.versions if outcome.txn_id == txn_id else None

@@ -1,4 +1,4 @@
-"""StagedCommits: what other engines bring into a transaction: finished commits, and how far applications are."""
+"""StagedCommits: finished commits and application versions that other engines add to a transaction."""
 
 from __future__ import annotations
 
@@ -6,47 +6,47 @@ import time
 from collections.abc import Callable, Sequence
 
 from deltalakedb.exceptions import TableExistsError, TableNotFoundError, VersionTakenError, redact
-from deltalakedb.log.actions import AddFile, AppTransaction
-from deltalakedb.log.proposal import ProposedCommit, ReadSet
-from deltalakedb.names import TableName, parse_table_name
+from deltalakedb.log.protocol.actions import AddFile, AppTransaction
+from deltalakedb.log.protocol.proposal import ProposedCommit, ReadSet
+from deltalakedb.store.names import TableName, parse_table_name
 from deltalakedb.transactions.block import TransactionBlock
 from deltalakedb.transactions.draft import TableDraft
 from deltalakedb.transactions.drafts import Drafts
 
 
 class StagedCommits(TransactionBlock):
-    """A transaction that takes in commits which somebody else has made."""
+    """A transaction that accepts commits made by another engine."""
 
-    # -- how far applications have come
+    # -- application versions
 
     def app_version(self, table: str, app_id: str) -> int | None:
-        """How far an application has come in a table, as its last `txn` action says; None: nowhere, or no such table.
+        """Return an application's version from its last `txn` action in a table; None if there is none, or no table.
 
-        Asking counts as reading: if another transaction records progress of this application first, the commit fails.
+        This counts as a read: if another transaction records a version of this application first, the commit fails.
         """
         with self._statement():
             draft = self._drafts.find(parse_table_name(table))
             if draft is None:
                 return None
             draft.note_read(ReadSet(app_ids=frozenset({app_id})))
-            noted = draft.app_transactions.get(app_id) or draft.snapshot().app_transaction(app_id)
-            return None if noted is None else noted.version
+            action = draft.app_transactions.get(app_id) or draft.snapshot().app_transaction(app_id)
+            return None if action is None else action.version
 
     def set_app_version(self, table: str, app_id: str, version: int) -> None:
-        """Note in a table, with this transaction's last commit to it, how far an application has come."""
+        """Record an application's version in a table, with this transaction's last commit to it."""
         with self._statement():
             draft = self._drafts.get_writable(table)
             draft.app_transactions[app_id] = AppTransaction(app_id, version, time.time_ns() // 1_000_000)
 
-    # -- commits that another engine makes
+    # -- commits made by another engine
 
     def draft_at(self, location: str) -> TableDraft | None:
-        """The table whose files lie there, with what this transaction has staged on it so far."""
+        """Return the table at a location, with what this transaction has staged for it so far."""
         with self._statement():
             return self._drafts.find_at(location)
 
     def find_draft(self, name: TableName) -> TableDraft | None:
-        """The table of a name, as this transaction sees it."""
+        """Return the table of this name, as the transaction sees it."""
         with self._statement():
             return self._drafts.find(name)
 
@@ -60,12 +60,12 @@ class StagedCommits(TransactionBlock):
         new: Callable[[Drafts], TableDraft] | None = None,
         written: Sequence[AddFile] = (),
     ) -> None:
-        """Take in a finished commit that stands at `version` of the table at `location`, as the transaction sees it.
+        """Add a finished commit as `version` of the table at `location`, as the transaction sees it.
 
-        If this commit creates the table, `name` is what it is called, and `new` makes its draft. `written` are the
-        files that were made for it: they go if the transaction does not commit.
+        If the commit creates the table, `name` is its name and `new` makes its draft. `written` are the files written
+        for the commit: they are deleted if the transaction does not commit.
         """
-        from deltalakedb.storage import open_data_storage
+        from deltalakedb.storage.opening import open_data_storage
 
         with self._statement():
             draft = self._drafts.find_at(location)
@@ -93,10 +93,10 @@ class StagedCommits(TransactionBlock):
     ) -> TableDraft:
         if name is None:
             raise TableNotFoundError(f"there is no table at {redact(location)}, and no name for a new one")
-        taken = self._drafts.find(name)
-        if taken is not None:
+        other = self._drafts.find(name)
+        if other is not None:
             raise TableExistsError(
-                f"the table {taken.row.full_name} exists already, at {redact(taken.row.location)}; drop or rename it, "
+                f"the table {other.row.full_name} exists already, at {redact(other.row.location)}; drop or rename it, "
                 "or choose another name"
             )
         draft = self._drafts.new_at(name, location) if new is None else new(self._drafts)

@@ -1,4 +1,4 @@
-"""DataStatements: what a transaction does to the rows of tables: delete, update, merge."""
+"""DataStatements: the statements of a transaction that change rows: delete, update, merge."""
 
 from __future__ import annotations
 
@@ -22,40 +22,40 @@ _SIDE_BY_SIDE: Final = max(2, os.cpu_count() or 1)
 
 
 class DataStatements(TableStatements):
-    """A transaction that changes rows. Each statement sees what those before it did, and becomes one version."""
+    """A transaction that changes rows. Each statement sees the changes of earlier ones, and becomes one version."""
 
     def run(self, table: str, verb: Verb, properties: CommitProperties | None = None) -> dict[str, Any]:
-        """Let a verb of `operations/` make one version of a table; what it says it did."""
+        """Run a verb of `operations/`, which makes one version of a table; return its metrics."""
         with self._statement():
-            noted = (properties or CommitProperties()).joined()
+            commit_properties = (properties or CommitProperties()).joined()
             draft = self._drafts.get_writable(table)
-            done = verb(replace(draft.to_target(self._written), config=self._catalog.config))
-            draft.note_read(done.read)
-            self._propose(draft, done, noted)
-            return done.metrics
+            result = verb(replace(draft.to_target(self._written), config=self._catalog.config))
+            draft.note_read(result.read)
+            self._propose(draft, result, commit_properties)
+            return result.metrics
 
     def run_all(self, verbs: Mapping[str, Verb], properties: CommitProperties | None = None) -> dict[str, Any]:
-        """Let verbs of `operations/` make one version each of several tables, side by side; what they say they did.
+        """Run verbs of `operations/` on several tables in parallel, one version each; return their metrics by table.
 
-        Where one fails, none of them has happened.
+        If one fails, none of them takes effect.
         """
         with self._statement():
-            noted = (properties or CommitProperties()).joined()
+            commit_properties = (properties or CommitProperties()).joined()
             drafts = {table: self._drafts.get_writable(table) for table in verbs}
             targets = {
                 table: replace(draft.to_target(self._written), config=self._catalog.config)
                 for table, draft in drafts.items()
             }
             with ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="deltalakedb-statement") as pool:
-                waiting = {table: pool.submit(verb, targets[table]) for table, verb in verbs.items()}
-            done = {table: one.result() for table, one in waiting.items()}
+                futures = {table: pool.submit(verb, targets[table]) for table, verb in verbs.items()}
+            results = {table: item.result() for table, item in futures.items()}
             for table, draft in drafts.items():
-                draft.note_read(done[table].read)
-                self._propose(draft, done[table], noted)
-            return {table: one.metrics for table, one in done.items()}
+                draft.note_read(results[table].read)
+                self._propose(draft, results[table], commit_properties)
+            return {table: item.metrics for table, item in results.items()}
 
     def _propose(self, draft: TableDraft, done: Done, noted: CommitProperties) -> None:
-        done = done.noting(noted.app_transactions or (), noted.checked_metadata())
+        done = done.noting(noted.actions(), noted.checked_metadata())
         if done.commit is not None:
             draft.propose(done.commit)
 
@@ -67,7 +67,7 @@ class DataStatements(TableStatements):
         *,
         commit_properties: CommitProperties | None = None,
     ) -> dict[str, Any]:
-        """Delete the rows for which a predicate is true, or all rows; the metrics of `DeltaTable.delete`."""
+        """Delete the rows for which a predicate is true, or all rows; return the metrics of `DeltaTable.delete`."""
         from deltalakedb.operations.delete import delete
 
         return self.run(
@@ -85,7 +85,7 @@ class DataStatements(TableStatements):
         *,
         commit_properties: CommitProperties | None = None,
     ) -> dict[str, Any]:
-        """Give rows for which a predicate is true, or all rows, new values; the metrics of `DeltaTable.update`."""
+        """Update the rows for which a predicate is true, or all rows; return the metrics of `DeltaTable.update`."""
         from deltalakedb.operations.update import to_updates, update
 
         verb = partial(
@@ -112,7 +112,7 @@ class DataStatements(TableStatements):
         *,
         commit_properties: CommitProperties | None = None,
     ) -> TableMerger:
-        """Join the rows of `source` with a table: `DeltaTable.merge`, whose `execute` is a statement of this one."""
+        """Merge `source` into a table, as `DeltaTable.merge` does; `execute` runs it as one statement."""
         from deltalakedb.merge import prepare_merge
         from deltalakedb.operations.merge_request import MergeRequest
 

@@ -1,4 +1,4 @@
-"""TransactionTable: a DeltaTable inside a transaction, at its cut and with its own writes; what is read is noted."""
+"""TransactionTable: a DeltaTable in a transaction, at its cut and with its own writes; it records what is read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import DeltaError, VersionNotFoundError
-from deltalakedb.log.proposal import ReadSet
+from deltalakedb.log.protocol.proposal import ReadSet
 from deltalakedb.operations.target import Verb
 from deltalakedb.table import DeltaTable
 from deltalakedb.tables.sql_backing import SqlBacking
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class TransactionTable(DeltaTable):
-    """A table as a transaction sees it. `update_incremental` takes in what the transaction has done since."""
+    """A table as a transaction sees it. `update_incremental` shows what the transaction has written since."""
 
     _transaction: CatalogTransaction
     _draft: TableDraft
@@ -33,7 +33,7 @@ class TransactionTable(DeltaTable):
         return table
 
     def update_incremental(self) -> None:
-        """Move to the transaction's own newest state; what others commit stays out of sight."""
+        """Move to the transaction's own newest state; commits of others stay invisible."""
         if self._draft.dropped:
             raise DeltaError(f"{self._draft.row.full_name} was dropped by this transaction")
         assert isinstance(self._backing, SqlBacking)
@@ -41,7 +41,7 @@ class TransactionTable(DeltaTable):
         self._snapshot = self._draft.snapshot()
 
     def _snapshot_at(self, version: int | str | datetime) -> TableSnapshot:
-        """An older version, or the one that was the newest when the transaction began: nothing that came later."""
+        """Return an older version, or the newest one when the transaction began; later versions are not visible."""
         if isinstance(version, int):
             self._check_seen(version)
         snapshot = super()._snapshot_at(version)
@@ -59,7 +59,7 @@ class TransactionTable(DeltaTable):
             )
 
     def _newest(self) -> TableSnapshot:
-        """The newest version that was committed before the transaction began."""
+        """Return the newest version committed before the transaction began."""
         if self._draft.base is None:
             raise VersionNotFoundError(f"table {self.name}: this transaction makes it, so nothing is committed yet")
         return self._draft.base
@@ -68,21 +68,23 @@ class TransactionTable(DeltaTable):
         self,
         verb: Verb,
         commit_properties: CommitProperties | None = None,
-        post_commithook_properties: PostCommitHookProperties | None = None,  # noqa: ARG002  the mirror sees to both
+        post_commithook_properties: PostCommitHookProperties | None = None,  # noqa: ARG002  the mirror does both
+        *,
+        moves: bool = True,  # noqa: ARG002  it always shows what the transaction wrote
     ) -> dict[str, Any]:
-        """One more statement of the transaction."""
-        told = self._transaction.run(self.name, verb, commit_properties)
+        """Run a verb as one statement of the transaction."""
+        metrics = self._transaction.run(self.name, verb, commit_properties)
         self.update_incremental()
-        return told
+        return metrics
 
     def _refuse_in_transaction(self, what: str) -> None:
         raise DeltaError(f"{self.name}: {what} is no part of a transaction: it works on files; call it outside")
 
     def close(self) -> None:
-        """Nothing to close: the catalog is the transaction's."""
+        """Do nothing: the catalog belongs to the transaction."""
 
     def _note(self, read: ReadSet, *, version: int | None = None) -> None:
-        """Record a read that another answer would be given to after a later commit; older versions never change."""
+        """Record a read whose result a later commit could change; older versions never change."""
         if version is not None:
             self._check_seen(version)
         if (self._snapshot.version if version is None else version) >= self._newest_version:

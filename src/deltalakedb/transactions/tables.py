@@ -1,4 +1,4 @@
-"""TableStatements: what a transaction does to tables as a whole: create, drop, rename, columns, properties."""
+"""TableStatements: the statements of a transaction on whole tables: create, drop, rename, columns, properties."""
 
 from __future__ import annotations
 
@@ -7,13 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from deltalakedb.definitions.table import PropertyValue, SchemaLike, to_schema, to_texts, with_columns, with_properties
 from deltalakedb.exceptions import ConfigError, DeltaError, TableExistsError
-from deltalakedb.log.actions import Metadata
-from deltalakedb.log.codec import to_json
-from deltalakedb.log.proposal import DEFINITION, ProposedCommit
+from deltalakedb.log.protocol.actions import Metadata
+from deltalakedb.log.protocol.codec import to_json
+from deltalakedb.log.protocol.proposal import DEFINITION, ProposedCommit
 from deltalakedb.mirror.detach import fence_off
-from deltalakedb.names import parse_table_name
+from deltalakedb.operations.definition import (
+    PropertyValue,
+    SchemaLike,
+    to_schema,
+    to_texts,
+    with_columns,
+    with_properties,
+)
+from deltalakedb.store.names import parse_table_name
 from deltalakedb.store.registry_check import check_can_drop
 from deltalakedb.transactions.draft import TableDraft
 from deltalakedb.transactions.staged import StagedCommits
@@ -36,7 +43,7 @@ class TableStatements(StagedCommits):
         storage_options: Mapping[str, str] | None = None,
         mode: Literal["error", "ignore"] = "error",
     ) -> None:
-        """A new, empty table. Its files go to `location`, or below the warehouse to `<namespace>/<name>`."""
+        """Create an empty table. Its files are stored at `location`, or in the warehouse at `<namespace>/<name>`."""
         if mode not in ("error", "ignore"):
             raise ConfigError(f"the mode of a creation is error or ignore, not {mode!r}")
         with self._statement():
@@ -68,10 +75,10 @@ class TableStatements(StagedCommits):
             draft.propose(ProposedCommit(first, "CREATE TABLE", parameters, fenced=True))
 
     def drop_table(self, name: str, purge: bool = False) -> None:
-        """Take a table out of the catalog. `undrop_table` brings one back whose folder the catalog chose.
+        """Remove a table from the catalog. `undrop_table` brings one back if the catalog chose its folder.
 
-        Its files are kept for `catalog.drop_retention`, or deleted with the commit (`purge`). Of a table whose location
-        was given the last commit takes our fence off, and the files stay with their user.
+        Its files are kept for `catalog.drop_retention`, or deleted with the commit (`purge`). For a table created at a
+        given location, the last commit removes our fence, and the files stay with their user.
         """
         with self._statement():
             draft = self._drafts.get(name)
@@ -98,10 +105,10 @@ class TableStatements(StagedCommits):
         with self._statement():
             old = parse_table_name(name)
             new = None if as_ is None else parse_table_name(as_)
-            taken = self._drafts.find(new or old)
-            if taken is not None:
+            existing = self._drafts.find(new or old)
+            if existing is not None:
                 raise TableExistsError(
-                    f"the table {taken.row.full_name} exists; bring {old} back under another name (as_=, --as)"
+                    f"the table {existing.row.full_name} exists; bring {old} back under another name (as_=, --as)"
                 )
             draft = self._drafts.undrop(old, new)
             if draft.row.state == "live":
@@ -109,7 +116,7 @@ class TableStatements(StagedCommits):
                 draft.propose(ProposedCommit((), "UNDROP TABLE", parameters))
 
     def rename_table(self, name: str, new_name: str) -> None:
-        """Give a table another name; its location, versions and history stay."""
+        """Rename a table; its location, versions and history stay the same."""
         with self._statement():
             draft, new = self._drafts.get(name), parse_table_name(new_name)
             other = self._drafts.find(new)
@@ -119,13 +126,13 @@ class TableStatements(StagedCommits):
             renamed = replace(draft.row, namespace=new.namespace, name=new.name)
             if draft.row.mode == "managed":
                 draft.check_writable()
-                # Whoever rebuilds a catalog from the files finds the name there.
+                # A catalog that is rebuilt from the files reads the name there.
                 parameters = {"from": old, "to": renamed.full_name}
                 draft.propose(ProposedCommit((), "RENAME TABLE", parameters))
             self._drafts.rename(draft, renamed)
 
     def set_properties(self, table: str, properties: Mapping[str, PropertyValue]) -> None:
-        """Set table properties; where one needs a table feature, the table's protocol is raised with it."""
+        """Set table properties; if one needs a table feature, the table's protocol is upgraded too."""
         with self._statement():
             draft = self._drafts.get_writable(table)
             snapshot = draft.snapshot()
@@ -155,18 +162,18 @@ class TableStatements(StagedCommits):
                 table=draft.row.full_name,
                 history=snapshot.metadata_history,
             )
-            added = next(action.schema_string for action in actions if isinstance(action, Metadata))
-            draft.propose(ProposedCommit(tuple(actions), "ADD COLUMNS", {"schema": added}))
+            schema_json = next(action.schema_string for action in actions if isinstance(action, Metadata))
+            draft.propose(ProposedCommit(tuple(actions), "ADD COLUMNS", {"schema": schema_json}))
 
 
 def _propose_drop(draft: TableDraft, *, purge: bool) -> None:
-    """The table's last commit: a catalog's table only says that it is dropped, a user's loses our fence.
+    """Propose the table's last commit: it records the drop, or removes our fence if the files are a user's.
 
-    So does one that is purged: a catalog that is rebuilt while files are left must not take it for a live table.
+    A purged table gets the record too: a catalog rebuilt while files are left must not take it for a live table.
     """
     parameters = {"name": draft.row.full_name}
     if draft.kept_ms or purge:
-        if draft.row.state == "live":  # a frozen one takes no commit, and can go all the same
+        if draft.row.state == "live":  # a frozen table accepts no commit, but can be dropped
             draft.propose(ProposedCommit((), "DROP TABLE", parameters))
     elif draft.row.state != "detaching":
         draft.check_writable()

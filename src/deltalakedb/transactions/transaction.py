@@ -1,4 +1,4 @@
-"""CatalogTransaction: statements over any number of tables that become true at once, or not at all."""
+"""CatalogTransaction: statements over any number of tables that are committed together, or not at all."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.definitions.properties import to_properties
-from deltalakedb.definitions.table import PropertyValue
 from deltalakedb.exceptions import ConfigError, TableExistsError
-from deltalakedb.log.actions import Action, AppTransaction
-from deltalakedb.log.proposal import ProposedCommit
-from deltalakedb.names import TableName, parse_table_name
+from deltalakedb.log.checks.properties import to_properties
+from deltalakedb.log.protocol.actions import Action
+from deltalakedb.log.protocol.proposal import ProposedCommit
+from deltalakedb.operations.definition import PropertyValue
 from deltalakedb.operations.evolution import SchemaMode
 from deltalakedb.operations.write import WriteMode, WriteRequest, to_rows, write
-from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
+from deltalakedb.store.names import TableName, parse_table_name
+from deltalakedb.transaction import AppProgress, CommitProperties, PostCommitHookProperties
 from deltalakedb.transactions.descriptions import DescriptionStatements
 from deltalakedb.transactions.read_sets import ReadLike, to_read_set
 from deltalakedb.transactions.writes import begin_table, is_spark_frame, write_spark_frame
@@ -30,22 +30,23 @@ if TYPE_CHECKING:
 class CatalogTransaction(DescriptionStatements):
     """A unit of work over many tables: `with catalog.begin() as tx: ...`.
 
-    It sees all tables as they were when it began, with its own changes on top, and holds no lock and no connection
-    while it is open. Leaving the block commits; leaving it by an exception makes nothing of it true. It belongs to one
-    thread at a time: a second thread that uses it meanwhile gets an error.
+    The transaction sees all tables as they were when it began, with its own changes on top. It holds no lock and no
+    connection while it is open. Leaving the block commits; an exception rolls everything back. Only one thread may
+    use it at a time; a second one gets an error.
     """
 
     # -- reading
 
     def tables(self) -> list[str]:
-        """The names of the tables as this transaction sees them."""
+        """Return the names of the tables, as this transaction sees them."""
         return self._drafts.names()
 
     def table(self, name: str) -> DeltaTable:
-        """A table as it was when the transaction began, with its own changes. What is read of it is checked at commit.
+        """Open a table as it was when the transaction began, with its own changes. The commit checks what you read.
 
-        Rows, the definition, the history and applications are told apart (docs/transactions.md, "What counts as read"):
-        a commit that only adds rows does not disturb a transaction that looked at the schema alone.
+        Reads of rows, of the definition, of the history and of application versions are recorded separately
+        (docs/transactions.md, "What counts as read"): a commit that only adds rows does not conflict with a
+        transaction that only read the schema.
         """
         from deltalakedb.transactions.table import TransactionTable
 
@@ -72,27 +73,27 @@ class CatalogTransaction(DescriptionStatements):
         target_file_size: int | None = None,
         writer_properties: WriterProperties | None = None,
         commit_properties: CommitProperties | None = None,
-        post_commithook_properties: PostCommitHookProperties | None = None,  # noqa: ARG002  the mirror sees to both
-        app_transactions: Sequence[AppTransaction] = (),
+        post_commithook_properties: PostCommitHookProperties | None = None,  # noqa: ARG002  the mirror does both
+        app_transactions: Sequence[AppProgress] = (),
         user_info: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write data into a table, which is created when it does not exist: one version.
+        """Write data into a table as one version; the table is created if it does not exist.
 
-        Data is anything that exports Arrow, pandas or polars, or a DataFrame of Spark, which Spark then writes. `mode`
+        Data is anything that exports Arrow, pandas or polars, or a Spark DataFrame, which Spark then writes. `mode`
         is that of `write_deltalake`: `error` and `ignore` write only if there is no such table, `append` adds rows,
         `overwrite` replaces all rows the transaction sees, or those that match `predicate`. The other arguments are
-        those of `write_deltalake` too; `properties` are like `configuration`, any name is taken.
+        those of `write_deltalake` too; `properties` is like `configuration`, but accepts any name.
         """
         columns = [partition_by] if isinstance(partition_by, str) else partition_by
         request = WriteRequest(mode, columns, schema_mode, predicate, target_file_size, writer_properties)
         request.check()
-        noted = (commit_properties or CommitProperties()).joined(app_transactions, user_info)
-        given = {**(properties or {}), **to_properties(configuration, table=table)}
+        commit_props = (commit_properties or CommitProperties()).joined(app_transactions, user_info)
+        table_config = {**(properties or {}), **to_properties(configuration, table=table)}
         if is_spark_frame(data):
             write_spark_frame(
-                self, table, data, request, location=location, properties=given, description=description,
-                storage_options=storage_options, app_transactions=noted.app_transactions or (),
-                user_info=noted.custom_metadata or {},
+                self, table, data, request, location=location, properties=table_config, description=description,
+                storage_options=storage_options, app_transactions=commit_props.actions(),
+                user_info=commit_props.custom_metadata or {},
             )  # fmt: skip
             return
         with self._statement():
@@ -100,20 +101,20 @@ class CatalogTransaction(DescriptionStatements):
             draft = self._drafts.find(target)
             if draft is None:
                 self._write_new(
-                    target, data, request, noted, location=location, properties=given, description=description,
-                    options=storage_options, called=name,
+                    target, data, request, commit_props, location=location, properties=table_config,
+                    description=description, options=storage_options, called=name,
                 )  # fmt: skip
                 return
             if mode == "ignore":
                 return
             if mode == "error":
                 raise TableExistsError(
-                    f"the table {draft.row.full_name} exists already; mode append or overwrite writes to it"
+                    f"A table already exists at: {draft.row.full_name}; mode append or overwrite writes to it"
                 )
             self._drafts.make_writable(draft)
             draft.use_options(storage_options)
-            done = write(draft.to_target(self._written), data, request)
-            self._propose(draft, done, noted)
+            result = write(draft.to_target(self._written), data, request)
+            self._propose(draft, result, commit_props)
 
     def _write_new(
         self, name: TableName, data: Any, request: WriteRequest, noted: CommitProperties, **definition: Any
@@ -124,9 +125,9 @@ class CatalogTransaction(DescriptionStatements):
         draft, first = self._drafts.new(
             name, arrow_to_schema(reader.schema), partition_by=request.partition_by or (), **definition
         )
-        done = begin_table(draft, first, partial(write, data=reader, request=request), self._written)
+        result = begin_table(draft, first, partial(write, data=reader, request=request), self._written)
         self._drafts.add(draft)
-        self._propose(draft, done, noted)
+        self._propose(draft, result, noted)
 
     def begin_table(
         self,
@@ -137,9 +138,9 @@ class CatalogTransaction(DescriptionStatements):
         location: str | os.PathLike[str] | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
-        """A new table, whose first version is what a verb of `operations/` makes of it while it is empty."""
+        """Create a table whose first version is made by a verb of `operations/` that runs on the empty table."""
         with self._statement():
-            noted = (commit_properties or CommitProperties()).joined()
+            commit_props = (commit_properties or CommitProperties()).joined()
             target = parse_table_name(name)
             if self._drafts.find(target) is not None:
                 raise TableExistsError(f"the table {target} exists already; choose another name")
@@ -147,9 +148,9 @@ class CatalogTransaction(DescriptionStatements):
                 target, new.schema, partition_by=new.partition_by, location=location, properties=new.properties or {},
                 description=new.description, options=storage_options, called=new.name,
             )  # fmt: skip
-            done = begin_table(draft, first, verb, self._written)
+            result = begin_table(draft, first, verb, self._written)
             self._drafts.add(draft)
-            self._propose(draft, done, noted)
+            self._propose(draft, result, commit_props)
 
     def commit_actions(
         self,
@@ -162,10 +163,10 @@ class CatalogTransaction(DescriptionStatements):
         operation_metrics: Mapping[str, Any] | None = None,
         user_info: Mapping[str, Any] | None = None,
     ) -> None:
-        """Propose finished actions as one version of a table. Their data files must be there already.
+        """Propose finished actions as one version of a table. Their data files must already exist.
 
-        `read` says what the caller read to make them: None (nothing; who removes files and does not say what it read
-        is taken to have read the whole table), "table", a predicate as SQL or filter lists, or a list of paths.
+        `read` says what you read to make them: None (nothing; but if the actions remove files, the whole table counts
+        as read), "table", a predicate as SQL or filter lists, or a list of paths.
         """
         with self._statement():
             draft = self._drafts.get_writable(table)

@@ -1,4 +1,4 @@
-"""UpkeepStatements: a table's upkeep inside a transaction: optimize, restore, repair, alter."""
+"""UpkeepStatements: table maintenance in a transaction: optimize, restore, repair, alter."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 
 
 class UpkeepStatements(DataStatements):
-    """Statements that change a table's files or definition. Vacuum is none: what it deletes cannot be rolled back."""
+    """Statements that change a table's files or definition. Vacuum is not one: deleted files cannot be rolled back."""
 
     def optimize(self, table: str, zorder: Sequence[str] | None = None, **options: Any) -> dict[str, Any]:
-        """`DeltaTable.optimize.compact`, or `z_order` of the columns `zorder`, with their other arguments."""
+        """Run `DeltaTable.optimize.compact`, or `z_order` on the columns `zorder`; `options` are other arguments."""
         optimizer = self._opened(table).optimize
         return optimizer.compact(**options) if zorder is None else optimizer.z_order(zorder, **options)
 
     def restore(self, table: str, target: int | datetime | str, **options: Any) -> dict[str, Any]:
-        """`DeltaTable.restore`, to a version that was there when the transaction began."""
+        """Run `DeltaTable.restore`, to a version that existed when the transaction began."""
         return self._opened(table).restore(target, **options)
 
     def repair(self, table: str, dry_run: bool = False) -> dict[str, Any]:
-        """`DeltaTable.repair`."""
+        """Run `DeltaTable.repair`."""
         return self._opened(table).repair(dry_run)
 
     def alter(self, table: str) -> TableAlterer:
-        """`DeltaTable.alter`; each of its methods is one more statement."""
+        """Return `DeltaTable.alter`; each of its methods is one statement of the transaction."""
         return self._opened(table).alter
 
     def _opened(self, table: str) -> DeltaTable:

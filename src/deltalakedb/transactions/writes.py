@@ -1,4 +1,4 @@
-"""Writes into tables of a transaction that do not go the plain way: new tables, and DataFrames of Spark."""
+"""Special writes of a transaction: into new tables, and of Spark DataFrames."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import ConfigError
-from deltalakedb.log.actions import Metadata, Protocol
+from deltalakedb.log.protocol.actions import Metadata, Protocol
 from deltalakedb.operations.target import Done, Target, Verb
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def begin_table(draft: TableDraft, first: tuple[Protocol, Metadata], verb: Verb, written: WrittenFiles) -> Done:
-    """What a verb makes of a table that is about to be: its first commit, with what begins the table."""
+    """Run a verb on a table that does not exist yet; return its first commit, including protocol and metadata."""
     from deltalakedb.tables.file_snapshot import NewTableSnapshot
 
     snapshot = NewTableSnapshot(*first)
@@ -30,25 +30,25 @@ def begin_table(draft: TableDraft, first: tuple[Protocol, Metadata], verb: Verb,
         plan=lambda predicate: snapshot.plan(predicate).files,
         written=written.for_table(draft.row.table_uuid),
     )
-    done = verb(target)
-    assert done.commit is not None, "a table's first statement makes its first version"
-    return replace(done, commit=replace(done.commit, actions=(*first, *done.commit.actions), fenced=True))
+    result = verb(target)
+    assert result.commit is not None, "a table's first statement makes its first version"
+    return replace(result, commit=replace(result.commit, actions=(*first, *result.commit.actions), fenced=True))
 
 
 def is_spark_frame(data: Any) -> bool:
-    """Whether data is a DataFrame of PySpark, classic or Connect; told without importing it."""
+    """Return whether data is a PySpark DataFrame, classic or Connect, without importing PySpark."""
     return type(data).__module__.startswith("pyspark.sql.") and type(data).__name__ == "DataFrame"
 
 
 def write_spark_frame(tx: CatalogTransaction, table: str, data: Any, request: WriteRequest, **options: Any) -> None:
-    """Let Spark write a DataFrame of its own. The pipeline lies above this layer: it is looked up, not imported."""
+    """Let Spark write its DataFrame. The Spark pipeline is in a higher layer, so it is imported by name at run time."""
     if request.target_file_size is not None or request.writer_properties is not None:
         raise ConfigError(
             "target_file_size and writer_properties do not reach Spark's writers: repartition the DataFrame, or set "
             "spark.sql.files.maxRecordsPerFile and spark.sql.parquet.*"
         )
     pipeline = import_module("deltalakedb.spark.write")
-    wanted = pipeline.WriteOptions(
+    write_options = pipeline.WriteOptions(
         mode=request.mode,
         partition_by=request.partition_by,
         replace_where=request.predicate,
@@ -56,4 +56,4 @@ def write_spark_frame(tx: CatalogTransaction, table: str, data: Any, request: Wr
         overwrite_schema=request.schema_mode == "overwrite",
         **options,
     )
-    pipeline.propose_frame(tx, table, data, wanted)
+    pipeline.propose_frame(tx, table, data, write_options)

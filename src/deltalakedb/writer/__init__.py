@@ -1,8 +1,8 @@
-"""Writing tables, under the names and paths that `deltalake.writer` has."""
+"""Writes tables; the names and paths are those of `deltalake.writer`."""
 
 from typing import TYPE_CHECKING
 
-from deltalakedb.lazy import lazy_names
+from deltalakedb.runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
     from deltalakedb.writer.convert_to import convert_to_deltalake

@@ -1,18 +1,24 @@
-"""write_deltalake: data into a table, wherever its log is kept, with the arguments of `deltalake`."""
+"""write_deltalake: writes data into a table of a catalog or at a path, with the arguments of `deltalake`."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from deltalakedb.addresses import PathAddress, SqlAddress, resolve
-from deltalakedb.arguments import check_commit_arguments, check_number, check_settings, check_text
-from deltalakedb.definitions.properties import to_properties
+from deltalakedb.catalog.addresses import PathAddress, SqlAddress, resolve
 from deltalakedb.exceptions import TableExistsError
+from deltalakedb.log.checks.properties import to_properties
 from deltalakedb.operations.creation import NewTable
 from deltalakedb.operations.write import WriteRequest, to_rows, write
+from deltalakedb.runtime.arguments import (
+    check_commit_arguments,
+    check_number,
+    check_settings,
+    check_text,
+    check_texts,
+)
 from deltalakedb.tables.file_backing import FileBacking
 from deltalakedb.tables.state import TableState
 from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
@@ -40,13 +46,14 @@ def write_deltalake(
     commit_properties: CommitProperties | None = None,
     post_commithook_properties: PostCommitHookProperties | None = None,
 ) -> None:
-    """Write data into a table, as one version; a table that does not exist is created.
+    """Write data into a table as one version; the table is created if it does not exist.
 
-    Data is anything that exports Arrow, pandas or polars frames, or batches from a list or a generator: a stream is
-    never all in memory. `mode`: `error` and `ignore` write only where there is no table, `append` adds rows,
-    `overwrite` replaces them all, or with `predicate` those for which it is true; the data must match it then.
-    `schema_mode="merge"` adds the data's new columns and leaves missing ones null, `"overwrite"` takes the data's
-    schema and `partition_by` instead of the table's. `name`, `description` and `configuration` are for new tables.
+    Data is anything that exports Arrow, pandas or polars frames, or batches from a list or a generator; a stream is
+    never held in memory as a whole. `mode`: `error` and `ignore` write only if there is no table, `append` adds rows,
+    `overwrite` replaces all rows, or with `predicate` those for which it is true; all of the data must then match it.
+    `schema_mode="merge"` adds the data's new columns and leaves missing ones null; `"overwrite"` replaces the table's
+    schema and partitioning by the data's schema and `partition_by`. `name`, `description` and `configuration` apply
+    to new tables only.
     """
     check_text(mode, required=True)
     for text in (schema_mode, predicate, name, description):
@@ -54,10 +61,11 @@ def write_deltalake(
     check_settings(configuration, nullable=True)
     check_settings(storage_options)
     check_number(target_file_size)
+    check_texts(None if isinstance(partition_by, str) else partition_by)
     check_commit_arguments(commit_properties, post_commithook_properties)
     columns = [partition_by] if isinstance(partition_by, str) else partition_by
-    lowered: Any = mode.lower()
-    request = WriteRequest(lowered, columns, schema_mode, predicate, target_file_size, writer_properties)
+    lower_mode: Any = mode.lower()
+    request = WriteRequest(lower_mode, columns, schema_mode, predicate, target_file_size, writer_properties)
     request.check()
     properties, hooks = commit_properties or CommitProperties(), post_commithook_properties
     if isinstance(table_or_uri, TableState):
@@ -65,7 +73,7 @@ def write_deltalake(
             table_or_uri._run(partial(write, data=_taken(data), request=request), properties, hooks)
         return
     if not isinstance(table_or_uri, str | os.PathLike):
-        raise ValueError(f"a table is given as text, a path or a DeltaTable, not as {type(table_or_uri).__name__}")
+        raise ValueError(f"table_or_uri must be a str, Path or DeltaTable, not {type(table_or_uri).__name__}")
     definition = {"name": name, "description": description, "configuration": configuration}
     address = resolve(table_or_uri, storage_options, writes=True, only_new=request.mode in ("error", "ignore"))
     if isinstance(address, SqlAddress):
@@ -75,9 +83,13 @@ def write_deltalake(
 
 
 def _taken(data: Any) -> Any:
-    """The data as a stream; where nothing can be streamed, the error is `deltalake`'s."""
+    """Return the data as a stream; data that cannot be streamed raises the error that `deltalake` raises."""
     if is_spark_frame(data):
         return data
+    if isinstance(data, Sequence) and not hasattr(data, "__arrow_c_array__"):
+        data[0].schema  # noqa: B018  a sequence must hold batches, and must not be empty
+        if isinstance(data, list | tuple) and not all(hasattr(batch, "__arrow_c_array__") for batch in data):
+            raise ValueError("Expected an object with dunder __arrow_c_array__: a list of data is one of batches")
     try:
         return to_rows(data)
     except TypeError as error:
@@ -85,9 +97,9 @@ def _taken(data: Any) -> Any:
 
 
 def _leaves_alone(request: WriteRequest, table: str) -> bool:
-    """Whether a table that is there is not written; TableExistsError when it must not be there."""
+    """Return whether an existing table is left alone (mode `ignore`); raise TableExistsError for mode `error`."""
     if request.mode == "error":
-        raise TableExistsError(f"the table {table} exists already; mode append or overwrite writes to it")
+        raise TableExistsError(f"A table already exists at: {table}; mode append or overwrite writes to it")
     return request.mode == "ignore"
 
 
@@ -113,7 +125,7 @@ def _write_in_catalog(
             location=address.location,
             storage_options=storage_options,
             target_file_size=request.target_file_size,
-            writer_properties=request.writer_properties,  # type: ignore[arg-type]  # as it came
+            writer_properties=request.writer_properties,  # type: ignore[arg-type]  # passed through unchanged
             commit_properties=properties,
             **definition,
         )

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltalakedb.data.arrow_expressions import expression_columns, expression_to_sql
-from deltalakedb.log.predicate import parse_predicate
-from deltalakedb.log.types import StructField, StructType, parse_type
+from deltalakedb.log.predicates.predicate import parse_predicate
+from deltalakedb.log.schema.types import StructField, StructType, parse_type
 
 TYPES = {
     "id": "long", "text": "string", "day": "date", "at": "timestamp", "plain": "timestamp_ntz", "f": "double",

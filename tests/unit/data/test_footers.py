@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deltalakedb.data.footers import FooterStats
-from deltalakedb.log.types import StructType, parse_schema
+from deltalakedb.log.schema.types import StructType, parse_schema
 
 
 def schema_of(*fields: tuple[str, Any]) -> StructType:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltalakedb.data.joining import join_files
-from deltalakedb.log.types import StructType
+from deltalakedb.log.schema.types import StructType
 from tests.data.strategies import tables
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from deltalakedb.data.projection import Projection
 from deltalakedb.exceptions import MalformedLogError
-from deltalakedb.log.types import (
+from deltalakedb.log.schema.types import (
     ArrayType,
     DataType,
     DecimalType,

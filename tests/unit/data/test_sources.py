@@ -57,10 +57,10 @@ def test_all_kinds_of_data_have_the_same_rows(data: Any) -> None:
     assert prepare_data(data).read_all().to_pylist() == TABLE.to_pylist()
 
 
-def test_the_numbers_of_rows_in_pandas_are_no_data_and_a_named_index_is() -> None:
+def test_an_index_of_pandas_is_a_column_unless_it_only_numbers_the_rows() -> None:
     frame = pd.DataFrame({"a": [1, 2, 3]})
-    assert prepare_data(frame[frame["a"] > 1]).schema.names == ["a"]
-    assert set(prepare_data(frame.set_index(pd.Index([7, 8, 9], name="key"))).schema.names) == {"key", "a"}
+    assert prepare_data(frame).schema.names == ["a"]
+    assert set(prepare_data(frame.set_index(pd.Index([7, 9, 8], name="key"))).schema.names) == {"key", "a"}
 
 
 def test_batches_are_taken_one_at_a_time() -> None:

@@ -71,10 +71,16 @@ def test_the_azure_account_is_part_of_the_place(monkeypatch: pytest.MonkeyPatch)
     assert canonical_location("azure://files/t") == full
 
 
+@pytest.mark.parametrize("address", ["fs://localhost/t", "fs:///t", "fs://any/t", "opendal+fs://localhost/t"])
+def test_fs_starts_at_its_root(address: str, tmp_path: Path) -> None:
+    assert canonical_location(address, {"opendal.root": str(tmp_path)}) == (tmp_path / "t").as_uri()
+    assert canonical_location(address) == "file:///t"
+
+
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
-        ("ftp://host/t", "unknown scheme 'ftp'.*file://, fs://, s3://"),
+        ("ftp://host/t", "Unknown scheme: ftp.*file://, fs://, opendal\\+fs://, s3://"),
         ("s3:///t", "names no bucket"),
         ("s3://bucket/a/../b", "name the folder itself"),
         ("s3://bucket/%2e%2E/b", "name the folder itself"),

@@ -6,7 +6,7 @@ import pytest
 
 from deltalakedb.exceptions import ConfigError
 from deltalakedb.files import FileTxnLogReader, open_storage
-from deltalakedb.files.options import Credentials
+from deltalakedb.storage.options import Credentials
 
 SECRET = "wJalrXUtnFEMI-K7MDENG-bPxRfiCY"
 OPTIONS = {"AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1"}

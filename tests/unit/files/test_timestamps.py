@@ -3,7 +3,7 @@
 import json
 
 from deltalakedb.files.timestamps import InCommitTimestamps, keeps_in_commit_timestamps
-from deltalakedb.log.actions import Action, CommitInfo, Format, Metadata
+from deltalakedb.log.protocol.actions import Action, CommitInfo, Format, Metadata
 
 ON = {"delta.enableInCommitTimestamps": "true"}
 FILE_MS = 1_000

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from deltalakedb.log.actions import Action, AddFile, DeletionVector, Format, Metadata, RemoveFile
-from deltalakedb.log.atoms import Predicate
-from deltalakedb.log.predicate import parse_predicate
-from deltalakedb.log.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit, ReadSet
-from deltalakedb.log.types import PrimitiveType, StructField, StructType
+from deltalakedb.log.predicates.atoms import Predicate
+from deltalakedb.log.predicates.predicate import parse_predicate
+from deltalakedb.log.protocol.actions import Action, AddFile, DeletionVector, Format, Metadata, RemoveFile
+from deltalakedb.log.protocol.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit, ReadSet
+from deltalakedb.log.schema.types import PrimitiveType, StructField, StructType
 
 SCHEMA = StructType(
     (

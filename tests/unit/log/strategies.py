@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from deltalakedb.log.actions import (
+from deltalakedb.log.protocol.actions import (
     Action,
     AddCDCFile,
     AddFile,

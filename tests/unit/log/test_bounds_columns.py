@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from deltalakedb.log.actions import AddFile
-from deltalakedb.log.batch_bounds import compute_bounds_of_batch
-from deltalakedb.log.bounds import compute_bounds
-from deltalakedb.log.bounds_columns import bounds_columns
-from deltalakedb.log.rows import adds_to_batch
-from deltalakedb.log.types import ArrayType, DecimalType, MapType, PrimitiveType, StructField, StructType, VariantType
+from deltalakedb.log.protocol.actions import AddFile
+from deltalakedb.log.protocol.rows import adds_to_batch
+from deltalakedb.log.schema.types import (
+    ArrayType,
+    DecimalType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    VariantType,
+)
+from deltalakedb.log.statistics.batch_bounds import compute_bounds_of_batch
+from deltalakedb.log.statistics.bounds import compute_bounds
+from deltalakedb.log.statistics.bounds_columns import bounds_columns
 
 LONG, STRING = PrimitiveType("long"), PrimitiveType("string")
 

@@ -18,11 +18,11 @@ from deltalake import write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltalakedb.log.actions import AddFile, Metadata
-from deltalakedb.log.bounds import EMPTY, Bound, compute_bounds
-from deltalakedb.log.bounds_columns import bounds_columns
-from deltalakedb.log.commit import iter_actions
-from deltalakedb.log.types import parse_schema
+from deltalakedb.log.protocol.actions import AddFile, Metadata
+from deltalakedb.log.protocol.commit import iter_actions
+from deltalakedb.log.schema.types import parse_schema
+from deltalakedb.log.statistics.bounds import EMPTY, Bound, compute_bounds
+from deltalakedb.log.statistics.bounds_columns import bounds_columns
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 US = timedelta(microseconds=1)

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltalakedb.exceptions import DeltaError, InvalidCommitError, UnsupportedFeatureError
-from deltalakedb.log.actions import (
+from deltalakedb.log.checks.commit_checks import check_commit
+from deltalakedb.log.protocol.actions import (
     Action,
     AddCDCFile,
     AddFile,
@@ -29,9 +30,8 @@ from deltalakedb.log.actions import (
     Sidecar,
     UnknownAction,
 )
-from deltalakedb.log.checks import check_commit
-from deltalakedb.log.commit import CommitChecker
-from deltalakedb.log.types import DataType, DecimalType, PrimitiveType, StructField, StructType
+from deltalakedb.log.protocol.commit import CommitChecker
+from deltalakedb.log.schema.types import DataType, DecimalType, PrimitiveType, StructField, StructType
 from tests.unit.log.strategies import actions as any_actions
 
 SCHEMA = StructType((StructField("x", PrimitiveType("long")), StructField("day", PrimitiveType("date"))))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltalakedb.exceptions import MalformedLogError
-from deltalakedb.log.actions import (
+from deltalakedb.log.protocol.actions import (
     Action,
     AddFile,
     AppTransaction,
@@ -23,8 +23,15 @@ from deltalakedb.log.actions import (
     RemoveFile,
     UnknownAction,
 )
-from deltalakedb.log.commit import Commit, CommitChecker, iter_actions, parse_action, render_action, render_line
-from deltalakedb.log.text import escape_surrogates
+from deltalakedb.log.protocol.commit import (
+    Commit,
+    CommitChecker,
+    iter_actions,
+    parse_action,
+    render_action,
+    render_line,
+)
+from deltalakedb.log.protocol.text import escape_surrogates
 from tests.unit.log.strategies import actions, adds, any_text, json_texts, object_text, parse_exactly
 
 ADD = '{"add":{"path":"a","partitionValues":{},"size":1,"modificationTime":2,"dataChange":true}}'

@@ -18,7 +18,9 @@ from deltalakedb.exceptions import (
     MetadataChangedError,
     ProtocolChangedError,
 )
-from deltalakedb.log.actions import (
+from deltalakedb.log.checks.conflicts import Needs, Winner, check, needs
+from deltalakedb.log.predicates.predicate import parse_predicate
+from deltalakedb.log.protocol.actions import (
     Action,
     AddFile,
     AppTransaction,
@@ -29,10 +31,8 @@ from deltalakedb.log.actions import (
     Protocol,
     RemoveFile,
 )
-from deltalakedb.log.conflicts import Needs, Winner, check, needs
-from deltalakedb.log.predicate import parse_predicate
-from deltalakedb.log.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit, ReadSet
-from deltalakedb.log.types import PrimitiveType, StructField, StructType, parse_schema
+from deltalakedb.log.protocol.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit, ReadSet
+from deltalakedb.log.schema.types import PrimitiveType, StructField, StructType, parse_schema
 
 SCHEMA = StructType(
     (
@@ -113,7 +113,8 @@ def test_rows_added_to_what_was_read_are_a_clash() -> None:
     with pytest.raises(ConcurrentAppendError) as raised:
         judge(mine(add(), read=rows("day = 'mon'"), operation="MERGE"), [add("theirs", "mon")])
     assert str(raised.value) == (
-        "table sales.orders: version 12 added theirs (day=mon), which may hold rows that this transaction's MERGE read "
+        "Commit failed: a concurrent transactions added new data. Table sales.orders: version 12 added theirs "
+        "(day=mon), which may hold rows that this transaction's MERGE read "
         "(day = 'mon'). Nothing was committed. Open the table again and repeat the statement."
     )
     assert (raised.value.table, raised.value.version, raised.value.path) == ("sales.orders", 12, "theirs")

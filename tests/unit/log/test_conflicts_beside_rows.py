@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from deltalakedb.exceptions import ConcurrentAppendError, MetadataChangedError, ProtocolChangedError
-from deltalakedb.log.actions import Action, AppTransaction, DomainMetadata, Protocol
-from deltalakedb.log.conflicts import Needs, needs
-from deltalakedb.log.proposal import DEFINITION, HISTORY, WHOLE_TABLE
+from deltalakedb.log.checks.conflicts import Needs, needs
+from deltalakedb.log.protocol.actions import Action, AppTransaction, DomainMetadata, Protocol
+from deltalakedb.log.protocol.proposal import DEFINITION, HISTORY, WHOLE_TABLE
 from tests.unit.log.test_conflicts import METADATA, PROTOCOL, add, files, judge, mine, remove
 
 

@@ -16,10 +16,10 @@ from deltalakedb.exceptions import (
     MetadataChangedError,
     ProtocolChangedError,
 )
-from deltalakedb.log.actions import AppTransaction, Protocol
-from deltalakedb.log.conflicts import Winner, check
-from deltalakedb.log.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit
-from deltalakedb.log.types import PrimitiveType, StructField
+from deltalakedb.log.checks.conflicts import Winner, check
+from deltalakedb.log.protocol.actions import AppTransaction, Protocol
+from deltalakedb.log.protocol.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit
+from deltalakedb.log.schema.types import PrimitiveType, StructField
 from tests.unit.log.test_conflicts import METADATA, SCHEMA, add, files, grown, mine, remove, rows
 
 # Partitioned by day; `mon` and `tue` are its files, one a partition.

@@ -9,9 +9,17 @@ from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
 from deltalakedb.exceptions import CommitFailedError
-from deltalakedb.log.actions import Action, AddFile, AppTransaction, DomainMetadata, Metadata, Protocol, RemoveFile
-from deltalakedb.log.conflicts import Winner, check, needs
-from deltalakedb.log.proposal import NOTHING_READ, ProposedCommit, ReadSet
+from deltalakedb.log.checks.conflicts import Winner, check, needs
+from deltalakedb.log.protocol.actions import (
+    Action,
+    AddFile,
+    AppTransaction,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+)
+from deltalakedb.log.protocol.proposal import NOTHING_READ, ProposedCommit, ReadSet
 from tests.unit.log import racing
 from tests.unit.log.racing import SCHEMA, Files, Impossible, Row, Statement, Where, to_commit
 

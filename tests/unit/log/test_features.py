@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from deltalakedb.exceptions import DeltaProtocolError, UnsupportedFeatureError
-from deltalakedb.log.actions import Format, Metadata, Protocol
-from deltalakedb.log.features import (
+from deltalakedb.log.protocol.actions import Format, Metadata, Protocol
+from deltalakedb.log.protocol.features import (
     READER_FEATURES,
     WRITER_FEATURES,
     check_readable,
@@ -16,7 +16,7 @@ from deltalakedb.log.features import (
     reader_features,
     writer_features,
 )
-from deltalakedb.log.types import PrimitiveType, StructField, StructType, VariantType
+from deltalakedb.log.schema.types import PrimitiveType, StructField, StructType, VariantType
 
 LONG = PrimitiveType("long")
 

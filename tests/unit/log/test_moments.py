@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltalakedb.log.moments import Zone, parse_date, parse_dates, parse_timestamp, parse_timestamps
+from deltalakedb.log.statistics.moments import Zone, parse_date, parse_dates, parse_timestamp, parse_timestamps
 
 EPOCH = datetime(1970, 1, 1)
 

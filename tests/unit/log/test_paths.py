@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltalakedb.exceptions import MalformedLogError
-from deltalakedb.log.paths import check_path, decode_path, encode_path, is_absolute, local_path, resolve
+from deltalakedb.log.protocol.paths import check_path, decode_path, encode_path, is_absolute, local_path, resolve
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
-from deltalakedb.log.predicate import Predicate, parse_predicate
-from deltalakedb.log.pruning import may_match, must_match
+from deltalakedb.log.predicates.predicate import Predicate, parse_predicate
+from deltalakedb.log.predicates.pruning import may_match, must_match
 from tests.fixtures.judge import ZONES, Judge, filters_to_sql
 from tests.fixtures.planned import bounds_of_files
 from tests.fixtures.predicates import filters, sql_predicates

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from deltalakedb.exceptions import ConfigError, redact
-from deltalakedb.log.actions import Format, Metadata
-from deltalakedb.log.secret_checks import refuse_new_secrets, refuse_secret_text, refuse_secrets
+from deltalakedb.log.checks.secret_checks import refuse_new_secrets, refuse_secret_text, refuse_secrets
+from deltalakedb.log.protocol.actions import Format, Metadata
 
 SECRET = "hunter2-hunter2"
 ACCESS_KEY = "AKIAIOSFODNN7EXAMPLE"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltalakedb.log.actions import Action, AddFile, DeletionVector, DomainMetadata, RemoveFile
-from deltalakedb.log.rows import adds_from_batch, adds_to_batch, removes_from_batch, removes_to_batch
-from deltalakedb.log.snapshot import replay
-from deltalakedb.log.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA
+from deltalakedb.log.protocol.actions import Action, AddFile, DeletionVector, DomainMetadata, RemoveFile
+from deltalakedb.log.protocol.rows import adds_from_batch, adds_to_batch, removes_from_batch, removes_to_batch
+from deltalakedb.log.protocol.snapshot import replay
+from deltalakedb.log.protocol.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA
 from tests.unit.log.strategies import actions, adds, removes
 
 few_vectors = st.sampled_from([None, DeletionVector("u", "a", 1, 1), DeletionVector("u", "b", 1, 2)])

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from deltalakedb.exceptions import MalformedLogError
-from deltalakedb.log.partitions import parse_partition_value
-from deltalakedb.log.stats import FileStats, parse_stats, typed_value, value_at
-from deltalakedb.log.types import ArrayType, DataType, VariantType, parse_type
+from deltalakedb.log.schema.partitions import parse_partition_value
+from deltalakedb.log.schema.types import ArrayType, DataType, VariantType, parse_type
+from deltalakedb.log.statistics.stats import FileStats, parse_stats, typed_value, value_at
 
 
 def test_statistics_have_their_parts() -> None:

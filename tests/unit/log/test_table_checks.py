@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from deltalakedb.exceptions import InvalidCommitError, SchemaMismatchError, UnsupportedFeatureError
-from deltalakedb.log.actions import Format, Metadata, Protocol
-from deltalakedb.log.feature_use import features_in_use
-from deltalakedb.log.fence import fence
-from deltalakedb.log.types import (
+from deltalakedb.log.protocol.actions import Format, Metadata, Protocol
+from deltalakedb.log.protocol.feature_use import features_in_use
+from deltalakedb.log.protocol.fence import fence
+from deltalakedb.log.schema.types import (
     ArrayType,
     DataType,
     MapType,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltalakedb.exceptions import DeltaProtocolError, MalformedLogError
-from deltalakedb.log.types import (
+from deltalakedb.log.schema.types import (
     ArrayType,
     DataType,
     DecimalType,

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from deltalakedb import telemetry
-from deltalakedb.config import Config
 from deltalakedb.mirror.alerts import Alerts, run_command
+from deltalakedb.runtime.config import Config
 
 
 def alerts(command: str | None = None, after: float = 10.0) -> Alerts:

@@ -1,6 +1,7 @@
 -- Some tables as they are now: name, replica identity, the file that has their rows (another one after they were
 -- rewritten), the columns of the primary key and of the replica identity, what makes them tables of the publication (its
--- own entry, that of its schema, or the publication), and whether that has a list of columns.
+-- own entry, that of its schema, or the publication), whether that has a list of columns, whether they are partitioned, and
+-- the mark of the publication's options, as in select_published.
 select
     cls.oid::bigint,
     nsp.nspname::text,
@@ -39,6 +40,13 @@ select
         from pg_catalog.pg_publication_rel rel
         join pg_catalog.pg_publication pub on pub.oid = rel.prpubid and pub.pubname = %(publication)s
         where rel.prrelid = cls.oid and rel.prattrs is not null
+    ),
+    cls.relkind = 'p',
+    (
+        select own.xmin || ' '
+            || md5((to_jsonb(own) - '{pubinsert,pubupdate,pubdelete,pubtruncate}'::text[])::text)
+        from pg_catalog.pg_publication own
+        where own.pubname = %(publication)s
     )
 from pg_catalog.pg_class cls
 join pg_catalog.pg_namespace nsp on nsp.oid = cls.relnamespace

@@ -1,4 +1,4 @@
-"""What a commit of Spark's means: its text as actions, what it has read, and what only SQL can hand out taken off."""
+"""Interprets a commit of Spark's: its text as actions, what it has read, and the removal of what only SQL assigns."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from deltalakedb.exceptions import InvalidCommitError
-from deltalakedb.log.actions import Action, AddFile, CommitInfo, DomainMetadata, RemoveFile
-from deltalakedb.log.codec import to_json
-from deltalakedb.log.commit import iter_actions
-from deltalakedb.log.paths import check_path, is_absolute
-from deltalakedb.log.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit, ReadSet
-from deltalakedb.log.row_tracking import DOMAIN, high_water_mark
+from deltalakedb.log.protocol.actions import Action, AddFile, CommitInfo, DomainMetadata, RemoveFile
+from deltalakedb.log.protocol.codec import to_json
+from deltalakedb.log.protocol.commit import iter_actions
+from deltalakedb.log.protocol.paths import check_path, is_absolute
+from deltalakedb.log.protocol.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit, ReadSet
+from deltalakedb.log.protocol.row_tracking import DOMAIN, high_water_mark
 from deltalakedb.serve.bridge.places import SCHEME
 from deltalakedb.transactions.draft import TableDraft
 
@@ -20,7 +20,7 @@ _WRITING = frozenset(
     {"WRITE", "MERGE", "UPDATE", "DELETE", "OPTIMIZE", "STREAMING UPDATE"}
     | {"CREATE TABLE", "REPLACE TABLE", "CREATE OR REPLACE TABLE"}
 )
-"""Operations of Spark whose adds are files that it has just written."""
+"""Operations of Spark whose added files it has just written."""
 
 
 def parse_commit(lines: Iterable[bytes], *, table: str, version: int) -> tuple[CommitInfo | None, list[Action]]:
@@ -41,7 +41,7 @@ def parse_commit(lines: Iterable[bytes], *, table: str, version: int) -> tuple[C
 
 
 def say_managed(info: CommitInfo | None) -> CommitInfo | None:
-    """What CREATE says of a table whose folder the catalog chose: Spark was given the folder, so it says "external"."""
+    """Correct CREATE's `isManaged` for a table whose folder the catalog chose: Spark got a path, and says false."""
     parameters = None if info is None else info.value.get("operationParameters")
     if info is None or not isinstance(parameters, dict) or parameters.get("isManaged") != "false":
         return info
@@ -54,13 +54,13 @@ def proposed(info: CommitInfo | None, actions: list[Action], *, fenced: bool | N
 
 
 def read_by(info: CommitInfo | None, commit: ProposedCommit) -> ReadSet:
-    """A commit's text has no read set: what is not said to be blind has read the table, whole."""
+    """The read set of a commit, which its text does not have: unless it is a blind append, the whole table."""
     blind = info is not None and info.value.get("isBlindAppend") is True
     return NOTHING_READ if blind and commit.is_blind_append else WHOLE_TABLE
 
 
 def written_for(commit: ProposedCommit) -> list[AddFile]:
-    """The files that were made for a commit. Those that it takes over (RESTORE, CONVERT) or marks (DVs) are older."""
+    """The files written for a commit, without older ones that it takes over (RESTORE, CONVERT) or marks (DVs)."""
     if commit.operation.removesuffix(" AS SELECT") not in _WRITING:
         return []
     older = {action.path for action in commit.actions if isinstance(action, RemoveFile)}
@@ -71,11 +71,11 @@ def written_for(commit: ProposedCommit) -> list[AddFile]:
 
 
 def without_row_ids(actions: tuple[Action, ...], draft: TableDraft | None) -> tuple[Action, ...]:
-    """Row ids that Spark handed out itself: if others commit first, they are theirs. The writer gives new ones."""
+    """Remove row ids that Spark assigned: if others commit first, they are theirs. The writer assigns new ones."""
     if not any(isinstance(action, DomainMetadata) and action.domain == DOMAIN for action in actions):
         return actions
-    known = draft.snapshot().domain_metadata() if draft is not None and (draft.base or draft.commits) else {}
-    mark = high_water_mark(known.get(DOMAIN))
+    domains = draft.snapshot().domain_metadata() if draft is not None and (draft.base or draft.commits) else {}
+    mark = high_water_mark(domains.get(DOMAIN))
     return tuple(_strip(actions, mark))
 
 
@@ -90,7 +90,7 @@ def _strip(actions: Iterable[Action], mark: int) -> Iterator[Action]:
 
 
 def transaction_id(info: CommitInfo | None) -> str:
-    """Spark's own id of the commit, where it is one nobody else can have."""
+    """Spark's own id of the commit, if it is a UUID; otherwise a new one."""
     try:
         return str(uuid.UUID((info.txn_id if info else None) or ""))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Leftovers: folders that Spark filled under a transaction (`_dldb/txn-ID`) go when it ends, or a day after it died."""
+"""Leftovers: removes Spark's folders of a transaction (`_dldb/txn-ID`), at its end or a day after it died."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import time
 import uuid
 from collections.abc import Callable, Iterable
 
-from deltalakedb.catalog import Catalog
+from deltalakedb.catalog.catalog import Catalog
 from deltalakedb.exceptions import DeltaError, redact
 from deltalakedb.files.delete import delete_folder, newest_ms
-from deltalakedb.files.storage import open_storage
 from deltalakedb.serve.bridge.overlay import OVERLAY
+from deltalakedb.storage.log_storage import open_storage
 from deltalakedb.store import registry
 from deltalakedb.store.registry import TableRow
 
@@ -34,14 +34,14 @@ class Leftovers:
         self._to_look_at: list[TableRow] = []
 
     def remove(self, txn: str, locations: Iterable[str]) -> None:
-        """The folders of one transaction."""
+        """Remove the folders of one transaction."""
         for location in locations:
             self._remove(location, f"{OVERLAY}/{PREFIX}{txn}", self._options(location))
 
     def sweep(self, is_open: Callable[[str], bool]) -> list[str]:
-        """Every few hours the tables are looked into for folders of endpoints that died: some of them at each call.
+        """Check tables for folders of dead endpoints, every few hours and some tables at each call.
 
-        One endpoint of the catalog does it for all, as looking costs a request a table on object stores.
+        One endpoint does it for the whole catalog, because it costs a request per table on object stores.
         """
         if not self._to_look_at and time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + SWEEP_SECONDS
@@ -53,15 +53,15 @@ class Leftovers:
         with self._catalog.store.write() as conn:
             now_ms = conn.now_ms()
             until_ms = now_ms + int(SWEEP_SECONDS * 1000)
-            taken = conn.run("take_lease", lease=LEASE, holder=self._holder, until_ms=until_ms, now_ms=now_ms)
-        return taken > 0
+            rows = conn.run("take_lease", lease=LEASE, holder=self._holder, until_ms=until_ms, now_ms=now_ms)
+        return rows > 0
 
     def _tables(self) -> list[TableRow]:
         with self._catalog.store.read(single=True) as conn:
             return [row for row in registry.list_tables(conn) if row.mode == "managed"]
 
     def collect(self, is_open: Callable[[str], bool], dead_seconds: float = DEAD_SECONDS) -> list[str]:
-        """Remove every folder of a transaction that is not open here and was not written to for so long."""
+        """Remove every folder of a transaction that is not open here and was not written to for `dead_seconds`."""
         return self._collect_all(self._tables(), is_open, dead_seconds)
 
     def _collect_all(

@@ -1,4 +1,4 @@
-"""BridgedLog: the log of a table as delta-spark reads and writes it, kept in SQL. Commits are text only on the wire."""
+"""BridgedLog: the log of a table in SQL, as delta-spark reads and writes it. Commits are text only on the wire."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from weakref import WeakKeyDictionary
 
-from deltalakedb.catalog import Catalog
+from deltalakedb.catalog.catalog import Catalog
 from deltalakedb.exceptions import (
     CommitFailedError,
     ConfigError,
@@ -19,11 +19,11 @@ from deltalakedb.exceptions import (
     VersionTakenError,
     redact,
 )
-from deltalakedb.log.actions import Action, CommitInfo, Protocol
-from deltalakedb.log.commit import Commit
-from deltalakedb.log.proposal import WHOLE_TABLE
-from deltalakedb.log.render import render_commit
-from deltalakedb.names import TableName, parse_table_name
+from deltalakedb.log.protocol.actions import Action, CommitInfo, Protocol
+from deltalakedb.log.protocol.commit import Commit
+from deltalakedb.log.protocol.proposal import WHOLE_TABLE
+from deltalakedb.log.protocol.render import render_commit
+from deltalakedb.runtime.steps import reached
 from deltalakedb.serve.bridge import attached, vacuums
 from deltalakedb.serve.bridge.commits import (
     parse_commit,
@@ -37,10 +37,10 @@ from deltalakedb.serve.bridge.commits import (
 from deltalakedb.serve.bridge.overlay import Overlay
 from deltalakedb.serve.bridge.places import Place, given_location, location_of, name_in_warehouse, parents, path_of
 from deltalakedb.serve.bridge.rendered import Rendered, RenderedCommits
-from deltalakedb.steps import reached
 from deltalakedb.store import locations, registry
 from deltalakedb.store.action_values import to_protocol
 from deltalakedb.store.connection import Row
+from deltalakedb.store.names import TableName, parse_table_name
 from deltalakedb.store.proposals import Outcome
 from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.registry import Head, TableRow
@@ -53,7 +53,7 @@ from deltalakedb.transactions.transaction import CatalogTransaction
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """A commit, as a listing shows it."""
+    """A commit in a listing."""
 
     version: int
     size: int
@@ -67,19 +67,19 @@ class Listing:
     head: int
     entries: tuple[LogEntry, ...] = ()
     pinned: int = -1
-    """The last of them that everybody sees: what others have put into the overlay since is not the transaction's."""
+    """The last committed version of them: what others have put into the overlay for later versions is not visible."""
 
 
 @dataclass(slots=True)
 class _Staged:
-    """What a transaction has staged, by location: the texts as Spark wrote them, and who sent them."""
+    """Commits that a transaction has staged, by location: the texts as Spark wrote them, and their tokens."""
 
     commits: dict[str, list[tuple[str, Rendered]]] = field(default_factory=dict)
     opened: set[str] = field(default_factory=set)
 
 
 class BridgedLog:
-    """Lists, serves and takes commits. `tx` is the transaction that a path names, None for the catalog as it is."""
+    """Lists, serves and accepts commits. `tx` is the transaction of a path, None for the catalog's present state."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -90,7 +90,7 @@ class BridgedLog:
     # -- places
 
     def resolve(self, path: str, tx: CatalogTransaction | None = None) -> Place | None:
-        """The table at a bridge path, or where one may be created; None: not ours."""
+        """The table at a bridge path, or a place where one may be created; None if it is not ours."""
         location = location_of(path)
         if tx is not None:
             draft = tx.draft_at(location)
@@ -108,7 +108,7 @@ class BridgedLog:
         return Place(location, name=name) if inside else None
 
     def find(self, name: str, tx: CatalogTransaction | None = None) -> Place | None:
-        """The table of a name; None when there is none."""
+        """The table of this name, or None."""
         target = parse_table_name(name)
         if tx is not None:
             draft = tx.find_draft(target)
@@ -119,42 +119,42 @@ class BridgedLog:
         return None if row is None else Place(row.location, row)
 
     def reserve(self, name: str, tx: CatalogTransaction | None = None, location: str | None = None) -> Place:
-        """Where a table of a name is to be created; its first commit there takes the name."""
+        """Reserve a place for a new table; its first commit there takes the name."""
         target = parse_table_name(name)
         if self.find(name, tx) is not None:
             raise TableExistsError(f"the table {target} exists already; drop or rename it, or choose another name")
-        given = None if location is None else given_location(location)
+        user_location = None if location is None else given_location(location)
         table_uuid = str(uuid.uuid4())
-        # A CREATE of Spark's that failed cannot give its place back.
-        at = reserve_place(self._catalog, target, table_uuid, given, None, latest_holds=True)
-        return Place(at, None, target, table_uuid, "catalog" if given is None else "user")
+        # A failed CREATE of Spark's cannot release its place, so the latest reservation wins.
+        reserved = reserve_place(self._catalog, target, table_uuid, user_location, None, latest_holds=True)
+        return Place(reserved, None, target, table_uuid, "catalog" if user_location is None else "user")
 
     # -- reading
 
     def entries(self, place: Place, tx: CatalogTransaction | None, start: int) -> Listing:
-        """The commits from `start` on. Inside a transaction: up to the pinned version, and then its own."""
+        """The commits from `start` on. In a transaction: up to the pinned version, then its own."""
         staged = self._staged_at(tx, place.location)
         if tx is not None:
             self._staged.setdefault(tx, _Staged()).opened.add(place.location)
-        own = [one for _, one in staged]
+        own_commits = [rendered for _, rendered in staged]
         if place.table is None:
-            return Listing(len(own) - 1, _entries(own, 0, start))
+            return Listing(len(own_commits) - 1, _entries(own_commits, 0, start))
         if tx is None:
             attached.bring_up(self._catalog, place.table)
         head = self._head(place, tx)
         if head is None:  # created by this transaction
-            return Listing(len(own) - 1, _entries(own, 0, start))
+            return Listing(len(own_commits) - 1, _entries(own_commits, 0, start))
         last = head.current_version
         with self._catalog.store.read(single=True) as conn:
             rows = conn.all(
                 "select_log_entries", table_id=place.table.table_id, first_version=start, last_version=max(start, last)
             )
-        kept = [row for row in rows if not row["is_base"] and row["version"] <= last]
-        misses_base = start <= head.base_version and (not kept or kept[0]["version"] > start)
+        commits = [row for row in rows if not row["is_base"] and row["version"] <= last]
+        misses_base = start <= head.base_version and (not commits or commits[0]["version"] > start)
         self._overlay.ensure_checkpoint(place.table, head, start, last, misses_base=misses_base)
-        sizes = self._sizes(place.table, kept)
-        committed = tuple(LogEntry(row["version"], sizes[row["version"]], row["committed_at_ms"]) for row in kept)
-        return Listing(last + len(own), committed + _entries(own, last + 1, start), last)
+        sizes = self._sizes(place.table, commits)
+        committed = tuple(LogEntry(row["version"], sizes[row["version"]], row["committed_at_ms"]) for row in commits)
+        return Listing(last + len(own_commits), committed + _entries(own_commits, last + 1, start), last)
 
     def read(self, place: Place, tx: CatalogTransaction | None, version: int) -> Rendered | None:
         """The text of a commit, without our fence."""
@@ -169,7 +169,7 @@ class BridgedLog:
         return None if place.table is None else self._commit_text(place.table, version)
 
     def checksum(self, place: Place, tx: CatalogTransaction | None, version: int) -> bytes | None:
-        """The checksum of a committed version; of what a transaction has staged Spark writes its own."""
+        """The checksum of a committed version; Spark writes its own for staged commits."""
         head = None if place.table is None else self._head(place, tx)
         if place.table is None or head is None or not 0 <= version <= head.current_version:
             return None
@@ -182,7 +182,7 @@ class BridgedLog:
     def commit(
         self, place: Place, tx: CatalogTransaction | None, version: int, lines: Iterable[bytes], token: str
     ) -> int:
-        """Take a commit of Spark's as exactly this version; VersionTakenError when that is somebody else's."""
+        """Commit as exactly this version; VersionTakenError if another writer has it."""
         if place.table is None and place.name is None:
             raise ConfigError(
                 f"no table can be created at {redact(place.location)}: inside the warehouse a table's folder is "
@@ -231,9 +231,9 @@ class BridgedLog:
                 "an id of its own"
             )
         if not outcome.repeated and not any(isinstance(action, Protocol) for action in actions):
-            (made,) = outcome.commits
-            if made.data is not None:
-                self._rendered.put(made.table, version, Rendered(made.data, made.timestamp_ms))
+            (ratified,) = outcome.commits
+            if ratified.data is not None:
+                self._rendered.put(ratified.table, version, Rendered(ratified.data, ratified.timestamp_ms))
 
     def _ratify(self, draft: TableDraft, info: CommitInfo | None, token: str) -> Outcome:
         starts_vacuum = info is not None and info.operation == vacuums.START and not draft.is_new
@@ -254,12 +254,12 @@ class BridgedLog:
             self._refuse_unless_repeated(place, version, -1, token)
 
     def _refuse_unless_repeated(self, place: Place, version: int, head: int, token: str) -> None:
-        """A sender that has lost the answer sends again: its commit is there, under its token."""
+        """VersionTakenError, unless the sender repeats a commit that it made: then its token has this version."""
         with self._catalog.store.read() as conn:
-            known = conn.one("select_token", client_token=token)
-            made = conn.all("select_transaction_versions", txn_id=known["txn_id"]) if known else []
+            token_row = conn.one("select_token", client_token=token)
+            versions = conn.all("select_transaction_versions", txn_id=token_row["txn_id"]) if token_row else []
         table_id = place.table.table_id if place.table else None
-        if any((row["table_id"], row["version"]) == (table_id, version) for row in made):
+        if any((row["table_id"], row["version"]) == (table_id, version) for row in versions):
             return
         raise VersionTakenError(
             f"table {place.shown}: the head is at version {head}, so version {version} cannot be committed",
@@ -291,10 +291,10 @@ class BridgedLog:
         staged.append((token, Rendered(text, max(time.time_ns() // 1_000_000, earlier + 1))))
         reached("bridge.staged")
 
-    # -- what a transaction has read
+    # -- reads of a transaction
 
     def touch(self, path: str, tx: CatalogTransaction) -> str | None:
-        """A data file was opened: its table counts as read, whole. The table's path; None: of no table of ours."""
+        """Record that a data file was opened: its whole table counts as read. Returns the table's path, or None."""
         for location in parents(location_of(path)):
             draft = tx.draft_at(location)
             if draft is not None:
@@ -303,7 +303,7 @@ class BridgedLog:
         return None
 
     def prepare(self, tx: CatalogTransaction) -> None:
-        """Before the commit: a table that was opened and not written to was opened to be read."""
+        """Before the commit: tables that were opened but not written count as read."""
         staged = self._staged.get(tx)
         for location in staged.opened if staged else ():
             draft = tx.draft_at(location)
@@ -325,54 +325,59 @@ class BridgedLog:
             return registry.read_head(conn, place.table.table_id)
 
     def _commit_text(self, table: TableRow, version: int) -> Rendered | None:
-        known = self._rendered.get(table, version)
-        if known is None:
+        text = self._rendered.get(table, version)
+        if text is None:
             reader = SqlTxnLogReader(self._catalog.store, table)
             if not reader.has_commit(version):
                 return None
             (commit,) = reader.commits(version, version)
-            known = self._render(table, commit)
-        return known
+            text = self._render(table, commit)
+        return text
 
     def _render(self, table: TableRow, commit: Commit) -> Rendered:
-        """A commit as Spark reads it: without our fence. One that only puts it up, or takes it off, has no protocol.
+        """A commit as Spark reads it: without our fence. A commit that only adds or removes the fence has no protocol.
 
-        Spark would take that for a change of the protocol, and give up statements that began before it.
+        Spark would take it for a change of the protocol, and fail statements that began before it.
         """
         actions = commit.actions
         if commit.version > 0 and any(isinstance(action, Protocol) for action in actions):
             ids = {"table_id": table.table_id}
             with self._catalog.store.read() as conn:
-                now, before = (
+                current, before = (
                     conn.one("select_protocol", **ids, version=version)
                     for version in (commit.version, commit.version - 1)
                 )
-            if now and before and now["fenced"] != before["fenced"] and to_protocol(now) == to_protocol(before):
+            if (
+                current
+                and before
+                and current["fenced"] != before["fenced"]
+                and to_protocol(current) == to_protocol(before)
+            ):
                 actions = tuple(action for action in actions if not isinstance(action, Protocol))
         text = Rendered(render_commit(actions, fenced=False), commit.timestamp_ms)
         self._rendered.put(table, commit.version, text)
         return text
 
     def _sizes(self, table: TableRow, rows: list[Row]) -> dict[int, int]:
-        """The length of each commit's text: Spark reads as far as the listing says, and no further."""
-        known = {row["version"]: row["rendered_bytes"] or self._rendered.size(table, row["version"]) for row in rows}
-        missing = [version for version, size in known.items() if size is None]
+        """The length of each commit's text: Spark reads exactly as many bytes as the listing says."""
+        sizes = {row["version"]: row["rendered_bytes"] or self._rendered.size(table, row["version"]) for row in rows}
+        missing = [version for version, size in sizes.items() if size is None]
         reader = SqlTxnLogReader(self._catalog.store, table)
         for first, last in _runs(missing):
             for commit in reader.commits(first, last):
-                known[commit.version] = len(self._render(table, commit).data)
-        return {version: size for version, size in known.items() if size is not None}
+                sizes[commit.version] = len(self._render(table, commit).data)
+        return {version: size for version, size in sizes.items() if size is not None}
 
 
 def _new_draft(drafts: Drafts, name: TableName, place: Place) -> TableDraft:
-    """A table that a first commit creates, where its name was reserved or Spark chose to write."""
+    """The draft of a table that a first commit creates, at a reserved place or where Spark chose to write."""
     if place.reserved_for is None:
         return drafts.join(name, place.location)
     return drafts.adopt(name, place.location, place.reserved_for, place.files_owner)
 
 
 def _runs(versions: list[int]) -> Iterator[tuple[int, int]]:
-    """The first and last of each unbroken run."""
+    """The first and last version of each contiguous run."""
     start = 0
     for end in range(1, len(versions) + 1):
         if end == len(versions) or versions[end] != versions[end - 1] + 1:
@@ -382,7 +387,11 @@ def _runs(versions: list[int]) -> Iterator[tuple[int, int]]:
 
 def _entries(staged: list[Rendered], first: int, start: int) -> tuple[LogEntry, ...]:
     numbered = enumerate(staged, start=first)
-    return tuple(LogEntry(version, len(one.data), one.modified_ms) for version, one in numbered if version >= start)
+    return tuple(
+        LogEntry(version, len(rendered.data), rendered.modified_ms)
+        for version, rendered in numbered
+        if version >= start
+    )
 
 
 def _name_of(place: Place) -> TableName:

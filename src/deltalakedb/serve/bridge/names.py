@@ -1,17 +1,17 @@
-"""Names of tables and namespaces, as the catalog class of a Spark session asks for them."""
+"""Names of tables and namespaces, as the catalog class of a Spark session requests them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from deltalakedb.catalog import Catalog
-from deltalakedb.names import name_key, parse_namespace, parse_table_name
-from deltalakedb.registered import no_such_table, require_table
+from deltalakedb.catalog.catalog import Catalog
+from deltalakedb.catalog.entries import no_such_table, require_table
 from deltalakedb.serve.bridge import attached
 from deltalakedb.serve.bridge.log import BridgedLog
 from deltalakedb.serve.bridge.places import bridge_uri, given_location, path_of
 from deltalakedb.store import registry
+from deltalakedb.store.names import name_key, parse_namespace, parse_table_name
 from deltalakedb.store.namespaces import Namespace
 from deltalakedb.store.registry import TableRow
 from deltalakedb.transactions.transaction import CatalogTransaction
@@ -20,7 +20,7 @@ Answer = dict[str, Any]
 
 
 class Names:
-    """Resolves, reserves, drops, renames and lists; `txn` is the id of the transaction `tx`, if there is one."""
+    """Resolves, reserves, drops, renames and lists names; `txn` is the id of the transaction `tx`, if there is one."""
 
     def __init__(self, catalog: Catalog, log: BridgedLog) -> None:
         self._catalog = catalog
@@ -34,17 +34,17 @@ class Names:
     def resolve(
         self, name: str, tx: CatalogTransaction | None = None, txn: str = "", location: str | None = None
     ) -> Answer:
-        """Where a table is. The files of one that is attached on purpose are written by others: Spark reads them there.
+        """The path of a table. If a user attached it, others write its files, and Spark reads them directly.
 
-        `external`: its files are a user's, and not the catalog's. `is_there`: it is at the location that was given.
+        `external`: a user, not the catalog, owns its files. `is_there`: it is at the given location.
         """
         target = parse_table_name(name)
         place = self._log.find(name, tx)
         if place is None or place.table is None:
             with self._catalog.store.read(single=True) as conn:
                 raise no_such_table(conn, target)
-        found = self._found(place.table, txn)
-        return found if location is None else {**found, "is_there": given_location(location) == place.table.location}
+        answer = self._found(place.table, txn)
+        return answer if location is None else {**answer, "is_there": given_location(location) == place.table.location}
 
     def _found(self, table: TableRow, txn: str) -> Answer:
         bridged = table.mode == "managed" or attached.is_written_through(self._catalog, table)
@@ -56,9 +56,9 @@ class Names:
     def reserve(
         self, name: str, tx: CatalogTransaction | None, txn: str, location: str | None, *, attach: bool = False
     ) -> Answer:
-        """Where a table of a name is to be created; nobody else may create one there for a while.
+        """Reserve the location of a new table; nobody else may create one there for a while.
 
-        With `attach` a Delta table that is at the location already gets the name, and the answer says `attached`.
+        With `attach` a Delta table that exists at the location gets the name, and the answer has `attached`.
         """
         if attach and tx is None and location is not None:
             table = attached.attach_at(self._catalog, name, location)
@@ -69,7 +69,7 @@ class Names:
         return {"name": str(place.name), "path": bridge_uri(place.location, txn), "external": external}
 
     def drop(self, name: str, *, purge: bool, attached_only: bool = False) -> Answer:
-        """Drop a table. `attached_only`, for a CREATE that failed: one that was written through the catalog stays."""
+        """Drop a table. `attached_only`, for a failed CREATE: a table that was written through the catalog stays."""
         if attached_only:
             with self._catalog.store.read(single=True) as conn:
                 table = require_table(conn, parse_table_name(name))
@@ -102,17 +102,17 @@ class Names:
         return _told(self._catalog.namespace(namespace))
 
     def create_namespace(self, namespace: str, properties: Mapping[str, Any] | None = None) -> Answer:
-        """Make a namespace with these properties; one that is there already is fine, and keeps its own."""
-        before = {name_key(one) for one in self._catalog.namespaces()}
-        made = self._catalog.create_namespace(namespace, properties, exist_ok=True)
-        return {**_told(made), "created": name_key(made.namespace) not in before}
+        """Create a namespace with these properties; an existing one is fine, and keeps its own."""
+        before = {name_key(namespace_name) for namespace_name in self._catalog.namespaces()}
+        created = self._catalog.create_namespace(namespace, properties, exist_ok=True)
+        return {**_told(created), "created": name_key(created.namespace) not in before}
 
     def set_namespace_properties(self, namespace: str, properties: Mapping[str, Any]) -> Answer:
-        """Set properties, others stay; null removes one."""
+        """Set properties; others stay, and null removes one."""
         return _told(self._catalog.set_namespace_properties(namespace, properties))
 
     def drop_namespace(self, namespace: str, *, cascade: bool = False) -> Answer:
-        """Remove a namespace that has no tables, and no namespaces inside it; with `cascade` those go too."""
+        """Remove a namespace without tables and namespaces in it; with `cascade` those are dropped too."""
         dropped = self._catalog.drop_namespace(namespace, cascade=cascade)
         return {"namespace": namespace, "paths": [bridge_uri(location) for location in dropped]}
 
@@ -127,6 +127,6 @@ def _told(namespace: Namespace) -> Answer:
 
 
 def _plain_uri(location: str) -> str:
-    """A location as Hadoop names it: its own scheme for S3, and nothing encoded."""
+    """A location in Hadoop's spelling: its own scheme for S3, and nothing encoded."""
     scheme, _, rest = path_of(location).removeprefix("/").partition("/")
     return f"file:///{rest}" if scheme == "file" else f"{scheme}://{rest}"

@@ -1,17 +1,17 @@
-"""The overlay: Spark's own checkpoints and checksums lie in `_dldb/log`, apart from the mirror, and ours for Spark."""
+"""The overlay: `_dldb/log`, apart from the mirror, has Spark's own checkpoints and checksums, and ours for Spark."""
 
 from __future__ import annotations
 
 import threading
 from collections import defaultdict
 
-from deltalakedb.catalog import Catalog
+from deltalakedb.catalog.catalog import Catalog
 from deltalakedb.exceptions import StoreError
 from deltalakedb.files.checksum import Checksum
 from deltalakedb.files.writer import FileTxnLogWriter
-from deltalakedb.log.actions import CommitInfo
-from deltalakedb.log.features import is_enabled
-from deltalakedb.log.retention import deleted_file_retention_ms
+from deltalakedb.log.protocol.actions import CommitInfo
+from deltalakedb.log.protocol.features import is_enabled
+from deltalakedb.log.protocol.retention import deleted_file_retention_ms
 from deltalakedb.mirror.checkpoints import retention_ms
 from deltalakedb.mirror.checksums import IN_COMMIT_TIMESTAMPS, totals_at
 from deltalakedb.store.action_values import to_metadata, to_protocol
@@ -21,20 +21,20 @@ from deltalakedb.store.registry import Head, TableRow
 OVERLAY = "_dldb"
 LOG = f"{OVERLAY}/log"
 MANY_COMMITS = 100
-"""So many commits without a checkpoint are slower for Spark to read than one that is written for it."""
+"""From this many commits without a checkpoint on, one is written for Spark, which reads it faster."""
 
 
 class Overlay:
-    """Sees to it that Spark finds a checkpoint where it needs one, without our fence in it."""
+    """Provides checkpoints where Spark needs them, without our fence in them."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._locks: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
 
     def ensure_checkpoint(self, table: TableRow, head: Head, start: int, last: int, *, misses_base: bool) -> None:
-        """Write what is missing for a reader that begins at `start` and sees versions up to `last`.
+        """Write missing checkpoints for a reader that begins at `start` and sees versions up to `last`.
 
-        `misses_base`: the commits from `start` on are not all kept; the state they led to is.
+        `misses_base`: not all commits from `start` on are kept, only the state they led to.
         """
         if not misses_base and last - start < MANY_COMMITS:
             return
@@ -59,7 +59,7 @@ class Overlay:
         writer.write_last_checkpoint(written)
 
     def checksum(self, table: TableRow, head: Head, version: int) -> bytes | None:
-        """The checksum of a version, as Spark would write it: without it Spark reads the whole state."""
+        """The checksum of a version, as Spark would write it; without it Spark reads the whole state."""
         with self._catalog.store.read() as conn:
             row = conn.one("select_version", table_id=table.table_id, version=version)
             if row is None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from deltalakedb.definitions.folder import name_of_folders
 from deltalakedb.exceptions import ConfigError, redact
-from deltalakedb.files.location import Location, parse_location
-from deltalakedb.names import TableName
+from deltalakedb.operations.folder import name_of_folders
+from deltalakedb.storage.location import Location, parse_location
+from deltalakedb.store.names import TableName
 from deltalakedb.store.registry import TableRow
 
 SCHEME = "dldb"
@@ -16,24 +16,24 @@ SCHEME = "dldb"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a table of ours is, or may be created: `table` is None before its first commit."""
+    """The place of a table, or where one may be created: `table` is None before its first commit."""
 
     location: str
     table: TableRow | None = None
     name: TableName | None = None
-    """What a first commit there calls the table; None: nothing can be created there."""
+    """The name that a first commit gives the table; None if nothing can be created there."""
     reserved_for: str | None = None
     """The table (uuid) that the location is reserved for."""
     files_owner: str = "user"
 
     @property
     def shown(self) -> str:
-        """The table's name, or where it is, for an error."""
+        """The table's name, or its location, for errors."""
         return self.table.full_name if self.table else str(self.name) if self.name else redact(self.location)
 
 
 def location_of(path: str) -> str:
-    """The location, in its one spelling, that a bridge path stands for: `/file/lake/t`, `/s3a/bucket/t`."""
+    """The normalised location of a bridge path: `/file/lake/t`, `/s3a/bucket/t`."""
     scheme, slash, rest = path.removeprefix("/").partition("/")
     if not path.startswith("/") or not slash or not rest:
         raise ConfigError(
@@ -41,14 +41,14 @@ def location_of(path: str) -> str:
         )
     if scheme == "file":
         return parse_location(f"/{rest}").uri
-    # The path is decoded already; a percent sign in it is one.
+    # The path is decoded already, so a percent sign is literal.
     return parse_location(f"{scheme}://{rest.replace('%', '%25')}").uri
 
 
 def given_location(location: str) -> str:
-    """The location, in its one spelling, that a client has named: by a bridge path, or as anybody writes it."""
-    given = location_of(location.removeprefix(f"{SCHEME}://")) if location.startswith(SCHEME) else location
-    return location_of(path_of(given))
+    """The normalised location that a client has given: by a bridge path, or in the usual spelling."""
+    plain = location_of(location.removeprefix(f"{SCHEME}://")) if location.startswith(SCHEME) else location
+    return location_of(path_of(plain))
 
 
 def path_of(location: str) -> str:
@@ -57,12 +57,12 @@ def path_of(location: str) -> str:
 
 
 def bridge_uri(location: str, txn: str = "") -> str:
-    """What Spark is told to open; inside a transaction its id is the authority."""
+    """The URI that Spark opens; inside a transaction its id is the authority."""
     return f"{SCHEME}://{txn}{path_of(location)}"  # as Hadoop reads paths: nothing is encoded
 
 
 def parents(location: str) -> Iterator[str]:
-    """The location and every folder around it."""
+    """The location and every folder above it."""
     place = parse_location(location)
     parts = place.path.strip("/").split("/")
     lead = "/" if place.scheme == "file" else ""
@@ -72,7 +72,7 @@ def parents(location: str) -> Iterator[str]:
 
 
 def name_in_warehouse(location: str, warehouse: str | None) -> tuple[bool, TableName | None]:
-    """Whether a location lies in the warehouse; and the name of the table that would be created there."""
+    """Whether a location is in the warehouse, and the name of the table that would be created there."""
     if warehouse is None:
         return False, None
     root = parse_location(warehouse)

@@ -1,4 +1,4 @@
-"""Texts of commits that were served lately: Spark asks for each a few times, and they never change."""
+"""A cache of rendered commits: Spark reads each a few times, and they never change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Rendered:
 
 
 class RenderedCommits:
-    """Holds texts up to a number of bytes; the one that was asked for longest ago goes first."""
+    """Holds texts up to a number of bytes; the least recently used goes first."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -32,15 +32,15 @@ class RenderedCommits:
         self._lock = threading.Lock()
 
     def size(self, table: TableRow, version: int) -> int | None:
-        """The length of a text that was rendered before, also of one that is not held any more."""
+        """The length of a text that was rendered before, even if the text itself is no longer cached."""
         return self._sizes.get(_key(table, version))
 
     def get(self, table: TableRow, version: int) -> Rendered | None:
         with self._lock:
-            found = self._texts.get(_key(table, version))
-            if found is not None:
+            text = self._texts.get(_key(table, version))
+            if text is not None:
                 self._texts.move_to_end(_key(table, version))
-            return found
+            return text
 
     def put(self, table: TableRow, version: int, text: Rendered) -> None:
         with self._lock:
@@ -53,10 +53,10 @@ class RenderedCommits:
             self._bytes += len(text.data) - (len(before.data) if before else 0)
             self._texts[_key(table, version)] = text
             while self._bytes > self._max_bytes:
-                _, gone = self._texts.popitem(last=False)
-                self._bytes -= len(gone.data)
+                _, evicted = self._texts.popitem(last=False)
+                self._bytes -= len(evicted.data)
 
 
 def _key(table: TableRow, version: int) -> tuple[str, object, int]:
-    """Versions change in one case only: `dl mirror resolve` takes in a foreign commit, and says so in the registry."""
+    """Versions change only when `dl mirror resolve` takes in a foreign commit, and records that in the registry."""
     return table.table_uuid, table.properties.get(RESOLUTIONS), version

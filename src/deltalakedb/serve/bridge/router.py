@@ -1,4 +1,4 @@
-"""The routes of the bridge: parameters in, BridgedLog, Names and OpenTransactions behind, plain text and JSON out."""
+"""The routes of the bridge: parse parameters, call BridgedLog, Names and OpenTransactions, answer text and JSON."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from deltalakedb.serve.workers import Workers
 from deltalakedb.transactions.transaction import CatalogTransaction
 
 if TYPE_CHECKING:
-    from deltalakedb.catalog import Catalog
+    from deltalakedb.catalog.catalog import Catalog
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -44,7 +44,7 @@ MAX_JSON = 1024 * 1024
 
 
 class BridgeRouter:
-    """What delta-spark's Java side and EndpointClient ask for; one for an application."""
+    """The requests of delta-spark's Java side and of EndpointClient; one per application."""
 
     prefix = "/bridge/v1"
 
@@ -88,22 +88,22 @@ class BridgeRouter:
         self._sweeper.start()
 
     def close(self) -> None:
-        """Abort the transactions that are open; requests have ended by now."""
+        """Abort the open transactions; requests have ended by now."""
         self._stopped.set()
         self._sweeper.join(TICK_SECONDS)
         self._open.close()
 
     def _sweep(self) -> None:
-        # Never longer than the time-out itself, so that a short one means what it says.
+        # Never longer than the time-out itself, so that a short time-out is kept.
         tick = min(TICK_SECONDS, max(0.05, self._catalog.config.serve_txn_timeout / 4))
         while not self._stopped.wait(tick):
             try:
                 self._open.sweep()
-            except Exception as error:  # the next look may succeed: a database may be away for a while
+            except Exception as error:  # the next try may succeed: a database may be away for a while
                 logger.warning("cannot look for silent transactions: %s", redact(str(error)))
 
     async def _run(self, request: Request, work: Callable[[], T]) -> T:
-        """Do it on a worker thread."""
+        """Run `work` on a worker thread."""
 
         def traced() -> T:
             with telemetry.span("deltalakedb.serve", method=request.method, route=request.url.path):
@@ -112,7 +112,7 @@ class BridgeRouter:
         return await self._workers.run(traced)
 
     async def _under(self, request: Request, work: Callable[[CatalogTransaction | None], T]) -> T:
-        """Do it under the transaction that the request names, if it names one; one call of it after the other."""
+        """Run `work` under the transaction that the request names, if any; its calls run one after the other."""
         txn = _optional(request, "txn")
         if not txn:
             return await self._run(request, lambda: work(None))
@@ -138,10 +138,10 @@ class BridgeRouter:
 
     async def _read_commit(self, request: Request) -> Response:
         path, version, txn = _required(request, "path"), _number(request, "version"), _optional(request, "txn")
-        found = await self._under(request, lambda tx: self._log.read(self._place(path, tx, txn), tx, version))
-        if found is None:
+        rendered = await self._under(request, lambda tx: self._log.read(self._place(path, tx, txn), tx, version))
+        if rendered is None:
             raise VersionNotFoundError(f"{redact(path)} has no commit {version}")
-        return bytes_answer(found.data, {"X-Modified": str(found.modified_ms)}, "application/x-ndjson")
+        return bytes_answer(rendered.data, {"X-Modified": str(rendered.modified_ms)}, "application/x-ndjson")
 
     async def _read_checksum(self, request: Request) -> Response:
         path, version, txn = _required(request, "path"), _number(request, "version"), _optional(request, "txn")
@@ -168,7 +168,7 @@ class BridgeRouter:
         try:
             return JSONResponse({"version": await self._under(request, work)})
         except DeltaError as error:
-            # Spark takes a 409 for "somebody was first, read on": nothing else may look like it.
+            # Spark takes a 409 for "another writer was first, read on": nothing else may have that status.
             if status_of(error) == 409 and not isinstance(error, VersionTakenError):
                 return problem(422, type(error).__name__, str(error))
             raise
@@ -188,14 +188,16 @@ class BridgeRouter:
     # -- names
 
     async def _find_name(self, request: Request) -> Response:
-        name, txn, at = _required(request, "name"), _optional(request, "txn"), _optional(request, "location")
-        return JSONResponse(await self._under(request, lambda tx: self._names.resolve(name, tx, txn, at or None)))
+        name, txn, location = _required(request, "name"), _optional(request, "txn"), _optional(request, "location")
+        return JSONResponse(await self._under(request, lambda tx: self._names.resolve(name, tx, txn, location or None)))
 
     async def _reserve_name(self, request: Request) -> Response:
-        name, txn, at = _required(request, "name"), _optional(request, "txn"), _optional(request, "location")
+        name, txn, at_location = _required(request, "name"), _optional(request, "txn"), _optional(request, "location")
         attach = _flag(request, "attach")
         reserve = self._names.reserve
-        return JSONResponse(await self._under(request, lambda tx: reserve(name, tx, txn, at or None, attach=attach)))
+        return JSONResponse(
+            await self._under(request, lambda tx: reserve(name, tx, txn, at_location or None, attach=attach))
+        )
 
     async def _drop_name(self, request: Request) -> Response:
         name, purge, attached = _required(request, "name"), _flag(request, "purge"), _flag(request, "attached")
@@ -223,12 +225,14 @@ class BridgeRouter:
         return JSONResponse(await self._run(request, lambda: self._names.namespace(namespace)))
 
     async def _create_namespace(self, request: Request) -> Response:
-        namespace, given = _required(request, "namespace"), _properties(await _json_body(request))
-        return JSONResponse(await self._run(request, lambda: self._names.create_namespace(namespace, given)))
+        namespace, key_values = _required(request, "namespace"), _properties(await _json_body(request))
+        return JSONResponse(await self._run(request, lambda: self._names.create_namespace(namespace, key_values)))
 
     async def _set_namespace_properties(self, request: Request) -> Response:
-        namespace, given = _required(request, "namespace"), _properties(await _json_body(request))
-        return JSONResponse(await self._run(request, lambda: self._names.set_namespace_properties(namespace, given)))
+        namespace, key_values = _required(request, "namespace"), _properties(await _json_body(request))
+        return JSONResponse(
+            await self._run(request, lambda: self._names.set_namespace_properties(namespace, key_values))
+        )
 
     async def _drop_namespace(self, request: Request) -> Response:
         namespace, cascade = _required(request, "namespace"), _flag(request, "cascade")
@@ -238,8 +242,8 @@ class BridgeRouter:
     # -- transactions
 
     async def _begin(self, request: Request) -> Response:
-        asked = await _json_body(request)
-        lock, tables = _texts(asked, "lock") or [], _texts(asked, "tables")
+        body = await _json_body(request)
+        lock, tables = _texts(body, "lock") or [], _texts(body, "tables")
         message = _optional(request, "message") or None
         sent = _optional(request, "id")
         begun = await self._run(request, lambda: self._open.begin(message, lock, tables, sent))
@@ -247,8 +251,8 @@ class BridgeRouter:
         return JSONResponse({"txn": begun.txn, "txn_id": begun.tx.txn_id, "timeout_seconds": silence})
 
     async def _commit(self, request: Request) -> Response:
-        txn, asked = str(request.path_params["txn"]), await _json_body(request)
-        apps = _app_versions(asked)
+        txn, body = str(request.path_params["txn"]), await _json_body(request)
+        apps = _app_versions(body)
 
         def finish(tx: CatalogTransaction) -> None:
             for table, (app_id, version) in apps.items():
@@ -262,7 +266,7 @@ class BridgeRouter:
         return JSONResponse({"aborted": await self._in_turn(request, txn, lambda: self._open.abort(txn))})
 
     async def _in_turn(self, request: Request, txn: str, work: Callable[[], T]) -> T:
-        """After the calls that are under way in the transaction; one that is over has none."""
+        """Run `work` after the running calls of the transaction."""
         async with self._open.turn(txn):
             return await self._run(request, work)
 
@@ -323,7 +327,7 @@ def _flag(request: Request, key: str) -> bool:
 
 
 async def _json_body(request: Request) -> Mapping[str, Any]:
-    """The request's JSON object; none at all is an empty one."""
+    """The request's JSON object; an empty one without a body."""
     parts: list[bytes] = []
     async for chunk in request.stream():
         parts.append(chunk)
@@ -341,25 +345,25 @@ async def _json_body(request: Request) -> Mapping[str, Any]:
 
 def _texts(asked: Mapping[str, Any], key: str) -> list[str] | None:
     value = asked.get(key)
-    if value is not None and not (isinstance(value, list) and all(isinstance(one, str) for one in value)):
+    if value is not None and not (isinstance(value, list) and all(isinstance(item, str) for item in value)):
         raise ConfigError(f"{key!r} must be a list of table names")
     return value
 
 
 def _properties(asked: Mapping[str, Any]) -> dict[str, str | None]:
     value = asked.get("properties") or {}
-    if not (isinstance(value, dict) and all(one is None or isinstance(one, str) for one in value.values())):
+    if not (isinstance(value, dict) and all(item is None or isinstance(item, str) for item in value.values())):
         raise ConfigError('"properties" must be {"key": "value", ...}, with null for one that is to go')
     return value
 
 
 def _app_versions(asked: Mapping[str, Any]) -> dict[str, tuple[str, int]]:
     value = asked.get("app_versions") or {}
-    found: dict[str, tuple[str, int]] = {}
+    versions: dict[str, tuple[str, int]] = {}
     for table, pair in value.items() if isinstance(value, dict) else [("app_versions", value)]:
         match pair:
             case [str(app_id), int(version)]:
-                found[str(table)] = (app_id, version)
+                versions[str(table)] = (app_id, version)
             case _:
                 raise ConfigError('"app_versions" must be {"ns.table": ["app txn", version], ...}')
-    return found
+    return versions

@@ -1,4 +1,4 @@
-"""OpenTransactions: the transactions of an endpoint's clients, from begin to an end that can be asked for again."""
+"""OpenTransactions: the transactions of an endpoint's clients, and their outcomes, which can be asked for again."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from deltalakedb.catalog import Catalog
+from deltalakedb.catalog.catalog import Catalog
 from deltalakedb.exceptions import DeltaError, EndpointBusyError, GoneError, OutcomeUnknownError, StoreError, redact
+from deltalakedb.runtime.steps import reached
 from deltalakedb.serve.bridge.leftovers import Leftovers
-from deltalakedb.steps import reached
 from deltalakedb.transactions.settle import settle
 from deltalakedb.transactions.transaction import CatalogTransaction
 
@@ -26,18 +26,18 @@ T = TypeVar("T")
 MAX_OPEN = 1_000
 REMEMBERED = 10_000
 REMEMBER_SECONDS = 3_600.0
-"""So long an outcome is told from memory; later SQL tells it."""
+"""How long outcomes stay cached; after that they are read from SQL."""
 
 
 @dataclass(eq=False)
 class OpenTransaction:
-    """A transaction and who may use it: one call at a time, in the order in which they came."""
+    """An open transaction; its calls run one at a time, in the order in which they came."""
 
     tx: CatalogTransaction
     seen: float
     lock: threading.Lock = field(default_factory=threading.Lock)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Taken before a worker thread is: a long commit must not keep all threads waiting for it."""
+    """Taken before a worker thread is, so that calls waiting for a long commit do not hold all threads."""
     locations: set[str] = field(default_factory=set)
     """Tables under which Spark may have left files of this transaction."""
 
@@ -48,7 +48,7 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What became of a transaction: versions, or the error that says why there are none."""
+    """The outcome of a transaction: versions, or the error that says why there are none."""
 
     at: float
     txn_id: str
@@ -57,12 +57,12 @@ class Ended:
 
 
 def to_id(txn_id: str) -> str:
-    """How paths and URIs name a transaction: an authority begins with a letter and has no dashes."""
+    """The id of a transaction in paths and URIs: an authority begins with a letter and has no dashes."""
     return "t" + uuid.UUID(txn_id).hex
 
 
 def to_txn_id(txn: str) -> str:
-    """The inverse of `to_id`; GoneError for what never was the id of a transaction."""
+    """The inverse of `to_id`; GoneError if it is no id of a transaction."""
     try:
         if not txn.startswith("t") or len(txn) != 33:
             raise ValueError
@@ -72,7 +72,7 @@ def to_txn_id(txn: str) -> str:
 
 
 class OpenTransactions:
-    """Begins, finds and ends transactions. Who gives no sign of life for the time-out is aborted by `sweep`."""
+    """Begins, finds and ends transactions. `sweep` aborts those without signs of life for the time-out."""
 
     def __init__(self, catalog: Catalog, prepare: Callable[[CatalogTransaction], None]) -> None:
         self._catalog = catalog
@@ -95,34 +95,34 @@ class OpenTransactions:
         tables: Sequence[str] | None = None,
         request: str = "",
     ) -> OpenTransaction:
-        """A new transaction: the heads of all tables, or of those named, are pinned in one read.
+        """Begin a transaction: the heads of all tables, or of those named, are pinned in one read.
 
-        `request` is the client's own id of this call: who sends it again gets the transaction that it began.
+        `request` is the client's own id of this call: if it is sent again, the same transaction is returned.
         """
         with self._lock:
             if request and request in self._begun:
-                known = self._open.get(self._begun[request])
-                if known is not None:
-                    return known
+                existing = self._open.get(self._begun[request])
+                if existing is not None:
+                    return existing
             if self._is_closed or len(self._open) >= MAX_OPEN:
                 why = "is being stopped" if self._is_closed else f"has {MAX_OPEN} transactions open"
                 raise EndpointBusyError(f"the endpoint {why}; try again later")
-        made = OpenTransaction(self._catalog.begin(message, lock, tables), time.monotonic())
+        opened = OpenTransaction(self._catalog.begin(message, lock, tables), time.monotonic())
         with self._lock:
-            self._open[made.txn] = made
+            self._open[opened.txn] = opened
             if request:
-                self._begun[request] = made.txn
+                self._begun[request] = opened.txn
                 while len(self._begun) > REMEMBERED:
                     self._begun.popitem(last=False)
-        return made
+        return opened
 
     def get(self, txn: str) -> OpenTransaction:
-        """An open transaction, which has thereby given a sign of life; GoneError when it is over."""
+        """An open transaction; this counts as a sign of life. GoneError if it is over."""
         with self._lock:
-            found, ended = self._open.get(txn), self._ended.get(txn)
-            if found is not None:
-                found.seen = time.monotonic()
-                return found
+            opened, ended = self._open.get(txn), self._ended.get(txn)
+            if opened is not None:
+                opened.seen = time.monotonic()
+                return opened
         txn_id = to_txn_id(txn)
         if ended is None:
             raise GoneError(
@@ -132,33 +132,33 @@ class OpenTransactions:
         raise _over(ended)
 
     def call(self, txn: str, work: Callable[[CatalogTransaction], T]) -> T:
-        """Do something with an open transaction, when it is its turn."""
-        found = self.get(txn)
-        with found.lock:
-            self._still_open(found)
+        """Run `work` with an open transaction, one call at a time."""
+        opened = self.get(txn)
+        with opened.lock:
+            self._still_open(opened)
             try:
-                return work(found.tx)
+                return work(opened.tx)
             finally:
-                found.seen = time.monotonic()
+                opened.seen = time.monotonic()
 
     def turn(self, txn: str) -> asyncio.Lock:
-        """What the calls of one transaction take in turn; a transaction that is over has nobody to wait for."""
-        found = self._open.get(txn)
-        return asyncio.Lock() if found is None else found.turn
+        """The lock that orders the calls of one transaction; a new lock if the transaction is over."""
+        opened = self._open.get(txn)
+        return asyncio.Lock() if opened is None else opened.turn
 
     def alive(self, txn: str) -> None:
         self.get(txn)
 
     def commit(self, txn: str, finish: Callable[[CatalogTransaction], None] | None = None) -> Ended:
-        """Commit, or tell again what became of it. `finish` adds what belongs into the commit at the very end."""
+        """Commit, or return the outcome again. `finish` adds to the commit at the very end."""
         with self._lock:
-            found = self._open.get(txn)
-        if found is None:
+            opened = self._open.get(txn)
+        if opened is None:
             return self._outcome(txn)
-        with found.lock:
-            if self._open.get(txn) is not found:
+        with opened.lock:
+            if self._open.get(txn) is not opened:
                 return self._outcome(txn)
-            return self._commit(found, finish)
+            return self._commit(opened, finish)
 
     def _commit(self, found: OpenTransaction, finish: Callable[[CatalogTransaction], None] | None) -> Ended:
         try:
@@ -171,16 +171,16 @@ class OpenTransactions:
             reached("bridge.committed")
         except (StoreError, OutcomeUnknownError):
             found.seen = time.monotonic()
-            raise  # it stays open: who asks again learns the outcome
+            raise  # it stays open: a repeated call returns the outcome
         except DeltaError as error:
-            if found.tx.is_open:  # it did not come to the commit itself
+            if found.tx.is_open:  # the commit itself was not reached
                 found.tx.rollback()
             self._end(found, error=error)
             raise
         return self._end(found, versions=versions)
 
     def _outcome(self, txn: str) -> Ended:
-        """Of a transaction that is not open: from memory, else from SQL, where it is settled for good."""
+        """The outcome of a transaction that is not open: from memory, or from SQL, where it is final."""
         with self._lock:
             ended = self._ended.get(txn)
         txn_id = to_txn_id(txn)
@@ -193,13 +193,13 @@ class OpenTransactions:
         return ended
 
     def abort(self, txn: str, reason: str = "was aborted") -> bool:
-        """Give a transaction up; False when it is too late, because it is committed."""
+        """Abort a transaction; False if it is committed already."""
         with self._lock:
-            found = self._open.get(txn)
-        if found is not None:
-            with found.lock:
-                if self._open.get(txn) is found:
-                    self._abort(found, reason)
+            opened = self._open.get(txn)
+        if opened is not None:
+            with opened.lock:
+                if self._open.get(txn) is opened:
+                    self._abort(opened, reason)
         try:
             return self._outcome(txn).versions is None
         except (StoreError, OutcomeUnknownError):
@@ -211,7 +211,7 @@ class OpenTransactions:
         undecided = found.tx.is_undecided
         found.tx.rollback()
         txn_id = found.tx.txn_id
-        if undecided:  # SQL may have it: whoever asks is told from there
+        if undecided:  # SQL may have it: its outcome is read from there
             with self._lock:
                 self._open.pop(found.txn, None)
             self._leftovers.remove(found.txn, found.locations)
@@ -221,7 +221,7 @@ class OpenTransactions:
     def _end(
         self, found: OpenTransaction, versions: dict[str, int] | None = None, error: DeltaError | None = None
     ) -> Ended:
-        # A copy: an error that was raised holds on to all that its callers had, for as long as it is remembered.
+        # A copy: a raised error keeps its callers' frames alive for as long as it is cached.
         ended = self._remember(found.txn, Ended(time.monotonic(), found.tx.txn_id, versions, copy.copy(error)))
         self._leftovers.remove(found.txn, found.locations)
         return ended
@@ -238,37 +238,37 @@ class OpenTransactions:
         if self._open.get(found.txn) is not found:
             self.get(found.txn)
 
-    # -- time passing
+    # -- time-outs
 
     def sweep(self, now: float | None = None) -> list[str]:
-        """Abort whoever was silent for too long, forget old outcomes; the ids of those aborted."""
+        """Abort transactions without signs of life, drop old outcomes; returns the ids of those aborted."""
         now = time.monotonic() if now is None else now
         with self._lock:
-            silent = [one for one in self._open.values() if now - one.seen > self._timeout_seconds]
+            silent = [opened for opened in self._open.values() if now - opened.seen > self._timeout_seconds]
             for txn in [txn for txn, ended in self._ended.items() if now - ended.at > REMEMBER_SECONDS]:
                 del self._ended[txn]
         aborted = []
-        for one in silent:
-            if not one.lock.acquire(blocking=False):
-                continue  # somebody is at work with it: that is a sign of life
+        for opened in silent:
+            if not opened.lock.acquire(blocking=False):
+                continue  # it is in use, which is a sign of life
             try:
-                if now - one.seen > self._timeout_seconds and self._open.get(one.txn) is one:
-                    self._abort(one, f"was aborted: no sign of life for {self._timeout_seconds:g} seconds")
-                    aborted.append(one.txn)
-                    logger.warning("transaction %s was aborted: its client is silent", one.tx.txn_id)
+                if now - opened.seen > self._timeout_seconds and self._open.get(opened.txn) is opened:
+                    self._abort(opened, f"was aborted: no sign of life for {self._timeout_seconds:g} seconds")
+                    aborted.append(opened.txn)
+                    logger.warning("transaction %s was aborted: its client is silent", opened.tx.txn_id)
             except DeltaError as error:
-                logger.warning("transaction %s could not be aborted: %s", one.tx.txn_id, redact(str(error)))
+                logger.warning("transaction %s could not be aborted: %s", opened.tx.txn_id, redact(str(error)))
             finally:
-                one.lock.release()
+                opened.lock.release()
         self._leftovers.sweep(lambda txn: txn in self._open)
         return aborted
 
     def close(self) -> None:
-        """Abort all that is open: their clients learn it from the next endpoint, or from SQL."""
+        """Abort all open transactions: their clients learn it from the next endpoint, or from SQL."""
         with self._lock:
             self._is_closed = True
-            left = list(self._open)
-        for txn in left:
+            remaining = list(self._open)
+        for txn in remaining:
             try:
                 self.abort(txn, "was aborted: its endpoint was stopped")
             except DeltaError as error:

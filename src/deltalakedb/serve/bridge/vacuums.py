@@ -1,11 +1,11 @@
-"""Spark's own VACUUM: of its two commits the first says that it is about to delete files, the second that it has."""
+"""Spark's own VACUUM makes two commits: the first before it deletes files, the second after it has."""
 
 from __future__ import annotations
 
 import uuid
 from typing import Final
 
-from deltalakedb.log.actions import CommitInfo
+from deltalakedb.log.protocol.actions import CommitInfo
 from deltalakedb.store.connection import Store
 from deltalakedb.store.vacuums import begin_vacuum, end_vacuum, newest_removal_before
 
@@ -14,7 +14,7 @@ END: Final = "VACUUM END"
 
 _OF_SPARK: Final = "spark:"
 _LEASE_MS: Final = 24 * 3_600_000
-"""Spark gives no sign of life between the two: one that took longer than this has died."""
+"""Spark sends no signs of life between the two: one that takes longer than this has died."""
 
 
 def operation_of(info: CommitInfo | None) -> str | None:
@@ -22,7 +22,7 @@ def operation_of(info: CommitInfo | None) -> str | None:
 
 
 def begin(store: Store, table_id: int, info: CommitInfo) -> None:
-    """Before the first commit is acknowledged: Spark deletes files right after it.
+    """Record the start of a vacuum, before the first commit is acknowledged: Spark deletes files right after it.
 
     Spark goes by the time at which files were removed, not by versions.
     """
@@ -33,14 +33,14 @@ def begin(store: Store, table_id: int, info: CommitInfo) -> None:
 
 
 def end(store: Store, table_id: int) -> None:
-    """After the second commit, or when the first one failed: Spark does not say which of its vacuums it ends."""
+    """Record the end, after the second commit or if the first one failed: Spark does not say which vacuum it ends."""
     end_vacuum(store, table_id, _OF_SPARK)
 
 
 def _retention_ms(info: CommitInfo) -> int:
-    """How long removed files are kept; not at all, where the commit does not say."""
-    given = info.value.get("operationParameters")
-    parameters = given if isinstance(given, dict) else {}
+    """How long removed files are kept; 0 if the commit does not say."""
+    raw = info.value.get("operationParameters")
+    parameters = raw if isinstance(raw, dict) else {}
     for name in ("specifiedRetentionMillis", "defaultRetentionMillis"):
         try:
             return int(parameters[name])

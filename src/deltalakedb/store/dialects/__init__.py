@@ -1,1 +1,1 @@
-"""One module per engine, and the pool two of them share."""
+"""One module per engine, and the pool that two of them share."""

@@ -1,4 +1,4 @@
-"""DuckDB: short read-write handles under an exclusive lock file, one kept read-only handle per process and file."""
+"""DuckDB: a session and a store on a file that `duckdb_file.py` shares between threads and processes."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ from deltalakedb.store.queries import Dialect, spell
 DIALECT = Dialect(name="duckdb", parameter="$%s", now_ms="epoch_ms(now())")
 
 MANY_ROWS = 20_000
-"""So many rows go straight into the file when they are committed; few of them into the WAL first."""
+"""From this many rows on, a commit writes straight into the file; fewer go into the WAL first."""
 
 
 class DuckdbSession(Session):
@@ -40,7 +40,7 @@ class DuckdbSession(Session):
         self._cursor = cursor
         self._where = where
         self.num_bulk_rows = 0
-        """Rows that came as Arrow."""
+        """The number of rows inserted as Arrow."""
 
     def fetch(self, statement: str, parameters: Mapping[str, Any]) -> tuple[list[str], list[tuple[Any, ...]]]:
         try:
@@ -61,7 +61,7 @@ class DuckdbSession(Session):
             rows = self._cursor.execute(statement, dict(parameters)).fetchall()
         except duckdb.Error as error:
             _raise(error, self._where)
-        # A change answers with one row: how many rows it touched.
+        # A change returns one row: how many rows it touched.
         return int(rows[0][0]) if rows and isinstance(rows[0][0], int) else 0
 
     def execute_many(self, statement: str, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -75,10 +75,10 @@ class DuckdbSession(Session):
             self.execute(f"insert into {table} ({columns}) select {columns} from rows_to_insert", {})
 
     def insert_few(self, table: str, columns: Mapping[str, Sequence[Any]]) -> None:
-        # One statement for all rows: each statement costs DuckDB more than its rows do.
+        # One statement for all rows: in DuckDB a statement costs more than its rows.
         rows = list(zip(*columns.values(), strict=True))
-        marks = f"({', '.join('?' * len(columns))})"
-        statement = f"insert into {table} ({', '.join(columns)}) values {', '.join([marks] * len(rows))}"
+        placeholders = f"({', '.join('?' * len(columns))})"
+        statement = f"insert into {table} ({', '.join(columns)}) values {', '.join([placeholders] * len(rows))}"
         try:
             self._cursor.execute(statement, [value for row in rows for value in row])
         except duckdb.Error as error:
@@ -102,16 +102,16 @@ class DuckdbSession(Session):
         return bool(rows)
 
     def defer(self) -> None:
-        """An embedded database answers at once."""
+        """Does nothing: an embedded database has no round trips."""
 
     def lock_schema(self) -> None:
-        """The exclusive lock file has locked the whole database already."""
+        """Does nothing: the exclusive lock file already locks the whole database."""
 
     def hold_clock(self) -> None:
-        """The exclusive lock file does."""
+        """Does nothing: the exclusive lock file holds the clock."""
 
     def now_ms(self) -> int:
-        # An embedded database has no clock but its process's.
+        # An embedded database uses the clock of its process.
         return time.time_ns() // 1_000_000
 
     @contextmanager
@@ -166,14 +166,14 @@ class DuckdbStore:
 
     @contextmanager
     def write(self, *, durable: bool = True, holds_clock: bool = False) -> Iterator[Connection]:
-        del durable, holds_clock  # it knows only one way, and holds the file alone
+        del durable, holds_clock  # every commit is durable, and a writer has the file to itself
         file = self._usable()
         with _translated(self._where), file.exclusive(self._busy_timeout_seconds) as handle:
             session = DuckdbSession(handle, self._where)
             session.execute("begin transaction", {})
             yield session
             if not file.is_ours:
-                return  # the block was opened before a fork, and is its parent's
+                return  # the block was opened before a fork, and belongs to the parent
             if session.num_bulk_rows < MANY_ROWS:
                 session.execute("commit", {})
             else:
@@ -181,26 +181,26 @@ class DuckdbStore:
                     session.execute("commit", {})
 
     def settle(self) -> None:
-        # Whoever has read the clock holds the file alone until its transaction ends.
+        # A transaction that has read the clock has the file to itself until it ends.
         with self._usable().alone(self._busy_timeout_seconds):
             pass
 
     def select(self, text: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
-        spelled = spell(text, DIALECT).text if parameters else text
+        statement_text = spell(text, DIALECT).text if parameters else text
         try:
-            kinds = [statement.type for statement in duckdb.extract_statements(spelled)]
+            kinds = [statement.type for statement in duckdb.extract_statements(statement_text)]
         except duckdb.Error as error:
             _raise(error, self._where)
         if kinds != [duckdb.StatementType.SELECT]:
             raise StoreError("only one SELECT statement can be run here")
         # The handle is read-only, without access to files or the network, and its configuration is locked.
         with _translated(self._where), self._existing().for_users(self._busy_timeout_seconds) as handle:
-            return DuckdbSession(handle, self._where).fetch_arrow(spelled, parameters or {})
+            return DuckdbSession(handle, self._where).fetch_arrow(statement_text, parameters or {})
 
     def _existing(self) -> DuckdbFile:
         file = self._usable()
         if self._may_create and not self.path.exists():
-            # A database nobody has written to yet is an empty one, not an error.
+            # A database that was never written to is empty, not an error.
             raise UndefinedTableError(f"{self._where} does not exist yet")
         return file
 
@@ -214,7 +214,7 @@ class DuckdbStore:
 def open_duckdb(
     target: str | Mapping[str, Any], *, schema: SchemaMode, max_connections: int, busy_timeout_seconds: float
 ) -> DuckdbStore:
-    del max_connections  # one handle serves all readers of a process
+    del max_connections  # one instance serves all readers of a process
     path = target if isinstance(target, str | Path) else target["path"]
     return DuckdbStore(path, schema=schema, busy_timeout_seconds=busy_timeout_seconds)
 
@@ -222,7 +222,7 @@ def open_duckdb(
 def _check_file(path: Path) -> None:
     if "?" in path.name:
         raise StoreError(f"DuckDB cannot keep a database in {path}: it takes what follows the ? for options")
-    # A file we used before has a lock file; of a new one the kind is looked at before anything is put beside it.
+    # A file used before has a lock file; the kind of any other file is checked before a lock file is put beside it.
     if path.is_file() and not Path(f"{path}.lock").exists() and kind_of(path) != "duckdb":
         raise not_a_database(path, "duckdb")
 

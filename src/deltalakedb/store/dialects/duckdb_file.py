@@ -1,4 +1,4 @@
-"""Who may have a DuckDB file open: many readers or one writer, over all threads and processes.
+"""Controls who has a DuckDB file open: many readers or one writer, over all threads and processes.
 
 DuckDB gives a file to one read-write process or to several read-only ones, fails at once instead of waiting, and within
 a process refuses a second handle with another configuration. So every block takes a lock file first: shared to read,
@@ -6,9 +6,9 @@ exclusive to write.
 
 The file is attached to one DuckDB instance that all files of the process share: starting an instance costs more than
 attaching (10 ms against 5). It stays attached between blocks. DuckDB's own locks on the file and its WAL are POSIX
-ones, owned by the process: they are let go while no block is open, so that who is idle shuts nobody out, and taken
-again before the next block, which attaches the file anew if anybody changed it meanwhile. Detaching a file that others
-have changed writes nothing.
+locks, owned by the process. They are released while no block is open, so that an idle process blocks no other, and
+taken again before the next block, which attaches the file again if it was changed meanwhile. Detaching a file that
+others have changed writes nothing.
 """
 
 import fcntl
@@ -22,27 +22,27 @@ from typing import Any
 
 import duckdb
 
-from deltalakedb import forks
 from deltalakedb.exceptions import StoreBusyError, StoreError
+from deltalakedb.runtime import forks
 from deltalakedb.store.dialects.duckdb_instance import CONFIG, Config, instance
 
 POLL_SECONDS = 0.002
 POLL_MAX_SECONDS = 0.05
 
-# For what users type: nothing outside of the file, and no way to change that.
+# For SQL of users: no access outside of the file, and no way to change that.
 _USERS_CONFIG: Config = {**CONFIG, "enable_external_access": "false", "lock_configuration": "true"}
 
 WAL_BYTES = 32 * 1024
-"""What waits in the WAL is replayed by whoever opens the file (measured: 0.5 ms a statement, 2 to 4 ms a small commit)
-and a checkpoint costs some 40 ms, so one is due after about a dozen small commits."""
+"""The WAL is replayed by each process that opens the file (measured: 0.5 ms a statement, 2 to 4 ms a small commit) and
+a checkpoint costs some 40 ms, so one is due after about a dozen small commits."""
 
 REPLAYED_WAL_BYTES = 8 * 1024
-"""Who had to replay as much before writing makes the next ones open sooner: the same is to come for them."""
+"""A writer that had to replay more than this checkpoints earlier, so that the next processes open the file sooner."""
 
 _files: dict[Path, "DuckdbFile"] = {}
 _files_lock = threading.RLock()
 _in_use_at_fork: set[Path] = set()
-"""Files that a block of an ancestor had open when it forked: DuckDB finds the ancestor's handle again by the name."""
+"""Files that a block of an ancestor had open when it forked: DuckDB would find the ancestor's handle by the name."""
 
 
 class DuckdbFile:
@@ -58,15 +58,15 @@ class DuckdbFile:
         self._writer: int | None = None
         self._is_forking = False
         self._attached: str | None = None  # the file's name in the process's instance
-        self._is_writable = False  # whether it is attached for writing too
+        self._is_writable = False  # whether it is attached for writing
         self._seen: tuple[object, ...] = ()
-        self._wal_limit = WAL_BYTES  # a checkpoint is due beyond it
+        self._wal_limit = WAL_BYTES  # a checkpoint is due above this size
         self._lock_file = -1
         self._data_file = -1
 
     @classmethod
     def of(cls, path: Path) -> "DuckdbFile":
-        """The process's state for a file; each call is answered by one `leave`."""
+        """Returns the process's state for a file; each call needs one `leave`."""
         path = Path(os.path.realpath(path))
         with _files_lock:
             if path in _in_use_at_fork:
@@ -81,21 +81,21 @@ class DuckdbFile:
 
     @property
     def is_ours(self) -> bool:
-        """Whether this process has opened it. What a fork brought along is its parent's."""
+        """Whether this process opened it; a file inherited through a fork belongs to the parent."""
         return self._generation == forks.generation()
 
     def in_this_process(self) -> "DuckdbFile":
         return self if self.is_ours else DuckdbFile.of(self.path)
 
     def hold(self, deadline: float) -> bool:
-        """Before a fork: wait for the blocks of other threads, and begin no more; whether it is held.
+        """Before a fork: waits for the blocks of other threads, and starts no new ones; returns whether it is held.
 
-        A file that nobody reads then is detached, so that the child can attach it anew.
+        A file without open blocks is then detached, so that the child can attach it.
         """
         if not self._changed.acquire(timeout=max(0.0, deadline - time.monotonic())):
             return False
         me = threading.get_ident()
-        self._is_forking = True  # whoever has no block open waits with his until then
+        self._is_forking = True  # threads without an open block wait until the fork is over
         self._changed.wait_for(
             lambda: self._writer in (None, me) and not self._readers.keys() - {me},
             max(0.0, deadline - time.monotonic()),
@@ -106,12 +106,12 @@ class DuckdbFile:
         return True
 
     def go_on(self) -> None:
-        """After a fork, in the parent."""
+        """After a fork, in the parent: lets waiting threads go on."""
         self._changed.notify_all()
         self._changed.release()
 
     def leave_to_parent(self) -> None:
-        """After a fork, in the child: with its copies of descriptors left open, a lock would outlive the parent."""
+        """After a fork, in the child: closes its copies of the descriptors, else a lock would outlive the parent."""
         if self._attached is not None or self._writer is not None:
             _in_use_at_fork.add(self.path)
         for descriptor in (self._data_file, self._lock_file):
@@ -139,9 +139,9 @@ class DuckdbFile:
 
     @contextmanager
     def shared(self, timeout_seconds: float, *, read_only: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A cursor to read with, that sees one state of the file until the block ends.
+        """Yields a cursor for reading that sees one state of the file until the block ends.
 
-        `read_only`: attached so that others of this process may open the file for reading beside it.
+        `read_only`: attached so that other handles of this process can open the file for reading.
         """
         me = threading.get_ident()
         deadline = time.monotonic() + timeout_seconds
@@ -190,19 +190,19 @@ class DuckdbFile:
 
     @contextmanager
     def for_users(self, timeout_seconds: float) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A read-only handle for what users type: it reaches nothing but the file, and cannot be told otherwise."""
+        """Yields a read-only handle for SQL of users: it can access only the file, and this cannot be changed."""
         with self.shared(timeout_seconds, read_only=True):
             handle = duckdb.connect(self.path, read_only=True, config=_USERS_CONFIG)
             try:
                 yield handle
             finally:
                 handle.close()
-                with self._changed:  # closing any descriptor of a file drops the POSIX locks this process has on it
+                with self._changed:  # closing a descriptor of a file drops all POSIX locks that this process has on it
                     fcntl.lockf(self._data_file, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
     @contextmanager
     def exclusive(self, timeout_seconds: float) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A read-write handle, alone in the world until the block ends."""
+        """Yields a read-write handle; nobody else can use the file until the block ends."""
         me = threading.get_ident()
         deadline = time.monotonic() + timeout_seconds
         with self._changed:
@@ -244,13 +244,13 @@ class DuckdbFile:
 
     @contextmanager
     def alone(self, timeout_seconds: float) -> Iterator[None]:
-        """No writer anywhere, for a moment; the file itself is not opened."""
+        """Waits until no process is writing; does not open the file."""
         deadline = time.monotonic() + timeout_seconds
         with self._changed:
             if self._writer == threading.get_ident():
                 raise StoreError("a write block is open in this thread: it cannot wait for itself")
             self._wait(lambda: self._writer is None, deadline)
-            if not self._readers:  # our own shared lock already keeps writers of other processes out
+            if not self._readers:  # a shared lock of ours already keeps writers of other processes out
                 self._lock(fcntl.LOCK_SH, deadline)
                 self._unlock()
         yield
@@ -285,7 +285,7 @@ class DuckdbFile:
             fcntl.flock(self._lock_file, fcntl.LOCK_UN)
 
     def _attach(self, deadline: float, *, read_only: bool) -> None:
-        """Make sure that the file is attached, as it is now, and that DuckDB's lock on it is ours."""
+        """Makes sure that the present file is attached, and that this process has DuckDB's lock on it."""
         if self._attached is not None and not (read_only and self._is_writable):
             _retried(lambda: fcntl.lockf(self._data_file, fcntl.LOCK_SH | fcntl.LOCK_NB), deadline)
             if self._state() == self._seen:
@@ -293,7 +293,7 @@ class DuckdbFile:
         self._attach_anew(lambda: _retried(lambda: instance.attach(self.path), deadline), is_writable=False)
 
     def _attach_to_write(self, deadline: float) -> str:
-        """The same for a writer; the name of the file in the instance."""
+        """Like `_attach`, for a writer; returns the name of the file in the instance."""
         if self._attached is not None and self._is_writable:
             _retried(lambda: fcntl.lockf(self._data_file, fcntl.LOCK_EX | fcntl.LOCK_NB), deadline)
             if self._state() == self._seen:
@@ -303,7 +303,8 @@ class DuckdbFile:
         )
 
     def _attach_both_ways(self) -> None:
-        """Who reads first mostly writes next: attached for both while nobody else is here, it is attached only once."""
+        """Attaches for reading and writing if no other process uses the file: most processes that read first write
+        next, so this attaches once instead of twice."""
         if self._lock_file < 0:
             self._lock_file = _open_lock_file(Path(f"{self.path}.lock"))
         if self._lock_file < 0 or not os.access(self.path, os.W_OK):
@@ -316,7 +317,7 @@ class DuckdbFile:
             self._attach_anew(lambda: instance.attach(self.path, read_only=False), is_writable=True)
             self._let_go()
         except (duckdb.Error, OSError):
-            self._detach()  # whoever reads will say what is wrong, if anything is
+            self._detach()  # if there is an error, the next read reports it
         finally:
             self._unlock()
 
@@ -328,22 +329,22 @@ class DuckdbFile:
         self._wal_limit = REPLAYED_WAL_BYTES if _size(self._wal) > REPLAYED_WAL_BYTES else WAL_BYTES
         name = self._attached = attach()
         self._is_writable = is_writable
-        # Opened after DuckDB took its lock, and closed only while the file is not attached: closing any descriptor of a
-        # file drops the POSIX locks this process has on it.
+        # Opened after DuckDB took its lock, and closed only while the file is not attached: closing a descriptor of a
+        # file drops all POSIX locks that this process has on it.
         self._data_file = os.open(self.path, os.O_RDWR if is_writable else os.O_RDONLY)
         self._seen = self._state()
         return name
 
     def _let_go(self) -> None:
-        """Give up the POSIX locks, for as long as no block is open."""
+        """Releases the POSIX locks while no block is open."""
         fcntl.lockf(self._data_file, fcntl.LOCK_UN)
         if self._is_writable:
-            # DuckDB has locked the WAL too, by a descriptor of its own; closing any other one ends that.
+            # DuckDB has also locked the WAL, with a descriptor of its own; closing any other one releases that lock.
             with suppress(FileNotFoundError):
                 os.close(os.open(self._wal, os.O_RDONLY))
 
     def _state(self) -> tuple[object, ...]:
-        """What differs once anybody has written: our own counter, the file system's view of the file and its WAL."""
+        """A value that changes with every write: our own counter, and the stat values of the file and its WAL."""
         counter = os.pread(self._lock_file, 32, 0) if self._lock_file >= 0 else b""
         return counter, _stamp(self.path), _stamp(self._wal)
 
@@ -397,7 +398,7 @@ forks.at_fork(before=_hold, after_in_parent=_go_on, after_in_child=_start_anew)
 
 
 def is_locked(error: Exception) -> bool:
-    """DuckDB has no error code for a file that another process holds."""
+    """Whether another process holds the file; DuckDB has no error code for this."""
     return isinstance(error, duckdb.IOException) and "lock" in str(error)
 
 
@@ -410,12 +411,12 @@ def _open_lock_file(path: Path) -> int:
         except OSError as error:
             if error.errno != 30:  # EROFS
                 raise StoreError(f"the lock file {path} cannot be opened: {error.strerror}") from error
-    # Where no lock file can be made nobody can write either.
+    # If no lock file can be created, nobody can write either.
     return -1
 
 
 def _retried(action: Callable[[], Any], deadline: float) -> Any:
-    """Repeat while a program that knows nothing of our lock file holds the database."""
+    """Repeats an action while a program that does not use our lock file holds the database."""
     pause = POLL_SECONDS
     while True:
         try:
@@ -430,13 +431,13 @@ def _retried(action: Callable[[], Any], deadline: float) -> Any:
 
 
 def _size(path: Path) -> int:
-    found = _stamp(path)
-    return found[1] if found else 0
+    stamp = _stamp(path)
+    return stamp[1] if stamp else 0
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except FileNotFoundError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns

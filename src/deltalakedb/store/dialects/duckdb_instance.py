@@ -1,4 +1,4 @@
-"""The one DuckDB instance of this process that catalog files are attached to."""
+"""The DuckDB instance of this process, to which catalog files are attached."""
 
 import itertools
 import threading
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import duckdb
 
-from deltalakedb import forks
+from deltalakedb.runtime import forks
 
 Config = dict[str, str | bool | int | float | list[str]]
 CONFIG: Config = {
@@ -16,13 +16,13 @@ CONFIG: Config = {
     "autoload_known_extensions": "false",
     "python_enable_replacements": "false",
 }
-# DuckDB's own measure of when to checkpoint counts whole blocks, and would find nearly every small commit worth one.
+# DuckDB's own threshold counts whole blocks, and would checkpoint after nearly every small commit.
 _CHECKPOINT_ABOVE = "64MB"
 _INSTANCE_CONFIG: Config = {**CONFIG, "checkpoint_threshold": _CHECKPOINT_ABOVE}
 
 
 class ProcessInstance:
-    """The DuckDB instance that files are attached to; started on first use, never carried through a fork."""
+    """The DuckDB instance to which files are attached; started on first use, never carried through a fork."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -31,11 +31,11 @@ class ProcessInstance:
         self._attached = 0
 
     def attach(self, path: Path, *, read_only: bool = True) -> str:
-        """Attach a file; the name it has in the instance."""
+        """Attaches a file; returns its name in the instance."""
         with self._lock:
             if self._connection is None:
                 self._connection = duckdb.connect(":memory:", config=_INSTANCE_CONFIG)
-                # Letting go of a file would checkpoint it, at the price of several commits; it is done when due.
+                # Detaching a file would checkpoint it, at the cost of several commits; checkpoints run when due.
                 self._connection.execute("pragma disable_checkpoint_on_shutdown")
             name = f"catalog_{next(self._numbers)}"
             quoted = str(path).replace("'", "''")
@@ -45,7 +45,7 @@ class ProcessInstance:
 
     @contextmanager
     def eager_checkpoints(self) -> Iterator[None]:
-        """A large transaction that is committed meanwhile is written once, into the file, and not into the WAL too."""
+        """While open, a large commit is written once, into the file, and not into the WAL too."""
         self._set_threshold("1MB")
         try:
             yield
@@ -64,25 +64,25 @@ class ProcessInstance:
                 self._attached -= 1
 
     def cursor(self, name: str) -> duckdb.DuckDBPyConnection:
-        """A connection of its own, looking at one of the files."""
+        """A new connection that uses one of the files."""
         assert self._connection is not None, "a file is attached"
         cursor = self._connection.cursor()
         cursor.execute(f"use {name}")
         return cursor
 
     def hold(self) -> None:
-        """Before a fork: nothing is attached any more until it is over; an instance without files is closed."""
+        """Before a fork: blocks attaching until the fork is over; closes an instance without files."""
         self._lock.acquire()
         if self._connection is not None and not self._attached:
             self._connection.close()
             self._connection = None
 
     def go_on(self) -> None:
-        """After a fork, in the parent."""
+        """After a fork, in the parent: allows attaching again."""
         self._lock.release()
 
     def start_anew(self) -> None:
-        """After a fork, in the child."""
+        """After a fork, in the child: starts without an instance."""
         self._lock = threading.Lock()
         if self._connection is not None:
             forks.leave_to_parent([self._connection])

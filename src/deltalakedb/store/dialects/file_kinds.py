@@ -1,4 +1,4 @@
-"""Tells the files of the embedded engines from each other and from anything else."""
+"""Recognises the files of the embedded engines."""
 
 from pathlib import Path
 
@@ -8,19 +8,19 @@ _NAMES = {"sqlite": "SQLite", "duckdb": "DuckDB"}
 
 
 def not_a_database(path: Path, wanted: str) -> NotADatabaseError:
-    """The error for a file that an engine could not read as its own: says what the file is, if we know it."""
-    found = kind_of(path)
-    if found is not None and found != wanted:
+    """The error for a file that an engine cannot read as its own; says what the file is, if known."""
+    kind = kind_of(path)
+    if kind is not None and kind != wanted:
         return NotADatabaseError(
-            f"{path} is a {_NAMES[found]} database, not a {_NAMES[wanted]} one; use the engine {found}"
+            f"{path} is a {_NAMES[kind]} database, not a {_NAMES[wanted]} one; use the engine {kind}"
         )
     return NotADatabaseError(f"{path} is not a {_NAMES[wanted]} database; check the path and the engine")
 
 
 def kind_of(path: Path) -> str | None:
-    """The engine whose file this is.
+    """The engine that the file belongs to; None if unknown.
 
-    Never called on a file that is in use: closing a descriptor drops all POSIX locks the process has on the file.
+    Never call this on a file in use: closing a descriptor drops all POSIX locks that the process has on the file.
     """
     try:
         with path.open("rb") as file:

@@ -6,14 +6,14 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from deltalakedb import forks
 from deltalakedb.exceptions import StoreBusyError, StoreError
+from deltalakedb.runtime import forks
 
 C = TypeVar("C")
 
 
 class Pool(Generic[C]):
-    """At most `size` open connections; a taker waits, at most `timeout_seconds`."""
+    """At most `size` open connections; `take` waits up to `timeout_seconds` for one."""
 
     def __init__(
         self, connect: Callable[[], C], close: Callable[[C], None], *, size: int, timeout_seconds: float, what: str
@@ -33,12 +33,12 @@ class Pool(Generic[C]):
         self._changed = threading.Condition()
         self._idle: list[C] = []
         self._taken: dict[int, tuple[C, int]] = {}
-        """By their ids, the connections in use, and the threads that use them."""
+        """The connections in use, and the threads that use them, by the connections' ids."""
         self._open = 0
         self._is_forking = False
 
     def take(self) -> tuple[C, bool]:
-        """A connection, and whether it was used before (then its server may have gone since)."""
+        """Returns a connection, and whether it was used before (its server may have closed it since)."""
         deadline = time.monotonic() + self._timeout_seconds
         with self._changed:
             while True:
@@ -72,11 +72,11 @@ class Pool(Generic[C]):
         return connection
 
     def owns(self, connection: C) -> bool:
-        """Whether this process has opened it. One that a fork brought along is its parent's."""
+        """Whether this process opened it; a connection inherited through a fork belongs to the parent."""
         return id(connection) in self._taken
 
     def give(self, connection: C, *, broken: bool = False) -> None:
-        """Return a connection; a broken one is closed and makes room for a new one."""
+        """Returns a connection to the pool; a broken one is closed and makes room for a new one."""
         with self._changed:
             if self._taken.pop(id(connection), None) is None:
                 return
@@ -89,7 +89,7 @@ class Pool(Generic[C]):
             self._forget()
 
     def close(self) -> None:
-        """Close what is idle now, and what is in use when it comes back."""
+        """Closes idle connections now, and those in use when they are returned."""
         with self._changed:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -110,11 +110,11 @@ class Pool(Generic[C]):
     # -- forks
 
     def hold(self, deadline: float) -> bool:
-        """Before a fork: wait for other threads to return their connections, and lend no more. Whether it is held."""
+        """Before a fork: waits for the connections of other threads, and lends no more. Returns whether it is held."""
         if not self._changed.acquire(timeout=max(0.0, deadline - time.monotonic())):
             return False
         me = threading.get_ident()
-        self._is_forking = True  # whoever has no connection waits for one until then
+        self._is_forking = True  # threads without a connection wait until the fork is over
 
         def is_quiet() -> bool:
             opening = self._open - len(self._idle) - len(self._taken)
@@ -125,12 +125,13 @@ class Pool(Generic[C]):
         return True
 
     def go_on(self) -> None:
-        """After a fork, in the parent."""
+        """After a fork, in the parent: lends connections again."""
         self._changed.notify_all()
         self._changed.release()
 
     def start_anew(self) -> None:
-        """After a fork, in the child: closing a connection would speak on the parent's socket or drop its locks."""
+        """After a fork, in the child: forgets all connections; closing one would disturb the parent's socket or
+        locks."""
         forks.leave_to_parent((*self._idle, *(connection for connection, _ in self._taken.values())))
         self._reset()
 

@@ -1,4 +1,4 @@
-"""Postgres: psycopg 3, a bounded pool, COPY both ways; nothing that PgBouncer in transaction mode breaks."""
+"""Postgres: psycopg 3, a bounded pool, COPY in both directions; works with PgBouncer in transaction mode."""
 
 import select as socket_select
 from collections.abc import Iterator, Mapping
@@ -32,17 +32,17 @@ from deltalakedb.store.dialects.postgres_session import (
 )
 from deltalakedb.store.queries import spell
 
-_NO_FUNCTION_STATES = frozenset({"42883", "42501"})  # the schema is older than this code, or keeps it to itself
+_NO_FUNCTION_STATES = frozenset({"42883", "42501"})  # the schema is older than this code, or we may not call it
 _APPEND = f"select {SCHEMA}.dl_append({', '.join(f'${n}' for n in range(1, 11))})".encode()
 
-# A plan with many probes looks expensive to Postgres and is not: compiling it would cost more than running it.
+# Postgres overestimates the cost of plans with many probes: compiling them would cost more than running them.
 _BEGIN_READ = "begin isolation level repeatable read read only; set local jit = off"
 
 _DEFAULTS = {
     "connect_timeout": 10,
     "fallback_application_name": "deltalakedb",
     "client_encoding": "UTF8",
-    # A server that vanished without a word is noticed within a minute, not after the two hours of the kernel's default.
+    # A server that vanished silently is noticed within a minute, not after the two hours of the kernel's default.
     "keepalives_idle": 20,
     "keepalives_interval": 10,
     "keepalives_count": 3,
@@ -51,7 +51,7 @@ _DEFAULTS = {
 
 
 class PostgresStore:
-    """A Postgres database; everything of ours lives in its schema `deltalakedb`."""
+    """A Postgres database; all our tables are in its schema `deltalakedb`."""
 
     name: EngineName = "postgres"
     dialect = DIALECT
@@ -61,7 +61,7 @@ class PostgresStore:
         self._where = f"Postgres database {_described(self._parameters)}"
         self._lock_timeout_ms = str(max(1, int(busy_timeout_seconds * 1000)))
         self._begin_write = f"begin; set local lock_timeout = {self._lock_timeout_ms}"
-        self._has_functions: bool | None = None  # not known before the first append: `sql.schema=manual` asks nobody
+        self._has_functions: bool | None = None  # unknown before the first append: `sql.schema=manual` runs no query
         self._pool = Pool(
             self._connect,
             psycopg.Connection.close,
@@ -102,13 +102,13 @@ class PostgresStore:
             session = PostgresSession(connection, self._where, self._parameters, opens=bool(self._has_functions))
             yield session
             if not self._pool.owns(connection):
-                return  # the block was opened before a fork, and is its parent's
+                return  # the block was opened before a fork, and belongs to the parent
             if begin:
                 session.execute("commit", {})
             session.settle_deferred()
         except BaseException:
             if self._pool.owns(connection):
-                with suppress(StoreError):  # the first error is the one to tell
+                with suppress(StoreError):  # the first error is the one to raise
                     session.settle_deferred()
             raise
         finally:
@@ -120,7 +120,7 @@ class PostgresStore:
         try:
             with self._session("") as session:
                 at_ms = session.call(_APPEND, [self._lock_timeout_ms.encode(), *append])
-        except DuplicateRowError:  # the ordinary way tells a file that is added again from a mistake
+        except DuplicateRowError:  # the ordinary path decides whether a file is added again or is a mistake
             return None
         except StoreError as error:
             if getattr(error.__cause__, "sqlstate", "") not in _NO_FUNCTION_STATES:
@@ -140,7 +140,7 @@ class PostgresStore:
         try:
             connection.execute(f"set local search_path = {SCHEMA}, public")
             with connection.cursor(binary=True) as cursor:
-                # A cursor is declared for a SELECT and nothing else, and the extended protocol takes one statement.
+                # A cursor can be declared only for a SELECT, and the extended protocol accepts only one statement.
                 cursor.execute(as_query(f"declare users_select no scroll cursor for {statement}"), parameters or {})
                 cursor.execute("fetch all from users_select")
                 return to_arrow(cursor)
@@ -153,7 +153,7 @@ class PostgresStore:
             self._give(connection)
 
     def _release_locks(self, connection: PgConnection) -> None:
-        """A session-level advisory lock taken by a user's function call would outlive the transaction."""
+        """Releases session-level advisory locks that a user's query took: they would outlive the transaction."""
         try:
             connection.execute("rollback")
             connection.execute("select pg_advisory_unlock_all()")
@@ -161,7 +161,7 @@ class PostgresStore:
             connection.close()
 
     def _take(self, begin: str) -> PgConnection:
-        """A connection on which `begin` has run; those whose server has gone meanwhile are replaced."""
+        """Returns a connection on which `begin` has run; replaces connections that the server has closed."""
         while True:
             connection, used = self._pool.take()
             try:
@@ -199,36 +199,36 @@ class PostgresStore:
 def open_postgres(
     target: str | Mapping[str, Any], *, schema: SchemaMode, max_connections: int, busy_timeout_seconds: float
 ) -> PostgresStore:
-    del schema  # a database is never created, only the schema in it
+    del schema  # the database is never created, only the schema in it
     return PostgresStore(target, max_connections=max_connections, busy_timeout_seconds=busy_timeout_seconds)
 
 
 def _connection_parameters(target: str | Mapping[str, Any]) -> dict[str, Any]:
     try:
-        given = conninfo_to_dict(target) if isinstance(target, str) else conninfo_to_dict("", **target)
+        parameters = conninfo_to_dict(target) if isinstance(target, str) else conninfo_to_dict("", **target)
     except psycopg.Error as error:
         cause = _without_secrets(error)
     else:
-        return {**_DEFAULTS, **{key: value for key, value in given.items() if value is not None}}
+        return {**_DEFAULTS, **{key: value for key, value in parameters.items() if value is not None}}
     raise StoreError(f"the Postgres address cannot be understood: {cause}") from cause
 
 
 def _without_secrets(error: psycopg.Error) -> psycopg.Error:
-    """The driver's error, or one of its kind without what the address may have shown in it."""
+    """The driver's error, or one of the same type without secrets that the address put into it."""
     text = redact(str(error))
     return error if text == str(error) else type(error)(text)
 
 
 def _described(parameters: Mapping[str, Any]) -> str:
-    """Where the database is; never how to get in."""
-    shown = {
+    """Describes the database without credentials."""
+    parts = {
         key: parameters[key] for key in ("service", "host", "hostaddr", "port", "dbname", "user") if key in parameters
     }
-    return redact(" ".join(f"{key}={value}" for key, value in shown.items()) or "of the environment")
+    return redact(" ".join(f"{key}={value}" for key, value in parts.items()) or "of the environment")
 
 
 def _is_alive(connection: PgConnection) -> bool:
-    """Without a round trip: an idle connection has nothing to say, so a readable socket is the server hanging up."""
+    """Checks without a round trip: an idle connection receives nothing, so a readable socket means it was closed."""
     if connection.closed:
         return False
     poll = socket_select.poll()

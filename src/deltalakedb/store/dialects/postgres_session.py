@@ -40,13 +40,13 @@ DIALECT = Dialect(
     doubles_percent=True,
 )
 CHUNK_ROWS = 20_000
-"""Rows that are Python values at the same time, on their way to Arrow."""
+"""How many rows are Python values at a time while they are converted to Arrow."""
 
 FEW_ROWS = 2
-"""So many rows go as one list of values; more of them as arrays, whose statement has the same text for any number."""
+"""Up to this many rows are sent as one list of values; more as arrays, whose statement text is always the same."""
 
-COMMIT_LOCK = 0x636F6D6D6974  # shared by everyone between reading the clock and the end of the commit: "commit"
-MIGRATION_LOCK = 0x64656C7461  # one key for all catalogs of a database: "delta"
+COMMIT_LOCK = 0x636F6D6D6974  # "commit"; shared by all transactions between reading the clock and their end
+MIGRATION_LOCK = 0x64656C7461  # "delta"; one key for all catalogs of a database
 
 _BUSY_STATES = frozenset({"55P03", "57014"})
 _RETRYABLE_STATES = frozenset({"40P01", "40001"})
@@ -67,7 +67,7 @@ _CLOSED = pa.schema(
     [("key_hash", pa.binary()), ("file_id", pa.int64()), ("size", pa.int64()), ("num_records", pa.int64())]
 )
 _FEW_VERSIONS = 16
-"""So many versions of one flush end their files by a statement each; a log with more of them comes from an import."""
+"""Up to this many versions of one flush close their files with a statement each; more come from an import."""
 _CLOSE_AT_VERSION = (
     f"update {SCHEMA}.dl_add_files set removed_version = %(version)s "
     "where table_id = %(table_id)s and key_hash = any(%(keys)s::bytea[]) and removed_version = %(live)s "
@@ -95,7 +95,7 @@ class PostgresSession(Session):
     def __init__(
         self, connection: PgConnection, where: str, address: Mapping[str, Any], *, opens: bool = False
     ) -> None:
-        """`opens`: the database has the function that opens a table."""
+        """`opens`: the database has the function that opens a table (`dl_open`)."""
         self._connection = connection
         self._where = where
         self._address = address
@@ -105,11 +105,11 @@ class PostgresSession(Session):
     def all(self, query: str, **parameters: Any) -> list[Row]:
         if query != "open_table" or not self._opens:
             return super().all(query, **parameters)
-        opened = self.call(_OPEN, [parameters["namespace_key"].encode(), parameters["name_key"].encode()])
-        return [] if opened is None else [orjson.loads(opened)]
+        row_json = self.call(_OPEN, [parameters["namespace_key"].encode(), parameters["name_key"].encode()])
+        return [] if row_json is None else [orjson.loads(row_json)]
 
     def call(self, statement: bytes, parameters: Sequence[bytes | None]) -> bytes | None:
-        """One value, by the driver's inner calls: its cursors cost more than what a short statement does."""
+        """Returns one value, by the driver's low-level calls: its cursors cost more than a short statement."""
         try:
             connection = self._connection.pgconn
             connection.send_query_params(statement, parameters)
@@ -138,7 +138,7 @@ class PostgresSession(Session):
             self._pipeline.enter_context(self._connection.pipeline())
 
     def settle_deferred(self) -> None:
-        """Wait for the answers to all deferred changes."""
+        """Waits for the results of all deferred changes."""
         pipeline, self._pipeline = self._pipeline, None
         if pipeline is not None:
             try:
@@ -148,7 +148,7 @@ class PostgresSession(Session):
 
     def _fail(self, error: psycopg.Error) -> NoReturn:
         if isinstance(error, psycopg.errors.PipelineAborted) and error.__context__ is not None:
-            cause = error.__context__  # what aborted the pipeline says more than that it was aborted
+            cause = error.__context__  # the error that aborted the pipeline
             error = cause if isinstance(cause, psycopg.Error) else error
         if error.sqlstate in _LOST_STATES or self._connection.closed:
             raise ConnectionLostError(f"{self._where}: the connection was lost: {redact(str(error))}") from error
@@ -202,7 +202,7 @@ class PostgresSession(Session):
             self._fail(error)
 
     def insert(self, table: str, rows: pa.Table | pa.RecordBatch) -> None:
-        self.settle_deferred()  # COPY cannot be one of several statements in flight
+        self.settle_deferred()  # COPY cannot run inside a pipeline
         try:
             copy_in(self._connection, f"{SCHEMA}.{table}", rows)
         except psycopg.Error as error:
@@ -213,20 +213,20 @@ class PostgresSession(Session):
         by_version: dict[int, list[bytes]] = {}
         for key, version in zip(keys, versions, strict=True):
             by_version.setdefault(version, []).append(key)
-        given = {"table_id": table_id, "live": LIVE}
+        ids = {"table_id": table_id, "live": LIVE}
         if len(by_version) <= _FEW_VERSIONS:
             rows = [
                 row
                 for version, closed in by_version.items()
-                for row in self.fetch(_CLOSE_AT_VERSION, {**given, "version": version, "keys": closed})[1]
+                for row in self.fetch(_CLOSE_AT_VERSION, {**ids, "version": version, "keys": closed})[1]
             ]
         else:
-            rows = self._close_at_versions({**given, "keys": keys, "versions": versions})
+            rows = self._close_at_versions({**ids, "keys": keys, "versions": versions})
         columns = list(zip(*rows, strict=True)) or [()] * len(_CLOSED)
         return pa.table([pa.array(c, type=f.type) for c, f in zip(columns, _CLOSED, strict=True)], schema=_CLOSED)
 
     def _close_at_versions(self, given: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        # Of a table that was never analysed Postgres expects one live file, and would compare all with all.
+        # For a table that was never analysed Postgres expects one live file, and would compare all keys with all files.
         self.execute("set local enable_nestloop = off", {})
         _, rows = self.fetch(_CLOSE_AT_VERSIONS, given)
         self.execute("set local enable_nestloop = on", {})
@@ -239,7 +239,7 @@ class PostgresSession(Session):
     def lock_schema(self) -> None:
         self.execute("select pg_advisory_xact_lock(%(key)s)", {"key": MIGRATION_LOCK})
         _, rows = self.fetch("select 1 from pg_namespace where nspname = %(name)s", {"name": SCHEMA})
-        if not rows:  # `create schema if not exists` needs the right to create even where the schema exists
+        if not rows:  # `create schema if not exists` needs the CREATE privilege even if the schema exists
             self.execute(f"create schema {SCHEMA}", {})
 
     def hold_clock(self) -> None:
@@ -264,7 +264,7 @@ def _insert_arrays(table: str, names: tuple[str, ...]) -> str:
 
 
 def _names(cursor: psycopg.Cursor[tuple[Any, ...]]) -> list[str]:
-    """The columns' names: `cursor.description` makes an object of each column."""
+    """The names of the columns; `cursor.description` would create an object for each column."""
     result = cursor.pgresult
     return [] if result is None else [(result.fname(n) or b"").decode() for n in range(result.nfields)]
 
@@ -275,7 +275,7 @@ def _rows(cursor: psycopg.Cursor[tuple[Any, ...]]) -> list[Row]:
 
 
 def to_arrow(cursor: psycopg.Cursor[tuple[Any, ...]]) -> pa.Table:
-    """All rows left in a cursor; types by what Postgres says, else by what the values are."""
+    """Converts all remaining rows of a cursor; types are those of Postgres, or else of the values."""
     description = cursor.description or []
     kinds = [_ARROW_BY_OID.get(column.type_code) for column in description]
     names = [column.name for column in description]
@@ -297,7 +297,8 @@ def _to_arrow_chunk(names: list[str], kinds: list[pa.DataType | None], rows: lis
 
 
 def as_query(statement: str) -> Any:
-    """psycopg asks for literals, so that no value is formatted into SQL; ours come from files and generators of SQL."""
+    """Casts a str to Any: psycopg accepts only literals, so that no value is formatted into SQL. Our SQL comes from
+    files and generators."""
     return statement
 
 

@@ -1,4 +1,4 @@
-"""How each engine finds the files that an atom leaves: its accelerators, put together from the parts in plan_*.sql."""
+"""Builds each engine's SQL that finds the files an atom keeps, from the parts in plan_*.sql."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Protocol
 
-from deltalakedb.log.atoms import IsNull, Within
-from deltalakedb.log.ranges import next_down, next_up
+from deltalakedb.log.predicates.atoms import IsNull, Within
+from deltalakedb.log.predicates.ranges import next_down, next_up
 from deltalakedb.store.probes import (
     ABOVE_ALL_TEXT,
     MAX_RECHECKED,
@@ -22,7 +22,7 @@ from deltalakedb.store.probes import (
 from deltalakedb.store.queries import named_queries
 
 _MAX_SPELLED_PROBES = 100
-"""Probes up to which SQLite gets each as parameters of its own; older builds take 999 parameters."""
+"""Up to this many probes SQLite gets each as its own parameters; older builds accept 999 parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,29 +34,29 @@ class Part:
 
 
 class Pruner(Protocol):
-    """An engine's way to prune inside the database."""
+    """How an engine prunes inside the database."""
 
     counts_first: bool
-    """Whether it pays to count several atoms' candidates before one is chosen to drive."""
+    """Whether it pays to count the candidates of several atoms before choosing the driver."""
 
     lookup_cost: int
-    """How many candidates of another atom can be listed in the time one is looked up by its key."""
+    """How many candidates of another atom can be listed in the time of one lookup by key."""
 
     def candidates(self, item: IndexedAtom, prefix: str) -> Part:
-        """A select of the ids of the files that may match; `prefix` keeps the parameters of atoms apart."""
+        """A select of the ids of the files that may match; `prefix` makes the atom's parameter names unique."""
         ...
 
     def condition(self, item: IndexedAtom, prefix: str) -> Part:
-        """A condition: the candidate `c` may match."""
+        """A condition that the candidate `c` may match."""
         ...
 
     def fetch(self, columns: str, candidates: str) -> str:
-        """The select of the candidates' files."""
+        """The select of the candidates' columns."""
         ...
 
 
 def part(name: str, prefix: str, parameters: Mapping[str, Any], **pieces: str) -> Part:
-    """A named part, its parameters prefixed and its {pieces} filled in."""
+    """A named part, with its parameters prefixed and its {pieces} filled in."""
     text = named_queries()[name].replace(":@", f":{prefix}")
     for piece, content in pieces.items():
         text = text.replace(f"{{{piece}}}", content)
@@ -66,20 +66,20 @@ def part(name: str, prefix: str, parameters: Mapping[str, Any], **pieces: str) -
 def with_files_without_bounds(item: IndexedAtom, prefix: str, found: Part) -> Part:
     if item.first_file_id <= 0:
         return found
-    unknown = part("plan_files_without_bounds", prefix, {"first_file_id": item.first_file_id})
-    # `union` without `all`: rows from before the column was dropped and came back are still there
-    return Part(f"{found.text} union {unknown.text}", {**found.parameters, **unknown.parameters})
+    without_bounds = part("plan_files_without_bounds", prefix, {"first_file_id": item.first_file_id})
+    # `union` without `all`: rows from before the column was dropped and added again still exist
+    return Part(f"{found.text} union {without_bounds.text}", {**found.parameters, **without_bounds.parameters})
 
 
 def _probes_of(item: IndexedAtom) -> tuple[Sequence[NumberProbe | TextProbe], bool]:
-    """The windows to look into, and whether one of them stands for several ranges."""
+    """The windows to search, and whether one of them covers several ranges."""
     if item.is_text:
         return text_probes(item.texts, item.width_classes)
     return number_probes(item.numbers, item.width_classes)
 
 
 class _Matches:
-    """What the engines share: the condition that a row `b` of bounds can satisfy an atom, and fetching the files."""
+    """Shared by the engines: the condition that a row `b` of bounds can satisfy an atom, and fetching the files."""
 
     def __init__(self, engine: str) -> None:
         self._engine = engine
@@ -105,12 +105,12 @@ class _Matches:
             parameters |= {f"{prefix}lo{number}": span.lo, f"{prefix}hi{number}": span.hi}
         for number, text in enumerate(item.texts):
             open_high = text.hi_open and text.hi is not None
-            spelled = named_queries()["plan_text_range"].replace("#", str(number))
-            spelled = spelled.replace("{lt}", "<" if open_high else "<=").replace("{gt}", ">" if text.lo_open else ">=")
-            texts.append(spelled)
+            clause = named_queries()["plan_text_range"].replace("#", str(number))
+            clause = clause.replace("{lt}", "<" if open_high else "<=").replace("{gt}", ">" if text.lo_open else ">=")
+            texts.append(clause)
             high = ABOVE_ALL_TEXT if text.hi is None else text.hi
             parameters |= {f"{prefix}lo{number}": text.lo, f"{prefix}hi{number}": high}
-        if len(item.numbers) > 1:  # from the first to the last range: a comparison engines can skip blocks by
+        if len(item.numbers) > 1:  # from the first to the last range: a comparison that lets engines skip blocks
             texts = [f"{named_queries()['plan_number_range'].replace('#', '_all')} and ({' or '.join(texts)})"]
             ends = item.numbers[0].lo, item.numbers[-1].hi
             parameters |= zip((f"{prefix}lo_all", f"{prefix}hi_all"), ends, strict=True)
@@ -128,10 +128,10 @@ class _Matches:
         }
 
     def recheck(self, item: IndexedAtom, prefix: str, *, merged: bool) -> Part | None:
-        """Rows in a window that stands for several ranges may lie between them.
+        """The condition that drops rows between the ranges of a window which covers several; None if not needed.
 
-        Between many numbers a window is merged only where they are closer than the rows are wide: most rows match,
-        and holding each against all of them would cost more than it saves.
+        For many number ranges a window is merged only if they are closer than the rows are wide: then most rows match,
+        and comparing each with all ranges would cost more than it saves.
         """
         if not merged or (item.num_ranges > MAX_RECHECKED and not item.is_text):
             return None
@@ -139,7 +139,7 @@ class _Matches:
 
 
 class SqlitePruner(_Matches):
-    """A btree range per probe, found through the order of a cross join."""
+    """One btree range per probe; a cross join fixes the order."""
 
     counts_first = True
     lookup_cost = 2
@@ -150,16 +150,16 @@ class SqlitePruner(_Matches):
     def candidates(self, item: IndexedAtom, prefix: str) -> Part:
         probes, merged = _probes_of(item)
         if not probes:
-            found = Part("select null as file_id where 1 = 0")
+            candidates = Part("select null as file_id where 1 = 0")
         else:
-            listed = self._probes(probes, "text" if item.is_text else "number", prefix)
+            probe_rows = self._probes(probes, "text" if item.is_text else "number", prefix)
             name = "plan_sqlite_texts" if item.is_text else "plan_sqlite_numbers"
-            found = part(name, prefix, {"column_id": item.column_id}, probes=listed.text)
-            again = self.recheck(item, prefix, merged=merged)
-            text = found.text if again is None else f"{found.text} and {again.text}"
-            extra = {} if again is None else again.parameters
-            found = Part(text, {**found.parameters, **listed.parameters, **extra})
-        return with_files_without_bounds(item, prefix, found)
+            candidates = part(name, prefix, {"column_id": item.column_id}, probes=probe_rows.text)
+            recheck = self.recheck(item, prefix, merged=merged)
+            text = candidates.text if recheck is None else f"{candidates.text} and {recheck.text}"
+            extra = {} if recheck is None else recheck.parameters
+            candidates = Part(text, {**candidates.parameters, **probe_rows.parameters, **extra})
+        return with_files_without_bounds(item, prefix, candidates)
 
     def _probes(self, probes: Sequence[NumberProbe | TextProbe], kind: str, prefix: str) -> Part:
         if len(probes) > _MAX_SPELLED_PROBES:
@@ -181,7 +181,7 @@ class SqlitePruner(_Matches):
 
 
 class PostgresPruner(_Matches):
-    """A btree range per probe, found through lateral sub-selects."""
+    """One btree range per probe, by lateral sub-selects."""
 
     counts_first = True
     lookup_cost = 8
@@ -193,17 +193,19 @@ class PostgresPruner(_Matches):
         probes, merged = _probes_of(item)
         fields = TextProbe._fields if item.is_text else NumberProbe._fields
         arrays = {name: [probe[place] for probe in probes] for place, name in enumerate(fields)}
-        again = self.recheck(item, prefix, merged=merged) or Part("true")
+        recheck = self.recheck(item, prefix, merged=merged) or Part("true")
         name = "plan_postgres_texts" if item.is_text else "plan_postgres_numbers"
-        found = part(name, prefix, {"column_id": item.column_id, **arrays}, recheck=again.text)
-        return with_files_without_bounds(item, prefix, Part(found.text, {**found.parameters, **again.parameters}))
+        candidates = part(name, prefix, {"column_id": item.column_id, **arrays}, recheck=recheck.text)
+        return with_files_without_bounds(
+            item, prefix, Part(candidates.text, {**candidates.parameters, **recheck.parameters})
+        )
 
     def condition(self, item: IndexedAtom, prefix: str) -> Part:
         return _condition_by_key(self, item, prefix)
 
 
 class DuckdbPruner(_Matches):
-    """Scans: no index of DuckDB's serves a range."""
+    """Scans, because DuckDB has no index that serves ranges."""
 
     counts_first = False
     lookup_cost = 1
@@ -216,8 +218,8 @@ class DuckdbPruner(_Matches):
 
     def condition(self, item: IndexedAtom, prefix: str) -> Part:
         scan = self._scan(item, prefix)
-        found = part("plan_duckdb_condition", prefix, {"first_file_id": item.first_file_id}, candidates=scan.text)
-        return Part(found.text, {**found.parameters, **scan.parameters})
+        condition = part("plan_duckdb_condition", prefix, {"first_file_id": item.first_file_id}, candidates=scan.text)
+        return Part(condition.text, {**condition.parameters, **scan.parameters})
 
     def _scan(self, item: IndexedAtom, prefix: str) -> Part:
         column = {"column_id": item.column_id}
@@ -226,25 +228,25 @@ class DuckdbPruner(_Matches):
             ends = self.many_ranges(item)
             return part(name, prefix, {**column, "los": ends["los"], "his": ends["his"]})
         match = self.match(item, prefix)
-        found = part("plan_duckdb_bounds", prefix, column, match=match.text)
-        return Part(found.text, {**found.parameters, **match.parameters})
+        scan = part("plan_duckdb_bounds", prefix, column, match=match.text)
+        return Part(scan.text, {**scan.parameters, **match.parameters})
 
 
 def _condition_by_key(matches: _Matches, item: IndexedAtom, prefix: str) -> Part:
     match = matches.match(item, prefix)
     parameters = {"column_id": item.column_id, "first_file_id": item.first_file_id}
-    found = part("plan_condition_by_key", prefix, parameters, match=match.text)
-    return Part(found.text, {**found.parameters, **match.parameters})
+    condition = part("plan_condition_by_key", prefix, parameters, match=match.text)
+    return Part(condition.text, {**condition.parameters, **match.parameters})
 
 
 def _json_rows(rows: Sequence[Sequence[Any]], *, upper: int) -> str:
-    """Rows as SQLite's JSON functions read them; the ends at place `upper` are widened upwards, others downwards."""
+    """Rows for SQLite's JSON functions; values at position `upper` are rounded up, others down."""
     lines = (", ".join(_json_value(value, up=place == upper) for place, value in enumerate(row)) for row in rows)
     return "[" + ", ".join(f"[{line}]" for line in lines) + "]"
 
 
 def _json_value(value: Any, *, up: bool) -> str:
-    """SQLite promises to read 15 digits exactly, not 17: a number that needs more is widened by a step."""
+    """SQLite reads only 15 digits exactly, not 17: a number that needs more is widened by one step."""
     if not isinstance(value, float):
         return json.dumps(value)
     if abs(value) == inf:

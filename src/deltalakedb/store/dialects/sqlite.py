@@ -36,7 +36,7 @@ class SqliteStore:
         self._where = f"SQLite database {self.path}"
         self._may_create = schema == "create_if_missing"
         if self.path.is_file() and 0 < self.path.stat().st_size < SMALLEST_FILE:
-            # SQLite would take so short a file for an empty database, and overwrite it.
+            # SQLite would take such a short file for an empty database, and overwrite it.
             raise not_a_database(self.path, "sqlite")
         self._pool = Pool(
             self._connect,
@@ -73,7 +73,7 @@ class SqliteStore:
 
     @contextmanager
     def write(self, *, durable: bool = True, holds_clock: bool = False) -> Iterator[Connection]:
-        del holds_clock  # the write lock does
+        del holds_clock  # the write lock holds the clock
         with self._session("begin immediate", durable=durable) as session:
             yield session
 
@@ -83,7 +83,7 @@ class SqliteStore:
         try:
             session = SqliteSession(connection, self._where)
             if not durable:
-                # The WAL is not forced to disk now; the next durable commit, of whoever, forces all before it too.
+                # The WAL is not synced now; the next durable commit of any connection syncs it.
                 session.execute("pragma synchronous = normal", {})
             if begin:
                 session.execute(begin, {})
@@ -91,7 +91,7 @@ class SqliteStore:
             if begin and self._pool.owns(connection):
                 session.execute("commit", {})
         finally:
-            if self._pool.owns(connection):  # else the block was opened before a fork, and is its parent's
+            if self._pool.owns(connection):  # otherwise the block was opened before a fork, and belongs to the parent
                 self._give(connection, durable=durable)
 
     def _give(self, connection: sqlite3.Connection, *, durable: bool) -> None:
@@ -106,14 +106,14 @@ class SqliteStore:
         self._pool.give(connection, broken=broken)
 
     def settle(self) -> None:
-        # Whoever has read the clock holds the write lock until its transaction ends.
+        # A transaction that has read the clock holds the write lock until it ends.
         with self._session("begin immediate"):
             pass
 
     def select(self, text: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
         connection = self._open("ro")
         try:
-            # The file is opened read-only; the authorizer leaves nothing but SELECT, so not even ATTACH or PRAGMA.
+            # The file is opened read-only; the authorizer allows only SELECT, not even ATTACH or PRAGMA.
             connection.set_authorizer(_allow_select)
             cursor = connection.execute(text, parameters or {})
             if cursor.description is None:
@@ -130,7 +130,7 @@ class SqliteStore:
         connection = self._open("rwc" if self._may_create else "rw")
         try:
             connection.execute("pragma synchronous = full")
-            # Bulk loads touch several indexes at random; with the default of 2 MB their pages are written many times.
+            # Bulk loads access several indexes at random; with the default cache of 2 MB pages are written many times.
             connection.execute("pragma cache_size = -65536")
             connection.execute("pragma temp_store = memory")
         except sqlite3.Error as error:
@@ -152,7 +152,7 @@ class SqliteStore:
             raise_store_error(error, self._where, missing=not self.path.exists())
 
     def _use_wal(self, connection: sqlite3.Connection) -> None:
-        # Switching to WAL does not wait for the busy time-out when several processes create the file at once.
+        # Switching to WAL ignores the busy timeout if several processes create the file at once.
         for attempt in range(WAL_TRIES):
             try:
                 if connection.execute("pragma journal_mode").fetchone()[0] == "wal":

@@ -1,4 +1,4 @@
-"""One transaction on a SQLite connection: queries, bulk inserts, and SQLite's errors as ours."""
+"""One transaction on a SQLite connection: queries, bulk inserts, and translation of SQLite's errors."""
 
 import sqlite3
 import time
@@ -27,19 +27,19 @@ DIALECT = Dialect(
 )
 BULK_ROWS = 10_000
 BULK_CACHE_KIB = 65_536
-"""Pages of the indexes that a bulk insert keeps in memory; SQLite's own 2 MB would be written out again and again."""
+"""The cache for index pages during a bulk insert; with SQLite's default of 2 MB pages would be written repeatedly."""
 PAGE_FILE_IDS = 4096
-"""A page of the list of all files: small enough for its texts to stay in memory that is used again and again."""
+"""A page of the list of all files: small enough that its memory is reused."""
 
 MANY_ROWS = 1000
-"""Results from this size on are worth a second execution that fetches columns instead of rows."""
+"""From this many rows on, it pays to execute the query again and fetch columns instead of rows."""
 
 _CLOSED = pa.schema(
     [("key_hash", pa.binary()), ("file_id", pa.int64()), ("size", pa.int64()), ("num_records", pa.int64())]
 )
 _CREATE_CLOSING = """
 create temp table if not exists closing (key_hash blob primary key, removed_version bigint) without rowid"""
-# `cross join` holds SQLite to the join order: from the few keys to their rows, never over all rows of the table.
+# `cross join` fixes the join order: from the few keys to their rows, never over all rows of the table.
 _CLOSE_FILES = """
 update dl_add_files set removed_version =
     (select c.removed_version from temp.closing c where c.key_hash = dl_add_files.key_hash)
@@ -83,9 +83,9 @@ class SqliteSession(Session):
         return to_arrow(names, rows)
 
     def live_files(self, columns: Sequence[str], *, table_id: int, version: int) -> pa.Table:
-        reach = self.one("select_live_file_ids", table_id=table_id)
-        if reach is not None and reach["first_file_id"] is not None:
-            ids = range(reach["first_file_id"], reach["last_file_id"] + 1)
+        id_range = self.one("select_live_file_ids", table_id=table_id)
+        if id_range is not None and id_range["first_file_id"] is not None:
+            ids = range(id_range["first_file_id"], id_range["last_file_id"] + 1)
             table = self._in_pages(columns, "select_live_files_between", ids, PAGE_FILE_IDS, table_id=table_id)
             if table is not None:
                 return table
@@ -102,7 +102,7 @@ class SqliteSession(Session):
         at_head: bool,
     ) -> pa.Table:
         ids = range(first_file_id, last_file_id + 1)
-        # Where most ids are gone, pages of a fixed width would be many empty ones.
+        # If most ids are gone, pages of a fixed width would mostly be empty.
         width = max(2 * PAGE_FILE_IDS, len(ids) // 8)
         if at_head:
             table = self._in_pages(columns, "select_live_files_between", ids, width, table_id=table_id)
@@ -161,7 +161,7 @@ class SqliteSession(Session):
             raise_store_error(error, self._where)
 
     def _insert_batch(self, table: str, batch: pa.RecordBatch) -> None:
-        # What is null in every row is not bound at all: with the larger cache a quarter less time for bounds.
+        # Columns that are null in every row are not bound: with the larger cache, bounds take a quarter less time.
         names = [name for name in batch.schema.names if batch.column(name).null_count < batch.num_rows]
         if names:
             columns = [batch.column(name).to_pylist() for name in names]
@@ -173,10 +173,10 @@ class SqliteSession(Session):
             self._connection.execute(_CREATE_CLOSING)
             self._connection.execute("delete from temp.closing")
             self._connection.executemany("insert into temp.closing (key_hash, removed_version) values (?, ?)", keys)
-            found = self._connection.execute(_CLOSE_FILES, {"table_id": table_id, "live": LIVE}).fetchall()
+            rows = self._connection.execute(_CLOSE_FILES, {"table_id": table_id, "live": LIVE}).fetchall()
         except sqlite3.Error as error:
             raise_store_error(error, self._where)
-        columns = list(zip(*found, strict=True)) or [()] * len(_CLOSED)
+        columns = list(zip(*rows, strict=True)) or [()] * len(_CLOSED)
         return pa.table([pa.array(c, type=f.type) for c, f in zip(columns, _CLOSED, strict=True)], schema=_CLOSED)
 
     def has_table(self, name: str) -> bool:
@@ -184,16 +184,16 @@ class SqliteSession(Session):
         return bool(rows)
 
     def defer(self) -> None:
-        """An embedded database answers at once."""
+        """Does nothing: an embedded database has no round trips."""
 
     def lock_schema(self) -> None:
-        """`begin immediate` has locked the whole database already."""
+        """Does nothing: `begin immediate` already locks the whole database."""
 
     def hold_clock(self) -> None:
-        """The write lock does."""
+        """Does nothing: the write lock holds the clock."""
 
     def now_ms(self) -> int:
-        # An embedded database has no clock but its process's.
+        # An embedded database uses the clock of its process.
         return time.time_ns() // 1_000_000
 
 
@@ -203,7 +203,7 @@ def _insert_statement(table: str, names: tuple[str, ...]) -> str:
 
 
 def _with_booleans(rows: list[tuple[Any, ...]], flags: list[int]) -> list[tuple[Any, ...]]:
-    """SQLite keeps booleans as 0 and 1."""
+    """Converts the 0 and 1 that SQLite stores for booleans."""
     changed = []
     for row in rows:
         values = list(row)
@@ -215,14 +215,14 @@ def _with_booleans(rows: list[tuple[Any, ...]], flags: list[int]) -> list[tuple[
 
 
 def to_arrow(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> pa.Table:
-    """Rows as a table, of the types that the schema gives to columns of these names."""
+    """Converts rows to a table, with the types that columns of these names have in the schema."""
     columns = list(zip(*rows, strict=True)) or [()] * len(names)
     arrays = [_typed(column, arrow_types().get(name)) for name, column in zip(names, columns, strict=True)]
     return pa.table(arrays, names=list(names))
 
 
 def _typed(values: Sequence[Any], kind: pa.DataType | None) -> pa.Array:
-    """An array of the type the column's name has in the schema, else (a user's own alias) of what the values are."""
+    """An array of the type that the name has in the schema, or else (a user's alias) of the values' type."""
     try:
         array = pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError):  # SQLite lets values of several types into one column
@@ -237,12 +237,12 @@ def _typed(values: Sequence[Any], kind: pa.DataType | None) -> pa.Array:
 
 
 def is_busy(error: Exception) -> bool:
-    """Whether another connection holds the lock that this one wants."""
+    """Whether another connection holds the lock that this one needs."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def raise_store_error(error: Exception, where: str, *, missing: bool = False) -> NoReturn:
-    """SQLite's error as one of ours."""
+    """Raises SQLite's error as one of ours."""
     text = redact(str(error))
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if is_busy(error):

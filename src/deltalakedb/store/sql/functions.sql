@@ -1,6 +1,6 @@
--- Postgres: what small commits do most often, as functions: a backend keeps the plans of their statements, and a connection pooler that
--- gives each transaction another backend is no obstacle to that. A plan made while tables are small must not read them whole later: hence
--- `enable_seqscan`.
+-- Postgres: the most frequent work of small commits as functions. A backend caches the plans of their statements, also behind a connection
+-- pooler that gives each transaction another backend. `enable_seqscan` is off, because a plan made while tables are small must not read
+-- them whole later.
 
 -- The query `open_table`, as one JSON object.
 -- engines: postgres
@@ -26,9 +26,9 @@ begin
 end
 $$;
 
--- A small append in one round trip, by statements whose plans a backend keeps. It holds no rules of its own: who calls says
--- which head and registry row the rows were made for, and if anything is otherwise, or the token was used before, nothing is written and
--- null comes back; the ordinary way decides then. Else the transaction's time T comes back, which also stands where `placeholder` stood.
+-- A small append in one round trip, by statements whose plans a backend caches. It has no rules of its own: the caller says for which head
+-- and registry row the rows were made. If either differs, or the token was used before, nothing is written and the result is null: then
+-- the ordinary path decides. Otherwise the result is the transaction's time T, which also replaces `placeholder`.
 -- The function is volatile, so each of its statements sees what was committed before the lock was granted.
 
 -- engines: postgres

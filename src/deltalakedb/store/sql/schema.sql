@@ -1,12 +1,12 @@
--- The present shape of the database. Migrations lead here; a test proves that both give the same tables on every engine.
+-- The present schema of the database. Migrations lead to it; a test proves that both give the same tables on every engine.
 --
--- One text serves SQLite, DuckDB and Postgres. Types: bigint, int, boolean, double precision, text (`collate "C"` on Postgres:
--- bytes, never a locale, decide order and equality), blob (bytea on Postgres). Times are epoch milliseconds. JSON is text.
--- A column name has one type everywhere. `-- engines:` before a statement limits it to those engines.
+-- The same text serves SQLite, DuckDB and Postgres. Types: bigint, int, boolean, double precision, text (`collate "C"` on Postgres:
+-- order and equality are by bytes, never by locale), blob (bytea on Postgres). Times are epoch milliseconds. JSON is text.
+-- A column name has one type in all tables. `-- engines:` before a statement limits it to those engines.
 --
--- DuckDB keeps no keys on dl_tables and on the four large tables (files and bounds): its ART indexes turn every update of a keyed
--- column into delete + insert (a small commit measured 2 ms without, 7-26 ms with them at 100,000 files) and are never used by our
--- scans. The exclusive write lock makes check-then-insert safe there.
+-- DuckDB has no keys on dl_namespaces, dl_tables, dl_locations and the four large tables (files and bounds): its ART indexes turn every
+-- update of a keyed column into delete + insert (a small commit measured 2 ms without, 7-26 ms with them at 100,000 files) and our scans
+-- never use them. The exclusive write lock makes check-then-insert safe there.
 
 create table dl_schema_migrations (
     migration int not null primary key,
@@ -15,16 +15,16 @@ create table dl_schema_migrations (
     applied_at_ms bigint not null
 );
 
--- One row: who this database is, and the table id to hand out next (engines without identity columns count it here).
+-- One row: the identity of this database, and the next table id (not all engines have identity columns).
 create table dl_catalog (
     catalog_id text not null primary key,
     created_at_ms bigint not null,
     next_table_id bigint not null
 );
 
--- Versioned as tables' names are: a row holds from from_ms until until_ms. `namespace` is its parts joined by dots, in backticks where
--- they need them; `namespace_key` is the same in lower case. Whoever creates, drops, renames or undrops a table locks the row of its
--- namespace, and so does a transaction that saw a name to be free or listed the tables. DuckDB keeps no keys here, as on dl_tables.
+-- Versioned like the names of tables: a row is valid from from_ms until until_ms. `namespace` is its parts joined by dots, in backticks if
+-- they need them; `namespace_key` is the same in lower case. A transaction that creates, drops, renames or undrops a table locks the row
+-- of its namespace, and so does one that found a name to be free or listed the tables. DuckDB has no keys here, as on dl_tables.
 create table dl_namespaces (
     namespace_key text not null,
     namespace text not null,
@@ -36,7 +36,8 @@ create table dl_namespaces (
 -- engines: sqlite, postgres
 create unique index dl_namespaces_by_key on dl_namespaces (namespace_key, until_ms);
 
--- Names are versioned: a row holds from from_ms until until_ms, 2^63-1 while current. files_owner: `catalog` chose the folder, or `user`.
+-- Names are versioned: a row is valid from from_ms until until_ms, 2^63-1 if current. files_owner: who chose the folder, `catalog` or
+-- `user`.
 create table dl_tables (
     table_id bigint not null,
     table_uuid text not null,
@@ -59,8 +60,8 @@ create unique index dl_tables_by_name on dl_tables (namespace_key, name_key, unt
 -- engines: sqlite, postgres
 create unique index dl_tables_by_location on dl_tables (location, until_ms);
 
--- Who has a location, one row each: `reserved` for a table that is being created (until expires_ms), `live`, `dropped` (can be undropped,
--- and is purged after expires_ms), `leaving` (dropped, free once its mirror is complete), `purging`. Locations do not contain each other.
+-- The owner of each location: `reserved` for a table that is being created (until expires_ms), `live`, `dropped` (can be undropped, is
+-- purged after expires_ms), `leaving` (dropped, free once its mirror is complete), `purging`. Locations do not contain each other.
 create table dl_locations (
     location text not null,
     table_uuid text not null,
@@ -75,8 +76,8 @@ create unique index dl_locations_by_location on dl_locations (location);
 -- engines: sqlite, postgres
 create unique index dl_locations_by_table on dl_locations (table_uuid);
 
--- Everything a head read needs beside metadata and protocol, and the counters a commit hands out ids from. Versions below
--- vacuumed_version may have lost files; vacuum_count is odd while a vacuum deletes, and moves when it begins and when it ends.
+-- All that reading the head needs beside metadata and protocol, and the counters that new ids come from. Versions below vacuumed_version
+-- may have lost files; vacuum_count is odd while a vacuum deletes, and is incremented when one begins and when it ends.
 create table dl_table_heads (
     table_id bigint not null primary key,
     current_version bigint not null,
@@ -104,8 +105,8 @@ create table dl_transactions (
 );
 create index dl_transactions_by_time on dl_transactions (committed_at_ms);
 
--- is_base: taken from a checkpoint; versions between it and the row before are not in SQL.
--- total_added, total_closed: dl_add_files rows inserted and closed through this version; they choose the cheaper side of a time travel.
+-- is_base: taken from a checkpoint or left by `dl gc`; versions between it and the row before are not in SQL.
+-- total_added, total_closed: dl_add_files rows inserted and closed up to this version; they select the cheaper query for time travel.
 create table dl_table_versions (
     table_id bigint not null,
     version bigint not null,
@@ -128,8 +129,8 @@ create table dl_table_versions (
 create index dl_table_versions_by_time on dl_table_versions (table_id, committed_at_ms);
 create index dl_table_versions_by_txn on dl_table_versions (txn_id);
 
--- Append-only but for removed_version, 2^63-1 while the file is live. The snapshot at V is version <= V and removed_version > V.
--- num_records: rows left after the deletion vector; null when unknown. key_hash stands for (path, dv_id), which may be too long for a key.
+-- Append-only except for removed_version, 2^63-1 while the file is live. The snapshot at V is version <= V and removed_version > V.
+-- num_records: rows without deleted ones; null if unknown. key_hash stands for (path, dv_id), which may be too long for a key.
 create table dl_add_files (
     table_id bigint not null,
     version bigint not null,
@@ -210,7 +211,7 @@ create table dl_metadata_updates (
     primary key (table_id, version)
 );
 
--- The logical protocol; fenced says whether the mirror adds our writer-only table feature.
+-- The logical protocol; fenced: whether the mirror adds our writer-only table feature.
 create table dl_protocol_updates (
     table_id bigint not null,
     version bigint not null,
@@ -258,7 +259,7 @@ create table dl_other_actions (
 );
 
 -- The planning index of the files live at the head: one row per file and column. Numbers, dates and timestamps are doubles rounded
--- outwards, unknown ends are infinite; NaN is never stored. width_class lets a plain btree answer "which intervals contain x".
+-- outwards; unknown ends are infinite; NaN is never stored. width_class lets a plain btree answer "which intervals contain x".
 create table dl_file_bounds (
     table_id bigint not null,
     epoch bigint not null,
@@ -280,7 +281,7 @@ create index dl_file_bounds_by_number on dl_file_bounds (table_id, epoch, column
 create index dl_file_bounds_by_text on dl_file_bounds (table_id, epoch, column_id, width_class, lower_text, upper_text, file_id)
     where lower_text is not null;
 
--- A live file with file_id >= first_file_id has a dl_file_bounds row for this column; below it nothing is known.
+-- A live file with file_id >= first_file_id has a dl_file_bounds row for this column; the bounds of older files are unknown.
 create table dl_bounds_columns (
     table_id bigint not null,
     column_id int not null,
@@ -293,7 +294,7 @@ create table dl_bounds_columns (
 );
 create unique index dl_bounds_columns_by_path on dl_bounds_columns (table_id, column_path, kind);
 
--- Only what failed or waits for another try; everything else is told by mirrored_version.
+-- Only versions that failed or wait for a retry; mirrored_version covers the rest.
 create table dl_mirror_status (
     table_id bigint not null,
     version bigint not null,
@@ -303,7 +304,7 @@ create table dl_mirror_status (
     primary key (table_id, version)
 );
 
--- The newest checkpoint the mirror wrote of a table; its files hold no commit before cleaned_before.
+-- The newest checkpoint that the mirror wrote for a table; its files hold no commit before cleaned_before.
 create table dl_checkpoints (
     table_id bigint not null primary key,
     version bigint not null,
@@ -311,7 +312,7 @@ create table dl_checkpoints (
     cleaned_before bigint not null
 );
 
--- Claims that run out by themselves: `checkpoint:<table_id>` and `cleanup:<table_id>` of the mirror, `intent:<table_id>` of a transaction,
+-- Leases, which expire by themselves: `checkpoint:<table_id>` and `cleanup:<table_id>` of the mirror, `intent:<table_id>` of a transaction,
 -- `vacuum:<table_id>:<vacuum>` of each vacuum that deletes files.
 create table dl_leases (
     lease text not null primary key,

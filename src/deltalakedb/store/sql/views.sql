@@ -1,4 +1,4 @@
--- Views for people and for readers who know the log as one append-only table. Part of the present shape of the database, after schema.sql.
+-- Views for users, and for readers that expect the log as one append-only table. Part of the present schema, after schema.sql.
 
 -- Every action of every commit as one row; commitInfo is the action `commit`.
 create view delta_log_action as
@@ -47,7 +47,7 @@ select table_id, version, ordinal, kind, null, null, null, null, null, null, nul
        null, null, null, null, null, null, null, null, null, null
 from dl_other_actions;
 
--- The newest add or remove of each path. A new deletion vector removes and adds the same path in one version: the add is the later one.
+-- The newest add or remove of each path. A new deletion vector removes and adds the same path in one version: the add comes later.
 create view vw_latest_action_per_path as
 select table_id, path, dv_id, version, ordinal, is_add, size, data_change
 from (
@@ -75,8 +75,8 @@ select t.namespace, t.name, v.table_id, v.version, v.committed_at_ms, v.txn_id, 
 from dl_tables t join dl_table_versions v on v.table_id = t.table_id left join dl_transactions x on x.txn_id = v.txn_id
 where t.until_ms = 9223372036854775807;
 
--- How far `_delta_log` is behind SQL, table by table, those included that were dropped before their mirror was finished. Followers and
--- detached tables are never behind: their files are the authority.
+-- How far `_delta_log` is behind SQL, for each table, including those dropped before their mirror was complete. Followers and detached
+-- tables are never behind: their files are the authority.
 create view vw_mirror_lag as
 select t.namespace, t.name, t.table_id, t.mode, case when t.until_ms = 9223372036854775807 then t.state else 'dropped' end as state,
        h.current_version, h.mirrored_version,

@@ -1,4 +1,4 @@
--- The first schema: registry, the log as normalised actions, planning index, views.
+-- The first schema. `schema.sql`, `views.sql` and `functions.sql` explain it.
 
 create table dl_schema_migrations (
     migration int not null primary key,
@@ -7,7 +7,6 @@ create table dl_schema_migrations (
     applied_at_ms bigint not null
 );
 
--- One row: who this database is, and the table id to hand out next (engines without identity columns count it here).
 create table dl_catalog (
     catalog_id text not null primary key,
     created_at_ms bigint not null,
@@ -15,13 +14,16 @@ create table dl_catalog (
 );
 
 create table dl_namespaces (
-    namespace_key text not null primary key,
+    namespace_key text not null,
     namespace text not null,
     properties text not null,
-    created_at_ms bigint not null
+    created_at_ms bigint not null,
+    from_ms bigint not null,
+    until_ms bigint not null
 );
+-- engines: sqlite, postgres
+create unique index dl_namespaces_by_key on dl_namespaces (namespace_key, until_ms);
 
--- Names are versioned: a row holds from from_ms until until_ms, 2^63-1 while current.
 create table dl_tables (
     table_id bigint not null,
     table_uuid text not null,
@@ -34,7 +36,8 @@ create table dl_tables (
     state text not null,
     properties text not null,
     from_ms bigint not null,
-    until_ms bigint not null
+    until_ms bigint not null,
+    files_owner text not null
 );
 -- engines: sqlite, postgres
 create unique index dl_tables_by_id on dl_tables (table_id, from_ms);
@@ -43,7 +46,20 @@ create unique index dl_tables_by_name on dl_tables (namespace_key, name_key, unt
 -- engines: sqlite, postgres
 create unique index dl_tables_by_location on dl_tables (location, until_ms);
 
--- Everything a head read needs beside metadata and protocol, and the counters a commit hands out ids from.
+create table dl_locations (
+    location text not null,
+    table_uuid text not null,
+    table_id bigint,
+    table_name text not null,
+    files_owner text not null,
+    location_state text not null,
+    expires_ms bigint not null
+);
+-- engines: sqlite, postgres
+create unique index dl_locations_by_location on dl_locations (location);
+-- engines: sqlite, postgres
+create unique index dl_locations_by_table on dl_locations (table_uuid);
+
 create table dl_table_heads (
     table_id bigint not null primary key,
     current_version bigint not null,
@@ -57,7 +73,9 @@ create table dl_table_heads (
     files_without_records bigint not null,
     size_bytes bigint not null,
     next_file_id bigint not null,
-    bounds_epoch bigint not null
+    bounds_epoch bigint not null,
+    vacuumed_version bigint not null,
+    vacuum_count bigint not null
 );
 
 create table dl_transactions (
@@ -69,8 +87,6 @@ create table dl_transactions (
 );
 create index dl_transactions_by_time on dl_transactions (committed_at_ms);
 
--- is_base: taken from a checkpoint; versions between it and the row before are not in SQL.
--- total_added, total_closed: dl_add_files rows inserted and closed through this version; they choose the cheaper side of a time travel.
 create table dl_table_versions (
     table_id bigint not null,
     version bigint not null,
@@ -93,8 +109,6 @@ create table dl_table_versions (
 create index dl_table_versions_by_time on dl_table_versions (table_id, committed_at_ms);
 create index dl_table_versions_by_txn on dl_table_versions (txn_id);
 
--- Append-only but for removed_version, 2^63-1 while the file is live. The snapshot at V is version <= V and removed_version > V.
--- num_records: rows left after the deletion vector; null when unknown. key_hash stands for (path, dv_id), which may be too long for a key.
 create table dl_add_files (
     table_id bigint not null,
     version bigint not null,
@@ -175,7 +189,6 @@ create table dl_metadata_updates (
     primary key (table_id, version)
 );
 
--- The logical protocol; fenced says whether the mirror adds our writer-only table feature.
 create table dl_protocol_updates (
     table_id bigint not null,
     version bigint not null,
@@ -222,8 +235,6 @@ create table dl_other_actions (
     primary key (table_id, version, ordinal)
 );
 
--- The planning index of the files live at the head: one row per file and column. Numbers, dates and timestamps are doubles rounded
--- outwards, unknown ends are infinite; NaN is never stored. width_class lets a plain btree answer "which intervals contain x".
 create table dl_file_bounds (
     table_id bigint not null,
     epoch bigint not null,
@@ -245,7 +256,6 @@ create index dl_file_bounds_by_number on dl_file_bounds (table_id, epoch, column
 create index dl_file_bounds_by_text on dl_file_bounds (table_id, epoch, column_id, width_class, lower_text, upper_text, file_id)
     where lower_text is not null;
 
--- A live file with file_id >= first_file_id has a dl_file_bounds row for this column; below it nothing is known.
 create table dl_bounds_columns (
     table_id bigint not null,
     column_id int not null,
@@ -258,7 +268,6 @@ create table dl_bounds_columns (
 );
 create unique index dl_bounds_columns_by_path on dl_bounds_columns (table_id, column_path, kind);
 
--- Only what failed or waits for another try; everything else is told by mirrored_version.
 create table dl_mirror_status (
     table_id bigint not null,
     version bigint not null,
@@ -266,6 +275,19 @@ create table dl_mirror_status (
     error text,
     next_try_ms bigint not null,
     primary key (table_id, version)
+);
+
+create table dl_checkpoints (
+    table_id bigint not null primary key,
+    version bigint not null,
+    written_at_ms bigint not null,
+    cleaned_before bigint not null
+);
+
+create table dl_leases (
+    lease text not null primary key,
+    holder text not null,
+    until_ms bigint not null
 );
 
 create table dl_audit (
@@ -280,7 +302,6 @@ create table dl_audit (
 );
 create index dl_audit_by_time on dl_audit (at_ms);
 
--- Every action of every commit as one row; commitInfo is the action `commit`.
 create view delta_log_action as
 select v.table_id, v.version, cast(v.commit_info_ordinal as bigint) as ordinal, 'commit' as action_type,
        v.committed_at_ms as commit_ts, t.actor as commit_user, v.operation, v.operation_params,
@@ -327,7 +348,6 @@ select table_id, version, ordinal, kind, null, null, null, null, null, null, nul
        null, null, null, null, null, null, null, null, null, null
 from dl_other_actions;
 
--- The newest add or remove of each path. A new deletion vector removes and adds the same path in one version: the add is the later one.
 create view vw_latest_action_per_path as
 select table_id, path, dv_id, version, ordinal, is_add, size, data_change
 from (
@@ -340,7 +360,6 @@ from (
 ) ranked
 where newest = 1;
 
--- The files of every current table at its head.
 create view vw_active_files as
 select t.namespace, t.name, f.table_id, f.version, f.file_id, f.path, f.dv_id, f.size, f.modification_time, f.data_change,
        f.num_records, f.partition_values, f.stats, f.tags, f.deletion_vector, f.base_row_id, f.default_row_commit_version,
@@ -348,22 +367,110 @@ select t.namespace, t.name, f.table_id, f.version, f.file_id, f.path, f.dv_id, f
 from dl_tables t join dl_add_files f on f.table_id = t.table_id
 where t.until_ms = 9223372036854775807 and f.removed_version = 9223372036854775807;
 
--- Who did what to which table, and when.
 create view vw_table_history as
 select t.namespace, t.name, v.table_id, v.version, v.committed_at_ms, v.txn_id, x.actor, x.message, v.operation, v.operation_params,
        v.operation_metrics, v.is_base, v.num_actions, v.num_added_files, v.num_removed_files
 from dl_tables t join dl_table_versions v on v.table_id = t.table_id left join dl_transactions x on x.txn_id = v.txn_id
 where t.until_ms = 9223372036854775807;
 
--- How far `_delta_log` is behind SQL, table by table; followers are never behind: their files are the authority.
 create view vw_mirror_lag as
-select t.namespace, t.name, t.table_id, t.mode, h.current_version, h.mirrored_version,
-       case when t.mode = 'follower' then 0 else h.current_version - h.mirrored_version end as versions_behind,
+select t.namespace, t.name, t.table_id, t.mode, case when t.until_ms = 9223372036854775807 then t.state else 'dropped' end as state,
+       h.current_version, h.mirrored_version,
+       case when t.mode = 'managed' then h.current_version - h.mirrored_version else 0 end as versions_behind,
        (select min(v.committed_at_ms) from dl_table_versions v
-         where v.table_id = t.table_id and v.version > h.mirrored_version and t.mode <> 'follower') as oldest_unmirrored_ms,
+         where v.table_id = t.table_id and v.version > h.mirrored_version and t.mode = 'managed') as oldest_unmirrored_ms,
        (select max(s.attempts) from dl_mirror_status s where s.table_id = t.table_id) as attempts,
+       (select max(s.next_try_ms) from dl_mirror_status s where s.table_id = t.table_id) as next_try_ms,
        (select max(s.error) from dl_mirror_status s
          where s.table_id = t.table_id and s.version = (select min(m.version) from dl_mirror_status m where m.table_id = t.table_id))
-         as error
-from dl_tables t join dl_table_heads h on h.table_id = t.table_id
-where t.until_ms = 9223372036854775807;
+         as error,
+       (select max(c.version) from dl_checkpoints c where c.table_id = t.table_id) as checkpoint_version
+from dl_table_heads h
+join dl_tables t on t.table_id = h.table_id and t.from_ms = (select max(l.from_ms) from dl_tables l where l.table_id = h.table_id)
+where t.until_ms = 9223372036854775807 or (t.mode = 'managed' and h.mirrored_version < h.current_version);
+
+-- engines: postgres
+create function deltalakedb.dl_open(of_namespace_key text, of_name_key text) returns json language plpgsql stable
+set enable_seqscan = off as $$
+declare
+    opened json;
+begin
+    select row_to_json(o) into opened from (
+        select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties, t.files_owner,
+               h.current_version, h.metadata_version, h.protocol_version, h.mirrored_version, h.base_version, h.last_commit_ms, h.num_files,
+               h.num_records, h.files_without_records, h.size_bytes, h.next_file_id, h.bounds_epoch,
+               h.vacuumed_version, h.vacuum_count,
+               m.metadata_id, m.name as metadata_name, m.description, m.format, m.schema_json, m.partition_columns, m.configuration,
+               m.created_time, m.extra as metadata_extra,
+               p.min_reader_version, p.min_writer_version, p.reader_features, p.writer_features, p.fenced, p.extra as protocol_extra
+        from dl_tables t
+        join dl_table_heads h on h.table_id = t.table_id
+        join dl_metadata_updates m on m.table_id = t.table_id and m.version = h.metadata_version
+        join dl_protocol_updates p on p.table_id = t.table_id and p.version = h.protocol_version
+        where t.namespace_key = of_namespace_key and t.name_key = of_name_key and t.until_ms = 9223372036854775807) o;
+    return opened;
+end
+$$;
+
+-- engines: postgres
+create function deltalakedb.dl_append(
+    lock_timeout_ms text, held json, registered json, intent text, new_txn json, placeholder text, new_version json, new_adds json,
+    new_bounds json, new_head json
+) returns bigint language plpgsql volatile
+set enable_seqscan = off as $$
+declare
+    head dl_table_heads;
+    registry dl_tables;
+    made dl_table_versions;
+    taken dl_transactions;
+    rendered text;
+    at_ms bigint;
+begin
+    perform set_config('lock_timeout', lock_timeout_ms, true);
+    perform pg_advisory_xact_lock_shared(109330228406644);
+    select * into head from dl_table_heads h where h.table_id = (held ->> 'table_id')::bigint for update;
+    if head is distinct from json_populate_record(head, held) then
+        return null;
+    end if;
+    select * into registry from dl_tables t where t.table_id = head.table_id and t.until_ms = 9223372036854775807;
+    if registry is distinct from json_populate_record(registry, registered) then
+        return null;
+    end if;
+    if intent is not null and exists (select 1 from dl_leases l where l.lease = intent) then
+        return null;
+    end if;
+
+    select greatest(floor(extract(epoch from clock_timestamp()) * 1000)::bigint, coalesce(max(x.committed_at_ms), 0) + 1)
+      into at_ms from dl_transactions x;
+    if at_ms <= head.last_commit_ms then
+        return null;
+    end if;
+    taken := json_populate_record(null::dl_transactions, new_txn);
+    insert into dl_transactions (txn_id, client_token, committed_at_ms, actor, message)
+    values (taken.txn_id, taken.client_token, at_ms, taken.actor, taken.message)
+    on conflict (client_token) do nothing;
+    if not found then
+        return null;
+    end if;
+
+    made := json_populate_record(null::dl_table_versions, new_version);
+    rendered := replace(made.commit_info, placeholder, at_ms::text);
+    made.rendered_bytes := made.rendered_bytes + octet_length(rendered) - octet_length(made.commit_info);
+    made.commit_info := rendered;
+    made.committed_at_ms := at_ms;
+    insert into dl_table_versions select made.*;
+    insert into dl_add_files select * from json_populate_recordset(null::dl_add_files, new_adds);
+    insert into dl_file_bounds select * from json_populate_recordset(null::dl_file_bounds, new_bounds);
+    head := json_populate_record(head, new_head);
+    update dl_table_heads h
+       set current_version = head.current_version, num_files = head.num_files, num_records = head.num_records,
+           files_without_records = head.files_without_records, size_bytes = head.size_bytes, next_file_id = head.next_file_id,
+           mirrored_version = greatest(h.mirrored_version, head.mirrored_version), last_commit_ms = at_ms
+     where h.table_id = head.table_id;
+    return at_ms;
+end
+$$;
+
+-- It exists from the start.
+insert into dl_namespaces (namespace_key, namespace, properties, created_at_ms, from_ms, until_ms)
+values ('default', 'default', '{}', {now ms}, {now ms}, 9223372036854775807);

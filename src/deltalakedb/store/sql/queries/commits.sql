@@ -1,28 +1,28 @@
--- Commits: heads, what a commit writes and checks, versions, the actions of a range of them, consistent cuts.
+-- Commits: heads, what a commit writes and checks, versions, the actions of a range of versions, consistent cuts.
 
 -- ---------------------------------------------------------------------------------------------------------------- heads
 
 -- name: select_head
--- Query pattern 1, the latest version of a table: one row by its key, with everything else a head knows.
+-- Query pattern 1, the latest version of a table: one row by its key, with all columns of the head.
 select table_id, current_version, metadata_version, protocol_version, mirrored_version, base_version, last_commit_ms, num_files,
        num_records, files_without_records, size_bytes, next_file_id, bounds_epoch, vacuumed_version, vacuum_count
 from dl_table_heads where table_id = :table_id;
 
 -- name: select_heads
--- The heads of all registered tables, for a list of them: one row each, no file row.
+-- The heads of all registered tables, for listing them: one row each, no file rows.
 select h.table_id, h.current_version, h.metadata_version, h.protocol_version, h.mirrored_version, h.base_version, h.last_commit_ms,
        h.num_files, h.num_records, h.files_without_records, h.size_bytes, h.next_file_id, h.bounds_epoch,
        h.vacuumed_version, h.vacuum_count
 from dl_table_heads h join dl_tables t on t.table_id = h.table_id and t.until_ms = 9223372036854775807;
 
 -- name: lock_head
--- The head, locked. It reads nothing else: on Postgres whatever else this statement read would be older than the lock.
+-- Locks the head. Reads nothing else: on Postgres anything else that this statement read would be older than the lock.
 select table_id, current_version, metadata_version, protocol_version, mirrored_version, base_version, last_commit_ms, num_files,
        num_records, files_without_records, size_bytes, next_file_id, bounds_epoch, vacuumed_version, vacuum_count
 from dl_table_heads where table_id = :table_id {for update};
 
 -- name: insert_head
--- The head of a table's first load.
+-- Inserts the head of a table's first load.
 insert into dl_table_heads (table_id, current_version, metadata_version, protocol_version, mirrored_version, base_version,
        last_commit_ms, num_files, num_records, files_without_records, size_bytes, next_file_id, bounds_epoch, vacuumed_version,
        vacuum_count)
@@ -30,8 +30,8 @@ values (:table_id, :current_version, :metadata_version, :protocol_version, :mirr
         :num_files, :num_records, :files_without_records, :size_bytes, :next_file_id, :bounds_epoch, :vacuumed_version, :vacuum_count);
 
 -- name: advance_head
--- Query pattern 7, compare and set: the head after one or more commits, if nobody moved it since it was locked; no row changed means
--- somebody did. How far the mirror has come is told by the mirror alone.
+-- Query pattern 7, compare and set: moves the head after one or more commits, if it has not moved since it was locked; no row is updated
+-- if it has. mirrored_version never goes backwards: only the mirror advances it.
 update dl_table_heads set current_version = :current_version, metadata_version = :metadata_version,
        protocol_version = :protocol_version, base_version = :base_version,
        mirrored_version = case when mirrored_version > :mirrored_version then mirrored_version else :mirrored_version end,
@@ -43,7 +43,7 @@ where table_id = :table_id and current_version = :expected;
 -- ---------------------------------------------------------------------------------------------------------------- commits
 
 -- name: take_token
--- The transaction's own row, with its time T = max(clock, newest + 1); no row comes back when its token was here before.
+-- Inserts the transaction's row, with its time T = max(clock, newest + 1); returns no row if the token was used before.
 insert into dl_transactions (txn_id, client_token, committed_at_ms, actor, message)
 select :txn_id, :client_token, case when c.now_ms > c.newest_ms then c.now_ms else c.newest_ms + 1 end, cast(:actor as text),
        cast(:message as text)
@@ -57,11 +57,11 @@ returning committed_at_ms;
 select txn_id, committed_at_ms from dl_transactions where client_token = :client_token;
 
 -- name: select_transaction_versions
--- What a transaction committed, in order.
+-- The versions that a transaction committed, in order.
 select v.table_id, v.version, v.committed_at_ms from dl_table_versions v where v.txn_id = :txn_id order by v.table_id, v.version;
 
 -- name: select_commit_state
--- What a commit must know of a table beside its head, which it has locked: may it be written, who claims it, what was counted.
+-- What a commit reads of a table beside its locked head: whether it can be written, the intent lock, the totals.
 select h.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties, t.files_owner, p.fenced, v.total_added,
        v.total_closed, i.holder as intent_holder, i.until_ms as intent_until_ms
 from dl_table_heads h
@@ -72,13 +72,13 @@ left join dl_leases i on i.lease = :lease
 where h.table_id = :table_id;
 
 -- name: select_live_keys
--- Which of a few files are live. A commit puts :key_0, :key_1, ... in the place of :key_hash: as many as there are.
+-- Which of a few files are live. The caller replaces :key_hash with :key_0, :key_1, ..., one for each file.
 select key_hash from dl_add_files where table_id = :table_id and removed_version = 9223372036854775807 and key_hash in (:key_hash);
 
 -- ---------------------------------------------------------------------------------------------------------------- versions
 
 -- name: select_transaction
--- When a transaction was committed, for the catalog as it was then.
+-- When a transaction was committed, to open the catalog as it was then.
 select committed_at_ms from dl_transactions where txn_id = :txn_id;
 
 -- name: select_version
@@ -88,16 +88,16 @@ select table_id, version, txn_id, committed_at_ms, operation, operation_params, 
 from dl_table_versions where table_id = :table_id and version = :version;
 
 -- name: select_version_at
--- Query pattern 4, time travel by timestamp: the newest version committed at or before an instant. A table's times never step back.
+-- Query pattern 4, time travel by timestamp: the newest version committed at or before an instant. A table's times never go backwards.
 select version, committed_at_ms from dl_table_versions
 where table_id = :table_id and committed_at_ms <= :at_ms order by committed_at_ms desc limit 1;
 
 -- name: select_earliest_version
--- The oldest version whose snapshot can be given: the first one kept.
+-- The oldest version that has a snapshot: the first one kept.
 select version, committed_at_ms from dl_table_versions where table_id = :table_id order by version limit 1;
 
 -- name: select_history
--- Who did what, newest first; each bound may be null.
+-- The history, newest first; each bound may be null.
 select v.table_id, v.version, v.txn_id, v.committed_at_ms, v.operation, v.operation_params, v.operation_metrics, v.commit_info,
        v.is_base, v.num_actions, v.num_added_files, v.num_removed_files, x.actor, x.message
 from dl_table_versions v left join dl_transactions x on x.txn_id = v.txn_id
@@ -113,21 +113,21 @@ select table_id, version, txn_id, committed_at_ms, operation, operation_params, 
 from dl_table_versions where table_id = :table_id and version between :first_version and :last_version order by version;
 
 -- name: select_log_entries
--- What a listing of the log shows: each commit's time and size. Only of our own commits the size is that of what we would render.
+-- A listing of the log: each commit's time and size. The size is known only for our own commits, which are rendered the same way again.
 select version, committed_at_ms, is_base, case when txn_id is null then null else rendered_bytes end as rendered_bytes
 from dl_table_versions where table_id = :table_id and version between :first_version and :last_version order by version;
 
 -- name: select_version_numbers
--- The versions that are kept, in order.
+-- The kept versions, in order.
 select version, is_base from dl_table_versions where table_id = :table_id order by version;
 
 -- name: select_neighbours
--- The kept versions around one that is not kept.
+-- The kept versions around a version.
 select (select max(b.version) from dl_table_versions b where b.table_id = :table_id and b.version <= :version) as before,
        (select min(a.version) from dl_table_versions a where a.table_id = :table_id and a.version >= :version) as after;
 
 -- name: select_version_after
--- The kept version that follows a version, with its time.
+-- The first kept version after a version, with its time.
 select version, committed_at_ms, is_base from dl_table_versions
 where table_id = :table_id and version > :version order by version limit 1;
 
@@ -140,7 +140,7 @@ select version, ordinal, path, partition_values, size, modification_time, data_c
 from dl_add_files where table_id = :table_id and version between :first_version and :last_version;
 
 -- name: select_closed_adds
--- The adds that a range of commits ended: what the removed files held.
+-- The adds that a range of commits closed: describes the removed files.
 select removed_version, dv_id, path, partition_values, size, modification_time, data_change, stats, tags, deletion_vector, base_row_id,
        default_row_commit_version, clustering_provider, extra
 from dl_add_files where table_id = :table_id and removed_version between :first_version and :last_version;
@@ -177,14 +177,14 @@ select version, ordinal, domain, configuration, removed, extra
 from dl_domain_metadata where table_id = :table_id and version between :first_version and :last_version;
 
 -- name: select_other_actions
--- The actions we do not know, as they were written.
+-- The actions of unknown kinds, as they were written.
 select version, ordinal, kind, action
 from dl_other_actions where table_id = :table_id and version between :first_version and :last_version;
 
 -- ---------------------------------------------------------------------------------------------------------------- consistent cuts
 
 -- name: select_pinned_tables
--- A cut through all tables, if they are few: one statement, so nobody commits in between.
+-- A cut through all tables, if they are few: one statement, so no commit can come in between.
 select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties, t.files_owner,
        h.current_version, h.metadata_version, h.protocol_version, h.mirrored_version, h.base_version, h.last_commit_ms, h.num_files,
        h.num_records, h.files_without_records, h.size_bytes, h.next_file_id, h.bounds_epoch, h.vacuumed_version,
@@ -209,12 +209,12 @@ join dl_table_heads h on h.table_id = t.table_id
 where t.until_ms = 9223372036854775807;
 
 -- name: select_version_by_transaction
--- The newest version up to one that was committed at or before an instant, by its transaction's time T where it has one.
+-- The newest version, up to a given one, that was committed at or before an instant, by its transaction's time T if it has one.
 select v.version from dl_table_versions v left join dl_transactions x on x.txn_id = v.txn_id
 where v.table_id = :table_id and v.version <= :version and coalesce(x.committed_at_ms, v.committed_at_ms) <= :at_ms
 order by v.version desc limit 1;
 
 -- name: select_transactions_of_versions
--- When the versions after one were committed, by their transactions' time T; in order, and T never steps back within a table.
+-- When the versions after a given one were committed, by their transactions' time T; in order, and T never goes backwards in a table.
 select v.version, x.committed_at_ms from dl_table_versions v join dl_transactions x on x.txn_id = v.txn_id
 where v.table_id = :table_id and v.version > :version order by v.version limit :max_rows;

@@ -1,51 +1,51 @@
--- The state of a table at a version: its files, what it has beside them, the index that plans use.
+-- The state of a table at a version: its files, its other actions, the planning index.
 
 -- ---------------------------------------------------------------------------------------------------------------- files
 
 -- name: select_live_files
--- Query pattern 2, the active files: rows nobody closed. The head never walks over dead rows.
+-- Query pattern 2, the active files: rows that were not closed. At the head no dead rows are read.
 select path, partition_values, size, modification_time, data_change, stats, tags, deletion_vector, base_row_id,
-       default_row_commit_version, clustering_provider, extra
+       default_row_commit_version, clustering_provider, extra, version, ordinal
 from dl_add_files where table_id = :table_id and removed_version = 9223372036854775807;
 
 -- name: select_live_files_between
--- A page of the active files, for an engine that takes in many of them best in pages.
+-- A page of the active files, for an engine that reads many of them fastest in pages.
 select path, partition_values, size, modification_time, data_change, stats, tags, deletion_vector, base_row_id,
-       default_row_commit_version, clustering_provider, extra
+       default_row_commit_version, clustering_provider, extra, version, ordinal
 from dl_add_files where table_id = :table_id and removed_version = 9223372036854775807
   and file_id between :first_file_id and :last_file_id;
 
 -- name: select_live_file_ids
--- From which to which id active files reach: two steps in an index.
+-- The smallest and largest id of the active files: two index lookups.
 select (select min(file_id) from dl_add_files where table_id = :table_id and removed_version = 9223372036854775807) as first_file_id,
        (select max(file_id) from dl_add_files where table_id = :table_id and removed_version = 9223372036854775807) as last_file_id;
 
 -- name: select_files_added_up_to
--- Query pattern 3, time travel by version, from the side of the rows added up to it: the cheaper one early in a history.
+-- Query pattern 3, time travel by version, over the rows added up to it: cheaper early in a history.
 select path, partition_values, size, modification_time, data_change, stats, tags, deletion_vector, base_row_id,
-       default_row_commit_version, clustering_provider, extra
+       default_row_commit_version, clustering_provider, extra, version, ordinal
 from dl_add_files where table_id = :table_id and version <= :version and removed_version + 0 > :version;
 
 -- name: select_files_removed_after
--- Query pattern 3, time travel by version, from the side of the rows still live or removed later: the cheaper one late in a history.
+-- Query pattern 3, time travel by version, over the rows still live or removed later: cheaper late in a history.
 select path, partition_values, size, modification_time, data_change, stats, tags, deletion_vector, base_row_id,
-       default_row_commit_version, clustering_provider, extra
+       default_row_commit_version, clustering_provider, extra, version, ordinal
 from dl_add_files where table_id = :table_id and version + 0 <= :version and removed_version > :version;
 
 -- name: count_live_files
--- Counted, not remembered: what validation compares the head with.
+-- The totals of the live files, computed; validation compares the head with them.
 select count(*) as num_files, sum(size) as size_bytes, sum(num_records) as num_records,
        sum(case when num_records is null then 1 else 0 end) as files_without_records
 from dl_add_files where table_id = :table_id and removed_version = 9223372036854775807;
 
 -- name: count_files_at
--- How many files and bytes a version had.
+-- The totals of the files of a version.
 select count(*) as num_files, sum(size) as size_bytes, sum(num_records) as num_records,
        sum(case when num_records is null then 1 else 0 end) as files_without_records
 from dl_add_files where table_id = :table_id and version <= :version and removed_version > :version;
 
 -- name: select_live_files_by_stats
--- Query pattern 5, filtering by statistics: live files whose bounds of a number column meet a range. Files without a row are unknown and kept.
+-- Query pattern 5, filtering by statistics: live files whose bounds of a number column overlap a range. Files without a row are kept.
 select f.path, f.stats from dl_add_files f
 where f.table_id = :table_id and f.removed_version = 9223372036854775807
   and not exists (
@@ -55,13 +55,13 @@ where f.table_id = :table_id and f.removed_version = 9223372036854775807
 order by f.path;
 
 -- name: select_live_files_by_partition
--- Query pattern 6, filtering by partition: live files with exactly these partition values (JSON text as it is stored).
+-- Query pattern 6, filtering by partition: live files with exactly these partition values (JSON text as stored).
 select path, size from dl_add_files
 where table_id = :table_id and removed_version = 9223372036854775807 and partition_values = :partition_values
 order by path;
 
 -- name: select_page_end
--- The last id of the next page of a version's files: an index tells. Ids of later files may count, pages are no longer for it.
+-- The last id of the next page of a version's files, from an index. Later files may be counted; this never makes a page longer.
 select max(p.file_id) as last_file_id from (
     select u.file_id from (
         select l.file_id from (
@@ -76,7 +76,7 @@ select max(p.file_id) as last_file_id from (
 ) p;
 
 -- name: select_files_between
--- A page of a version's files, whatever was committed since: those still live, and those removed later.
+-- A page of a version's files, at any time: those still live, and those removed later.
 select path, partition_values, size, modification_time, data_change, stats, tags, deletion_vector, base_row_id,
        default_row_commit_version, clustering_provider, extra
 from dl_add_files where table_id = :table_id and removed_version = 9223372036854775807
@@ -88,13 +88,13 @@ from dl_add_files where table_id = :table_id and removed_version > :version and 
   and file_id between :first_file_id and :last_file_id and version + 0 <= :version;
 
 -- name: select_first_version_after
--- Where to begin when only what happened after an instant matters. None when the history starts later: of what was before it, the
--- removals that checkpoints list are still there.
+-- The first version after an instant. Null if the history starts later: removals from before it, as listed in a checkpoint, are then
+-- still relevant.
 select min(version) as version from dl_table_versions where table_id = :table_id and committed_at_ms > :at_ms
   and exists (select 1 from dl_table_versions o where o.table_id = :table_id and o.committed_at_ms <= :at_ms);
 
 -- name: select_tombstone_places
--- Where the newest removals of files not live at a version stand. A file can be live again only by an add that came after.
+-- The positions of the newest removals of files that are not live at a version. Only a later add makes a file live again.
 -- Sorted together instead of joined: SQLite would compare every removal with every add.
 with spoken as (
     select path, dv_id, version, ordinal, deletion_timestamp, 0 as is_live
@@ -122,7 +122,7 @@ where table_id = :table_id and version >= :first_version and version <= :version
 order by version, ordinal limit :max_rows;
 
 -- name: close_all_files
--- A new base replaces the state: every live file ends at that version.
+-- Closes every live file at the version of a new base, which replaces the state.
 update dl_add_files set removed_version = :version where table_id = :table_id and removed_version = 9223372036854775807;
 
 -- name: select_diff_added
@@ -144,8 +144,8 @@ where table_id = :table_id and removed_version > :earlier and removed_version <=
 order by path, dv_id;
 
 -- name: select_lineage
--- Which commits produced a version: those whose files are still in it, or that set its metadata or protocol, newest first. What is older
--- than the first kept version came with that one.
+-- The commits that contribute to a version: those with files in it, or that set its metadata or protocol, newest first. Anything older
+-- than the first kept version is attributed to that one.
 select v.version, v.committed_at_ms, v.operation, v.operation_params, v.commit_info, v.is_base, x.actor, x.message,
        coalesce(c.num_files, 0) as num_files, coalesce(c.size_bytes, 0) as size_bytes
 from dl_table_versions v
@@ -174,7 +174,7 @@ select version, metadata_id, name, description, format, schema_json, partition_c
 from dl_metadata_updates where table_id = :table_id and version <= :version order by version desc limit 1;
 
 -- name: select_metadata_history
--- Every metadata up to a version: what a protocol must list when it moves to table features.
+-- The metadata of all versions up to a version: needed to list features when a protocol moves to table features.
 select version, metadata_id, name, description, format, schema_json, partition_columns, configuration, created_time, extra
 from dl_metadata_updates where table_id = :table_id and version <= :version order by version;
 
@@ -192,7 +192,7 @@ select app_id, app_version, last_updated, extra from (
 where newest = 1 order by app_id;
 
 -- name: select_app_transaction
--- How far one application has come: one step in an index. A version holds one txn action of an application at most.
+-- The newest transaction of one application: one index lookup. A version holds at most one txn action of an application.
 select app_id, app_version, last_updated, extra from dl_txn_actions
 where table_id = :table_id and app_id = :app_id and version <= :version order by version desc limit 1;
 
@@ -207,32 +207,32 @@ where newest = 1 and not removed order by domain;
 -- ---------------------------------------------------------------------------------------------------------------- planning index
 
 -- name: select_bounds_columns
--- The columns that have bounds, with their width classes and from which file on every file has a row.
+-- The columns with bounds, with their width classes and the first file id from which every file has a row.
 select column_id, column_path, kind, is_partition, width_classes, first_file_id
 from dl_bounds_columns where table_id = :table_id order by column_id;
 
 -- name: insert_bounds_column
--- A column gets bounds.
+-- Adds a column with bounds.
 insert into dl_bounds_columns (table_id, column_id, column_path, kind, is_partition, width_classes, first_file_id)
 values (:table_id, :column_id, :column_path, :kind, :is_partition, :width_classes, :first_file_id);
 
 -- name: update_bounds_column
--- A width class appeared, or a column became complete from another file on.
+-- Updates a column after a new width class, or a new first file with complete bounds.
 update dl_bounds_columns set is_partition = :is_partition, width_classes = :width_classes, first_file_id = :first_file_id
 where table_id = :table_id and column_id = :column_id;
 
 -- name: delete_bounds_of_closed_files
--- The commit that makes a file dead deletes its bounds: without that, ten rewrites make a plan ten times slower.
+-- The commit that closes a file deletes its bounds: otherwise ten rewrites would make a plan ten times slower.
 delete from dl_file_bounds where table_id = :table_id and epoch = :epoch and file_id {in list (}
     select file_id from dl_add_files where table_id = :table_id and removed_version between :first_version and :last_version{)};
 
 -- name: copy_live_bounds
--- After a large removal the few files left move to a new epoch, away from the index entries of the dead.
+-- After a large removal the few remaining files move to a new epoch, away from the index entries of dead files.
 insert into dl_file_bounds (table_id, epoch, file_id, column_id, width_class, lower, upper, lower_text, upper_text, null_count)
 select b.table_id, :epoch, b.file_id, b.column_id, b.width_class, b.lower, b.upper, b.lower_text, b.upper_text, b.null_count
 from dl_add_files f join dl_file_bounds b on b.table_id = f.table_id and b.epoch = :epoch - 1 and b.file_id = f.file_id
 where f.table_id = :table_id and f.removed_version = 9223372036854775807;
 
 -- name: delete_bounds_before_epoch
--- Bounds of older epochs are dead.
+-- Deletes the bounds of older epochs.
 delete from dl_file_bounds where table_id = :table_id and epoch < :epoch;

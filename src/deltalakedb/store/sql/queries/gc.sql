@@ -1,7 +1,7 @@
--- Garbage collection: history that is no longer promised.
+-- Garbage collection: removes expired history.
 
 -- name: select_gc_tables
--- Every table that is registered, or was: where its history starts and ends, how far its files have come, how long it wants to keep.
+-- Every table that is or was registered: where its history starts and ends, how far it is mirrored, and its retention properties.
 select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties, t.files_owner, t.until_ms, h.current_version,
        h.mirrored_version, m.configuration, v.version as first_version, v.is_base,
        (select max(l.location_state) from dl_locations l where l.table_id = t.table_id) as location_state
@@ -15,7 +15,7 @@ where t.from_ms = (select max(l.from_ms) from dl_tables l where l.table_id = t.t
 order by t.table_id;
 
 -- name: count_garbage
--- What a new start of a table's history would remove, kind by kind.
+-- The rows that moving the base of a table would remove, by kind.
 select (select count(*) from dl_table_versions where table_id = :table_id and version < :base) as versions,
        (select count(*) from dl_add_files where table_id = :table_id and removed_version <= :base) as files,
        (select count(*) from dl_remove_files where table_id = :table_id and version <= :base
@@ -34,7 +34,7 @@ select (select count(*) from dl_table_versions where table_id = :table_id and ve
              and l.version <= :base)) as domains;
 
 -- name: count_dropped
--- Everything there is of a table, kind by kind.
+-- All rows of a table, by kind.
 select (select count(*) from dl_table_versions where table_id = :table_id) as versions,
        (select count(*) from dl_add_files where table_id = :table_id) as files,
        (select count(*) from dl_remove_files where table_id = :table_id) as tombstones,
@@ -53,53 +53,53 @@ select (select count(*) from dl_table_versions where table_id = :table_id) as ve
        (select count(*) from dl_tables where table_id = :table_id) as names;
 
 -- name: advance_base
--- The history starts at a later version from now on; under the head's lock, before anything is removed, so that a writer knows.
+-- Moves the start of the history; runs under the head's lock, before anything is removed, so that writers see it.
 update dl_table_heads set base_version = :version where table_id = :table_id and base_version < :version;
 
 -- name: mark_base
--- A version whose state is kept, and whose commit is not.
+-- Marks a version as base: its state is kept, its commit is not.
 update dl_table_versions set is_base = true where table_id = :table_id and version = :version;
 
 -- name: delete_versions_before
--- Versions before a base cannot be opened any more; their rows go first, so that nobody reads half a version.
+-- Versions before a base cannot be opened any more; their rows are deleted first, so that no reader sees half a version.
 delete from dl_table_versions where table_id = :table_id and version < :version;
 
 -- name: delete_dead_files
--- Some of the files that no kept version has.
+-- Deletes a batch of files that are in no kept version.
 delete from dl_add_files where table_id = :table_id and (removed_version, file_id) in (
     select removed_version, file_id from dl_add_files where table_id = :table_id and removed_version <= :base
     order by removed_version, file_id limit :max_rows);
 
 -- name: delete_old_tombstones
--- Some of the removals that are no commit of a kept version and that no checkpoint lists any more.
+-- Deletes a batch of removals that belong to no kept commit and that checkpoints no longer list.
 delete from dl_remove_files where table_id = :table_id and (version, ordinal) in (
     select version, ordinal from dl_remove_files where table_id = :table_id and version <= :base
       and coalesce(deletion_timestamp, 0) < :tombstone_cutoff_ms
     order by version, ordinal limit :max_rows);
 
 -- name: delete_old_cdc_files
--- Some of the change files of commits that are not kept.
+-- Deletes a batch of change data files of commits that are not kept.
 delete from dl_cdc_files where table_id = :table_id and (version, ordinal) in (
     select version, ordinal from dl_cdc_files where table_id = :table_id and version <= :base order by version, ordinal limit :max_rows);
 
 -- name: delete_old_other_actions
--- Some of the unknown actions of commits that are not kept.
+-- Deletes a batch of unknown actions of commits that are not kept.
 delete from dl_other_actions where table_id = :table_id and (version, ordinal) in (
     select version, ordinal from dl_other_actions where table_id = :table_id and version <= :base
     order by version, ordinal limit :max_rows);
 
 -- name: delete_old_metadata
--- Metadata that no kept version has: what is in force at the base stays.
+-- Deletes metadata that is in force at no kept version; that of the base stays.
 delete from dl_metadata_updates where table_id = :table_id and version < (
     select max(m.version) from dl_metadata_updates m where m.table_id = :table_id and m.version <= :base);
 
 -- name: delete_old_protocols
--- Protocols that no kept version has: what is in force at the base stays.
+-- Deletes protocols that are in force at no kept version; that of the base stays.
 delete from dl_protocol_updates where table_id = :table_id and version < (
     select max(p.version) from dl_protocol_updates p where p.table_id = :table_id and p.version <= :base);
 
 -- name: delete_old_txn_actions
--- Some of the txn actions that a later one of the same application replaced, up to the base.
+-- Deletes a batch of txn actions that a later one of the same application replaced, up to the base.
 delete from dl_txn_actions where table_id = :table_id and (version, ordinal) in (
     select t.version, t.ordinal from dl_txn_actions t where t.table_id = :table_id and t.version <= :base and exists (
         select 1 from dl_txn_actions l where l.table_id = t.table_id and l.app_id = t.app_id and l.version > t.version
@@ -107,7 +107,7 @@ delete from dl_txn_actions where table_id = :table_id and (version, ordinal) in 
     limit :max_rows);
 
 -- name: delete_old_domains
--- Some of the domain actions that a later one of the same domain replaced, up to the base.
+-- Deletes a batch of domain actions that a later one of the same domain replaced, up to the base.
 delete from dl_domain_metadata where table_id = :table_id and (version, ordinal) in (
     select d.version, d.ordinal from dl_domain_metadata d where d.table_id = :table_id and d.version <= :base and exists (
         select 1 from dl_domain_metadata l where l.table_id = d.table_id and l.domain = d.domain and l.version > d.version
@@ -115,16 +115,16 @@ delete from dl_domain_metadata where table_id = :table_id and (version, ordinal)
     limit :max_rows);
 
 -- name: delete_dropped_bounds
--- Some of the bounds of a table that was dropped.
+-- Deletes a batch of bounds of a dropped table.
 delete from dl_file_bounds where table_id = :table_id and (epoch, file_id, column_id) in (
     select epoch, file_id, column_id from dl_file_bounds where table_id = :table_id order by epoch, file_id, column_id limit :max_rows);
 
 -- name: delete_head
--- A dropped table has no versions any more.
+-- Deletes the head of a dropped table, which has no versions any more.
 delete from dl_table_heads where table_id = :table_id;
 
 -- name: delete_dropped_metadata
--- What is left of a dropped table, kind by kind: all small.
+-- The remaining rows of a dropped table, by kind; all are few.
 delete from dl_metadata_updates where table_id = :table_id;
 
 -- name: delete_dropped_location
@@ -156,17 +156,17 @@ delete from dl_mirror_status where table_id = :table_id;
 delete from dl_checkpoints where table_id = :table_id;
 
 -- name: delete_dropped_names
--- The names a dropped table had: last of all, because they are how an interrupted clean-up finds it again.
+-- The names of a dropped table: deleted last, because an interrupted clean-up finds the table by them.
 delete from dl_tables where table_id = :table_id;
 
 -- name: count_old_transactions
--- How many transactions have no version left; the newest one stays, because the next T is counted from it.
+-- How many old transactions have no version left; the newest one is kept, because the next T is computed from it.
 select count(*) as num_rows from dl_transactions x
 where x.committed_at_ms < :before_ms and x.committed_at_ms < (select max(n.committed_at_ms) from dl_transactions n)
   and not exists (select 1 from dl_table_versions v where v.txn_id = x.txn_id);
 
 -- name: delete_old_transactions
--- Some of them.
+-- Deletes a batch of them.
 delete from dl_transactions where txn_id in (
     select x.txn_id from dl_transactions x
     where x.committed_at_ms < :before_ms and x.committed_at_ms < (select max(n.committed_at_ms) from dl_transactions n)
@@ -174,21 +174,21 @@ delete from dl_transactions where txn_id in (
     limit :max_rows);
 
 -- name: count_expired_leases
--- Claims that ran out long ago: their holders died.
+-- Leases that expired long ago: their holders died.
 select count(*) as num_rows from dl_leases where until_ms < :before_ms;
 
 -- name: delete_expired_leases
--- Forget them.
+-- Deletes them.
 delete from dl_leases where until_ms < :before_ms;
 
 -- name: count_old_audit
--- The audit rows older than somebody wants to keep them.
+-- The audit rows older than their retention.
 select count(*) as num_rows from dl_audit where at_ms < :before_ms;
 
 -- name: delete_old_audit
--- Some of them.
+-- Deletes a batch of them.
 delete from dl_audit where audit_id in (select audit_id from dl_audit where at_ms < :before_ms order by at_ms limit :max_rows);
 
 -- name: select_last_gc
--- When a table's history was cut the last time.
+-- When a table's history was last cut.
 select at_ms, details from dl_audit where table_id = :table_id and action = 'gc' order by at_ms desc limit 1;

@@ -1,20 +1,20 @@
--- Parts of planning queries that the engines share. In a part, `:@name` is a parameter of the atom it stands for, `#` numbers its
--- ranges, `b` is the atom's row of dl_file_bounds, `c` the candidate file. Parts are put together by store/dialects/pruner.py.
+-- Parts of planning queries that the engines share. In a part, `:@name` is a parameter of its atom, `#` numbers the ranges, `b` is the
+-- atom's row of dl_file_bounds, `c` the candidate file. store/dialects/pruner.py combines the parts.
 
 -- name: plan_number_range
--- A number's bounds meet a range.
+-- The bounds of a number column overlap a range.
 (b.lower <= :@hi# and b.upper >= :@lo#)
 
 -- name: plan_text_range
--- A text's bounds meet a range; {lt} and {gt} leave an open end out.
+-- The bounds of a text column overlap a range; {lt} and {gt} exclude an open end.
 (b.lower_text {lt} :@hi# and (b.upper_text is null or b.upper_text {gt} :@lo#))
 
 -- name: plan_may_be_null
--- Nobody counted the nulls, or there are some.
+-- The null count is unknown or positive.
 (b.null_count is null or b.null_count > 0)
 
 -- name: plan_may_have_values
--- Not all rows are null; 5001 is the class of bounds of nothing.
+-- Not all rows are null; 5001 is the width class of a column with only nulls (EMPTY).
 (b.width_class <> 5001)
 
 -- name: plan_live_files
@@ -22,31 +22,30 @@
 select f.file_id from dl_add_files f where f.table_id = :table_id and f.removed_version = 9223372036854775807
 
 -- name: plan_files_without_bounds
--- Live files older than the column's bounds: nothing is known of them, so they are kept.
+-- Live files older than the column's bounds: these are unknown, so the files are kept.
 select f.file_id from dl_add_files f
 where f.table_id = :table_id and f.removed_version = 9223372036854775807 and f.file_id < :@first_file_id
 
 -- name: plan_condition_by_key
--- No bounds say that the candidate cannot match; a row that is missing says nothing. A scalar sub-select is never turned into
--- a join over all bounds.
+-- No bounds exclude the candidate; a missing row excludes nothing. A scalar sub-select is never turned into a join over all bounds.
 (c.file_id < :@first_file_id
  or (select 1 from dl_file_bounds b
      where b.table_id = :table_id and b.epoch = :epoch and b.file_id = c.file_id and b.column_id = :@column_id
        and {match} is not true limit 1) is null)
 
 -- name: plan_count
--- How many candidates an atom leaves, counted up to a cap: the fewest drive the plan.
+-- How many candidates an atom leaves, counted up to a cap: the atom with the fewest drives the plan.
 (select count(*) from (select 1 from ({candidates}) c limit :cap) n)
 
 -- name: plan_page_added
--- An older version page by page, from the side of the rows added up to it.
+-- A page of an older version, over the rows added up to it.
 select {columns}, f.version, f.ordinal from dl_add_files f
 where f.table_id = :table_id and f.version <= :version and f.removed_version + 0 > :version
   and (f.version, f.ordinal) > (:after_1, :after_2)
 order by f.version, f.ordinal limit :max_rows
 
 -- name: plan_page_removed
--- An older version page by page, from the side of the rows still live or removed later.
+-- A page of an older version, over the rows still live or removed later.
 select {columns}, f.removed_version, f.file_id from dl_add_files f
 where f.table_id = :table_id and f.version + 0 <= :version and f.removed_version > :version
   and (f.removed_version, f.file_id) > (:after_1, :after_2)
@@ -66,17 +65,17 @@ where f.table_id = :table_id and f.removed_version = 9223372036854775807 and f.f
 order by f.file_id limit 1
 
 -- name: plan_extreme_numbers
--- The ends of all bounds of a number column; nothing but nulls gives null.
+-- The ends of all bounds of a number column; null if it holds only nulls.
 select min(lower) as low, max(upper) as high from dl_file_bounds
 where table_id = :table_id and epoch = :epoch and column_id = :column_id and lower is not null
 
 -- name: plan_extreme_texts
--- The ends of all bounds of a text column; a file without an upper end has every end.
+-- The ends of all bounds of a text column; `endless` counts the files without an upper end.
 select min(lower_text) as low, max(upper_text) as high, count(*) - count(upper_text) as endless from dl_file_bounds
 where table_id = :table_id and epoch = :epoch and column_id = :column_id and lower_text is not null
 
 -- name: plan_files_at_low_number
--- The files whose bounds begin at or before a number: their statistics say the exact minimum.
+-- The files whose bounds begin at or before a number: their statistics have the exact minimum.
 select f.stats, f.partition_values, f.deletion_vector, f.num_records
 from dl_file_bounds b join dl_add_files f on f.table_id = b.table_id and f.file_id = b.file_id
 where b.table_id = :table_id and b.epoch = :epoch and b.column_id = :column_id and b.lower <= :value

@@ -1,4 +1,4 @@
--- Planning on DuckDB: it scans a column's bounds faster than any index of its own could be asked.
+-- Planning on DuckDB: scanning a column's bounds is faster than any of its indexes.
 
 -- name: plan_duckdb_bounds
 -- Candidates by a scan of one column's bounds.
@@ -6,11 +6,11 @@ select b.file_id from dl_file_bounds b
 where b.table_id = :table_id and b.epoch = :epoch and b.column_id = :@column_id and {match}
 
 -- name: plan_duckdb_condition
--- The candidate is among the files of another scan, or older than the column's bounds.
+-- The candidate is in the result of another scan, or older than the column's bounds.
 (c.file_id < :@first_file_id or c.file_id in ({candidates}))
 
 -- name: plan_duckdb_many_numbers
--- Candidates by many ranges, which are sorted and apart: the first one that does not end below the file decides.
+-- Candidates by many ranges, sorted and disjoint: the first that does not end below the file decides.
 select b.file_id
 from (select lower, upper, file_id from dl_file_bounds
       where table_id = :table_id and epoch = :epoch and column_id = :@column_id) b
@@ -18,7 +18,7 @@ asof join (select unnest(cast(:@los as double[])) as lo, unnest(cast(:@his as do
 where b.upper >= r.lo
 
 -- name: plan_duckdb_many_texts
--- An end that is left out is taken in here: a file too many is no harm.
+-- Open ends are treated as closed here: an extra file does no harm.
 select b.file_id
 from (select lower_text, upper_text, file_id from dl_file_bounds
       where table_id = :table_id and epoch = :epoch and column_id = :@column_id) b

@@ -1,5 +1,5 @@
--- Planning on Postgres. `lateral ... offset 0` holds it to nested loops over the index: its guess of how many rows a probe finds
--- is blind, and a hash join over all bounds or all files costs a thousand times a probe.
+-- Planning on Postgres. `lateral ... offset 0` forces nested loops over the index: Postgres cannot estimate how many rows a probe finds,
+-- and a hash join over all bounds or all files costs a thousand times as much as a probe.
 
 -- name: plan_postgres_numbers
 -- Candidates by a number's bounds: one index range per probe.
@@ -25,7 +25,7 @@ cross join lateral (
     offset 0) b
 
 -- name: plan_postgres_number_ranges
--- A number's bounds meet one of many ranges.
+-- The bounds of a number column overlap one of many ranges.
 exists (select 1 from unnest(cast(:@los as double precision[]), cast(:@his as double precision[])) as r (lo, hi)
         where b.lower <= r.hi and b.upper >= r.lo)
 

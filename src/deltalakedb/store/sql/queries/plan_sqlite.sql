@@ -1,4 +1,4 @@
--- Planning on SQLite. `cross join` holds it to the join order: probes first, then the index; left alone it scans the table.
+-- Planning on SQLite. `cross join` fixes the join order: probes first, then the index; otherwise SQLite scans the table.
 
 -- name: plan_sqlite_numbers
 -- Candidates by a number's bounds: one index range per probe.
@@ -29,7 +29,7 @@ select json_extract(value, '$[0]') as column1, json_extract(value, '$[1]') as co
 from json_each(:@probes)
 
 -- name: plan_sqlite_number_ranges
--- A number's bounds meet one of many ranges.
+-- The bounds of a number column overlap one of many ranges.
 exists (select 1 from json_each(:@ranges) r
         where b.lower <= json_extract(r.value, '$[1]') and b.upper >= json_extract(r.value, '$[0]'))
 

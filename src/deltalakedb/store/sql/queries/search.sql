@@ -1,8 +1,8 @@
--- Search: the tables whose names, comments, columns or tags may hold what somebody looks for.
+-- Search: the tables whose names, comments, columns or tags may match.
 
 -- name: select_described_tables
--- The metadata of every table at its head, of those in which a word and a tag may be. Patterns are ASCII in lower case; a null one
--- leaves nothing out. JSON is searched as it is stored: what it finds too much is sorted out by the reader.
+-- The metadata at the heads of the tables that may contain a word and a tag. Patterns are lower-case ASCII; null matches everything.
+-- JSON is searched as stored; the caller removes false matches.
 select t.table_id, t.namespace, t.name, m.description, m.schema_json, m.configuration
 from dl_tables t
 join dl_table_heads h on h.table_id = t.table_id

@@ -1,9 +1,9 @@
--- Turns the four large tables of a catalog on Postgres into hash partitions by table_id: for catalogs of 100 million file rows and more.
+-- Converts the four large tables of a catalog on Postgres to hash partitions by table_id: for catalogs of 100 million file rows and more.
 --
--- Run it once, as the owner of the schema, after `dl migrate up`; empty or filled, all in one transaction:
+-- Run it once, as the owner of the schema, after `dl migrate up`, with or without rows, all in one transaction:
 --     psql --single-transaction -v ON_ERROR_STOP=1 -f partition_postgres.sql "$DSN"
--- `set deltalakedb.partitions = '64'` before it asks for another number of partitions than 16. Nothing else changes: names, columns,
--- keys and views are those of schema.sql, every query names a table_id and so touches one partition. docs/scale.md says when it pays.
+-- Run `set deltalakedb.partitions = '64'` first for another number of partitions than 16. Nothing else changes: names, columns, keys and
+-- views are those of schema.sql, and every query names a table_id and so reads one partition. docs/scale.md says when it pays.
 
 do $partition$
 declare
@@ -16,7 +16,7 @@ declare
     view_names text[];
     view_definitions text[];
 begin
-    -- Views are bound to the tables they were made on; they are taken down and made again from their own text.
+    -- Views are bound to the tables they were created on: they are dropped, and created again from their own text.
     select array_agg(c.relname order by c.oid), array_agg(pg_get_viewdef(c.oid) order by c.oid)
       into view_names, view_definitions
       from pg_class c where c.relnamespace = 'deltalakedb'::regnamespace and c.relkind = 'v';

@@ -1,0 +1,1 @@
+"""Changes applied to the tables of the lake, exactly once."""

@@ -1,0 +1,1 @@
+"""Copies of source tables: while the stream waits, or beside it."""

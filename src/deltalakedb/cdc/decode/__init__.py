@@ -1,0 +1,1 @@
+"""The source's messages and texts, decoded into Arrow rows."""

@@ -1,0 +1,1 @@
+"""Schema changes of the source, followed in the lake."""

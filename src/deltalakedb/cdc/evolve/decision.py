@@ -1,0 +1,283 @@
+"""Decides what a relation message means for a captured table: its new columns, or why it must stop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import pyarrow as pa
+
+from deltalakedb.cdc.decode.masks import mask_text
+from deltalakedb.cdc.decode.messages import Relation
+from deltalakedb.cdc.decode.values import convert
+from deltalakedb.cdc.evolve.lake_columns import ColumnChange
+from deltalakedb.cdc.evolve.renames import number_columns
+from deltalakedb.cdc.evolve.retyping import keeps_values, widening_steps
+from deltalakedb.cdc.settings import CaptureSettings
+from deltalakedb.cdc.source.publication import problem_of_choice, read_columns
+from deltalakedb.cdc.source.server import Connection
+from deltalakedb.cdc.source.source_catalog import (
+    Attribute,
+    SourceRelation,
+    TypeFacts,
+    read_attributes,
+    read_relations,
+    read_type,
+)
+from deltalakedb.cdc.source.types import STRING
+from deltalakedb.cdc.tables import CapturedTable, SourceColumn
+from deltalakedb.exceptions import CaptureError, ValueNotHeld
+from deltalakedb.log.schema.types import TypeChange
+
+_OWN_TYPE: Final = TypeFacts("a type that is gone", "enum", -1, False, STRING)
+
+
+class NotFollowedError(CaptureError):
+    """The reason why a table stops: what happened. `stop_table` adds what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A table's new state, and the changes that its tables in the lake need."""
+
+    table: CapturedTable
+    change: ColumnChange
+    values: Mapping[str, pa.Scalar] = field(default_factory=dict)
+    """The values of existing rows in added columns, if they are not null."""
+    is_rekeyed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The source's catalog as it is now; the message may be older."""
+
+    relation: SourceRelation
+    attributes: Mapping[int, Attribute]
+    sent: Mapping[int, SourceColumn]
+
+
+def decide(
+    conn: Connection,
+    settings: CaptureSettings,
+    table: CapturedTable,
+    relation: Relation,
+    numbers: tuple[int, ...] | None = None,
+) -> Decision:
+    """Decide how to follow a table whose rows are sent as `relation` says; NotFollowedError if that is impossible.
+
+    `numbers` are the numbers of its columns, if they are known.
+    """
+    source = _look(conn, settings, table, relation)
+    if numbers is None:
+        numbers = number_columns(relation, table, tuple(source.attributes.values()), source.sent.keys())
+    if numbers is None:
+        raise NotFollowedError(
+            f"its columns are sent as {', '.join(column.name for column in relation.columns)}, and the source has "
+            "changed them again since, so that nobody can tell which of them is which"
+        )
+    sent = _columns(conn, settings, table, relation, source, numbers)
+    columns, left_out = _choose(settings, table, sent)
+    change, notes = _compare(conn, table, columns)
+    values: dict[str, pa.Scalar] = {}
+    missing: dict[int, str] = {}
+    for column in change.added:
+        text, note = _text_of_old_rows(table, column, source, settings.mask_key)
+        notes.append(note)
+        if text is not None:
+            missing[column.number] = text
+            values[column.name] = _value(table, column, text)
+    columns = tuple(replace(column, missing=missing.get(column.number)) for column in columns)
+    key = _key(table, relation, source, sent)
+    names = {column.number: column.name for column in table.columns}
+    numbers_of_key = {column.number for column in columns if column.name in key}
+    is_rekeyed = numbers_of_key != {number for number, name in names.items() if name in table.key}
+    if is_rekeyed:
+        notes.append(f"rows are named by {', '.join(key) or 'all their columns'}, no longer by {_shown_key(table)}")
+    # If the catalog is newer than the message, the filenode may come from a rewrite that is later in the stream.
+    is_latest = source.relation.to_message(source.sent.values()).columns == relation.columns
+    changed = replace(
+        table,
+        columns=columns,
+        left_out=left_out,
+        key=key,
+        identity=relation.identity,
+        notes=(*table.notes, *notes),
+        filenode=source.relation.filenode if is_latest else table.filenode,
+        newest=max(table.newest, *numbers),
+    )
+    problem = problem_of_choice(changed)
+    if problem is not None:
+        raise NotFollowedError(problem)
+    return Decision(changed, change, values, is_rekeyed)
+
+
+def _look(conn: Connection, settings: CaptureSettings, table: CapturedTable, relation: Relation) -> _Source:
+    if relation.oid != table.oid:
+        raise NotFollowedError(f"the table was dropped and made anew (its oid was {table.oid} and is {relation.oid})")
+    found_relation = read_relations(conn, [table.oid], settings.publication).get(table.oid)
+    if found_relation is None:
+        raise NotFollowedError("its columns were changed, and the table has been dropped since")
+    columns = read_columns(conn, [(table.oid, table.source)], settings)[table.oid]
+    attributes = {attribute.number: attribute for attribute in read_attributes(conn, table.oid)}
+    return _Source(found_relation, attributes, {column.number: column for column in columns})
+
+
+def _columns(
+    conn: Connection,
+    settings: CaptureSettings,
+    table: CapturedTable,
+    relation: Relation,
+    source: _Source,
+    numbers: Sequence[int],
+) -> tuple[SourceColumn, ...]:
+    """The message's columns with their numbers and their types in the lake, before masks."""
+    is_text = settings.choose(table.source).is_text
+    text_numbers = {column.number for column in table.sent if is_text(column.name)}
+    columns = []
+    for number, sent in zip(numbers, relation.columns, strict=True):
+        kind = source.sent.get(number)
+        if kind is None or (kind.type_oid, kind.type_modifier) != (sent.type_oid, sent.type_modifier):
+            facts = _facts(conn, sent.name, sent.type_oid, sent.type_modifier)
+            kind = SourceColumn(sent.name, sent.type_oid, sent.type_modifier, facts.type, number, facts.shown)
+        if is_text(sent.name) or number in text_numbers:
+            kind = replace(kind, type=STRING)
+        columns.append(replace(kind, name=sent.name, number=number))
+    return tuple(columns)
+
+
+def _choose(
+    settings: CaptureSettings, table: CapturedTable, sent: Sequence[SourceColumn]
+) -> tuple[tuple[SourceColumn, ...], tuple[SourceColumn, ...]]:
+    """The columns that are captured, and those that are not; NotFollowedError if a rename brings a column under a rule
+    that differs from what the lake has of it."""
+    choice = settings.choose(table.source)
+    columns, left_out = choice.choose_columns(sent, table.columns, table.left_out)
+    before = {column.number: column for column in table.columns}
+    for column in columns:
+        old = before.get(column.number)
+        if old is None or old.name == column.name:
+            continue
+        if not choice.keeps(column.name):
+            raise NotFollowedError(f"its column {old.name} is called {column.name} now, which the settings leave out")
+        if column.mask is None and choice.mask_of(column.name) is not None:
+            raise NotFollowedError(f"its column {old.name} is called {column.name} now, which the settings mask")
+    return columns, left_out
+
+
+def _facts(conn: Connection, name: str, oid: int, modifier: int) -> TypeFacts:
+    facts = read_type(conn, oid, modifier)
+    if facts is None:
+        raise NotFollowedError(f"the type of its column {name} has been dropped since")
+    return facts
+
+
+def _compare(conn: Connection, table: CapturedTable, columns: Sequence[SourceColumn]) -> tuple[ColumnChange, list[str]]:
+    """How the columns differ from the captured ones, and notes for readers of the lake."""
+    before = {column.number: column for column in table.columns}
+    after = {column.number for column in columns}
+    added = tuple(column for column in columns if column.number not in before)
+    dropped = tuple(column for column in table.columns if column.number not in after)
+    renamed: dict[str, str] = {}
+    widened: dict[str, tuple[SourceColumn, tuple[TypeChange, ...]]] = {}
+    notes = [f"the source has dropped the column {column.name}" for column in dropped]
+    for column in columns:
+        old = before.get(column.number)
+        if old is None:
+            continue
+        if old.name != column.name:
+            renamed[old.name] = column.name
+            notes.append(f"the column {column.name} was {old.name} before")
+        if (old.type_oid, old.type_modifier) == (column.type_oid, column.type_modifier):
+            continue
+        steps = _steps(conn, old, column)
+        if steps:
+            widened[old.name] = (column, steps)
+        feature = ", for readers that know Delta's type widening" if steps else ""
+        notes.append(
+            f"the column {column.name} was {_shown_type(old)} and is {_shown_type(column)}{feature}; if that ALTER "
+            f"TABLE had a USING, dl cdc resnapshot {table.source} brings what it computed"
+        )
+    return ColumnChange(added, dropped, renamed, widened), notes
+
+
+def _steps(conn: Connection, old: SourceColumn, new: SourceColumn) -> tuple[TypeChange, ...]:
+    """The type changes that Delta records for a column; none if the lake's type does not change."""
+    steps = widening_steps(old.type, new.type)
+    shown = f"its column {new.name} was {_shown_type(old)} and is {_shown_type(new)}"
+    if steps is None:
+        raise NotFollowedError(f"{shown}, which {old.type} cannot become in the lake without a new copy")
+    if not steps:
+        # A type that is gone was user-defined, most likely an enum that another one has replaced.
+        before = read_type(conn, old.type_oid, old.type_modifier) or replace(_OWN_TYPE, type=old.type)
+        if not keeps_values(before, _facts(conn, new.name, new.type_oid, new.type_modifier)):
+            raise NotFollowedError(
+                f"{shown}: the values that are there may have changed, and the log does not tell them"
+            )
+    return steps
+
+
+def _text_of_old_rows(
+    table: CapturedTable, column: SourceColumn, source: _Source, mask_key: str | None
+) -> tuple[str | None, str]:
+    """The text that existing rows have in an added column, which the stream does not send, and a note about it."""
+    attribute = source.attributes.get(column.number)
+    shown = f"the column {column.name} was added"
+    if source.relation.has_column_list or column.number <= table.newest:
+        raise NotFollowedError(
+            f"the publication sends the column {column.name} from now on, and has not sent what older rows have in it"
+        )
+    if attribute is None or attribute.is_dropped:
+        return None, f"{shown}, and dropped again; rows from before have null in it"
+    if attribute.has_missing and not attribute.is_rewritten:
+        if attribute.missing is None:
+            raise NotFollowedError(f"its column {column.name} was added with a default that cannot be read")
+        missing = mask_text(attribute.missing, column.mask, mask_key)
+        return missing, f"{shown}; rows from before have its default, {missing}"
+    if attribute.has_missing or (attribute.computes and _is_rewritten(table, attribute, source)):
+        raise NotFollowedError(
+            f"its column {column.name} was added with a value that is computed for each row, and the log does not tell "
+            "what rows from before have got"
+        )
+    return None, f"{shown}; rows from before have null in it"
+
+
+def _is_rewritten(table: CapturedTable, attribute: Attribute, source: _Source) -> bool:
+    """Whether the rows may differ from those that the stream has sent."""
+    if source.relation.is_partitioned:
+        return bool(attribute.is_rewritten)
+    return table.filenode is None or source.relation.filenode != table.filenode
+
+
+def _value(table: CapturedTable, column: SourceColumn, text: str) -> pa.Scalar:
+    try:
+        return convert(pa.array([text]), column.type, where=f"{table.source}.{column.name}")[0]
+    except ValueNotHeld as error:
+        raise NotFollowedError(f"its column {column.name} was added: {error}") from error
+
+
+def _key(table: CapturedTable, relation: Relation, source: _Source, columns: Sequence[SourceColumn]) -> tuple[str, ...]:
+    """The columns of the key, in the table's order if they are the same ones."""
+    names = {column.number: column.name for column in columns}
+    numbers = {column.name: column.number for column in table.columns}
+    before = [numbers[name] for name in table.key]
+    if relation.identity == "f":
+        primary = source.relation.primary_key
+        # A key that was added later may not hold for older rows; by whole rows every change can be followed.
+        same = bool(before) and set(before) == set(primary) and set(before) <= names.keys()
+        return tuple(names[number] for number in before) if same else ()
+    flagged = [column.number for column, sent in zip(columns, relation.columns, strict=True) if sent.is_key]
+    if not flagged:
+        raise NotFollowedError(
+            f"nothing names its rows any more: give it a primary key, or alter table {table.source} replica identity "
+            "full"
+        )
+    return tuple(names[number] for number in (before if set(before) == set(flagged) else flagged))
+
+
+def _shown_key(table: CapturedTable) -> str:
+    return ", ".join(table.key) or "all their columns"
+
+
+def _shown_type(column: SourceColumn) -> str:
+    return column.type_name or str(column.type)

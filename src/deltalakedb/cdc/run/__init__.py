@@ -1,0 +1,1 @@
+"""The life of a capture: settings, start, batches, status, stop."""

@@ -1,0 +1,152 @@
+"""The Spark session of a capture that was passed none: on the configured cluster, or in this process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final
+
+from deltalakedb.exceptions import ConfigError, MissingExtraError
+from deltalakedb.spark.session import check_java
+
+try:
+    from py4j.protocol import Py4JError
+except ModuleNotFoundError:
+    raise MissingExtraError("deltalakedb.cdc", "cdc") from None
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_DEATH_SECONDS: Final = 5.0
+_PROGRESS: Final = "spark.ui.showConsoleProgress"
+_DEFAULTS: Final = {
+    "spark.ui.enabled": "false",
+    _PROGRESS: "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.numRecentProgressUpdates": "4",
+}
+"""Settings of our own Spark, unless `spark-submit`, PYSPARK_SUBMIT_ARGS or spark-defaults.conf set them."""
+_LOCAL_DEFAULTS: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+"""Only for a local Spark: executors on other machines could not reach this address."""
+_APP_NAME: Final = "deltalakedb-cdc"
+_UNNAMED: Final = "pyspark-shell"
+"""Spark's name for an application without one."""
+
+
+@contextmanager
+def opened_session(spark: SparkSession | None, ended: threading.Event | None = None) -> Iterator[SparkSession]:
+    """The given session, or one of the Spark that runs here, or a new one that ends with the block.
+
+    The start of a session cannot be interrupted. If it fails and `ended` is set, the signal has ended Java too, and
+    KeyboardInterrupt is raised.
+    """
+    try:
+        from pyspark import SparkContext
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError:
+        raise MissingExtraError("deltalakedb.cdc", "cdc") from None
+    existing = spark or SparkSession.getActiveSession()
+    if existing is None and SparkContext._active_spark_context is not None:
+        existing = SparkSession.builder.getOrCreate()  # another thread has started it, so it is not ours to end
+    if existing is not None:
+        if not hasattr(existing, "_jsparkSession"):
+            raise ConfigError(
+                "a capture runs in the driver's process, and this session is one of Spark Connect: leave spark= out"
+            )
+        yield existing
+        return
+    check_java()
+    try:
+        session = _start_session()
+    except Exception as error:  # the death of Java by the same signal shows in many ways
+        if ended is not None and ended.is_set():
+            raise KeyboardInterrupt from error
+        raise
+    try:
+        yield session
+    finally:
+        _end(session)
+
+
+def _start_session() -> SparkSession:
+    """Start a session on the configured master, or in this process if none is configured."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    launch = SparkConf()
+    if "PYSPARK_SUBMIT_ARGS" not in os.environ:  # otherwise they decide what is shown and logged
+        launch.set(_PROGRESS, "false")  # Spark would switch it on for a Python without a script
+        quiet = f"-Dlog4j2.configurationFile={files('deltalakedb.cdc').joinpath('log4j2.properties')}"
+        launch.set("spark.driver.extraJavaOptions", quiet)
+    SparkContext._ensure_initialized(conf=launch)
+    conf = SparkConf(_jvm=SparkContext._jvm)
+    defaults = dict(_DEFAULTS)
+    if conf.get("spark.master", "local").startswith("local"):
+        defaults |= _LOCAL_DEFAULTS
+        # The workers must run this interpreter, not whatever `python3` is first in PATH.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder
+    if conf.get("spark.app.name", _UNNAMED) == _UNNAMED:
+        builder = builder.appName(_APP_NAME)
+    for key, value in defaults.items():
+        if not conf.contains(key):
+            builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def has_spark(spark: SparkSession | None) -> bool:
+    """Whether `opened_session` would use an existing Spark, which we must not end or restart."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    return (
+        spark is not None
+        or SparkSession.getActiveSession() is not None
+        or SparkContext._active_spark_context is not None
+    )
+
+
+def how_java_ended(error: BaseException) -> str | None:
+    """How the Java process of our Spark ended, if that caused the error; None if it is still running."""
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is None or not _is_lost_connection(error):
+        return None
+    with suppress(subprocess.TimeoutExpired):  # its connections end a moment before the process
+        code = process.wait(_DEATH_SECONDS)
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        return f"the Java process of Spark ({process.pid}) {how}"
+    return None
+
+
+def _is_lost_connection(error: BaseException | None) -> bool:
+    """Whether an error is, or was caused by, a lost connection to Java."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if isinstance(error, Py4JError | ConnectionError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _end(session: SparkSession) -> None:
+    """End a session and its Java process; if that has died, reset PySpark so that another one can be started."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    try:
+        session.stop()
+    except Exception:  # every call to a dead Java process fails
+        if process is None or process.poll() is None:
+            raise
+    if process is not None and process.poll() is not None:
+        SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
+        SparkSession._instantiatedSession = SparkSession._activeSession = None

@@ -1,0 +1,1 @@
+"""The Postgres server: its publication, slots, snapshots, types, and ranges of its log."""

@@ -1,0 +1,102 @@
+"""Owns the functions that the query engine is given beside its own: what DataFusion has and DuckDB has not.
+
+They are macros, so DuckDB still knows the types of their arguments: `typeof` is a constant to it, and of a `case` on it
+only the branch that holds is left.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# `2024-01-02 03:04:05.5+00` as `2024-01-02T03:04:05.500Z`: a fraction has three digits, or six.
+_INSTANT: Final = (
+    r"regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace("
+    r"replace(cast(x as varchar), ' ', 'T')"
+    r", '(\.\d)(\+00)?$', '\100\2'), '(\.\d\d)(\+00)?$', '\10\2')"
+    r", '(\.\d{4})(\+00)?$', '\100\2'), '(\.\d{5})(\+00)?$', '\10\2'), '\+00$', 'Z')"
+)
+# `1e+20` as `1e20`, `1e-07` as `1e-7`, `1.5e-05` as `0.000015`; a float has one digit more before it needs an exponent.
+_SHORT: Final = (
+    r"replace(regexp_replace(regexp_replace(regexp_replace({}"
+    r", '^(-?)(\d)(?:\.(\d+))?e-05$', '\10.0000\2\3'), 'e\+0*', 'e'), 'e-0*', 'e-'), 'nan', 'NaN')"
+)
+# The fewest digits that are the same float, for floats above 2**24; DuckDB writes all digits of the whole number.
+# `x` is a float there, but DuckDB also checks the branch where it is of another type.
+_SINGLE: Final = "try_cast(cast(x as varchar) as float)"
+_DIGITS: Final = (
+    f"case when cast(printf('%.5e', {_SINGLE}) as float) = {_SINGLE} then printf('%.5e', {_SINGLE}) "
+    f"when cast(printf('%.6e', {_SINGLE}) as float) = {_SINGLE} then printf('%.6e', {_SINGLE}) "
+    f"when cast(printf('%.7e', {_SINGLE}) as float) = {_SINGLE} then printf('%.7e', {_SINGLE}) "
+    f"else printf('%.8e', {_SINGLE}) end"
+)
+_LARGE: Final = (
+    f"case when abs({_SINGLE}) < cast(1e13 as float) then cast(cast({_DIGITS} as double) as varchar) else "
+    rf"regexp_replace(regexp_replace({_DIGITS}, '\.?0*e', 'e'), 'e\+0*', 'e') end"
+)
+_IS_LARGE: Final = f"abs({_SINGLE}) > 16777216 and not isinf({_SINGLE}) and not isnan({_SINGLE})"
+_DOUBLE: Final = _SHORT.format("cast(x as varchar)")
+_FLOAT: Final = _SHORT.format(r"regexp_replace(cast(x as varchar), '^(-?)(\d)(?:\.(\d+))?e-06$', '\10.00000\2\3')")
+_BYTES: Final = "from_hex(hex(x))"
+_PADDED: Final = "concat(x, repeat('=', (4 - length(x) % 4) % 4))"
+
+DIVIDED_BY_ZERO: Final = "Arrow error: Divide by zero error"
+
+MACROS: Final = (
+    # The text of a value, as Arrow writes it.
+    f"""create macro dl_text(x) as case
+        when typeof(x) in ('TIMESTAMP', 'TIMESTAMP WITH TIME ZONE') then {_INSTANT}
+        when typeof(x) = 'DOUBLE' then {_DOUBLE}
+        when typeof(x) = 'FLOAT' then case when {_IS_LARGE} then {_LARGE} else {_FLOAT} end
+        else cast(x as varchar) end""",
+    f"""create macro dl_encode(x, encoding) as case encoding
+        when 'hex' then lower(hex(x))
+        when 'base64' then rtrim(base64({_BYTES}), '=')
+        when 'base64pad' then base64({_BYTES})
+        else error('There is no built-in encoding named ' || encoding || ', use base64 or hex') end""",
+    f"""create macro dl_decode(x, encoding) as case encoding
+        when 'hex' then from_hex(x)
+        when 'base64' then from_base64({_PADDED})
+        when 'base64pad' then from_base64(x)
+        else error('There is no built-in encoding named ' || encoding || ', use base64 or hex') end""",
+    # With whole numbers dividing to whole numbers, DuckDB makes null of every division by zero.
+    "create macro dl_divide(x, y) as case when y = 0 then x * 'infinity'::double else x / y end",
+    "create macro dl_nonzero(y) as case when y = 0 and typeof(y) not in ('FLOAT', 'DOUBLE') "
+    f"then error('{DIVIDED_BY_ZERO}') else y end",
+    # Newton's step makes the root of 27 a whole number.
+    "create macro dl_cbrt(x) as case when x = 0 or abs(x) > 1e100 then cbrt(x) "
+    "else cbrt(x) - (pow(cbrt(x), 3) - x) / (3 * pow(cbrt(x), 2)) end",
+    "create macro dl_array_to_string(x, y) as case when x is null or y is null then null "
+    "else coalesce(array_to_string(x, y), '') end",
+    "create macro dl_array_remove(x, e) as case when coalesce(list_position(x, e), 0) = 0 then x "
+    "else list_concat(x[:list_position(x, e) - 1], x[list_position(x, e) + 1:]) end",
+    "create macro dl_array_distinct(x) as list_filter(x, lambda e, i: list_position(x, e) = i)",
+    """create macro dl_unixtime(x) as case
+        when typeof(x) in ('VARCHAR', 'DATE', 'TIMESTAMP', 'TIMESTAMP WITH TIME ZONE')
+            then cast(floor(epoch(cast(cast(x as varchar) as timestamptz))) as bigint)
+        else cast(try_cast(x as double) as bigint) end""",
+    """create macro dl_arrow_typeof(x) as case typeof(x)
+        when 'TINYINT' then 'Int8' when 'SMALLINT' then 'Int16' when 'INTEGER' then 'Int32'
+        when 'BIGINT' then 'Int64' when 'HUGEINT' then 'Int64' when 'UBIGINT' then 'UInt64'
+        when 'FLOAT' then 'Float32' when 'DOUBLE' then 'Float64' when 'BOOLEAN' then 'Boolean'
+        when 'VARCHAR' then 'Utf8View' when 'BLOB' then 'BinaryView' when 'DATE' then 'Date32'
+        when 'TIMESTAMP' then 'Timestamp(ns)' when 'TIMESTAMP WITH TIME ZONE' then 'Timestamp(ns, "UTC")'
+        when 'INTERVAL' then 'Interval(MonthDayNano)' when '"NULL"' then 'Null'
+        else regexp_replace(typeof(x), '^DECIMAL\\((\\d+),(\\d+)\\)$', 'Decimal128(\\1, \\2)') end""",
+    "create macro dl_digest(x, method) as case method "
+    "when 'sha256' then from_hex(sha256(x)) when 'md5' then from_hex(md5(x)) "
+    "else error('There is no digest named ' || method) end",
+    """create macro dl_moment(x) as case
+        when typeof(x) in ('VARCHAR', 'DATE', 'TIMESTAMP', 'TIMESTAMP WITH TIME ZONE')
+            then cast(cast(x as varchar) as timestamp)
+        else make_timestamp(cast(try_cast(x as double) * 1000000 as bigint)) end""",
+    "create macro iszero(x) as x = 0",
+    "create macro nanvl(x, y) as case when isnan(x) then y else x end",
+    "create macro to_date(x) as cast(x as date)",
+    "create macro to_timestamp_seconds(x) as make_timestamp(x * 1000000)",
+    "create macro from_unixtime(x) as make_timestamp(x * 1000000)",
+    "create macro to_timestamp_millis(x) as make_timestamp(x * 1000)",
+    "create macro to_timestamp_micros(x) as make_timestamp(x)",
+    "create macro to_local_time(x) as cast(x as timestamp)",
+    "create macro get_field(x, name) as struct_extract(x, name)",
+    "create macro empty(x) as len(x) = 0",
+)

@@ -1,0 +1,1 @@
+"""Predicates: parsed, normalised, and compared with files."""

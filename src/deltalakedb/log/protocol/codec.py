@@ -1,0 +1,365 @@
+"""Owns the JSON form of each action: its fields, and reading and writing them without loss."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from deltalakedb.exceptions import MalformedLogError
+from deltalakedb.log.protocol.actions import (
+    AddCDCFile,
+    AddFile,
+    AppTransaction,
+    DeletionVector,
+    DomainMetadata,
+    Format,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    Sidecar,
+)
+from deltalakedb.log.protocol.text import escape_surrogates
+
+# Lists the fields that a writer left out and readers such as Spark fill in, so that the line can be rendered unchanged.
+ABSENT: Final = "deltalakedb.absent"
+_REQUIRED: Final = object()
+_MISSING: Final = object()
+_MIN_LONG: Final = -(2**63)
+_MAX_LONG: Final = 2**63 - 1
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+_decode = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+
+def to_json(value: object) -> str:
+    """Renders compact JSON; escapes only control characters and lone surrogates."""
+    return escape_surrogates(_encode(value))
+
+
+def decode_at(text: str, start: int) -> tuple[Any, int, int]:
+    """Decodes the JSON value at `start` (after white space); returns it with its begin and end."""
+    begin = _skip(text, start)
+    value, end = _decode(text, begin)
+    return value, begin, end
+
+
+def _skip(text: str, position: int) -> int:
+    while position < len(text) and text[position] in " \t\r\n":
+        position += 1
+    return position
+
+
+def expect(text: str, position: int, char: str) -> int:
+    """Returns the position after `char`, which must come next (after white space)."""
+    position = _skip(text, position)
+    if text[position : position + 1] != char:
+        raise ValueError(f"expected {char!r} at character {position}")
+    return position + 1
+
+
+def iter_members(text: str, start: int = 0) -> Iterator[tuple[str, int, int]]:
+    """Yields name, begin and end of each member of the JSON object at `start`, which must be well-formed."""
+    position = _skip(text, expect(text, start, "{"))
+    while text[position] != "}":
+        name, _, position = decode_at(text, position)
+        _, begin, position = decode_at(text, expect(text, position, ":"))
+        yield name, begin, position
+        position = _skip(text, position)
+        if text[position] == ",":
+            position = _skip(text, position + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    name: str
+    attribute: str
+    type: type
+    default: object = None
+    nested: Spec | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """Maps one kind of JSON object to one dataclass; fields are in the order of the dataclass."""
+
+    build: Callable[..., Any]
+    fields: tuple[_Field, ...]
+
+
+def _required(name: str, attribute: str, type_: type, nested: Spec | None = None) -> _Field:
+    return _Field(name, attribute, type_, _REQUIRED, nested)
+
+
+_DELETION_VECTOR = Spec(
+    DeletionVector,
+    (
+        _required("storageType", "storage_type", str),
+        _required("pathOrInlineDv", "path_or_inline_dv", str),
+        _required("sizeInBytes", "size_in_bytes", int),
+        _required("cardinality", "cardinality", int),
+        _Field("offset", "offset", int),
+    ),
+)
+_FORMAT = Spec(Format, (_Field("provider", "provider", str, "parquet"), _Field("options", "options", dict, {})))
+
+SPECS: Final[dict[str, Spec]] = {
+    "add": Spec(
+        AddFile,
+        (
+            _required("path", "path", str),
+            _Field("partitionValues", "partition_values", dict, {}),
+            _required("size", "size", int),
+            _Field("modificationTime", "modification_time", int, 0),
+            _Field("dataChange", "data_change", bool, True),
+            _Field("stats", "stats", str),
+            _Field("tags", "tags", dict),
+            _Field("deletionVector", "deletion_vector", dict, None, _DELETION_VECTOR),
+            _Field("baseRowId", "base_row_id", int),
+            _Field("defaultRowCommitVersion", "default_row_commit_version", int),
+            _Field("clusteringProvider", "clustering_provider", str),
+        ),
+    ),
+    "remove": Spec(
+        RemoveFile,
+        (
+            _required("path", "path", str),
+            _Field("dataChange", "data_change", bool, True),
+            _Field("deletionTimestamp", "deletion_timestamp", int),
+            _Field("extendedFileMetadata", "extended_file_metadata", bool),
+            _Field("partitionValues", "partition_values", dict),
+            _Field("size", "size", int),
+            _Field("stats", "stats", str),
+            _Field("tags", "tags", dict),
+            _Field("deletionVector", "deletion_vector", dict, None, _DELETION_VECTOR),
+            _Field("baseRowId", "base_row_id", int),
+            _Field("defaultRowCommitVersion", "default_row_commit_version", int),
+        ),
+    ),
+    "cdc": Spec(
+        AddCDCFile,
+        (
+            _required("path", "path", str),
+            _Field("partitionValues", "partition_values", dict, {}),
+            _required("size", "size", int),
+            _Field("dataChange", "data_change", bool, False),
+            _Field("tags", "tags", dict),
+        ),
+    ),
+    "metaData": Spec(
+        Metadata,
+        (
+            _required("id", "id", str),
+            _required("format", "format", dict, _FORMAT),
+            _required("schemaString", "schema_string", str),
+            _Field("partitionColumns", "partition_columns", list, ()),
+            _Field("configuration", "configuration", dict, {}),
+            _Field("name", "name", str),
+            _Field("description", "description", str),
+            _Field("createdTime", "created_time", int),
+        ),
+    ),
+    "protocol": Spec(
+        Protocol,
+        (
+            _required("minReaderVersion", "min_reader_version", int),
+            _required("minWriterVersion", "min_writer_version", int),
+            _Field("readerFeatures", "reader_features", list),
+            _Field("writerFeatures", "writer_features", list),
+        ),
+    ),
+    "txn": Spec(
+        AppTransaction,
+        (
+            _required("appId", "app_id", str),
+            _required("version", "version", int),
+            _Field("lastUpdated", "last_updated", int),
+        ),
+    ),
+    "domainMetadata": Spec(
+        DomainMetadata,
+        (
+            _required("domain", "domain", str),
+            _required("configuration", "configuration", str),
+            _Field("removed", "removed", bool, False),
+        ),
+    ),
+    "sidecar": Spec(
+        Sidecar,
+        (
+            _required("path", "path", str),
+            _required("sizeInBytes", "size_in_bytes", int),
+            _required("modificationTime", "modification_time", int),
+            _Field("tags", "tags", dict),
+        ),
+    ),
+}
+KINDS: Final[dict[type, str]] = {spec.build: kind for kind, spec in SPECS.items() if isinstance(spec.build, type)}
+
+
+def parse_object(spec: Spec, value: Mapping[str, Any], text: str, start: int) -> Any:
+    """Builds one action; `text[start:]` is its source, read only if something must be kept exactly."""
+    arguments: list[Any] = []
+    exact_fields: list[str] = []  # known fields whose source text goes to `extra`
+    absent: list[str] = []
+    only_nulls = True
+    present = 0
+    for item in spec.fields:
+        source = value.get(item.name, _MISSING)
+        if source is not _MISSING:
+            present += 1
+        if source is _MISSING or source is None:
+            if item.default is _REQUIRED:
+                raise ValueError(f"field {item.name} is missing")
+            if source is None:
+                exact_fields.append(item.name)
+            elif item.default is not None:
+                absent.append(item.name)
+            arguments.append(item.default)
+        elif item.nested is not None:
+            arguments.append(_parse_nested(item, source, text, start))
+        else:
+            parsed, exact = _read(item, source)
+            arguments.append(parsed)
+            if not exact:
+                exact_fields.append(item.name)
+                only_nulls = False
+    if present == len(value) and only_nulls and not absent:
+        arguments.append(_nulls(tuple(exact_fields)) if exact_fields else "")
+    else:
+        arguments.append(_cut_extra(spec, exact_fields, absent, text, start))
+    return spec.build(*arguments)
+
+
+def _parse_nested(item: _Field, given: object, text: str, start: int) -> Any:
+    if not isinstance(given, dict) or item.nested is None:
+        raise ValueError(f"field {item.name} is not an object")
+    begin = start
+    if len(given) != len(item.nested.fields) or None in given.values():
+        begin = [position for name, position, _ in iter_members(text, start) if name == item.name][-1]
+    return parse_object(item.nested, given, text, begin)
+
+
+def _read(item: _Field, given: Any) -> tuple[Any, bool]:
+    """Returns the field's value, and whether rendering it gives the same JSON value."""
+    kind: Any = item.type
+    if type(given) is kind:
+        if kind is str or kind is bool:
+            return given, True
+        if kind is int:
+            if not _MIN_LONG <= given <= _MAX_LONG:
+                raise ValueError(f"field {item.name} does not fit 64 bits")
+            return given, True
+        if kind is dict:
+            return _read_map(item.name, given)
+        if all(type(entry) is str for entry in given):
+            return tuple(given), True
+    elif kind is int and isinstance(given, float) and given.is_integer() and abs(given) < 2**53:
+        return int(given), False
+    raise ValueError(f"field {item.name} is not a {'list of strings' if kind is list else kind.__name__}")
+
+
+def _read_map(name: str, given: dict[str, Any]) -> tuple[Mapping[str, str | None], bool]:
+    for entry in given.values():
+        if entry is not None and type(entry) is not str:
+            break
+    else:
+        return given, True
+    # Spark reads a number or boolean in a map of strings as its text.
+    texts: dict[str, str | None] = {}
+    for key, entry in given.items():
+        if isinstance(entry, dict | list):
+            raise ValueError(f"field {name} holds something else than strings")
+        texts[key] = entry if entry is None or isinstance(entry, str) else to_json(entry)
+    return texts, False
+
+
+@lru_cache(maxsize=256)
+def _nulls(names: tuple[str, ...]) -> str:
+    return _object((name, "null") for name in names)
+
+
+def _object(members: Iterable[tuple[str, str]]) -> str:
+    return "{" + ",".join(f"{to_json(name)}:{text}" for name, text in members) + "}"
+
+
+def _cut_extra(spec: Spec, kept: list[str], absent: list[str], text: str, start: int) -> str:
+    """Builds `extra`: kept fields in the protocol's order, then unknown fields in the order of the source."""
+    field_names = {item.name for item in spec.fields}.difference(kept)
+    members = dict.fromkeys(kept, "null")
+    for name, begin, end in iter_members(text, start):
+        if name not in field_names:
+            members[name] = escape_surrogates(text[begin:end])
+    if ABSENT in members:
+        raise ValueError(f"field name {ABSENT} is reserved")
+    if absent:
+        members[ABSENT] = to_json(absent)
+    return _object(members.items()) if members else ""
+
+
+def render_object(spec: Spec, action: Any) -> str:
+    """Renders what `parse_object` read: fields in the protocol's order, then unknown fields as they were."""
+    extra = {name: action.extra[begin:end] for name, begin, end in iter_members(action.extra)} if action.extra else {}
+    absent = json.loads(extra.pop(ABSENT, "[]"))
+    members: list[str] = []
+    for item in spec.fields:
+        value = getattr(action, item.attribute)
+        source = extra.pop(item.name, None)
+        if source is not None and value == _reread(item, source):
+            members.append(f'"{item.name}":{source}')
+        elif value is not None and not (item.name in absent and value == item.default):
+            members.append(f'"{item.name}":{_render_value(item, value)}')
+    members.extend(f"{_encode(name)}:{text}" for name, text in extra.items())
+    return escape_surrogates("{" + ",".join(members) + "}")
+
+
+def _reread(item: _Field, kept: str) -> Any:
+    value = json.loads(kept)
+    return item.default if value is None else _read(item, value)[0]
+
+
+def _render_value(item: _Field, value: Any) -> str:
+    if item.nested is not None:
+        return render_object(item.nested, value)
+    if type(value) is str:
+        return _encode(value)
+    if item.type is bool:
+        return "true" if value else "false"
+    if item.type is int:
+        return str(int(value))
+    return _encode(dict(value) if item.type is dict else list(value))
+
+
+def _parse_text(spec: Spec, text: str, what: str) -> Any:
+    try:
+        value, start, end = decode_at(text, 0)
+        if not isinstance(value, dict) or text[end:].strip():
+            raise ValueError("not a JSON object")
+        return parse_object(spec, value, text, start)
+    except (ValueError, RecursionError) as error:
+        raise MalformedLogError(f"{what} cannot be read: {error}") from error
+
+
+def deletion_vector_from_json(text: str) -> DeletionVector:
+    vector: DeletionVector = _parse_text(_DELETION_VECTOR, text, "a deletion vector")
+    return vector
+
+
+def deletion_vector_to_json(vector: DeletionVector) -> str:
+    return render_object(_DELETION_VECTOR, vector)
+
+
+def format_from_json(text: str) -> Format:
+    table_format: Format = _parse_text(_FORMAT, text, "a table format")
+    return table_format
+
+
+def format_to_json(format_: Format) -> str:
+    return render_object(_FORMAT, format_)

@@ -1,0 +1,271 @@
+"""Owns what DataFusion means by casts, operators and functions, said in DuckDB's SQL.
+
+Both the expressions of statements and the queries of `QueryBuilder` are changed by it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
+
+from deltalakedb.exceptions import PredicateError
+from deltalakedb.operations.decimal_types import keep_digits
+
+Node: TypeAlias = Any
+"""A node of sqlglot's tree."""
+KindOf: TypeAlias = Callable[[Node], str | None]
+"""The type of a column, as Delta calls it; None where it is not known."""
+
+# Functions of DataFusion that DuckDB has under another name.
+_RENAMED: Final = {
+    "MAKE_ARRAY": "LIST_VALUE",
+    "BTRIM": "TRIM",
+    "OCTET_LENGTH": "STRLEN",
+    "TO_UNIXTIME": "DL_UNIXTIME",
+    "APPROX_MEDIAN": "MEDIAN",
+    "CARDINALITY": "LEN",
+    "ARRAY_ELEMENT": "LIST_EXTRACT",
+    "ARRAY_REMOVE_ALL": "LIST_REMOVE",
+    "DATE_BIN": "TIME_BUCKET",
+    "SIGNUM": "SIGN",
+    "NOW": "NOW",
+    "ENCODE": "DL_ENCODE",
+    "DECODE": "DL_DECODE",
+    "DIGEST": "DL_DIGEST",
+}
+# What `arrow_cast` calls a type.
+_ARROW_NAMES: Final = {
+    "Utf8": "VARCHAR",
+    "LargeUtf8": "VARCHAR",
+    "Utf8View": "VARCHAR",
+    "Int8": "TINYINT",
+    "Int16": "SMALLINT",
+    "Int32": "INTEGER",
+    "Int64": "BIGINT",
+    "UInt8": "UTINYINT",
+    "UInt16": "USMALLINT",
+    "UInt32": "UINTEGER",
+    "UInt64": "UBIGINT",
+    "Float32": "FLOAT",
+    "Float64": "DOUBLE",
+    "Boolean": "BOOLEAN",
+    "Date32": "DATE",
+    "Binary": "BLOB",
+}
+_MOMENT: Final = re.compile(r"""Timestamp\((Second|Millisecond|Microsecond|Nanosecond), (None|Some\("UTC"\))\)""")
+_UNITS: Final = {"Second": "_s", "Millisecond": "_ms", "Microsecond": "", "Nanosecond": "_ns"}
+_DIGITS: Final = re.compile(r"Decimal128\((\d+), (\d+)\)")
+_MOMENTS: Final = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPNTZ)
+_TEXTS: Final = frozenset(exp.DataType.TEXT_TYPES)
+_TEXT_RESULTS: Final = (exp.Upper, exp.Lower, exp.Substring, exp.Trim, exp.Concat, exp.ConcatWs, exp.Replace)
+_FRACTIONAL: Final = ("float", "double", "decimal")
+_ARITHMETIC: Final = (exp.Paren, exp.Neg, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod)
+_FRACTIONAL_RESULTS: Final = (exp.Avg, exp.Sqrt, exp.Pow, exp.Exp, exp.Ln)
+
+
+def translate_values(root: Node, kind_of: KindOf) -> None:
+    """Change what DuckDB spells or means otherwise, below `root`; inner nodes first, as outer ones may be replaced."""
+    for node in reversed(list(root.walk())):
+        if node is root:
+            continue
+        if isinstance(node, exp.Cast):
+            _cast(node, kind_of)
+        elif isinstance(node, exp.Concat | exp.ConcatWs):
+            node.set("expressions", [_as_text(one, kind_of) for one in node.expressions])
+        elif isinstance(node, exp.DPipe) and (is_text(node.this, kind_of) or is_text(node.expression, kind_of)):
+            node.set("this", _as_text(node.this, kind_of))
+            node.set("expression", _as_text(node.expression, kind_of))
+        elif isinstance(node, exp.Div) and not _is_nonzero(node.expression) and _is_float_division(node, kind_of):
+            node.replace(_call("DL_DIVIDE", node.this, node.expression))
+        elif isinstance(node, exp.Add | exp.Sub | exp.Mul | exp.Div | exp.Mod):
+            if isinstance(node, exp.Div | exp.Mod):
+                _refuse_zero(node, kind_of)
+            if not isinstance(node, exp.Mod):
+                keep_digits(node, kind_of)
+        elif type(node) in _CLASSES:
+            node.replace(_CLASSES[type(node)](node))
+        elif isinstance(node, exp.Struct) and not any(isinstance(one, _NAMED) for one in node.expressions):
+            node.set("expressions", [_named(f"c{place}", one) for place, one in enumerate(node.expressions)])
+        elif isinstance(node, exp.HexString):
+            node.replace(_call("FROM_HEX", exp.Literal.string(node.name)))
+        elif isinstance(node, exp.ToChar):
+            node.replace(_call("STRFTIME", node.this, *([node.args["format"]] if node.args.get("format") else [])))
+        elif isinstance(node, exp.Anonymous):
+            made = translate_function(node)
+            if made is not node:
+                node.replace(made)
+
+
+def _refuse_zero(node: Node, kind_of: KindOf) -> None:
+    """Let a division of whole numbers or decimals by zero fail; DuckDB makes null of it."""
+
+    def kind_unless_decimal(column: Node) -> str | None:
+        kind = kind_of(column)
+        return None if (kind or "").startswith("decimal") else kind
+
+    if not _is_nonzero(node.expression) and not is_fractional(node, kind_unless_decimal):
+        node.set("expression", _call("DL_NONZERO", node.expression.copy()))
+
+
+def _overlay(node: Node) -> Node:
+    """`overlay(text placing new from 2 for 4)`: the text with a part of it replaced."""
+    start, length = node.args["from_"], node.args.get("for_") or exp.Length(this=node.expression.copy())
+    before = exp.Sub(this=start.copy(), expression=exp.Literal.number(1))
+    after = exp.Add(this=start.copy(), expression=length.copy())
+    head = _call("SUBSTR", node.this.copy(), exp.Literal.number(1), before)
+    tail = _call("SUBSTR", node.this.copy(), after)
+    return exp.DPipe(this=exp.DPipe(this=head, expression=node.expression.copy()), expression=tail)
+
+
+_CLASSES: Final[dict[type, Callable[[Node], Node]]] = {
+    exp.Overlay: _overlay,
+    exp.Cbrt: lambda node: _call("DL_CBRT", exp.cast(node.this, "double")),
+    exp.ArrayToString: lambda node: _call("DL_ARRAY_TO_STRING", node.this, node.expression),
+    exp.ArrayRemove: lambda node: _call("DL_ARRAY_REMOVE", node.this, node.expression),
+    exp.ArrayDistinct: lambda node: _call("DL_ARRAY_DISTINCT", node.this),
+}
+"""Functions that sqlglot knows, and what DuckDB calls them."""
+_NAMED: Final = (exp.PropertyEQ, exp.Alias)
+
+
+def _named(name: str, value: Node) -> Node:
+    return exp.PropertyEQ(this=exp.to_identifier(name, quoted=True), expression=value.copy())
+
+
+def _regexp_match(arguments: list[Node]) -> Node:
+    """The groups of the first match, or all of it if the pattern has none; null without a match."""
+    if len(arguments) != 2 or not isinstance(arguments[1], exp.Literal):
+        raise PredicateError("regexp_match takes a text and a pattern, as text")
+    try:
+        groups = re.compile(arguments[1].name).groups
+    except re.error as error:
+        raise PredicateError(f"regexp_match: {arguments[1].name!r} is no pattern: {error}") from error
+    numbers = [exp.Literal.number(place) for place in (range(1, groups + 1) if groups else (0,))]
+    parts = [_call("REGEXP_EXTRACT", arguments[0].copy(), arguments[1].copy(), number) for number in numbers]
+    matches = _call("REGEXP_MATCHES", *arguments)
+    return exp.Case(ifs=[exp.If(this=matches, true=_call("LIST_VALUE", *parts))])
+
+
+def _call(name: str, *arguments: Node) -> Node:
+    return exp.Anonymous(this=name, expressions=list(arguments))
+
+
+def _cast(node: Node, kind_of: KindOf) -> None:
+    if node.to.this in _TEXTS:
+        if not is_text(node.this, kind_of):
+            node.replace(_call("DL_TEXT", node.this))
+    elif node.to.this in _MOMENTS and _is_whole(node.this, kind_of):
+        seconds = exp.Mul(this=node.this.copy(), expression=exp.Literal.number(1000000))
+        nanoseconds = _call("MAKE_TIMESTAMP_NS", exp.cast(node.this.copy(), "bigint"))
+        if kind_of(node.this) == "long":
+            node.set("this", _call("MAKE_TIMESTAMP", seconds))
+        else:
+            node.replace(nanoseconds)
+    elif node.to.this in exp.DataType.INTEGER_TYPES and is_fractional(node.this, kind_of):
+        node.set("this", _call("TRUNC", node.this))  # the engine would round
+    elif node.to.this in exp.DataType.INTEGER_TYPES and isinstance(node.this, exp.Column):
+        kind = kind_of(node.this)
+        if kind in ("timestamp", "timestamp_ntz"):
+            node.set("this", _call("EPOCH_US", node.this))
+        elif kind == "date":
+            node.set("this", exp.Sub(this=node.this, expression=exp.cast(exp.Literal.string("1970-01-01"), "date")))
+
+
+def _is_whole(node: Node, kind_of: KindOf) -> bool:
+    return isinstance(node, exp.Column) and kind_of(node) in ("byte", "short", "integer", "long")
+
+
+def _as_text(node: Node, kind_of: KindOf) -> Node:
+    return node if is_text(node, kind_of) or isinstance(node, exp.Null) else _call("DL_TEXT", node)
+
+
+def is_text(node: Node, kind_of: KindOf) -> bool:
+    """Whether a value is known to be a text."""
+    if isinstance(node, exp.Column):
+        return kind_of(node) == "string"
+    if isinstance(node, exp.Literal):
+        return bool(node.is_string)
+    if isinstance(node, exp.DPipe):
+        return is_text(node.this, kind_of) or is_text(node.expression, kind_of)
+    if isinstance(node, exp.Paren):
+        return is_text(node.this, kind_of)
+    if isinstance(node, exp.Cast):
+        return node.to.this in _TEXTS
+    return isinstance(node, _TEXT_RESULTS) or (isinstance(node, exp.Anonymous) and node.name.upper() == "DL_TEXT")
+
+
+def is_fractional(node: Node, kind_of: KindOf) -> bool:
+    """Whether a value may have digits after the point, as far as columns, literals and arithmetic tell."""
+    if isinstance(node, exp.Column):
+        return (kind_of(node) or "").startswith(_FRACTIONAL)
+    if isinstance(node, exp.Literal):
+        return not node.is_string and not node.is_int
+    if isinstance(node, exp.Cast):
+        return node.to.this in (exp.DataType.Type.DOUBLE, exp.DataType.Type.FLOAT, exp.DataType.Type.DECIMAL)
+    if isinstance(node, _ARITHMETIC):
+        return any(is_fractional(part, kind_of) for part in node.iter_expressions())
+    if isinstance(node, exp.Anonymous):
+        if node.name.upper() == "DL_NONZERO":
+            return is_fractional(node.expressions[0], kind_of)
+        return node.name.upper() == "DL_DIVIDE"
+    return isinstance(node, _FRACTIONAL_RESULTS) or (
+        isinstance(node, exp.Round | exp.Abs) and is_fractional(node.this, kind_of)
+    )
+
+
+def _is_float_division(node: Node, kind_of: KindOf) -> bool:
+    """Whether it is not a division of whole numbers or decimals."""
+    parts = [one for one in node.walk() if isinstance(one, exp.Column)]
+    decimals = any((kind_of(one) or "").startswith("decimal") for one in parts)
+    return is_fractional(node, kind_of) and not decimals
+
+
+def _is_nonzero(node: Node) -> bool:
+    if isinstance(node, exp.Cast):
+        return _is_nonzero(node.this)
+    return isinstance(node, exp.Literal) and not node.is_string and float(node.this) != 0
+
+
+def translate_function(node: Node) -> Node:
+    """A function that sqlglot does not know, as DuckDB has it."""
+    name, arguments = node.name.upper(), node.expressions
+    if name in _RENAMED:
+        return _call(_RENAMED[name], *arguments)
+    if name == "NAMED_STRUCT":
+        if len(arguments) % 2 or not all(isinstance(one, exp.Literal) for one in arguments[::2]):
+            raise PredicateError("named_struct takes names, as texts, and values in turn")
+        pairs = zip(arguments[::2], arguments[1::2], strict=True)
+        made = [exp.PropertyEQ(this=exp.to_identifier(key.name, quoted=True), expression=value) for key, value in pairs]
+        return exp.Struct(expressions=made)
+    if name == "REGEXP_MATCH":
+        return _regexp_match(arguments)
+    if name == "APPROX_PERCENTILE_CONT" and len(arguments) > 1:
+        return _call("QUANTILE_CONT", exp.cast(arguments[0], "double"), arguments[1])
+    if name == "TO_HEX":
+        return exp.Lower(this=_call("HEX", *arguments))
+    if name == "SHA256":
+        return _call("DL_DIGEST", *arguments, exp.Literal.string("sha256"))
+    if name in ("ARROW_CAST", "ARROW_TRY_CAST"):
+        return _arrow_cast(name, arguments)
+    return node
+
+
+def _arrow_cast(name: str, arguments: list[Node]) -> Node:
+    wanted = arguments[1].name if len(arguments) == 2 else ""
+    moment, digits = _MOMENT.fullmatch(wanted), _DIGITS.fullmatch(wanted)
+    if moment is not None and name == "ARROW_CAST":
+        return exp.cast(arguments[0], f"timestamp{_UNITS[moment[1]] if moment[2] == 'None' else 'tz'}", dialect=DuckDB)
+    if digits is not None and name == "ARROW_CAST":
+        return exp.cast(arguments[0], f"decimal({digits[1]}, {digits[2]})", dialect=DuckDB)
+    if wanted not in _ARROW_NAMES:
+        raise PredicateError(f"arrow_cast to {wanted!r} is not known here; use cast(... as ...)")
+    kind = _ARROW_NAMES[wanted]
+    if kind == "VARCHAR":
+        return _call("DL_TEXT", arguments[0])
+    if name == "ARROW_CAST":
+        return exp.cast(arguments[0], kind, dialect=DuckDB)
+    return exp.TryCast(this=arguments[0], to=exp.DataType.build(kind, dialect=DuckDB))

@@ -1,0 +1,384 @@
+"""Owns the SQL of queries: what DataFusion means by a text, said in DuckDB's SQL.
+
+DuckDB runs the queries of `QueryBuilder`, and DataFusion those of `deltalake`. Where the two differ the text is
+changed: the place of nulls in an order, the types of literals, casts and functions, the names of columns that have
+none. What the columns of an answer are called and may hold is told beside it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.errors import ErrorLevel, SqlglotError
+
+from deltalakedb.exceptions import DeltaError
+from deltalakedb.log.predicates.predicate import no_such_column
+from deltalakedb.log.predicates.predicate_sql import DataFusion
+from deltalakedb.operations.engine_values import translate_values
+from deltalakedb.operations.query_names import function_name, show
+from deltalakedb.operations.query_types import TypeChanges, delta_name, is_constant, is_widened, result_kind
+
+Node: TypeAlias = Any
+"""A node of sqlglot's tree; the library's own names for its types change between releases."""
+IsNull: TypeAlias = Callable[[str], bool]
+
+_IS_QUERY: Final = re.compile(r"(\s|--[^\n]*\n|\()*(select|with|values|from)\b", re.IGNORECASE)
+_NEVER_NULL: Final = frozenset(
+    ("count", "row_number", "rank", "dense_rank", "ntile", "approx_distinct", "percent_rank", "cume_dist")
+)
+_ALIKE: Final = (
+    exp.Binary, exp.Unary, exp.Paren, exp.Between, exp.In, exp.Cast, exp.Upper, exp.Lower, exp.Concat, exp.Length,
+    exp.Round, exp.Abs, exp.Floor, exp.Ceil, exp.Trim, exp.Substring, exp.Replace, exp.Array,
+)  # fmt: skip
+"""What is null only if a part of it is."""
+
+
+class QueryDialect(DataFusion):
+    """DataFusion's SQL, with nulls sorted as if they were the largest values."""
+
+    NULL_ORDERING = "nulls_are_large"
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerColumn:
+    """A column of an answer, or of a table that a query reads."""
+
+    name: str
+    nullable: bool = True
+    kind: pa.DataType | None = None
+    """The type where it is a column of a table as it is; None where DuckDB tells it."""
+    notes: Mapping[bytes, bytes] | None = None
+    """What the table's schema notes on it, such as a comment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query in DuckDB's SQL, and the columns of its answer; None where they are not known."""
+
+    sql: str
+    columns: Sequence[AnswerColumn] | None
+
+    def describe(self, schema: pa.Schema) -> pa.Schema:
+        """The schema of the answer, of which DuckDB gives this one."""
+        if self.columns is None or len(self.columns) != len(schema):
+            return schema
+        fields = zip(schema, self.columns, strict=True)
+        return pa.schema([pa.field(c.name, c.kind or _with_items(f.type), c.nullable, c.notes) for f, c in fields])
+
+
+def read_query(sql: str, tables: Mapping[str, pa.Schema], is_null: IsNull = lambda _: True) -> Query | None:
+    """A query on tables of these names; None for a text that only DuckDB may understand.
+
+    `is_null` tells whether the value of an expression without columns, in DuckDB's SQL, is null.
+    """
+    if not _IS_QUERY.match(sql):
+        return None
+    try:
+        statements = [one for one in sqlglot.parse(sql, dialect=QueryDialect) if one is not None]
+    except (SqlglotError, RecursionError):
+        return None
+    if len(statements) != 1 or not isinstance(statements[0], exp.Query | exp.Values):
+        return None
+    root: Node = _select_of_values(statements[0]) if isinstance(statements[0], exp.Values) else statements[0]
+    known = {
+        name: {item.name: AnswerColumn(item.name, item.nullable, item.type, item.metadata) for item in schema}
+        for name, schema in tables.items()
+    }
+    _check_tables(root, known)
+    columns = _Reader(sql, known, is_null).read(root, {})
+    return Query(root.sql(dialect=DuckDB, unsupported_level=ErrorLevel.IGNORE), columns)
+
+
+def _check_tables(root: Node, known: Mapping[str, Any]) -> None:
+    defined = {cte.alias for cte in root.find_all(exp.CTE)}
+    for table in root.find_all(exp.Table):
+        if not isinstance(table.this, exp.Identifier) or table.name in defined:
+            continue
+        if table.db:
+            raise DeltaError(f"Error during planning: failed to resolve schema: {table.db}")
+        if table.name not in known:
+            raise DeltaError(
+                f"Error during planning: table 'datafusion.public.{table.name}' not found; registered are "
+                f"{', '.join(known) or 'none'}"
+            )
+
+
+def _with_items(kind: pa.DataType) -> pa.DataType:
+    """The type with the elements of its lists called as in DataFusion."""
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field("item", _with_items(kind.value_type), kind.value_field.nullable))
+    return kind
+
+
+Columns: TypeAlias = dict[str, AnswerColumn]
+
+
+@dataclass(slots=True)
+class _Scope:
+    """The tables a select reads, by the names it calls them."""
+
+    sources: dict[str, Columns] = field(default_factory=dict)
+    shared: set[str] = field(default_factory=set)
+    """Columns that a join makes one of."""
+    complete: bool = True
+    """Whether all of them are known."""
+
+    def add(self, alias: str, columns: Columns | None) -> None:
+        if columns is None or alias in self.sources:
+            self.complete = False
+        else:
+            self.sources[alias] = columns
+
+    def make_nullable(self, aliases: Sequence[str]) -> None:
+        for alias in aliases:
+            columns = self.sources.get(alias, {})
+            self.sources[alias] = {name: replace(one, nullable=True) for name, one in columns.items()}
+
+    def find(self, node: Node) -> tuple[str, AnswerColumn] | None:
+        """The table and the column that a name means; None where it means no column, or nobody knows which."""
+        if node.table:
+            column = self.sources.get(node.table, {}).get(node.name)
+            return None if column is None else (node.table, column)
+        found = [(alias, columns[node.name]) for alias, columns in self.sources.items() if node.name in columns]
+        return found[0] if len(found) == 1 or (found and node.name in self.shared) else None
+
+    def kind_of(self, node: Node) -> pa.DataType | None:
+        found = self.find(node)
+        return None if found is None else found[1].kind
+
+    def type_name(self, node: Node) -> str | None:
+        return delta_name(self.kind_of(node))
+
+    def is_part(self, node: Node) -> bool:
+        """Whether a name such as `s.a` means a part of the struct `s`."""
+        return bool(node.table) and any(node.table in columns for columns in self.sources.values())
+
+    def check(self, node: Node) -> None:
+        """DeltaError for a name that means nothing."""
+        named = any(node.name in columns for columns in self.sources.values())
+        if not self.complete or not self.sources or self.is_part(node) or (named and not node.table):
+            return
+        if self.find(node) is None:
+            names = [f"{alias}.{name}" for alias, columns in self.sources.items() for name in columns]
+            raise no_such_column(f"{node.table}.{node.name}" if node.table else node.name, names)
+
+
+class _Reader:
+    """Changes selects to what DataFusion means, and tells their columns."""
+
+    def __init__(self, text: str, tables: Mapping[str, Columns], is_null: IsNull) -> None:
+        self._text = text
+        self._tables = tables
+        self._is_null = is_null
+        self._types = TypeChanges(text)
+
+    def read(self, node: Node, defined: Mapping[str, Columns | None]) -> list[AnswerColumn] | None:
+        """The columns of a query; `defined` are the names given by `with`."""
+        defined = dict(defined)
+        for cte in node.ctes:
+            columns = self._renamed(cte, self.read(cte.this, defined))
+            if columns is not None and any(one.name == cte.alias for one in cte.this.find_all(exp.Table)):
+                columns = [replace(one, nullable=True) for one in columns]  # a query that reads its own rows
+            defined[cte.alias] = _by_name(columns)
+        if isinstance(node, exp.Subquery):
+            return self.read(node.this, defined)
+        if isinstance(node, exp.SetOperation):
+            left, right = self.read(node.this, defined), self.read(node.expression, defined)
+            if left is None or right is None or len(left) != len(right):
+                return left
+            either = isinstance(node, exp.Union)
+            return [
+                AnswerColumn(one.name, one.nullable or (either and other.nullable), one.kind)
+                for one, other in zip(left, right, strict=True)
+            ]
+        return self._select(node, defined) if isinstance(node, exp.Select) else None
+
+    def _renamed(self, node: Node, columns: list[AnswerColumn] | None) -> list[AnswerColumn] | None:
+        names = node.alias_column_names
+        if not names or columns is None:
+            return columns
+        return [replace(one, name=name) for one, name in zip(columns, names, strict=False)]
+
+    # -- where a select reads from
+
+    def _scope(self, node: Node, defined: Mapping[str, Columns | None]) -> _Scope:
+        scope = _Scope()
+        first = node.args.get("from_") or node.args.get("from")
+        if first is not None:
+            self._add(scope, first.this, defined)
+        for join in node.args.get("joins") or ():
+            before = list(scope.sources)
+            self._add(scope, join.this, defined)
+            side = join.side.upper()
+            if side in ("RIGHT", "FULL"):
+                scope.make_nullable(before)
+            if side in ("LEFT", "FULL"):
+                scope.make_nullable([alias for alias in scope.sources if alias not in before])
+            scope.shared |= {name.name for name in join.args.get("using") or ()}
+            if join.args.get("method"):
+                scope.complete = False
+        return scope
+
+    def _add(self, scope: _Scope, source: Node, defined: Mapping[str, Columns | None]) -> None:
+        if isinstance(source, exp.Values):
+            scope.add(source.alias, _by_name(self._values(source)))
+            return
+        if isinstance(source, exp.Subquery):
+            inner = self._renamed(source, self.read(source.this, defined))
+            scope.add(source.alias or _only_table(source) or "", _by_name(inner))
+        elif isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier):
+            scope.add(source.alias_or_name, defined.get(source.name, self._tables.get(source.name)))
+        else:
+            scope.complete = False
+
+    def _values(self, node: Node) -> list[AnswerColumn] | None:
+        """The columns of rows that a query spells out."""
+        self._types.change(node, lambda _: None)
+        names, rows = node.alias_column_names, [row.expressions for row in node.expressions]
+        if any(len(row) != len(names) for row in rows):
+            return None
+        nulls = [any(isinstance(one, exp.Null) for one in column) for column in zip(*rows, strict=True)]
+        return [AnswerColumn(name, nullable) for name, nullable in zip(names, nulls, strict=True)]
+
+    # -- what a select gives
+
+    def _select(self, node: Node, defined: Mapping[str, Columns | None]) -> list[AnswerColumn] | None:
+        scope = self._scope(node, defined)
+        for part in (*node.expressions, node.args.get("where")):
+            for column in _columns_in(part):
+                scope.check(column)
+        found: list[AnswerColumn] = []
+        known = scope.complete
+        _check_unique([self._full_name(item, scope) for item in node.expressions])
+        for item in list(node.expressions):
+            if isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star)):
+                stars = self._stars(item, scope)
+                known = known and stars is not None
+                found += stars or ()
+            else:
+                found.append(self._projected(item, scope))
+        for name in ("group", "having", "order", "qualify"):
+            self._types.change(node.args.get(name), scope.kind_of)
+        for part in (node.args.get("where"), *(join.args.get("on") for join in node.args.get("joins") or ())):
+            if part is not None:
+                translate_values(part, scope.type_name)
+        return found if known else None
+
+    def _stars(self, item: Node, scope: _Scope) -> list[AnswerColumn] | None:
+        star = item if isinstance(item, exp.Star) else item.this
+        left_out = {name.name for name in star.args.get("except_") or star.args.get("except") or ()}
+        if star.args.get("replace") or star.args.get("rename") or scope.shared:
+            return None
+        aliases = [item.table] if isinstance(item, exp.Column) else list(scope.sources)
+        columns = [one for alias in aliases for one in scope.sources.get(alias, {}).values()]
+        return [one for one in columns if one.name not in left_out]
+
+    def _full_name(self, item: Node, scope: _Scope) -> str:
+        """What tells a column of the answer from the others."""
+        if isinstance(item, exp.Alias):
+            return str(item.alias)
+        return show(item, self._text, lambda one: _shown(one, scope))
+
+    def _projected(self, item: Node, scope: _Scope) -> AnswerColumn:
+        value = item.this if isinstance(item, exp.Alias) else item
+        found = scope.find(value) if isinstance(value, exp.Column) else None
+        if found is not None:
+            return replace(found[1], name=item.alias if isinstance(item, exp.Alias) else found[1].name)
+        name = item.alias if isinstance(item, exp.Alias) else show(value, self._text, lambda one: _shown(one, scope))
+        nullable, constant = self._may_be_null(value, scope), is_constant(value)
+        kind = result_kind(value, scope.kind_of)
+        if not isinstance(item, exp.Alias):
+            item = item.replace(exp.alias_(value.copy(), name, quoted=True))
+        self._types.change(item, scope.kind_of)
+        if constant:
+            nullable = self._is_null(item.this.sql(dialect=DuckDB, unsupported_level=ErrorLevel.IGNORE))
+        return AnswerColumn(name, nullable, kind)
+
+    def _may_be_null(self, node: Node, scope: _Scope) -> bool:
+        if isinstance(node, exp.Literal | exp.Boolean | exp.Is | exp.Exists):
+            return False
+        if isinstance(node, exp.Column):
+            found = scope.find(node)
+            return found is None or found[1].nullable
+        if isinstance(node, exp.Window | exp.Filter):
+            return self._may_be_null(node.this, scope)
+        if isinstance(node, exp.Func) and function_name(node, self._text) in _NEVER_NULL:
+            return False
+        if isinstance(node, exp.TryCast | exp.Null | exp.Interval):
+            return not isinstance(node, exp.Interval)
+        if isinstance(node, exp.Div | exp.IntDiv | exp.Mod):
+            divides = isinstance(node.expression, exp.Literal) and float(node.expression.this) != 0
+            return not divides or self._may_be_null(node.this, scope)
+        if isinstance(node, exp.Case):
+            values = [branch.args["true"] for branch in node.args["ifs"]]
+            default = node.args.get("default")
+            return default is None or any(self._may_be_null(one, scope) for one in (*values, default))
+        if isinstance(node, exp.Nvl2):
+            return any(self._may_be_null(one, scope) for one in (node.args["true"], node.args["false"]))
+        if isinstance(node, exp.Coalesce):
+            parts = (node.this, *node.expressions)
+            return is_widened(parts, scope.kind_of) or all(self._may_be_null(one, scope) for one in parts)
+        if isinstance(node, _ALIKE):
+            return any(self._may_be_null(one, scope) for one in node.iter_expressions() if _is_value(one))
+        return True
+
+
+def _select_of_values(values: Node) -> Node:
+    """A query for rows that are spelled out, its columns named as in DataFusion."""
+    width = len(values.expressions[0].expressions)
+    names = [exp.to_identifier(f"column{place}") for place in range(1, width + 1)]
+    values.set("alias", exp.TableAlias(this=exp.to_identifier("v"), columns=names))
+    return exp.select("*").from_(values)
+
+
+def _by_name(columns: Sequence[AnswerColumn] | None) -> Columns | None:
+    return None if columns is None else {one.name: one for one in columns}
+
+
+def _only_table(source: Node) -> str | None:
+    """The one table of a query without a name, which then stands for it."""
+    tables = list(source.find_all(exp.Table))
+    return tables[0].alias_or_name if len(tables) == 1 else None
+
+
+def _shown(node: Node, scope: _Scope) -> str:
+    """A column as messages and names show it."""
+    found = scope.find(node)
+    if found is not None:
+        return f"{found[0]}.{node.name}"
+    if scope.is_part(node):
+        owner = next((alias for alias, columns in scope.sources.items() if node.table in columns), "")
+        return f"{owner}.{node.table}[{node.name}]"
+    return f"{node.table}.{node.name}" if node.table else str(node.name)
+
+
+def _check_unique(names: Sequence[str]) -> None:
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise DeltaError(
+            "Error during planning: Projections require unique expression names but the expression "
+            f'"{twice[0]}" is there more than once. Consider aliasing ("AS") one of them.'
+        )
+
+
+def _own(node: Node) -> Iterator[Node]:
+    """The parts of an expression, without queries in it and the bounds of windows."""
+    if node is None:
+        return iter(())
+    found: Iterator[Node] = node.walk(prune=lambda one: isinstance(one, exp.Query | exp.WindowSpec | exp.DataType))
+    return (one for one in found if not isinstance(one, exp.Query | exp.WindowSpec | exp.DataType))
+
+
+def _columns_in(node: Node) -> Iterator[Node]:
+    return (one for one in _own(node) if isinstance(one, exp.Column) and not isinstance(one.this, exp.Star))
+
+
+def _is_value(node: Node) -> bool:
+    return isinstance(node, exp.Condition | exp.Null) and not isinstance(node, exp.DataType | exp.Identifier)

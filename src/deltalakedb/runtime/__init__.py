@@ -1,0 +1,1 @@
+"""What every room may use: settings, signals, forks, lazy imports, argument checks, named steps."""

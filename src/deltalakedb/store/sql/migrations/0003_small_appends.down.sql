@@ -1,4 +1,0 @@
--- engines: postgres
-drop function deltalakedb.dl_append;
--- engines: postgres
-drop function deltalakedb.dl_open;

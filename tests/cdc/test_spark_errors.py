@@ -1,0 +1,34 @@
+"""What is said when Spark fails: one line, with what to do."""
+
+from deltalakedb.cdc.run.spark_errors import describe_error
+
+JAVA = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times, most recent \
+failure: Lost task 0.3 in stage 0.0 (TID 3) (10.0.0.2 executor 1): org.apache.spark.api.python.PythonException: \
+Traceback (most recent call last):
+  File "/opt/spark/python/lib/pyspark.zip/pyspark/worker.py", line 3386, in main
+    process()
+{}
+
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:645)
+\tat java.base/java.lang.Thread.run(Thread.java:840)
+Caused by: org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "/opt/spark/python/lib/pyspark.zip/pyspark/worker.py", line 3386, in main
+{}
+
+\t... 1 more
+"""
+
+
+def test_executors_without_the_package_are_named_with_what_to_install() -> None:
+    line = "ModuleNotFoundError: No module named 'deltalakedb'"
+    told = describe_error(JAVA.format(line, line))
+    assert told.startswith(f"{line}. To mend it, install deltalakedb[cdc] in the Python of the executors")
+    assert "PythonRDD" not in told
+
+
+def test_the_last_error_of_a_task_is_what_is_told() -> None:
+    line = "ValueError: a task that failed"
+    assert describe_error(JAVA.format(line, line)) == line
+    assert describe_error("Job 3 cancelled\n\tat somewhere") == "Job 3 cancelled"
+    assert describe_error("") == "no reason was given"
