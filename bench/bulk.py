@@ -211,8 +211,8 @@ def _our_checkpoint(lab: Lab, catalog: CatalogAt, num_files: int, round_: int) -
     prepare = (
         "import time\nimport deltalakedb as dl\n"
         "from deltalakedb.files.writer import FileTxnLogWriter\n"
-        "from deltalakedb.names import parse_table_name\n"
-        "from deltalakedb.registered import require_table\n"
+        "from deltalakedb.store.names import parse_table_name\n"
+        "from deltalakedb.catalog.entries import require_table\n"
         "from deltalakedb.store.reader import SqlTxnLogReader"
     )
     call = (

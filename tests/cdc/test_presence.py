@@ -94,7 +94,7 @@ def test_a_runner_that_does_not_stop_is_named(source: Source) -> None:
 
 def test_the_lock_of_a_killed_runner_is_free_at_once(source: Source) -> None:
     code = (
-        "import sys, time; from deltalakedb.cdc.presence import RunnerPresence\n"
+        "import sys, time; from deltalakedb.cdc.run.presence import RunnerPresence\n"
         "with RunnerPresence(sys.argv[1], 'dl_shop'):\n    print('held', flush=True)\n    time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code, source.dsn], stdout=subprocess.PIPE, text=True) as process:

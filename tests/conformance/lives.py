@@ -31,7 +31,7 @@ from tests.fixtures.forked import run_script
 KILLED_AT = """
 import os, signal, sys
 import deltalakedb as dl
-from deltalakedb import steps
+from deltalakedb.runtime import steps
 
 def kill(step):
     if step == sys.argv[1]:

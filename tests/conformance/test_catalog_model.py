@@ -113,7 +113,7 @@ AFTER = (
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from deltalakedb import steps
+from deltalakedb.runtime import steps
 from tests.conformance.catalog_performing import in_transaction
 from tests.conformance.catalog_steps import Call
 from tests.conformance.test_catalog_model import STATEMENTS

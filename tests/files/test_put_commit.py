@@ -124,7 +124,7 @@ def test_of_racing_processes_exactly_one_wins_each_version(place: str, tmp_path:
 def test_a_process_killed_between_the_steps_leaves_no_torn_commit(step: str, tmp_path: Path) -> None:
     script = f"""
         import os, signal, sys
-        from deltalakedb import steps
+        from deltalakedb.runtime import steps
         from deltalakedb.files import FileTxnLogWriter
         steps.observe(lambda step: os.kill(os.getpid(), signal.SIGKILL) if step == {step!r} else None)
         FileTxnLogWriter(sys.argv[1], table="t").put_commit(0, b"whole" * 1000, modified_ms=1)
