@@ -15,9 +15,10 @@ from deltalakedb.log.protocol.actions import (
 )
 from deltalakedb.log.protocol.commit import Commit
 from deltalakedb.log.protocol.commit_info import MARK
+from deltalakedb.log.protocol.in_commit_timestamps import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
 from deltalakedb.log.protocol.proposal import NOTHING_READ, WHOLE_TABLE
 from deltalakedb.log.protocol.row_tracking import DOMAIN
-from deltalakedb.mirror.recommit import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, OwnCommit, Rebaser, as_proposed
+from deltalakedb.mirror.recommit import OwnCommit, Rebaser, as_proposed
 
 METADATA = Metadata("id", Format(), '{"type":"struct","fields":[]}', (), {})
 

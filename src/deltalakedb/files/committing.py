@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 
 from deltalakedb.exceptions import (
     CommitFailedError,
-    ConcurrentTransactionError,
     DeltaError,
     LogGapError,
     MetadataChangedError,
@@ -24,7 +23,6 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.files.commit_info import render_plain_commit_info
 from deltalakedb.files.reader import FileTxnLogReader
-from deltalakedb.files.timestamps import ENABLED, ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
 from deltalakedb.files.writer import FileTxnLogWriter
 from deltalakedb.log.checks import conflicts
 from deltalakedb.log.checks.commit_checks import check_commit
@@ -42,11 +40,13 @@ from deltalakedb.log.protocol.actions import (
 from deltalakedb.log.protocol.commit import Commit
 from deltalakedb.log.protocol.commit_info import Mark, parse_mark
 from deltalakedb.log.protocol.feature_use import features_in_use
-from deltalakedb.log.protocol.features import check_writable, is_enabled, writer_features
+from deltalakedb.log.protocol.features import check_writable
 from deltalakedb.log.protocol.fence import FEATURE
+from deltalakedb.log.protocol.finish import InForce, check_applications
+from deltalakedb.log.protocol.in_commit_timestamps import has_in_commit_timestamps
 from deltalakedb.log.protocol.proposal import NOTHING_READ, ProposedCommit
 from deltalakedb.log.protocol.render import render_commit
-from deltalakedb.log.protocol.row_tracking import DOMAIN, assign_row_ids, high_water_mark
+from deltalakedb.log.protocol.row_tracking import DOMAIN, high_water_mark
 from deltalakedb.log.protocol.rows import add_from_row
 from deltalakedb.log.protocol.text import from_sql_text, to_sql_text
 from deltalakedb.log.protocol.txnlog import LogSnapshot
@@ -77,18 +77,16 @@ class _Head:
 
     version: int
     timestamp_ms: int
-    protocol: Protocol | None
-    metadata: Metadata | None
-    row_id_mark: int
+    in_force: InForce
     app_versions: dict[str, int]
 
     @classmethod
     def of(cls, snapshot: LogSnapshot | None) -> _Head:
         if snapshot is None:
-            return cls(-1, -1, None, None, -1, {})
+            return cls(-1, -1, InForce(), {})
         mark = high_water_mark(snapshot.domain_metadata().get(DOMAIN))
         apps = {app_id: action.version for app_id, action in snapshot.app_transactions().items()}
-        return cls(snapshot.version, snapshot.timestamp_ms, snapshot.protocol, snapshot.metadata, mark, apps)
+        return cls(snapshot.version, snapshot.timestamp_ms, InForce(snapshot.protocol, snapshot.metadata, mark), apps)
 
     def follow(self, commit: Commit) -> None:
         """Apply another writer's commit that does not conflict with ours."""
@@ -96,11 +94,11 @@ class _Head:
         for action in commit.actions:
             match action:
                 case Protocol():
-                    self.protocol = action
+                    self.in_force.protocol = action
                 case Metadata():
-                    self.metadata = action
+                    self.in_force.metadata = action
                 case DomainMetadata() if action.domain == DOMAIN:
-                    self.row_id_mark = high_water_mark(action)
+                    self.in_force.row_id_mark = high_water_mark(action)
                 case AppTransaction():
                     self.app_versions[action.app_id] = action.version
                 case _:
@@ -139,9 +137,9 @@ class FileCommitter:
         if is_older:
             self._meet_winners(proposed, head)
         for attempt in range(self._retries + 1):
-            self._check_applications(proposed, head)
+            check_applications(proposed.actions, head.app_versions, table=self._table, version=head.version)
             version, at_ms = head.version + 1, max(time.time_ns() // 1_000_000, head.timestamp_ms + 1)
-            actions = self._settle(proposed, head, version, at_ms, attempt)
+            actions = self._finish(proposed, head, version, at_ms, attempt)
             if self._put(version, render_commit(actions, fenced=False), at_ms):
                 return Committed(version, at_ms, tuple(actions), attempt)
             if self._snapshot is None:
@@ -198,41 +196,18 @@ class FileCommitter:
         for batch in self._snapshot.files():
             yield batch.filter(pc.is_in(batch.column("path"), value_set=texts))
 
-    def _check_applications(self, proposed: ProposedCommit, head: _Head) -> None:
-        """Check that an application's version grows: a second commit with the same version repeats finished work."""
-        for action in proposed.actions:
-            known = head.app_versions.get(action.app_id) if isinstance(action, AppTransaction) else None
-            if isinstance(action, AppTransaction) and known is not None and known >= action.version:
-                raise ConcurrentTransactionError(
-                    f"table {redact(self._table)}: application {action.app_id} is at version {known} already, and this "
-                    f"commit would record {action.version}: the work was committed before, or by another process; "
-                    "nothing was committed",
-                    table=self._table,
-                    version=head.version,
-                )
-
     # -- what depends on the version
 
-    def _settle(self, proposed: ProposedCommit, head: _Head, version: int, at_ms: int, attempt: int) -> list[Action]:
+    def _finish(self, proposed: ProposedCommit, head: _Head, version: int, at_ms: int, attempt: int) -> list[Action]:
         """The final actions: commitInfo first, row ids and in-commit timestamps filled in."""
-        protocol, metadata = head.protocol, head.metadata
-        actions = list(proposed.actions)
-        for position, action in enumerate(actions):
-            if isinstance(action, Protocol):
-                protocol = action
-            elif isinstance(action, Metadata):
-                metadata = _with_enablement(action, metadata, version, at_ms)
-                actions[position] = metadata
-        if protocol is not None and "rowTracking" in writer_features(protocol):
-            actions, _ = assign_row_ids(
-                actions, version=version, mark=head.row_id_mark, table=self._table, first_new=head.row_id_mark + 1
-            )
+        in_force = replace(head.in_force)  # an attempt that loses its race leaves the head as it is
+        actions = in_force.finish(proposed.actions, version=version, at_ms=at_ms, table=self._table)
         info = render_plain_commit_info(
             proposed,
             timestamp_ms=at_ms,
             read_version=self._snapshot.version if self._snapshot else None,
             txn_id=self._txn_id,
-            in_commit_timestamps=metadata is not None and is_enabled(metadata.configuration, ENABLED),
+            in_commit_timestamps=has_in_commit_timestamps(in_force.metadata),
             num_retries=attempt,
         )
         return [info, *actions]
@@ -380,15 +355,6 @@ def _described(action: Action, told: dict[FileKey, AddFile]) -> Action:
     if add is None or not isinstance(action, RemoveFile):
         return action
     return replace(action, partition_values=add.partition_values, stats=add.stats)
-
-
-def _with_enablement(metadata: Metadata, before: Metadata | None, version: int, at_ms: int) -> Metadata:
-    """Record since when in-commit timestamps hold, which is required if they are enabled after version 0."""
-    enabled = is_enabled(metadata.configuration, ENABLED)
-    if not enabled or version == 0 or (before is not None and is_enabled(before.configuration, ENABLED)):
-        return metadata
-    enablement = {ENABLEMENT_VERSION: str(version), ENABLEMENT_TIMESTAMP: str(at_ms)}
-    return replace(metadata, configuration={**metadata.configuration, **enablement})
 
 
 def _count(snapshot: LogSnapshot) -> int:

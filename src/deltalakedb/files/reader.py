@@ -19,9 +19,9 @@ from deltalakedb.files.lines import split_lines
 from deltalakedb.files.listing import LAST_CHECKPOINT, LOG_FOLDER, JsonEntry, LogListing, Segment, commit_name
 from deltalakedb.files.snapshot import FileSnapshot
 from deltalakedb.files.tail import Tail
-from deltalakedb.files.timestamps import InCommitTimestamps
 from deltalakedb.log.protocol.actions import Action
 from deltalakedb.log.protocol.commit import Commit, iter_actions
+from deltalakedb.log.protocol.in_commit_timestamps import InCommitTimestamps
 from deltalakedb.storage.log_storage import OpenFile, Storage, open_storage
 
 _log = logging.getLogger(__name__)

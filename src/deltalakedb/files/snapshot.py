@@ -15,9 +15,9 @@ from deltalakedb.files.columns import KeyFilter, batches_of_adds, batches_of_rem
 from deltalakedb.files.lines import split_lines
 from deltalakedb.files.listing import LOG_FOLDER, JsonEntry, Segment, commit_name
 from deltalakedb.files.tail import Tail
-from deltalakedb.files.timestamps import in_commit_timestamp, keeps_in_commit_timestamps
 from deltalakedb.log.protocol.actions import AppTransaction, DomainMetadata, Metadata, Protocol, RemoveFile
 from deltalakedb.log.protocol.commit import iter_actions
+from deltalakedb.log.protocol.in_commit_timestamps import in_commit_timestamp, keeps_in_commit_timestamps
 from deltalakedb.log.protocol.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA, deleted_after
 from deltalakedb.storage.log_storage import Storage
 

@@ -9,16 +9,14 @@ from dataclasses import dataclass
 from deltalakedb.exceptions import StoreError
 from deltalakedb.files.checksum import Checksum
 from deltalakedb.log.protocol.actions import CommitInfo
-from deltalakedb.log.protocol.features import is_enabled
 from deltalakedb.log.protocol.fence import fence
+from deltalakedb.log.protocol.in_commit_timestamps import has_in_commit_timestamps
 from deltalakedb.mirror.table_mirror import MAX_CHECKSUMS, InForce, TableMirror
 from deltalakedb.runtime.steps import reached
 from deltalakedb.store import registry
 from deltalakedb.store.action_values import to_metadata, to_protocol
 from deltalakedb.store.connection import LIVE, Connection
 from deltalakedb.store.registry import Head
-
-IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ def prepare_checksums(conn: Connection, mirror: TableMirror) -> None:
         commit_totals = put[version]
         totals = counted[version] if commit_totals is None else Totals(*commit_totals)
         timestamp = None
-        if is_enabled(in_force.metadata.configuration, IN_COMMIT_TIMESTAMPS):
+        if has_in_commit_timestamps(in_force.metadata):
             timestamp = _in_commit_timestamp(conn, table_id, version)
             if timestamp is None:
                 continue  # the protocol requires the timestamp in the checksum

@@ -7,11 +7,9 @@ from typing import Any
 
 from deltalakedb.log.protocol.actions import CommitInfo, Metadata
 from deltalakedb.log.protocol.commit_info import Mark, Participant, render_commit_info
-from deltalakedb.log.protocol.features import is_enabled
+from deltalakedb.log.protocol.in_commit_timestamps import has_in_commit_timestamps
 from deltalakedb.store.ratify import ENGINE_INFO
 from deltalakedb.store.registry import TableRow
-
-IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
 
 
 def own_commit_info(
@@ -50,5 +48,5 @@ def own_commit_info(
         read_version=version - 1,
         is_blind_append=False,
         engine_info=ENGINE_INFO,
-        in_commit_timestamps=is_enabled(metadata.configuration, IN_COMMIT_TIMESTAMPS),
+        in_commit_timestamps=has_in_commit_timestamps(metadata),
     )

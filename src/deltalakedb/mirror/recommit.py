@@ -18,16 +18,14 @@ from deltalakedb.log.protocol.actions import (
 from deltalakedb.log.protocol.codec import to_json
 from deltalakedb.log.protocol.commit import Commit
 from deltalakedb.log.protocol.commit_info import MARK
+from deltalakedb.log.protocol.in_commit_timestamps import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
 from deltalakedb.log.protocol.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit
 from deltalakedb.log.protocol.render import render_commit
-from deltalakedb.log.protocol.row_tracking import DOMAIN
+from deltalakedb.log.protocol.row_tracking import DOMAIN, mark_domain
 from deltalakedb.log.statistics.stats import count_or_none, load_stats
 from deltalakedb.store.connection import Store
 from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.registry import TableRow
-
-ENABLEMENT_VERSION = "delta.inCommitTimestampEnablementVersion"
-ENABLEMENT_TIMESTAMP = "delta.inCommitTimestampEnablementTimestamp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +111,7 @@ class Rebaser:
         mark = self.mark_now
         actions = tuple(self._placed(action, version) for action in old.actions)
         if self.mark_now != mark and not any(_is_row_id_mark(action) for action in actions):
-            actions = (*actions, self._mark_domain())
+            actions = (*actions, mark_domain(self.mark_now))
         shows_fence = own.fenced and any(isinstance(action, Protocol) for action in actions)
         size = None if shows_fence or old.size_bytes is None else len(render_commit(actions, fenced=own.fenced))
         return Commit(version, self.last_ms, actions, size)
@@ -130,7 +128,7 @@ class Rebaser:
             case Metadata():
                 return self._with_enablement(action)
             case DomainMetadata() if action.domain == DOMAIN:
-                return self._mark_domain()
+                return mark_domain(self.mark_now)
         return action
 
     def _info(self, value: dict[str, Any], version: int) -> dict[str, Any]:
@@ -163,9 +161,6 @@ class Rebaser:
     def _version_of(self, file: AddFile | RemoveFile) -> int | None:
         version = file.default_row_commit_version
         return version if version is None else self.versions.get(version, version)
-
-    def _mark_domain(self) -> DomainMetadata:
-        return DomainMetadata(DOMAIN, to_json({"rowIdHighWaterMark": self.mark_now}), removed=False)
 
     def _with_enablement(self, metadata: Metadata) -> Metadata:
         """Move the enablement version of in-commit timestamps, if one of these commits turned them on."""

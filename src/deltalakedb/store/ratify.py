@@ -1,18 +1,18 @@
 """Ratifier: turns proposed commits into versions under the locks of their tables, and writes them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version as package_version
 
-from deltalakedb.exceptions import ConcurrentTransactionError
-from deltalakedb.log.protocol.actions import Action, AppTransaction, CommitInfo, Metadata, Protocol
+from deltalakedb.log.protocol.actions import CommitInfo, Metadata, Protocol
 from deltalakedb.log.protocol.commit import Commit
 from deltalakedb.log.protocol.commit_info import Mark, Participant, mark_commit_info, render_commit_info
-from deltalakedb.log.protocol.features import is_enabled, writer_features
+from deltalakedb.log.protocol.finish import InForce, check_applications
+from deltalakedb.log.protocol.in_commit_timestamps import has_in_commit_timestamps
 from deltalakedb.log.protocol.proposal import ProposedCommit
 from deltalakedb.log.protocol.render import render_commit
-from deltalakedb.log.protocol.row_tracking import DOMAIN, assign_row_ids, high_water_mark
+from deltalakedb.log.protocol.row_tracking import DOMAIN, high_water_mark
 from deltalakedb.store.commit_locks import LockedTable, Locks
 from deltalakedb.store.connection import Connection
 from deltalakedb.store.loader import Loader
@@ -25,19 +25,6 @@ RENDERED_ACTIONS = 2_000
 
 LATE_ACTIONS = 200_000
 """Commits up to this size are rendered when the mirror writes them right away; larger ones are read back from SQL."""
-
-_IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
-_ENABLEMENT_VERSION = "delta.inCommitTimestampEnablementVersion"
-_ENABLEMENT_TIMESTAMP = "delta.inCommitTimestampEnablementTimestamp"
-
-
-@dataclass(slots=True)
-class _InForce:
-    """A table's protocol, metadata and row id mark while its commits are applied one after the other."""
-
-    protocol: Protocol | None
-    metadata: Metadata | None
-    row_id_mark: int
 
 
 class Ratifier:
@@ -64,17 +51,19 @@ class Ratifier:
         if not table.commits:
             return []
         locked = self._locks.tables.get(table.table.table_id)
-        if not table.exactly:  # a writer that names the version has read how far the applications are
-            _check_applications(table, locked)
+        if locked is not None and not table.exactly:  # a writer that names the version knows the applications' versions
+            actions = (action for commit in table.commits for action in commit.actions)
+            check_applications(actions, locked.app_versions, table=row.full_name, version=locked.head.current_version)
         loader = self._loader(row, locked, in_force[1] if in_force else None)
         protocol, metadata = in_force or (None, None)
-        state = _InForce(protocol, metadata, _row_id_mark(locked))
+        state = InForce(protocol, metadata, high_water_mark(locked.domains.get(DOMAIN) if locked else None))
         last_ms = locked.head.last_commit_ms if locked else -1
         ratified = []
         for offset, commit in enumerate(table.commits):
             version = self._first_version(table) + offset
             last_ms = self._time_of(table, commit, last_ms)
-            actions = self._settled(table, row, commit, state, version, last_ms)
+            finished = state.finish(commit.actions, version=version, at_ms=last_ms, table=row.full_name)
+            actions = [self._commit_info(table, row, commit, state.metadata, version, last_ms), *finished]
             fenced = commit.fenced if commit.fenced is not None else (locked.fenced if locked else True)
             data = render_commit(actions, fenced=fenced) if len(actions) <= RENDERED_ACTIONS else None
             shows_fence = fenced and any(isinstance(action, Protocol) for action in actions)
@@ -109,25 +98,14 @@ class Ratifier:
     def _first_version(self, table: TableProposal) -> int:
         return 0 if table.is_new else self._locks.tables[table.table.table_id].head.current_version + 1
 
-    def _settled(
-        self, table: TableProposal, row: TableRow, commit: ProposedCommit, state: _InForce, version: int, at_ms: int
-    ) -> list[Action]:
-        """The actions as committed: commitInfo first, and the values filled in that depend on the lock."""
-        actions = list(commit.actions)
-        for place, action in enumerate(actions):
-            if isinstance(action, Protocol):
-                state.protocol = action
-            elif isinstance(action, Metadata):
-                state.metadata = _with_enablement(action, state.metadata, version, at_ms)
-                actions[place] = state.metadata
-        if state.protocol is not None and "rowTracking" in writer_features(state.protocol):
-            actions, state.row_id_mark = assign_row_ids(
-                actions, version=version, mark=state.row_id_mark, table=row.full_name, first_new=state.row_id_mark + 1
-            )
-        return [self._commit_info(table, row, commit, state, version, at_ms), *actions]
-
     def _commit_info(
-        self, table: TableProposal, row: TableRow, commit: ProposedCommit, state: _InForce, version: int, at_ms: int
+        self,
+        table: TableProposal,
+        row: TableRow,
+        commit: ProposedCommit,
+        metadata: Metadata | None,
+        version: int,
+        at_ms: int,
     ) -> CommitInfo:
         mark = Mark(
             catalog_id=self._locks.catalog_id,
@@ -145,7 +123,6 @@ class Ratifier:
         if commit.commit_info is not None:
             return mark_commit_info(commit.commit_info, mark, timestamp_ms=at_ms)
         read_version = table.read_version + version - self._first_version(table)
-        configuration = state.metadata.configuration if state.metadata else {}
         return render_commit_info(
             mark,
             timestamp_ms=at_ms,
@@ -155,36 +132,6 @@ class Ratifier:
             read_version=read_version if read_version >= 0 else None,
             is_blind_append=commit.is_blind_append,
             engine_info=ENGINE_INFO,
-            in_commit_timestamps=is_enabled(configuration, _IN_COMMIT_TIMESTAMPS),
+            in_commit_timestamps=has_in_commit_timestamps(metadata),
             user_info=commit.user_info,
         )
-
-
-def _row_id_mark(locked: LockedTable | None) -> int:
-    return high_water_mark(locked.domains.get(DOMAIN) if locked else None)
-
-
-def _with_enablement(metadata: Metadata, before: Metadata | None, version: int, at_ms: int) -> Metadata:
-    """Adds the enablement version and timestamp, required if in-commit timestamps are turned on after version 0."""
-    enabled = is_enabled(metadata.configuration, _IN_COMMIT_TIMESTAMPS)
-    if not enabled or version == 0 or (before is not None and is_enabled(before.configuration, _IN_COMMIT_TIMESTAMPS)):
-        return metadata
-    enablement = {_ENABLEMENT_VERSION: str(version), _ENABLEMENT_TIMESTAMP: str(at_ms)}
-    return replace(metadata, configuration={**metadata.configuration, **enablement})
-
-
-def _check_applications(table: TableProposal, locked: LockedTable | None) -> None:
-    """Raises unless each application's version grows: a repeated version means that the work is already committed."""
-    if locked is None:
-        return
-    for commit in table.commits:
-        for action in commit.actions:
-            if not isinstance(action, AppTransaction):
-                continue
-            current = locked.app_versions.get(action.app_id)
-            if current is not None and current >= action.version:
-                raise ConcurrentTransactionError(
-                    f"table {locked.row.full_name}: application {action.app_id} is at version {current} already, and "
-                    f"this transaction would record {action.version}: the work was committed before, or by another "
-                    "process; nothing was committed"
-                )

@@ -24,6 +24,11 @@ def high_water_mark(domain: DomainMetadata | None) -> int:
     return value if isinstance(value, int) else -1
 
 
+def mark_domain(mark: int) -> DomainMetadata:
+    """The action that records the largest row id assigned so far."""
+    return DomainMetadata(DOMAIN, to_json({_MARK: mark}), removed=False)
+
+
 def assign_row_ids(
     actions: Sequence[Action], *, version: int, mark: int, table: str, first_new: int
 ) -> tuple[list[Action], int]:
@@ -46,5 +51,5 @@ def assign_row_ids(
         else:
             assigned.append(action)
     if new_mark != mark:
-        assigned.append(DomainMetadata(DOMAIN, to_json({_MARK: new_mark}), removed=False))
+        assigned.append(mark_domain(new_mark))
     return assigned, new_mark

@@ -10,10 +10,10 @@ from deltalakedb.exceptions import StoreError
 from deltalakedb.files.checksum import Checksum
 from deltalakedb.files.writer import FileTxnLogWriter
 from deltalakedb.log.protocol.actions import CommitInfo
-from deltalakedb.log.protocol.features import is_enabled
+from deltalakedb.log.protocol.in_commit_timestamps import has_in_commit_timestamps
 from deltalakedb.log.protocol.retention import deleted_file_retention_ms
 from deltalakedb.mirror.checkpoints import retention_ms
-from deltalakedb.mirror.checksums import IN_COMMIT_TIMESTAMPS, totals_at
+from deltalakedb.mirror.checksums import totals_at
 from deltalakedb.store.action_values import to_metadata, to_protocol
 from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.registry import Head, TableRow
@@ -71,7 +71,7 @@ class Overlay:
             totals = totals_at(conn, head, [version])[version]
         metadata = to_metadata(metadata_row)
         stamp = None
-        if is_enabled(metadata.configuration, IN_COMMIT_TIMESTAMPS):
+        if has_in_commit_timestamps(metadata):
             stamp = CommitInfo(row["commit_info"]).in_commit_timestamp if row["commit_info"] else None
             if stamp is None:
                 return None  # such a checksum must carry it

@@ -1,19 +1,35 @@
-"""Decides the time of a commit: its in-commit timestamp if the table has them, else its file's time."""
+"""Owns in-commit timestamps: since when a table has them, and the time of a commit with or without one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
 
 from deltalakedb.log.protocol.actions import Action, CommitInfo, Metadata
+from deltalakedb.log.protocol.features import is_enabled
 
-ENABLED = "delta.enableInCommitTimestamps"
-ENABLEMENT_VERSION = "delta.inCommitTimestampEnablementVersion"
-ENABLEMENT_TIMESTAMP = "delta.inCommitTimestampEnablementTimestamp"
+ENABLED: Final = "delta.enableInCommitTimestamps"
+ENABLEMENT_VERSION: Final = "delta.inCommitTimestampEnablementVersion"
+ENABLEMENT_TIMESTAMP: Final = "delta.inCommitTimestampEnablementTimestamp"
+
+
+def has_in_commit_timestamps(metadata: Metadata | None) -> bool:
+    """Whether a commit with this metadata in force must contain its time."""
+    return metadata is not None and is_enabled(metadata.configuration, ENABLED)
+
+
+def with_enablement(metadata: Metadata, before: Metadata | None, version: int, at_ms: int) -> Metadata:
+    """Adds the enablement version and timestamp, required if in-commit timestamps are turned on after version 0."""
+    if version == 0 or not has_in_commit_timestamps(metadata) or has_in_commit_timestamps(before):
+        return metadata
+    enablement = {ENABLEMENT_VERSION: str(version), ENABLEMENT_TIMESTAMP: str(at_ms)}
+    return replace(metadata, configuration={**metadata.configuration, **enablement})
 
 
 def keeps_in_commit_timestamps(configuration: Mapping[str, str | None], version: int) -> bool:
     """Whether the commit of `version` contains its time (PROTOCOL.md, "In-Commit Timestamps")."""
-    if (configuration.get(ENABLED) or "").lower() != "true":
+    if not is_enabled(configuration, ENABLED):
         return False
     since = configuration.get(ENABLEMENT_VERSION) or "0"
     return not since.isdecimal() or version >= int(since)
