@@ -83,15 +83,19 @@ class QueryBuilder:
         nodes = _nodes_of_plan(engine, sql)
         if any("DISTINCT FROM" in filters for _, filters in nodes):
             return _ALL
-        has_instants = any(_columns_of(dataset.schema, _INSTANTS) for dataset in self._tables.values())
-        return _INSTANTS if has_instants and _hands_lists_to_scans(nodes) else ()
+        kinds = _INSTANTS if _hands_lists_to_scans(nodes) else ()
+        if any("JOIN" in name for name, _ in nodes):
+            kinds = (*kinds, *_STRUCTS)
+        has_some = any(_columns_of(dataset.schema, kinds) for dataset in self._tables.values())
+        return kinds if has_some else ()
 
     def _show(self, engine: Engine, name: str, judged_here: Sequence[IsKind]) -> None:
         """Let queries see a table; conditions on columns of these kinds are judged by DuckDB itself.
 
         All others it hands to the table, whose plan they reach. Arrow orders NaN otherwise, so conditions on floats
         must not go there; to hand over a list of instants DuckDB needs the package pytz, and it plans to hand over
-        `is distinct from`, which `is not false` is too, but cannot.
+        `is distinct from`, which `is not false` is too, but cannot. Of a struct it hands over single fields; below a
+        join, which a list of many values becomes, it then confuses the columns and fails (DuckDB 1.5.5).
         """
         columns = map(_quoted, _columns_of(self._tables[name].schema, judged_here))
         replaced = ", ".join(f"coalesce({column}, {column}) as {column}" for column in columns)
@@ -117,9 +121,9 @@ def _columns_of(schema: pa.Schema, kinds: Sequence[IsKind]) -> list[str]:
 def _has(kind: pa.DataType, kinds: Sequence[IsKind]) -> bool:
     import pyarrow.types as pt
 
-    if pt.is_struct(kind):
-        return any(_has(item.type, kinds) for item in kind)
-    return any(is_kind(kind) for is_kind in kinds)
+    if any(is_kind(kind) for is_kind in kinds):
+        return True
+    return pt.is_struct(kind) and any(_has(item.type, kinds) for item in kind)
 
 
 def _is_float(kind: pa.DataType) -> bool:
@@ -134,8 +138,15 @@ def _is_instant(kind: pa.DataType) -> bool:
     return bool(pt.is_timestamp(kind)) and kind.tz is not None
 
 
+def _is_struct(kind: pa.DataType) -> bool:
+    import pyarrow.types as pt
+
+    return bool(pt.is_struct(kind))
+
+
 _FLOATS: Final[tuple[IsKind, ...]] = (_is_float,)
 _INSTANTS: Final[tuple[IsKind, ...]] = (_is_instant,)
+_STRUCTS: Final[tuple[IsKind, ...]] = (_is_struct,)
 _ALL: Final[tuple[IsKind, ...]] = (lambda _: True,)
 
 

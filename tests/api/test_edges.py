@@ -339,3 +339,12 @@ def test_a_null_is_in_no_list_with_nan(tmp_path: Path) -> None:
         filters = [("f", "not in", values)]
         assert sorted(dl.DeltaTable(path).to_pyarrow_table(filters=filters)["id"].to_pylist()) == expected
         assert sorted(deltalake.DeltaTable(path).to_pyarrow_table(filters=filters)["id"].to_pylist()) == expected
+
+
+def test_a_query_with_a_long_list_and_a_condition_on_a_struct_is_answered(tmp_path: Path) -> None:
+    """DuckDB makes a join of a list of many values, below which it cannot filter single fields of a struct."""
+    costs = pa.array([{"cost": Decimal(number)} for number in range(20)], pa.struct([("cost", pa.decimal128(9, 2))]))
+    dl.write_deltalake(tmp_path / "t", pa.table({"id": range(20), "part": costs}))
+    query = dl.QueryBuilder().register("t", dl.DeltaTable(tmp_path / "t"))
+    text = "select id from t where (id in (1, 3, 5, 7, 9, 11, 13) or id > 17) and part.cost < 9"
+    assert pa.table(query.execute(text))["id"].to_pylist() == [1, 3, 5, 7]
