@@ -16,5 +16,5 @@ __all__ = ["BatchDone", "CaptureReport", "CaptureSettings", "register", "run"]
 
 __getattr__ = lazy_names(
     __name__,
-    {"CaptureSettings": "deltalakedb.cdc.settings", "register": "deltalakedb.cdc.source"},
+    {"CaptureSettings": "deltalakedb.cdc.settings", "register": "deltalakedb.cdc.source.data_source"},
 )
