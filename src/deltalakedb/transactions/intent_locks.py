@@ -10,12 +10,19 @@ import logging
 import random
 import threading
 import time
+import weakref
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from deltalakedb.catalog.entries import require_table
 from deltalakedb.exceptions import DeltaError, StoreError, TableLockedError, redact
 from deltalakedb.runtime import forks
 from deltalakedb.store import Connection, Store
+from deltalakedb.store.names import TableName
 from deltalakedb.store.registry import TableRow
+
+if TYPE_CHECKING:
+    from deltalakedb.transactions.transaction import CatalogTransaction
 
 logger = logging.getLogger(__name__)
 
@@ -102,6 +109,18 @@ class IntentLocks:
                 return
             except StoreError as error:
                 logger.warning("an intent lock could not be renewed, it is tried again: %s", redact(str(error)))
+
+
+def take_locks(transaction: CatalogTransaction, names: Sequence[TableName]) -> IntentLocks:
+    """Take the locks of these tables for a transaction; wait for `concurrency.lock_timeout` at most."""
+    catalog = transaction.catalog
+    with catalog.store.read() as conn:
+        rows = [require_table(conn, name) for name in names]
+    locks = IntentLocks(catalog.store, list({row.table_id: row for row in rows}.values()), transaction.txn_id)
+    locks.take(catalog.config.concurrency_lock_timeout)
+    # A transaction that is neither committed nor rolled back must not hold its locks until the process ends.
+    weakref.finalize(transaction, locks.release)
+    return locks
 
 
 def _lease(table: TableRow) -> str:

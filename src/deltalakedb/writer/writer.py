@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,7 +23,7 @@ from deltalakedb.runtime.arguments import (
 from deltalakedb.tables.file_backing import FileBacking
 from deltalakedb.tables.state import TableState
 from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
-from deltalakedb.transactions.writes import is_spark_frame
+from deltalakedb.transactions.statements import TableOptions, is_spark_frame, write_rows
 from deltalakedb.writer.properties import WriterProperties
 
 if TYPE_CHECKING:
@@ -74,12 +75,12 @@ def write_deltalake(
         return
     if not isinstance(table_or_uri, str | os.PathLike):
         raise ValueError(f"table_or_uri must be a str, Path or DeltaTable, not {type(table_or_uri).__name__}")
-    definition = {"name": name, "description": description, "configuration": configuration}
     address = resolve(table_or_uri, storage_options, writes=True, only_new=request.mode in ("error", "ignore"))
+    options = TableOptions(name, description, {}, address.location, storage_options)
     if isinstance(address, SqlAddress):
-        _write_in_catalog(address, data, request, properties, storage_options, definition)
+        _write_in_catalog(address, data, request, options, configuration, properties)
     else:
-        _write_at_path(address, data, request, properties, hooks, storage_options, definition)
+        _write_at_path(address, data, request, options, configuration, properties, hooks)
 
 
 def _taken(data: Any) -> Any:
@@ -107,42 +108,31 @@ def _write_in_catalog(
     address: SqlAddress,
     data: Any,
     request: WriteRequest,
+    options: TableOptions,
+    configuration: Mapping[str, str | None] | None,
     properties: CommitProperties,
-    storage_options: Mapping[str, str] | None,
-    definition: dict[str, Any],
 ) -> None:
     name = str(address.name)
     with address.catalog as catalog, catalog.begin(tables=[name]) as tx:
         if request.mode == "ignore" and name in tx.tables():
             return
-        tx.write(
-            name,
-            _taken(data),
-            request.mode,
-            partition_by=request.partition_by,
-            schema_mode=request.schema_mode,
-            predicate=request.predicate,
-            location=address.location,
-            storage_options=storage_options,
-            target_file_size=request.target_file_size,
-            writer_properties=request.writer_properties,  # type: ignore[arg-type]  # passed through unchanged
-            commit_properties=properties,
-            **definition,
-        )
+        rows = _taken(data)
+        options = replace(options, properties=to_properties(configuration, table=name))
+        write_rows(tx, name, rows, request, options, properties.joined())
 
 
 def _write_at_path(
     address: PathAddress,
     data: Any,
     request: WriteRequest,
+    options: TableOptions,
+    configuration: Mapping[str, str | None] | None,
     properties: CommitProperties,
     hooks: PostCommitHookProperties | None,
-    storage_options: Mapping[str, str] | None,
-    definition: dict[str, Any],
 ) -> None:
     from deltalakedb.data import arrow_to_schema
 
-    backing = FileBacking(address.location, storage_options)
+    backing = FileBacking(address.location, options.storage_options)
     if backing.exists():
         if not _leaves_alone(request, address.location):
             verb = partial(write, data=_taken(data), request=request)
@@ -152,9 +142,9 @@ def _write_at_path(
     new = NewTable(
         arrow_to_schema(reader.schema),
         request.partition_by or (),
-        to_properties(definition["configuration"], table=address.location),
-        definition["name"],
-        definition["description"],
+        to_properties(configuration, table=address.location),
+        options.name,
+        options.description,
     )
     verb = partial(write, data=reader, request=request)
     joins = request.mode == "append"
