@@ -11,8 +11,8 @@ from deltalakedb.runtime.positional import commit_arguments
 if TYPE_CHECKING:
     from deltalakedb.log.schema.types import StructField
     from deltalakedb.operations.target import Verb
+    from deltalakedb.table import DeltaTable
     from deltalakedb.tables.answers import TableFeatures
-    from deltalakedb.tables.upkeep import UpkeepOfTable
     from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
 
 # Features whose protocol name is not their name here with a lower-case first letter.
@@ -23,7 +23,7 @@ _REVERSED = ("post_commithook_properties", "commit_properties")
 class TableAlterer:
     """Changes a table's definition; each method is one commit."""
 
-    def __init__(self, table: UpkeepOfTable) -> None:
+    def __init__(self, table: DeltaTable) -> None:
         self.table = table
 
     def add_feature(

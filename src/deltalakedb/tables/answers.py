@@ -56,6 +56,15 @@ class ProtocolVersions(NamedTuple):
     writer_features: list[str] | None
     reader_features: list[str] | None
 
+    @classmethod
+    def of(cls, protocol: actions.Protocol) -> ProtocolVersions:
+        return cls(
+            protocol.min_reader_version,
+            protocol.min_writer_version,
+            None if protocol.writer_features is None else list(protocol.writer_features),
+            None if protocol.reader_features is None else list(protocol.reader_features),
+        )
+
 
 class _TableConfig(NamedTuple):
     without_files: bool

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from deltalakedb.catalog.addresses import PathAddress, SqlAddress, resolve
 from deltalakedb.exceptions import TableExistsError
@@ -20,14 +20,11 @@ from deltalakedb.runtime.arguments import (
     check_text,
     check_texts,
 )
+from deltalakedb.table import DeltaTable
 from deltalakedb.tables.file_backing import FileBacking
-from deltalakedb.tables.state import TableState
 from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
 from deltalakedb.transactions.statements import TableOptions, is_spark_frame, write_rows
 from deltalakedb.writer.properties import WriterProperties
-
-if TYPE_CHECKING:
-    from deltalakedb.table import DeltaTable
 
 
 def write_deltalake(
@@ -69,7 +66,7 @@ def write_deltalake(
     request = WriteRequest(lower_mode, columns, schema_mode, predicate, target_file_size, writer_properties)
     request.check()
     properties, hooks = commit_properties or CommitProperties(), post_commithook_properties
-    if isinstance(table_or_uri, TableState):
+    if isinstance(table_or_uri, DeltaTable):
         if not _leaves_alone(request, table_or_uri.name):
             table_or_uri._run(partial(write, data=_taken(data), request=request), properties, hooks)
         return
