@@ -39,7 +39,7 @@ class TableAlterer:
 
         arguments = commit_arguments("add_feature", args, commit_properties, post_commithook_properties)
         check_flag(allow_protocol_versions_increase)
-        names = [_feature_name(item) for item in _listed(feature, "TableFeatures")]
+        names = [_feature_name(item) for item in _to_list(feature, "TableFeatures")]
         self._run(
             partial(add_feature, features=names, allow_protocol_versions_increase=allow_protocol_versions_increase),
             arguments,
@@ -56,7 +56,7 @@ class TableAlterer:
         from deltalakedb.operations.alter import add_columns
 
         arguments = commit_arguments("add_columns", args, commit_properties, post_commithook_properties)
-        columns = [_to_field(item) for item in _listed(fields, "Field")]
+        columns = [_to_field(item) for item in _to_list(fields, "Field")]
         self._run(partial(add_columns, fields=columns), arguments)
 
     def add_constraint(
@@ -169,7 +169,7 @@ class TableAlterer:
         self.table._run(verb, *given)
 
 
-def _listed(given: Any, kind: str) -> list[Any]:
+def _to_list(given: Any, kind: str) -> list[Any]:
     """Return one or several objects, ours or `deltalake`'s, as a list; TypeError for anything else."""
     if _is_of(given, kind):
         return [given]

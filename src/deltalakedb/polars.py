@@ -32,7 +32,7 @@ def scan_delta(source: Source, *, version: int | str | datetime | None = None, *
     """
     import polars as pl
 
-    table = _opened(source, version)
+    table = _open(source, version)
     if any(item.name != item.physical_name for item in table._struct.fields) or not _is_hive_like(table):
         # Polars must not push its filters down to Arrow, which orders NaN differently and counts null as not in a list.
         return pl.scan_pyarrow_dataset(table.lazy_dataset(), allow_pyarrow_filter=False)
@@ -146,7 +146,7 @@ def _is_doubtful(kind: pa.DataType) -> bool:
     return bool(pt.is_floating(kind) or pt.is_boolean(kind) or pt.is_decimal(kind))
 
 
-def _opened(source: Source, version: int | str | datetime | None) -> DeltaTable:
+def _open(source: Source, version: int | str | datetime | None) -> DeltaTable:
     table = source if isinstance(source, DeltaTable) else DeltaTable(source)
     if version is None or version == table.version():
         return table

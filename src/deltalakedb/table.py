@@ -416,13 +416,13 @@ class DeltaTable(TableReader):
         properties, hooks = commit_properties or CommitProperties(), post_commithook_properties
         has_commit = False
 
-        def watched(target: Target) -> Done:
+        def watch(target: Target) -> Done:
             nonlocal has_commit
             result = verb(target)
             has_commit = has_commit or result.commit is not None
             return result
 
-        metrics = self._backing.run(watched, properties, hooks or PostCommitHookProperties(), at=self._snapshot)
+        metrics = self._backing.run(watch, properties, hooks or PostCommitHookProperties(), at=self._snapshot)
         if moves and has_commit:
             self.update_incremental()
         return metrics

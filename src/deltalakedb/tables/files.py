@@ -66,7 +66,7 @@ def count_matching(table: TableReader, predicate: PredicateLike) -> int:
     """Return the number of rows that match a predicate; DeltaError if metadata cannot tell exactly."""
     from deltalakedb.store.aggregates import count_planned
 
-    parsed = table._parsed(predicate)
+    parsed = table._parse(predicate)
     table._note_read(parsed)
     planned = table._backing.plan(table._snapshot, parsed, ["partition_values", "num_records"], explain=False)
     num_rows = count_planned(planned.files, table._snapshot.metadata, parsed)
@@ -79,7 +79,7 @@ def count_matching(table: TableReader, predicate: PredicateLike) -> int:
 
 def plan(table: TableReader, predicate: PredicateLike, columns: Sequence[str] | None, explain: bool) -> Plan:
     """Return the files that may hold a row for which the predicate is true."""
-    parsed = table._parsed(predicate)
+    parsed = table._parse(predicate)
     table._note_read(parsed)
     planned = table._backing.plan(table._snapshot, parsed, columns, explain=explain)
     return Plan(table.name, table._snapshot.version, replace(planned, files=readable(planned.files)))
@@ -145,7 +145,7 @@ def choose_files(table: TableReader, predicate: PredicateLike | None, columns: l
         table._note_read(None)
         return snapshot.files_table(columns)
     if isinstance(predicate, str):
-        parsed = table._parsed(predicate, exact=True)
+        parsed = table._parse(predicate, exact=True)
         table._note_read(parsed)
         return table._backing.plan(snapshot, parsed, columns, explain=False).files
     filters = read_file_filters(encode_filters(predicate), table._struct, snapshot.metadata.partition_columns)

@@ -342,7 +342,7 @@ class TableReader:
         """The columns, as the log's types."""
         return parse_schema(self._snapshot.metadata.schema_string)
 
-    def _parsed(self, predicate: PredicateLike, *, exact: bool = False) -> Predicate:
+    def _parse(self, predicate: PredicateLike, *, exact: bool = False) -> Predicate:
         from deltalakedb.log.predicates.predicate import parse_predicate
 
         return parse_predicate(predicate, self._struct, self._snapshot.metadata.partition_columns, exact=exact)

@@ -106,7 +106,7 @@ def scan(table: TableReader, columns: list[str] | None, predicate: str | None) -
     if predicate is not None:
         from deltalakedb.data.filtering import check_condition
 
-        table._parsed(predicate, exact=True)
+        table._parse(predicate, exact=True)
         check_condition(predicate, table._struct)
     rows = with_views(table.to_pyarrow_reader(columns, predicate))
     return to_stream(table, rows.schema, rows, table._snapshot.version)
@@ -211,11 +211,11 @@ def _predicate_of(table: TableReader, filters: RowFilter | None) -> Predicate | 
     if filters is None:
         return None
     if not is_expression(filters):
-        return table._parsed(filters, exact=True)
+        return table._parse(filters, exact=True)
     from deltalakedb.data.arrow_expressions import expression_to_sql
 
     text = expression_to_sql(filters, table._struct)
-    return None if text is None else table._parsed(text)
+    return None if text is None else table._parse(text)
 
 
 def _is_filter(item: Any) -> bool:

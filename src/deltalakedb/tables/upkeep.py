@@ -143,7 +143,7 @@ def vacuum(
     if dry_run or not doomed.files:
         return [file.path for file in doomed.files]
     table._run(lambda _: Done(_start(doomed, retention)), *given)
-    with _marked(backing, since) as check:
+    with _mark_files(backing, since) as check:
         # Check again after the mark: commits made before it are seen here, later ones are refused by it.
         doomed = still_doomed(backing.reader, doomed, backing.location)
         reached("vacuum.marked")
@@ -160,7 +160,7 @@ def vacuum(
 
 
 @contextmanager
-def _marked(backing: Backing, oldest_kept: int) -> Iterator[Callable[[], None]]:
+def _mark_files(backing: Backing, oldest_kept: int) -> Iterator[Callable[[], None]]:
     """Record in the catalog's database that files are being deleted; yields a check to call before each deletion."""
     if not isinstance(backing, SqlBacking):
         yield lambda: None
@@ -217,7 +217,7 @@ def create_checkpoint(backing: Backing, snapshot: TableSnapshot) -> None:
                 f"table {backing.name}: version {snapshot.version} has not reached its `_delta_log`, or was cleaned up "
                 "there; `dl mirror status` shows how far the files are"
             )
-    log_files.create_checkpoint(writer, snapshot, _shown(snapshot), retention_days=days)
+    log_files.create_checkpoint(writer, snapshot, _protocol_in_files(snapshot), retention_days=days)
 
 
 def cleanup_metadata(backing: Backing, snapshot: TableSnapshot) -> None:
@@ -244,7 +244,7 @@ def _writer(backing: Backing) -> FileTxnLogWriter:
     return FileTxnLogWriter(backing.location, backing.storage_options(), table=backing.name)
 
 
-def _shown(snapshot: TableSnapshot) -> Protocol:
+def _protocol_in_files(snapshot: TableSnapshot) -> Protocol:
     """Return the protocol as the files have it: with our fence if the catalog's commits carry it."""
     if isinstance(snapshot, SqlSnapshot) and snapshot.fenced:
         return fence(snapshot.protocol)

@@ -64,9 +64,9 @@ class Drafts:
             self._is_listed = True
         else:
             self._absent.update(name.key for name in self._only if name.key not in self._pinned_keys)
-        return self._shown()
+        return self._all_names()
 
-    def _shown(self) -> list[str]:
+    def _all_names(self) -> list[str]:
         pinned = {key: str(TableName(row["namespace"], row["name"])) for key, row in self._pins.items()}
         own_names = {key: draft.row.full_name for key, draft in self._named.items()}
         return [name for _, name in sorted({**pinned, **own_names}.items())]
@@ -128,7 +128,7 @@ class Drafts:
         target = parse_table_name(name)
         draft = self.find(target)
         if draft is None:
-            raise not_among(self._shown(), target)  # the other names are only a hint in the message, not a read
+            raise not_among(self._all_names(), target)  # the other names are only a hint in the message, not a read
         return draft
 
     def get_writable(self, name: str) -> TableDraft:

@@ -94,7 +94,7 @@ class IntentLocks:
             conn.run("take_lease", **claim, now_ms=now_ms)
             row = conn.one("select_lease", lease=_lease(table))
             if row is None or row["holder"] != self._holder:
-                raise _locked(table, row["holder"] if row else "", row["until_ms"] - now_ms if row else 0)
+                raise _lock_error(table, row["holder"] if row else "", row["until_ms"] - now_ms if row else 0)
 
     def _renew(self) -> None:
         """Renew the locks at a third of the lease, so that two renewals may fail before a lock is lost."""
@@ -127,7 +127,7 @@ def _lease(table: TableRow) -> str:
     return f"intent:{table.table_id}"
 
 
-def _locked(table: TableRow, holder: str, left_ms: int) -> TableLockedError:
+def _lock_error(table: TableRow, holder: str, left_ms: int) -> TableLockedError:
     return TableLockedError(
         f"table {table.full_name} is locked by transaction {holder}, which rewrites it, for at least "
         f"{max(left_ms, 0) / 1000:.0f} s more; nothing was done: try again later, or begin without lock="

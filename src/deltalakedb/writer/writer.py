@@ -68,7 +68,7 @@ def write_deltalake(
     properties, hooks = commit_properties or CommitProperties(), post_commithook_properties
     if isinstance(table_or_uri, DeltaTable):
         if not _leaves_alone(request, table_or_uri.name):
-            table_or_uri._run(partial(write, data=_taken(data), request=request), properties, hooks)
+            table_or_uri._run(partial(write, data=_to_stream(data), request=request), properties, hooks)
         return
     if not isinstance(table_or_uri, str | os.PathLike):
         raise ValueError(f"table_or_uri must be a str, Path or DeltaTable, not {type(table_or_uri).__name__}")
@@ -80,7 +80,7 @@ def write_deltalake(
         _write_at_path(address, data, request, options, configuration, properties, hooks)
 
 
-def _taken(data: Any) -> Any:
+def _to_stream(data: Any) -> Any:
     """Return the data as a stream; data that cannot be streamed raises the error that `deltalake` raises."""
     if is_spark_frame(data):
         return data
@@ -113,7 +113,7 @@ def _write_in_catalog(
     with address.catalog as catalog, catalog.begin(tables=[name]) as tx:
         if request.mode == "ignore" and name in tx.tables():
             return
-        rows = _taken(data)
+        rows = _to_stream(data)
         options = replace(options, properties=to_properties(configuration, table=name))
         write_rows(tx, name, rows, request, options, properties.joined())
 
@@ -132,10 +132,10 @@ def _write_at_path(
     backing = FileBacking(address.location, options.storage_options)
     if backing.exists():
         if not _leaves_alone(request, address.location):
-            verb = partial(write, data=_taken(data), request=request)
+            verb = partial(write, data=_to_stream(data), request=request)
             backing.run(verb, properties, hooks or PostCommitHookProperties())
         return
-    reader = _taken(data)
+    reader = _to_stream(data)
     new = NewTable(
         arrow_to_schema(reader.schema),
         request.partition_by or (),
