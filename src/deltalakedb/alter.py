@@ -11,8 +11,8 @@ from deltalakedb.runtime.positional import commit_arguments
 if TYPE_CHECKING:
     from deltalakedb.log.schema.types import StructField
     from deltalakedb.operations.target import Verb
+    from deltalakedb.table import DeltaTable
     from deltalakedb.tables.answers import TableFeatures
-    from deltalakedb.tables.upkeep import UpkeepOfTable
     from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
 
 # Features whose protocol name is not their name here with a lower-case first letter.
@@ -23,7 +23,7 @@ _REVERSED = ("post_commithook_properties", "commit_properties")
 class TableAlterer:
     """Changes a table's definition; each method is one commit."""
 
-    def __init__(self, table: UpkeepOfTable) -> None:
+    def __init__(self, table: DeltaTable) -> None:
         self.table = table
 
     def add_feature(
@@ -39,7 +39,7 @@ class TableAlterer:
 
         arguments = commit_arguments("add_feature", args, commit_properties, post_commithook_properties)
         check_flag(allow_protocol_versions_increase)
-        names = [_feature_name(item) for item in _listed(feature, "TableFeatures")]
+        names = [_feature_name(item) for item in _to_list(feature, "TableFeatures")]
         self._run(
             partial(add_feature, features=names, allow_protocol_versions_increase=allow_protocol_versions_increase),
             arguments,
@@ -56,7 +56,7 @@ class TableAlterer:
         from deltalakedb.operations.alter import add_columns
 
         arguments = commit_arguments("add_columns", args, commit_properties, post_commithook_properties)
-        columns = [_to_field(item) for item in _listed(fields, "Field")]
+        columns = [_to_field(item) for item in _to_list(fields, "Field")]
         self._run(partial(add_columns, fields=columns), arguments)
 
     def add_constraint(
@@ -169,7 +169,7 @@ class TableAlterer:
         self.table._run(verb, *given)
 
 
-def _listed(given: Any, kind: str) -> list[Any]:
+def _to_list(given: Any, kind: str) -> list[Any]:
     """Return one or several objects, ours or `deltalake`'s, as a list; TypeError for anything else."""
     if _is_of(given, kind):
         return [given]

@@ -11,7 +11,7 @@ from deltalakedb.runtime.positional import commit_arguments
 
 if TYPE_CHECKING:
     from deltalakedb.operations.optimize import Request
-    from deltalakedb.tables.upkeep import UpkeepOfTable
+    from deltalakedb.table import DeltaTable
     from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
 
 _ORDER = ("post_commithook_properties", "commit_properties")
@@ -22,7 +22,7 @@ FilterConjunction = Sequence[tuple[str, str, Any]]
 class TableOptimizer:
     """Combines or sorts a table's files; its rows stay the same."""
 
-    def __init__(self, table: UpkeepOfTable) -> None:
+    def __init__(self, table: DeltaTable) -> None:
         self.table = table
 
     def compact(

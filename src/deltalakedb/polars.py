@@ -32,7 +32,7 @@ def scan_delta(source: Source, *, version: int | str | datetime | None = None, *
     """
     import polars as pl
 
-    table = _opened(source, version)
+    table = _open(source, version)
     if any(item.name != item.physical_name for item in table._struct.fields) or not _is_hive_like(table):
         # Polars must not push its filters down to Arrow, which orders NaN differently and counts null as not in a list.
         return pl.scan_pyarrow_dataset(table.lazy_dataset(), allow_pyarrow_filter=False)
@@ -112,15 +112,16 @@ def _class_of_both(ours: type[DeltaTable]) -> type[DeltaTable]:
     except ImportError as error:
         raise ImportError("Polars reads Delta tables with the package deltalake: pip install deltalake") from error
 
+    import arro3.core
     import pyarrow as pa
 
     class PolarsTable(ours, deltalake.DeltaTable):  # type: ignore[misc,valid-type]  # ours comes first
         """A table of ours that is an instance of `deltalake`'s class."""
 
-        def _add_actions(self, flatten: bool) -> pa.Table:
+        def get_add_actions(self, flatten: bool = False) -> arro3.core.Table:
             """Return the files without bounds that Polars would misinterpret: NaN is outside all bounds, those of
             booleans are often wrong, and some writers round decimals."""
-            actions: Any = super()._add_actions(flatten)
+            actions: Any = pa.table(super().get_add_actions(flatten))
             for side in ("min", "max"):
                 index = actions.column_names.index(side) if side in actions.column_names else -1
                 if index < 0 or flatten:
@@ -132,7 +133,7 @@ def _class_of_both(ours: type[DeltaTable]) -> type[DeltaTable]:
                 if parts:
                     bounds = pa.StructArray.from_arrays(list(parts.values()), names=names)
                     actions = actions.add_column(index, side, bounds)
-            return actions
+            return arro3.core.Table.from_arrow(actions)
 
     return PolarsTable
 
@@ -145,7 +146,7 @@ def _is_doubtful(kind: pa.DataType) -> bool:
     return bool(pt.is_floating(kind) or pt.is_boolean(kind) or pt.is_decimal(kind))
 
 
-def _opened(source: Source, version: int | str | datetime | None) -> DeltaTable:
+def _open(source: Source, version: int | str | datetime | None) -> DeltaTable:
     table = source if isinstance(source, DeltaTable) else DeltaTable(source)
     if version is None or version == table.version():
         return table

@@ -162,7 +162,7 @@ def test_a_read_is_recorded(catalog: Catalog, member: str, number: int) -> None:
         if isinstance(expected, ReadSet):
             assert recorded(tx) == expected
         else:
-            assert [one.disjuncts for one in recorded(tx).predicates] == [table._parsed(expected).disjuncts]
+            assert [one.disjuncts for one in recorded(tx).predicates] == [table._parse(expected).disjuncts]
             assert not recorded(tx).whole_table
 
 
@@ -242,7 +242,7 @@ def test_queries_of_others_on_a_table_of_the_transaction_are_recorded(catalog: C
     with catalog.begin() as tx:
         QueryBuilder().register("t", tx.table("t")).execute(f"select id from t where {MONDAY}").read_all()
         assert not recorded(tx).whole_table
-        assert [one.disjuncts for one in recorded(tx).predicates] == [tx.table("t")._parsed(MONDAY).disjuncts]
+        assert [one.disjuncts for one in recorded(tx).predicates] == [tx.table("t")._parse(MONDAY).disjuncts]
     with catalog.begin() as tx:
         lazy = tx.table("t").lazy_dataset()  # noqa: F841  the query names it
         assert duckdb.sql("select count(*) from lazy").fetchall() == [(4,)]

@@ -9,18 +9,18 @@ from functools import cache, cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
-from deltalakedb.catalog.descriptions import CatalogDescriptions
+from deltalakedb.catalog.delta_logs import CatalogFiles
 from deltalakedb.catalog.entries import TableInfo, is_promoted_by_writes, require_table, table_info, within
 from deltalakedb.catalog.instants import Instant, to_epoch_ms
 from deltalakedb.catalog.names import CatalogNames
 from deltalakedb.catalog.storage_options import options_of
 from deltalakedb.catalog.uri import CatalogUri, parse_catalog_uri
-from deltalakedb.catalog.view import CatalogView, settle_instant
+from deltalakedb.catalog.view import CatalogView, wait_for_instant
 from deltalakedb.exceptions import ConfigError
 from deltalakedb.runtime.config import Config, load_config
 from deltalakedb.store import SchemaMode, Store, open_store, registry
 from deltalakedb.store.audit import read_audit
-from deltalakedb.store.names import parse_table_name
+from deltalakedb.store.names import parse_namespace, parse_table_name
 from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.registry import TableRow
 from deltalakedb.telemetry import record_spans
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.mirror.engine import MirrorEngine
     from deltalakedb.operations.definition import PropertyValue, SchemaLike
+    from deltalakedb.store.search import SearchHit
     from deltalakedb.store.writer import SqlTxnLogWriter
     from deltalakedb.table import DeltaTable
     from deltalakedb.transactions.transaction import CatalogTransaction
@@ -96,7 +97,7 @@ def open_catalog_store(address: CatalogUri, settings: Config, *, schema: SchemaM
     )
 
 
-class Catalog(CatalogDescriptions, CatalogNames):
+class Catalog(CatalogFiles, CatalogNames):
     """A database of Delta logs. Call `close()` when done, or use it in a `with` block."""
 
     def __init__(self, store: Store, uri: CatalogUri, config: Config, *, origin: str = "python") -> None:
@@ -316,6 +317,32 @@ class Catalog(CatalogDescriptions, CatalogNames):
         self.promote_table(table.full_name)
         return replace(table, mode="managed")
 
+    # -- comments and tags, which are stored in the tables' own metadata: each change of them makes a version
+
+    def set_comment(self, table: str, text: str | None, column: str | None = None) -> None:
+        """Set the comment on a table, or on one of its columns (nested ones as `a.b`); None removes it."""
+        with self.begin(tables=[table]) as tx:
+            tx.set_comment(table, text, column)
+
+    def set_tags(self, table: str, tags: Mapping[str, PropertyValue | None], column: str | None = None) -> None:
+        """Set tags on a table, or on one of its columns; other tags stay. The value None removes a tag."""
+        with self.begin(tables=[table]) as tx:
+            tx.set_tags(table, tags, column)
+
+    def search(
+        self, text: str | None = None, *, tag: str | None = None, namespace: str | None = None
+    ) -> list[SearchHit]:
+        """Return the tables that contain every word of `text` in names, columns, comments or tags, ignoring case.
+
+        `tag` is `pii` or `pii=yes`, on the table or one of its columns. `namespace` includes nested namespaces.
+        This is one SQL query; no table is opened.
+        """
+        from deltalakedb.store.search import Wanted, search_tables
+
+        parsed_namespace = None if namespace is None else parse_namespace(namespace)
+        with self.store.read(single=True) as conn:
+            return search_tables(conn, Wanted.of(text, tag), parsed_namespace)
+
     # -- history and audit
 
     def history(
@@ -364,7 +391,7 @@ class Catalog(CatalogDescriptions, CatalogNames):
 
         What it shows never changes: the call waits until nothing can be committed at that instant any more.
         """
-        return CatalogView(self, settle_instant(self.store, instant))
+        return CatalogView(self, wait_for_instant(self.store, instant))
 
 
 @cache

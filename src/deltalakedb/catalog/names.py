@@ -63,7 +63,7 @@ class CatalogNames(ABC):
     ) -> Namespace:
         """Create a namespace. Its parents need not exist; a table's namespace is created with the table."""
         namespace = parse_namespace(name)
-        property_texts = self._checked(properties or {}, namespace)
+        property_texts = self._check_properties(properties or {}, namespace)
         with self.store.write() as conn:
             now_ms = registry.next_change_ms(conn)
             created = namespaces.ensure_namespace(conn, namespace, at_ms=now_ms, properties=property_texts)
@@ -85,7 +85,9 @@ class CatalogNames(ABC):
         dropped = self._drop_tables_in(namespace, dry_run=dry_run) if cascade else []
         inner = self.namespaces(namespace) if cascade else []
         with self.store.write() as conn:
-            to_drop = [self._locked(conn, inner_name) for inner_name in sorted({namespace, *inner}, key=name_key)]
+            to_drop = [
+                self._lock_namespace(conn, inner_name) for inner_name in sorted({namespace, *inner}, key=name_key)
+            ]
             for current in reversed(to_drop):  # inner namespaces first
                 holds = None if dry_run and cascade else namespaces.contents_of(conn, current.namespace)
                 if holds is not None:
@@ -117,9 +119,9 @@ class CatalogNames(ABC):
 
     def set_namespace_properties(self, name: str, properties: Mapping[str, Any]) -> Namespace:
         """Set properties of a namespace; others stay, and None removes one."""
-        property_texts = self._checked(properties, name)
+        property_texts = self._check_properties(properties, name)
         with self.store.write() as conn:
-            current = self._locked(conn, name)
+            current = self._lock_namespace(conn, name)
             merged = {**current.properties, **property_texts}
             new_properties = {key: value for key, value in merged.items() if value is not None}
             now_ms = registry.next_change_ms(conn)
@@ -129,7 +131,7 @@ class CatalogNames(ABC):
             )
             return _require(namespaces.find_namespace(conn, current.namespace), name)
 
-    def _checked(self, properties: Mapping[str, Any], namespace: str) -> dict[str, str | None]:
+    def _check_properties(self, properties: Mapping[str, Any], namespace: str) -> dict[str, str | None]:
         """Return the properties as texts; raise if a location among them is in the folder of a table."""
         texts = _as_texts(properties, namespace)
         location = texts.get(namespaces.LOCATION)
@@ -145,7 +147,7 @@ class CatalogNames(ABC):
                 )
         return texts
 
-    def _locked(self, conn: Connection, name: str) -> Namespace:
+    def _lock_namespace(self, conn: Connection, name: str) -> Namespace:
         """Lock a namespace and return it: nothing is created or dropped in it until the transaction ends."""
         namespace = parse_namespace(name)
         conn.one("lock_namespace", namespace_key=name_key(namespace))

@@ -41,7 +41,7 @@ def find_by_path(
     no table yet, a writer gets the name for the new table. With `only_new`, an existing table is neither written nor
     registered.
     """
-    row = _registered(catalog, location)
+    row = _find_row(catalog, location)
     if row is not None:
         return _brought_up(catalog, row, storage_options)
     if not catalog.config.register_paths:
@@ -60,11 +60,11 @@ def find_by_path(
 
 def find_registered(catalog: Catalog, location: str) -> TableName | None:
     """Return the name of the catalog's table at a location; changes nothing."""
-    row = _registered(catalog, location)
+    row = _find_row(catalog, location)
     return None if row is None else TableName(row.namespace, row.name)
 
 
-def _registered(catalog: Catalog, location: str) -> TableRow | None:
+def _find_row(catalog: Catalog, location: str) -> TableRow | None:
     """Return the catalog's table at a location. Detached tables are ignored: their files decide, not the catalog."""
     with catalog.store.read(single=True) as conn:
         row = registry.table_by_location(conn, location)

@@ -108,11 +108,11 @@ def _parse_deltasql(text: str) -> CatalogUri:
     options = _query_options(query, text)
     table, warehouse = (options.pop(key, None) for key in _OURS)
     if engine != "postgres":
-        return CatalogUri(engine, _file_of(engine, path, options, text), _named(table), warehouse)
+        return CatalogUri(engine, _file_of(engine, path, options, text), _parse_name(table), warehouse)
     database, *names = _parts_of(path, text)
     if names and table is not None:
         raise CatalogUriError(f"{redact(text)} names its table twice, in the path and as ?table=")
-    target = _name_of_segments(*names) if names else _named(table)
+    target = _name_of_segments(*names) if names else _parse_name(table)
     return CatalogUri(engine, _keywords_of(database, options, text), target, warehouse)
 
 
@@ -149,11 +149,11 @@ def _parse_postgres_dsn(text: str) -> CatalogUri:
     rest = "&".join(item for item in items if item not in ours)
     options = _query_options("&".join(ours), text)
     return CatalogUri(
-        "postgres", head + (mark + rest if rest else ""), _named(options.get("table")), options.get("warehouse")
+        "postgres", head + (mark + rest if rest else ""), _parse_name(options.get("table")), options.get("warehouse")
     )
 
 
-def _named(table: str | None) -> TableName | None:
+def _parse_name(table: str | None) -> TableName | None:
     return None if table is None else parse_table_name(table)
 
 

@@ -45,7 +45,7 @@ class CatalogView:
         return DeltaTable.from_view(self._catalog, name, self.at_ms)
 
 
-def settle_instant(store: Store, instant: Instant) -> int:
+def wait_for_instant(store: Store, instant: Instant) -> int:
     """Return the instant in epoch milliseconds, after waiting until nothing can be committed at or before it."""
     with store.read() as conn:
         at_ms, now_ms = _resolve(conn, instant), conn.now_ms()

@@ -109,9 +109,12 @@ def vacuum(
     catalog: CatalogOption = None,
 ) -> None:
     """Delete files that no version within the retention needs."""
+    from deltalakedb.tables import upkeep
+
     with open_catalog(catalog) as cat, output.progress(f"vacuuming {table}", "files") as advance:
         opened = cat.table(table, storage_options=storage_options(storage_option))
-        deleted = opened._vacuum(
+        deleted = upkeep.vacuum(
+            opened,
             retention_hours,
             dry_run=dry_run,
             enforced=not no_check,

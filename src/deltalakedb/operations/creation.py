@@ -17,7 +17,7 @@ from deltalakedb.log.protocol.features import MAX_WRITER_VERSION, reader_feature
 from deltalakedb.log.protocol.proposal import WHOLE_TABLE, ProposedCommit
 from deltalakedb.log.protocol.rows import add_from_row
 from deltalakedb.log.schema.types import StructType
-from deltalakedb.operations.definition import new_table
+from deltalakedb.operations.definition import PropertyValue, new_table
 from deltalakedb.operations.rules import refuse_changed_rows
 from deltalakedb.operations.target import Done, Target
 
@@ -35,8 +35,8 @@ class NewTable:
     """The definition of a new table, and its first files."""
 
     schema: StructType
-    partition_by: Sequence[str] = ()
-    properties: Mapping[str, str] | None = None
+    partition_by: Sequence[str] | str = ()
+    properties: Mapping[str, PropertyValue] | None = None
     name: str | None = None
     description: str | None = None
     adds: tuple[AddFile, ...] = ()

@@ -20,7 +20,7 @@ from deltalakedb.log.schema.partitions import parse_partition_value
 from deltalakedb.log.schema.types import StructField, parse_schema
 from deltalakedb.spark.schemas import to_spark
 from deltalakedb.store.overlay import OverlaySnapshot, plan_pinned
-from deltalakedb.transactions.read_sets import parsed
+from deltalakedb.transactions.read_sets import parse_read
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,7 +58,7 @@ def everything(snapshot: Snapshot) -> Replaced:
 def matching(draft: TableDraft, where: Where, spark: SparkSession) -> Replaced:
     """The files with rows that match a condition. A condition on partition columns alone removes whole files."""
     snapshot = draft.snapshot()
-    predicate = parsed(where.planned, snapshot)
+    predicate = parse_read(where.planned, snapshot)
     if isinstance(snapshot, OverlaySnapshot):
         files = snapshot.plan(predicate).files
     else:
@@ -129,7 +129,7 @@ def _read_partitions(snapshot: Snapshot, keys: set[tuple[Any, ...]], fields: Seq
     if len(keys) > _MAX_NAMED_PARTITIONS:
         return WHOLE_TABLE
     filters = [[(item.name, "=", value) for item, value in zip(fields, key, strict=True)] for key in keys]
-    return ReadSet(predicates=(parsed(filters, snapshot),))
+    return ReadSet(predicates=(parse_read(filters, snapshot),))
 
 
 def _refuse_rewriting(metadata: Metadata, table: str) -> None:

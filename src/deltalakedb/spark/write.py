@@ -28,6 +28,7 @@ from deltalakedb.log.protocol.codec import to_json
 from deltalakedb.log.protocol.features import data_writable, is_enabled
 from deltalakedb.log.protocol.proposal import ProposedCommit, ReadSet
 from deltalakedb.log.schema.types import StructType, parse_schema
+from deltalakedb.operations.creation import NewTable
 from deltalakedb.operations.definition import PropertyValue, with_schema
 from deltalakedb.operations.evolution import check_partitioning
 from deltalakedb.operations.write import WriteMode, check_mode, metrics_in_sparks_words
@@ -166,15 +167,10 @@ def propose_frame(tx: CatalogTransaction, name: str, df: DataFrame, options: Wri
             data = schema_of(df)
             schema = new_schema(data) if draft is None else data
         if draft is None:
-            draft, first = tx._drafts.new(
-                target,
-                schema,
-                partition_by=options.partition_by or (),
-                location=options.location,
-                properties=options.properties,
-                description=options.description,
-                options=options.storage_options,
+            definition = NewTable(
+                schema, options.partition_by or (), options.properties, description=options.description
             )
+            draft, first = tx._drafts.new(target, definition, options.location, options.storage_options)
         commit = _Write(tx, draft, first, df, data, options).commit()
         if first is not None:
             tx._drafts.add(draft)

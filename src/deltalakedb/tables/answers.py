@@ -56,6 +56,15 @@ class ProtocolVersions(NamedTuple):
     writer_features: list[str] | None
     reader_features: list[str] | None
 
+    @classmethod
+    def of(cls, protocol: actions.Protocol) -> ProtocolVersions:
+        return cls(
+            protocol.min_reader_version,
+            protocol.min_writer_version,
+            None if protocol.writer_features is None else list(protocol.writer_features),
+            None if protocol.reader_features is None else list(protocol.reader_features),
+        )
+
 
 class _TableConfig(NamedTuple):
     without_files: bool
@@ -169,11 +178,11 @@ def history_entry(entry: HistoryEntry) -> dict[str, Any]:
     if metrics == {}:
         del info["operationMetrics"]  # nothing was counted
     elif isinstance(metrics, dict) and str(info.get("engineInfo")).startswith("deltalakedb"):
-        info["operationMetrics"] = {key: _counted(value) for key, value in metrics.items()}
+        info["operationMetrics"] = {key: _to_number(value) for key, value in metrics.items()}
     return {"timestamp": entry.timestamp_ms, **info, "version": entry.version}
 
 
-def _counted(value: Any) -> Any:
+def _to_number(value: Any) -> Any:
     if value in ("true", "false"):
         return value == "true"
     return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
@@ -201,12 +210,12 @@ def readable(files: pa.Table) -> pa.Table:
         column = files.column(name)
         if not any(may_contain(chunk, b"\\") for chunk in column.chunks):
             continue
-        texts = [None if text is None else _unescaped(text) for text in column.to_pylist()]
+        texts = [None if text is None else _unescape(text) for text in column.to_pylist()]
         files = files.set_column(files.column_names.index(name), name, pa.array(texts, pa.string()))
     return files
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     plain = from_sql_text(text)
     try:
         plain.encode()

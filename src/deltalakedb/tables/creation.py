@@ -1,11 +1,11 @@
-"""CreationOfTable: creates tables, and commits finished files to a DeltaTable."""
+"""Creates tables at an address, or replaces them; commits finished files."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from deltalakedb.catalog.addresses import PathAddress, SqlAddress, resolve
 from deltalakedb.exceptions import DeltaError, TableExistsError
@@ -22,104 +22,72 @@ from deltalakedb.runtime.arguments import (
     check_text,
     check_texts,
 )
-from deltalakedb.runtime.positional import ORDER, commit_arguments
 from deltalakedb.store import registry
 from deltalakedb.tables.file_backing import FileBacking
-from deltalakedb.tables.upkeep import UpkeepOfTable
 from deltalakedb.transaction import CommitProperties, PostCommitHookProperties, to_add, to_remove
 
 if TYPE_CHECKING:
     from deltalakedb.transaction import AddAction, RemoveAction
 
 
-class CreationOfTable(UpkeepOfTable):
-    """Methods that create tables, and commit existing files."""
+def create_table(
+    table_uri: str | os.PathLike[str],
+    schema: Any,
+    mode: CreationMode,
+    partition_by: list[str] | str | None,
+    name: str | None,
+    description: str | None,
+    configuration: Mapping[str, str | None] | None,
+    storage_options: dict[str, str] | None,
+    commit_properties: CommitProperties | None,
+    hooks: PostCommitHookProperties | None,
+    *,
+    refuses_unknown: bool,
+) -> None:
+    """Check the arguments of `DeltaTable.create`, and create the table."""
+    if not isinstance(table_uri, os.PathLike):
+        check_text(table_uri, required=True)
+    check_text(mode, required=True)
+    columns = [partition_by] if isinstance(partition_by, str) else partition_by
+    check_texts(columns)
+    for text in (name, description):
+        check_text(text)
+    check_settings(configuration, nullable=True)
+    check_settings(storage_options)
+    check_flag(refuses_unknown)
+    check_commit_arguments(commit_properties, hooks)
+    properties = to_properties(configuration, table=os.fspath(table_uri), refuses_unknown=refuses_unknown)
+    new = NewTable(to_schema(schema), columns or (), properties, name, description)
+    make_table(table_uri, new, mode, storage_options, commit_properties, hooks)
 
-    @classmethod
-    def create(
-        cls,
-        table_uri: str | os.PathLike[str],
-        schema: Any,
-        mode: CreationMode = "error",
-        partition_by: list[str] | str | None = None,
-        name: str | None = None,
-        description: str | None = None,
-        configuration: Mapping[str, str | None] | None = None,
-        storage_options: dict[str, str] | None = None,
-        *args: Any,
-        commit_properties: CommitProperties | None = None,
-        post_commithook_properties: PostCommitHookProperties | None = None,
-        raise_if_key_not_exists: bool = True,
-    ) -> Self:
-        """Create an empty table and open it. `overwrite` replaces an existing one.
 
-        `schema` is a Schema, an Arrow schema, the protocol's JSON or text such as "id long, day date". A
-        `configuration` key that Delta does not know is an error, unless `raise_if_key_not_exists` is False.
-        """
-        commit_properties, post_commithook_properties = commit_arguments(
-            "create", args, commit_properties, post_commithook_properties, order=(*ORDER, "raise_if_key_not_exists")
-        )
-        if len(args) > len(ORDER):
-            raise_if_key_not_exists = args[len(ORDER)]
-        if not isinstance(table_uri, os.PathLike):
-            check_text(table_uri, required=True)
-        check_text(mode, required=True)
-        check_texts([partition_by] if isinstance(partition_by, str) else partition_by)
-        for text in (name, description):
-            check_text(text)
-        check_settings(configuration, nullable=True)
-        check_settings(storage_options)
-        check_flag(raise_if_key_not_exists)
-        check_commit_arguments(commit_properties, post_commithook_properties)
-        new = NewTable(
-            to_schema(schema),
-            [partition_by] if isinstance(partition_by, str) else partition_by or (),
-            to_properties(configuration, table=os.fspath(table_uri), refuses_unknown=raise_if_key_not_exists),
-            name,
-            description,
-        )
-        make_table(table_uri, new, mode, storage_options, commit_properties, post_commithook_properties)
-        return cls(table_uri, storage_options=storage_options)  # type: ignore[call-arg]  # `cls` is DeltaTable
+def commit_of_files(
+    actions: Sequence[AddAction | RemoveAction],
+    mode: str,
+    schema: Any,
+    partition_by: list[str] | str | None,
+    partition_filters: Any,
+) -> Verb:
+    """Check the arguments of `DeltaTable.create_write_transaction`, and return the verb that commits the files."""
+    from deltalakedb.operations.file_actions import commit_files
 
-    def create_write_transaction(
-        self,
-        actions: Sequence[AddAction | RemoveAction],
-        mode: str,
-        schema: Any,
-        partition_by: list[str] | str | None = None,
-        partition_filters: Any = None,
-        *args: Any,
-        commit_properties: CommitProperties | None = None,
-        post_commithook_properties: PostCommitHookProperties | None = None,
-    ) -> None:
-        """Commit existing files, and the removal of others, as one version.
-
-        With `mode="append"` the actions are committed as they are. `mode="overwrite"` accepts no RemoveAction: it
-        removes the files of the partitions that `partition_filters` select, or all files. This object stays at its
-        version, as in `deltalake`; call `update_incremental` to move it.
-        """
-        from deltalakedb.operations.file_actions import commit_files
-
-        commit_properties, post_commithook_properties = commit_arguments(
-            "create_write_transaction", args, commit_properties, post_commithook_properties
-        )
-        check_sequence(actions)
-        check_text(mode, required=True)
-        check_texts([partition_by] if isinstance(partition_by, str) else partition_by)
-        if isinstance(schema, str):
-            raise ValueError("Expected an object with dunder __arrow_c_schema__")
-        adds = [table_add for action in actions if (table_add := to_add(action)) is not None]
-        removes = [removal for action in actions if (removal := to_remove(action)) is not None]
-        verb = partial(
-            commit_files,
-            adds=adds,
-            removes=removes,
-            mode=mode.lower(),  # type: ignore[arg-type]  # checked by the verb
-            schema=to_schema(schema),
-            partition_by=[partition_by] if isinstance(partition_by, str) else partition_by or (),
-            partition_filters=partition_filters,
-        )
-        self._run(verb, commit_properties, post_commithook_properties, moves=False)
+    check_sequence(actions)
+    check_text(mode, required=True)
+    columns = [partition_by] if isinstance(partition_by, str) else partition_by
+    check_texts(columns)
+    if isinstance(schema, str):
+        raise ValueError("Expected an object with dunder __arrow_c_schema__")
+    adds = [table_add for action in actions if (table_add := to_add(action)) is not None]
+    removes = [removal for action in actions if (removal := to_remove(action)) is not None]
+    return partial(
+        commit_files,
+        adds=adds,
+        removes=removes,
+        mode=mode.lower(),  # type: ignore[arg-type]  # checked by the verb
+        schema=to_schema(schema),
+        partition_by=columns or (),
+        partition_filters=partition_filters,
+    )
 
 
 def make_table(

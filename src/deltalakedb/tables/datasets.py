@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, InvalidOperation
 from functools import reduce
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
+from pyarrow.fs import FileInfo, FileSelector, FileSystemHandler, FileType
 
 from deltalakedb.data import DataStorage, read_files
 from deltalakedb.log.protocol import paths
@@ -24,7 +25,6 @@ from deltalakedb.log.schema.types import DecimalType, PrimitiveType, parse_schem
 from deltalakedb.log.statistics.batch_bounds import compute_bounds_of_batch
 from deltalakedb.log.statistics.bounds import EMPTY, Bound
 from deltalakedb.log.statistics.bounds_columns import BoundsColumn, bounds_columns
-from deltalakedb.tables.handlers import ReadOnlyHandler
 
 _FILES_AT_ONCE: Final = 2048
 
@@ -82,7 +82,7 @@ class _Files:
         indexes = {path: index for index, path in enumerate(self.paths)}
         sizes = self._table.column("size").to_pylist()
         return pa_fs.PyFileSystem(
-            ReadOnlyHandler(
+            _ReadOnlyHandler(
                 self._storage.location,
                 lambda path: self._open(indexes[path]),
                 {path: sizes[index] for path, index in indexes.items()},
@@ -153,6 +153,51 @@ class _Files:
             for column in columns
             if not column.is_partition and column.physical_path in names
         ]
+
+
+class _ReadOnlyHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
+    """A fixed set of files, opened by a function; read-only."""
+
+    def __init__(self, location: str, open_file: Callable[[str], pa.NativeFile], sizes: Mapping[str, int]) -> None:
+        self.location = location
+        self._open = open_file
+        self._sizes = sizes
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __ne__(self, other: object) -> bool:
+        return self is not other
+
+    __hash__ = object.__hash__
+
+    def get_type_name(self) -> str:
+        return "deltalakedb"
+
+    def normalize_path(self, path: str) -> str:
+        return path
+
+    def get_file_info(self, paths: list[str]) -> list[FileInfo]:
+        return [
+            FileInfo(path, FileType.File) if path in self._sizes else FileInfo(path, FileType.NotFound)
+            for path in paths
+        ]
+
+    def get_file_info_selector(self, selector: FileSelector) -> list[FileInfo]:
+        prefix = f"{selector.base_dir.rstrip('/')}/" if selector.base_dir else ""
+        return [FileInfo(path, FileType.File) for path in self._sizes if path.startswith(prefix)]
+
+    def open_input_file(self, path: str) -> pa.NativeFile:
+        return self._open(path)
+
+    def open_input_stream(self, path: str) -> pa.NativeFile:
+        return self._open(path)
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise NotImplementedError(f"the files of {self.location} are only read here; write through the table")
+
+    copy_file = create_dir = delete_dir = delete_dir_contents = delete_file = delete_root_dir_contents = _refuse
+    move = open_append_stream = open_output_stream = _refuse
 
 
 def _equals(name: str, text: str | None, data_type: Any, schema: pa.Schema) -> pc.Expression:

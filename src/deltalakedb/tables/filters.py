@@ -67,7 +67,7 @@ def _condition(item: tuple[str, str, Any], schema: StructType) -> pc.Expression:
     import pyarrow.dataset as ds
     from pyarrow.parquet import filters_to_expression
 
-    name, operator, value = typed = _typed(item, schema)
+    name, operator, value = typed = _cast_filter(item, schema)
     expression = filters_to_expression([[typed]])
     if operator not in ("in", "not in") or not any(map(_is_nan, value)):
         return expression
@@ -81,7 +81,7 @@ def _is_nan(value: Any) -> bool:
     return isinstance(number, float) and number != number
 
 
-def _typed(item: tuple[str, str, Any], schema: StructType) -> tuple[str, str, Any]:
+def _cast_filter(item: tuple[str, str, Any], schema: StructType) -> tuple[str, str, Any]:
     """Cast the value to the column's type: dates and numbers may be given as text, as in partition filters."""
     name, operator, value = item
     field = schema.field(name)

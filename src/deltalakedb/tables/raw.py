@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from deltalakedb.schema import Schema
-    from deltalakedb.tables.state import TableState
+    from deltalakedb.tables.reader import TableReader
 
 
 class RawTable:
     """The internals of a table that other libraries use."""
 
-    def __init__(self, table: TableState) -> None:
+    def __init__(self, table: TableReader) -> None:
         self._table: Any = table
 
     def __getattr__(self, name: str) -> Any:

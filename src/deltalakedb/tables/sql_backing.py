@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb import telemetry
-from deltalakedb.catalog.entries import no_such_table
-from deltalakedb.exceptions import NameChangedError, TableNotFoundError
+from deltalakedb.catalog.entries import no_such_table, require_table
+from deltalakedb.catalog.instants import to_iso
+from deltalakedb.exceptions import FilesPurgedError, NameChangedError, TableNotFoundError
 from deltalakedb.log.protocol.commit import Commit
 from deltalakedb.operations.target import Verb
-from deltalakedb.store import registry
+from deltalakedb.store import cuts, registry
+from deltalakedb.store.connection import LIVE
 from deltalakedb.store.names import TableName
 from deltalakedb.store.overlay import OverlaySnapshot, plan_pinned
 from deltalakedb.store.reader import HistoryEntry, SqlTxnLogReader
@@ -45,6 +47,23 @@ class SqlBacking:
         opened = _open(catalog, name)
         backing = cls(catalog, opened.table, storage_options)
         return backing, SqlSnapshot.of_open_table(catalog.store, opened)
+
+    @classmethod
+    def open_at(cls, catalog: Catalog, name: TableName, at_ms: int) -> tuple[SqlBacking, TableSnapshot]:
+        """Open the table that had this name at an instant, at its version of that instant."""
+        with catalog.store.read() as conn:
+            row = require_table(conn, name, at_ms=at_ms)
+            version = cuts.version_at(conn, row.table_id, at_ms)
+            head = registry.read_head(conn, row.table_id)
+        if head is not None and head.vacuumed_version == LIVE:
+            raise FilesPurgedError(
+                f"there was a table {row.full_name} at {to_iso(at_ms)}, and it was dropped since: its files are "
+                "deleted. Its history can still be read with `dl sql`"
+            )
+        backing = cls(catalog, row)
+        # None: nothing that old is kept, or the log has a gap there; the reader then raises the error that explains it.
+        pinned_version = None if row.mode == "follower" else version
+        return backing, backing.snapshot(backing.reader.version_at(at_ms) if pinned_version is None else pinned_version)
 
     @property
     def name(self) -> str:

@@ -18,11 +18,11 @@ def stream(
     produced at once, so that its error keeps its class.
     """
 
-    def made() -> Iterator[pa.RecordBatch]:
+    def generate_batches() -> Iterator[pa.RecordBatch]:
         # Always a Python generator: arro3 holds the GIL while it waits for the next batch.
         yield from batches
 
-    remaining = made()
+    remaining = generate_batches()
     if begun:
         first = next(remaining, None)
         remaining = iter(()) if first is None else chain((first,), remaining)

@@ -1,208 +1,251 @@
-"""UpkeepOfTable: maintenance of a DeltaTable: optimize, vacuum, restore, alter."""
+"""Upkeep of a DeltaTable: restore, vacuum, and the files of its log, through the mirror if a catalog decides."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
-from deltalakedb.alter import TableAlterer
 from deltalakedb.catalog.instants import travel_time_ms
-from deltalakedb.exceptions import DeltaError, MissingFileError
-from deltalakedb.optimize import TableOptimizer
-from deltalakedb.runtime.arguments import check_commit_arguments, check_flag, check_number, check_numbers
-from deltalakedb.runtime.positional import commit_arguments
-from deltalakedb.tables.changes import ChangesOfTable
-from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
+from deltalakedb.exceptions import DeltaError, MissingFileError, NotWritableError, VersionNotFoundError
+from deltalakedb.files.writer import FileTxnLogWriter
+from deltalakedb.log.protocol.actions import Protocol
+from deltalakedb.log.protocol.fence import fence
+from deltalakedb.log.protocol.proposal import ProposedCommit
+from deltalakedb.operations import log_files
+from deltalakedb.operations.target import Done, Target
+from deltalakedb.operations.vacuum import (
+    DEFAULT_RETENTION_MS,
+    Doomed,
+    Place,
+    Retention,
+    delete_files,
+    find_doomed,
+    now_ms,
+    still_doomed,
+)
+from deltalakedb.runtime.steps import reached
+from deltalakedb.storage.opening import open_data_storage
+from deltalakedb.store.snapshot import SqlSnapshot
+from deltalakedb.store.vacuums import end_vacuum
+from deltalakedb.tables.backing import Backing, TableSnapshot
+from deltalakedb.tables.rows import explain_missing
+from deltalakedb.tables.sql_backing import SqlBacking
+from deltalakedb.tables.vacuum_mark import VacuumMark
 
-_REVERSED = ("post_commithook_properties", "commit_properties")
+if TYPE_CHECKING:
+    from deltalakedb.table import DeltaTable
+    from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
+
+    CommitArguments = tuple[CommitProperties | None, PostCommitHookProperties | None]
+
+_DAY_MS: Final = 86_400_000
+_LOG_DAYS, _DELETED_FILE_DAYS = 30, 7
+_VACUUM_ARGUMENTS = ("post_commithook_properties", "commit_properties", "full", "keep_versions")
 
 
-class UpkeepOfTable(ChangesOfTable):
-    """Maintenance of files and log, and changes of the table's definition."""
+def restore(
+    table: DeltaTable,
+    target: int | datetime | str,
+    ignore_missing_files: bool,
+    protocol_downgrade_allowed: bool,
+    given: CommitArguments,
+) -> dict[str, Any]:
+    """Make a new version equal to an older one, given by its number or a time."""
+    from deltalakedb.operations.restore import restore
 
-    @property
-    def optimize(self) -> TableOptimizer:
-        """Compacts or sorts the table's files."""
-        return TableOptimizer(self)
-
-    @property
-    def alter(self) -> TableAlterer:
-        """Changes the table's definition."""
-        return TableAlterer(self)
-
-    def restore(
-        self,
-        target: int | datetime | str,
-        *,
-        ignore_missing_files: bool = False,
-        protocol_downgrade_allowed: bool = False,
-        commit_properties: CommitProperties | None = None,
-        post_commithook_properties: PostCommitHookProperties | None = None,
-    ) -> dict[str, Any]:
-        """Make a new version equal to an older one, given by its number or a time (a datetime, or ISO 8601).
-
-        Files of that version that no longer exist are an error, unless `ignore_missing_files`: `repair` removes them
-        then. The protocol stays as it is, unless `protocol_downgrade_allowed`.
-        """
-        from deltalakedb.operations.restore import restore
-
-        check_flag(ignore_missing_files)
-        check_flag(protocol_downgrade_allowed)
-        if isinstance(target, datetime):
-            target = target.isoformat()  # it must have a zone, as a text must
-        if isinstance(target, int) and 0 <= target < 2**63:
-            parameters = {"version": str(int(target))}
-        elif isinstance(target, str):
-            parameters = {"datetime": str(travel_time_ms(target))}
-        else:
-            raise DeltaError(
-                f"Either the version or datetime should be provided for restore: {target!r} is neither a version of "
-                f"{self.name} nor a time"
-            )
-        older = self._snapshot_at(target)
-        verb = partial(
-            restore,
-            older=older,
-            parameters=parameters,
-            ignore_missing_files=ignore_missing_files,
-            protocol_downgrade_allowed=protocol_downgrade_allowed,
+    if isinstance(target, datetime):
+        target = target.isoformat()  # it must have a zone, as a text must
+    if isinstance(target, int) and 0 <= target < 2**63:
+        parameters = {"version": str(int(target))}
+    elif isinstance(target, str):
+        parameters = {"datetime": str(travel_time_ms(target))}
+    else:
+        raise DeltaError(
+            f"Either the version or datetime should be provided for restore: {target!r} is neither a version of "
+            f"{table.name} nor a time"
         )
+    older = table._snapshot_at(target)
+    verb = partial(
+        restore,
+        older=older,
+        parameters=parameters,
+        ignore_missing_files=ignore_missing_files,
+        protocol_downgrade_allowed=protocol_downgrade_allowed,
+    )
+    try:
+        return table._run(verb, *given)
+    except MissingFileError as error:
+        raise explain_missing(table, error, older.version) from error
+
+
+def generate(backing: Backing, snapshot: TableSnapshot) -> None:
+    """Write a symlink manifest of a version."""
+    from deltalakedb.operations.generate import generate
+
+    generate(
+        Target(
+            name=backing.name,
+            location=backing.location,
+            options=backing.storage_options(),
+            snapshot=snapshot,
+            plan=lambda predicate: backing.plan(snapshot, predicate, None, explain=False).files,
+        )
+    )
+
+
+# -- vacuum
+
+
+def vacuum_arguments(args: Sequence[Any]) -> dict[str, Any]:
+    """Return the arguments of vacuum that were passed by position, by name; the warning is for its caller."""
+    warnings.warn(
+        "Passing commit arguments positionally to vacuum() is deprecated and will be removed in a future release. Use "
+        "keyword arguments instead.",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+    if len(args) > len(_VACUUM_ARGUMENTS):
+        raise TypeError("vacuum() got unexpected positional arguments")
+    return dict(zip(_VACUUM_ARGUMENTS, args, strict=False))
+
+
+def vacuum(
+    table: DeltaTable,
+    hours: float | None,
+    *,
+    dry_run: bool,
+    enforced: bool,
+    full: bool,
+    keep: Sequence[int],
+    given: CommitArguments = (None, None),
+    progress: Callable[[int], None] | None = None,
+) -> list[str]:
+    """Delete unneeded files and return their paths; with `dry_run` only return them. If there are any to delete, one
+    commit records the start and another the end."""
+    table._refuse_in_transaction("vacuum")
+    table.update_incremental()
+    backing, snapshot = table._backing, table._snapshot
+    default_ms = DEFAULT_RETENTION_MS
+    if isinstance(backing, SqlBacking):
+        default_ms = backing.catalog.config.retention_deleted_file_days * _DAY_MS
+    retention = Retention.of(snapshot.metadata, hours, enforced=enforced, default_ms=default_ms, table=backing.name)
+    cutoff_ms = now_ms() - retention.kept_ms
+    options = backing.storage_options()
+    storage_place = Place(backing.location, options, open_data_storage(backing.location, options))
+    log, since = backing.reader, _oldest_kept(backing, snapshot, cutoff_ms)
+    doomed = find_doomed(log, snapshot, storage_place, since=since, cutoff_ms=cutoff_ms, keep=keep, full=full)
+    if not dry_run and not doomed.files and isinstance(backing, SqlBacking):
+        end_vacuum(backing.catalog.store, backing.row.table_id, None)
+    if dry_run or not doomed.files:
+        return [file.path for file in doomed.files]
+    table._run(lambda _: Done(_start(doomed, retention)), *given)
+    with _mark_files(backing, since) as check:
+        # Check again after the mark: commits made before it are seen here, later ones are refused by it.
+        doomed = still_doomed(backing.reader, doomed, backing.location)
+        reached("vacuum.marked")
         try:
-            return self._run(verb, commit_properties, post_commithook_properties)
-        except MissingFileError as error:
-            raise self._explain_missing(error, older.version) from error
+            deleted = delete_files(storage_place.storage, doomed.files, progress, check)
+        except BaseException:
+            with suppress(DeltaError):
+                table._run(lambda _: Done(_end("FAILED")), *given)
+            raise
+        reached("vacuum.deleted")
+        # Commit before the mark is removed, so that an engine that looked for these files sees a newer version.
+        table._run(lambda _: Done(_end("COMPLETED", deleted)), *given)
+    return [file.path for file in doomed.files]
 
-    def repair(
-        self,
-        dry_run: bool = False,
-        *args: Any,
-        commit_properties: CommitProperties | None = None,
-        post_commithook_properties: PostCommitHookProperties | None = None,
-    ) -> dict[str, Any]:
-        """Remove files from the table that no longer exist in storage; their rows are lost."""
-        from deltalakedb.operations.repair import repair
 
-        check_flag(dry_run)
-        arguments = commit_arguments("repair", args, commit_properties, post_commithook_properties, order=_REVERSED)
-        return self._run(partial(repair, dry_run=dry_run), *arguments)
+@contextmanager
+def _mark_files(backing: Backing, oldest_kept: int) -> Iterator[Callable[[], None]]:
+    """Record in the catalog's database that files are being deleted; yields a check to call before each deletion."""
+    if not isinstance(backing, SqlBacking):
+        yield lambda: None
+        return
+    mark = VacuumMark(backing.catalog.store, backing.row)
+    mark.begin(oldest_kept)
+    try:
+        yield mark.check
+    finally:
+        mark.end()
 
-    def vacuum(
-        self,
-        retention_hours: int | None = None,
-        dry_run: bool = True,
-        enforce_retention_duration: bool = True,
-        *args: Any,
-        commit_properties: CommitProperties | None = None,
-        post_commithook_properties: PostCommitHookProperties | None = None,
-        full: bool = False,
-        keep_versions: list[int] | None = None,
-    ) -> list[str]:
-        """Delete files that no version within the retention needs, and return their paths. With `dry_run`, the
-        default, only return the paths.
 
-        The retention is `delta.deletedFileRetentionDuration`, else 168 hours. By default only files that the log
-        removed are deleted; with `full` also files that no commit names. Files of `keep_versions` are kept.
-        """
-        if args:
-            positional = dict(zip((*_REVERSED, "full", "keep_versions"), args, strict=False))
-            warnings.warn(
-                "Passing commit arguments positionally to vacuum() is deprecated and will be removed in a future "
-                "release. Use keyword arguments instead.",
-                DeprecationWarning,
-                stacklevel=2,
+def _oldest_kept(backing: Backing, snapshot: TableSnapshot, cutoff_ms: int) -> int:
+    """Return the newest version at the cut-off, or in a catalog an older one that readers of the files still see."""
+    try:
+        oldest = backing.version_at(cutoff_ms)
+    except VersionNotFoundError:  # its commits were cleaned up
+        oldest = backing.reader.earliest_version()
+    if isinstance(backing, SqlBacking) and backing.mode == "managed":
+        backing.catalog.mirror.mirror_table(backing.row)
+        mirrored = backing.catalog.mirror.known_version(backing.row.table_id)
+        if mirrored is not None and mirrored >= 0:
+            oldest = min(oldest, mirrored)
+    return min(oldest, snapshot.version)
+
+
+def _start(doomed: Doomed, retention: Retention) -> ProposedCommit:
+    parameters = {
+        "retentionCheckEnabled": str(retention.enforced).lower(),
+        "defaultRetentionMillis": str(retention.configured_ms),
+    }
+    if retention.asked_ms is not None:
+        parameters["specifiedRetentionMillis"] = str(retention.asked_ms)
+    metrics = {"numFilesToDelete": len(doomed.files), "sizeOfDataToDelete": doomed.size}
+    return ProposedCommit((), "VACUUM START", parameters, metrics)
+
+
+def _end(status: str, deleted: int | None = None) -> ProposedCommit:
+    metrics = {} if deleted is None else {"numDeletedFiles": deleted, "numVacuumedDirectories": 0}
+    return ProposedCommit((), "VACUUM END", {"status": status}, metrics)
+
+
+# -- the files of the log
+
+
+def create_checkpoint(backing: Backing, snapshot: TableSnapshot) -> None:
+    """Write a checkpoint of a snapshot, whose commit must be in `_delta_log`."""
+    writer = _writer(backing)
+    days = _DELETED_FILE_DAYS
+    if isinstance(backing, SqlBacking):
+        days = backing.catalog.config.retention_deleted_file_days
+        if not writer.has_commit(snapshot.version):
+            raise VersionNotFoundError(
+                f"table {backing.name}: version {snapshot.version} has not reached its `_delta_log`, or was cleaned up "
+                "there; `dl mirror status` shows how far the files are"
             )
-            if len(args) > 4:
-                raise TypeError("vacuum() got unexpected positional arguments")
-            commit_properties = positional.get("commit_properties", commit_properties)
-            post_commithook_properties = positional.get("post_commithook_properties", post_commithook_properties)
-            full, keep_versions = positional.get("full", full), positional.get("keep_versions", keep_versions)
-        if isinstance(retention_hours, int) and retention_hours < 0:
-            raise ValueError("The retention periods should be positive.")
-        check_number(retention_hours)
-        for flag in (dry_run, enforce_retention_duration, full):
-            check_flag(flag)
-        check_numbers(keep_versions)
-        check_commit_arguments(commit_properties, post_commithook_properties)
-        return self._vacuum(
-            retention_hours,
-            dry_run=dry_run,
-            enforced=enforce_retention_duration,
-            full=full,
-            keep=keep_versions or (),
-            given=(commit_properties, post_commithook_properties),
-        )
+    log_files.create_checkpoint(writer, snapshot, _protocol_in_files(snapshot), retention_days=days)
 
-    def _vacuum(
-        self,
-        hours: float | None,
-        *,
-        dry_run: bool,
-        enforced: bool,
-        full: bool,
-        keep: Any,
-        given: tuple[CommitProperties | None, PostCommitHookProperties | None] = (None, None),
-        progress: Callable[[int], None] | None = None,
-    ) -> list[str]:
-        from deltalakedb.tables.vacuuming import vacuum
 
-        self._refuse_in_transaction("vacuum")
-        self.update_incremental()
-        return vacuum(
-            self._backing,
-            self._snapshot,
-            lambda verb: self._run(verb, *given),
-            hours=hours,
-            dry_run=dry_run,
-            enforced=enforced,
-            full=full,
-            keep=keep,
-            progress=progress,
-        )
+def cleanup_metadata(backing: Backing, snapshot: TableSnapshot) -> None:
+    """Delete old commits from `_delta_log`; a catalog keeps its own until `dl gc`."""
+    days = backing.catalog.config.retention_log_days if isinstance(backing, SqlBacking) else _LOG_DAYS
+    log_files.clean_up(_writer(backing), snapshot, retention_days=days)
 
-    # -- the log
 
-    def create_checkpoint(self) -> None:
-        """Write a checkpoint of this version, so that readers of the files start there."""
-        from deltalakedb.tables.logs import create_checkpoint
+def compact_logs(backing: Backing, starting_version: int, ending_version: int) -> None:
+    """Write one file for a range of commits in `_delta_log`."""
+    _writer(backing)
+    log_files.compact_logs(backing.location, backing.storage_options(), backing.name, starting_version, ending_version)
 
-        self._refuse_in_transaction("create_checkpoint")
-        create_checkpoint(self._backing, self._snapshot)
 
-    def compact_logs(self, starting_version: int, ending_version: int) -> None:
-        """Combine the commits of a range of versions into one log file."""
-        from deltalakedb.tables.logs import compact_logs
-
-        for version in (starting_version, ending_version):
-            check_number(version)
-        self._refuse_in_transaction("compact_logs")
-        compact_logs(self._backing, starting_version, ending_version)
-
-    def cleanup_metadata(self) -> None:
-        """Delete commits from `_delta_log` that are older than `delta.logRetentionDuration` (30 days) and covered by a
-        checkpoint, which must not be newer than the version this object is at."""
-        from deltalakedb.tables.logs import cleanup_metadata
-
-        self._refuse_in_transaction("cleanup_metadata")
-        cleanup_metadata(self._backing, self._snapshot)
-
-    def generate(self) -> None:
-        """Write a symlink manifest of this version, for engines that read file lists instead of the Delta log."""
-        from deltalakedb.operations.generate import generate
-        from deltalakedb.operations.target import Target
-
-        self._refuse_in_transaction("generate")
-        generate(
-            Target(
-                name=self.name,
-                location=self._backing.location,
-                options=self._backing.storage_options(),
-                snapshot=self._snapshot,
-                plan=lambda predicate: self._planned(predicate, None, False).files,
+def _writer(backing: Backing) -> FileTxnLogWriter:
+    """Return a writer for the table's log; a managed table is mirrored first, one that others write is refused."""
+    if isinstance(backing, SqlBacking):
+        if backing.mode != "managed":
+            raise NotWritableError(
+                f"table {backing.name} is a {backing.mode}: its `_delta_log` is written by others; "
+                f"`dl promote {backing.name}` makes this catalog its writer"
             )
-        )
+        backing.catalog.mirror.mirror_table(backing.row)
+    return FileTxnLogWriter(backing.location, backing.storage_options(), table=backing.name)
 
-    def _refuse_in_transaction(self, what: str) -> None:
-        """Raise in a transaction; do nothing outside."""
+
+def _protocol_in_files(snapshot: TableSnapshot) -> Protocol:
+    """Return the protocol as the files have it: with our fence if the catalog's commits carry it."""
+    if isinstance(snapshot, SqlSnapshot) and snapshot.fenced:
+        return fence(snapshot.protocol)
+    return snapshot.protocol

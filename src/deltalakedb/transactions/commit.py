@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from deltalakedb.transactions.draft import TableDraft
 
 if TYPE_CHECKING:
     from deltalakedb.catalog.catalog import Catalog
+    from deltalakedb.operations.written_files import WrittenFiles
 
 logger = logging.getLogger(__name__)
 
@@ -131,3 +133,24 @@ def _purge(catalog: Catalog, draft: TableDraft) -> None:
     reached("drop.committed")
     catalog.mirror.flush()  # the mirror must not put files into a folder that is being deleted
     finish_purges(catalog.store, catalog.storage_options_of, table_id=draft.pinned.table_id)
+
+
+def remove_files_of_dropped(drafts: Sequence[TableDraft], written: WrittenFiles) -> None:
+    """Delete the files of tables that were created and dropped again, unless another of our tables uses them."""
+    dropped_uuids = {draft.row.table_uuid for draft in drafts if draft.is_new and draft.dropped}
+    if dropped_uuids:
+        live = [draft for draft in drafts if draft.row.table_uuid not in dropped_uuids]
+        written.remove(dropped_uuids, kept={file for draft in live for file in draft.named_files()})
+
+
+def resolve_outcome(catalog: Catalog, txn_id: str) -> dict[str, int] | None:
+    """Return the versions that a transaction committed whose process died; None if it committed nothing.
+
+    This commits an empty transaction under the same client token. Either the token exists already, or it is claimed
+    now and a process that still holds the transaction open is refused. A look-up alone would race with that commit.
+    """
+    own_txn_id = str(uuid.uuid4())
+    outcome = catalog.writer.commit(
+        Proposal((), own_txn_id, txn_id, actor=catalog.actor, origin=catalog.origin, message=f"given up: {txn_id}")
+    )
+    return outcome.versions if outcome.txn_id == txn_id else None

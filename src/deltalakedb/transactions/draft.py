@@ -120,6 +120,12 @@ class TableDraft:
         if given:
             self.options = {**(self.options or {}), **given}
 
+    def go_on_from(self, snapshot: SqlSnapshot) -> None:
+        """Base the changes on an older version; ignored for a table that is not managed yet."""
+        is_older = self.base is not None and snapshot.version < self.base.version
+        if is_older and self.pinned.mode == "managed":
+            self.base = snapshot
+
     def propose(self, commit: ProposedCommit) -> None:
         self.commits.append(commit)
 

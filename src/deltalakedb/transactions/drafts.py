@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 import os
-import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 from deltalakedb.catalog.entries import is_promoted_by_writes, not_among, not_dropped
 from deltalakedb.catalog.storage_options import as_properties
-from deltalakedb.exceptions import DeltaError
+from deltalakedb.exceptions import DeltaError, redact
 from deltalakedb.log.protocol.actions import Metadata, Protocol
 from deltalakedb.log.protocol.paths import decode_path, is_absolute
+from deltalakedb.log.protocol.proposal import NOTHING_READ
 from deltalakedb.log.protocol.text import from_sql_text
-from deltalakedb.log.schema.types import StructType
-from deltalakedb.operations.definition import PropertyValue, new_table
 from deltalakedb.operations.folder import refuse_existing_log, refuse_missing_files
 from deltalakedb.store import locations, registry
 from deltalakedb.store.connection import Row
@@ -27,11 +26,13 @@ from deltalakedb.store.proposals import NEW_TABLE
 from deltalakedb.store.registry import TableRow, to_table_row
 from deltalakedb.store.snapshot import SqlSnapshot
 from deltalakedb.transactions.draft import TableDraft
-from deltalakedb.transactions.places import reserve_place
-from deltalakedb.transactions.promotion import promote_draft
+from deltalakedb.transactions.places import release_places, reserve_place
 
 if TYPE_CHECKING:
     from deltalakedb.catalog.catalog import Catalog
+    from deltalakedb.operations.creation import NewTable
+
+logger = logging.getLogger(__name__)
 
 Key = tuple[str, str]
 
@@ -40,7 +41,7 @@ class Drafts:
     """A cut of the catalog, pinned in one read, with the transaction's own changes."""
 
     def __init__(self, catalog: Catalog, only: Sequence[TableName] | None) -> None:
-        self._catalog = catalog
+        self.catalog = catalog
         self._only = only
         store = catalog.store
         rows = pin_all(store) if only is None else pin_some(store, [(name.namespace, name.name) for name in only])
@@ -63,9 +64,9 @@ class Drafts:
             self._is_listed = True
         else:
             self._absent.update(name.key for name in self._only if name.key not in self._pinned_keys)
-        return self._shown()
+        return self._all_names()
 
-    def _shown(self) -> list[str]:
+    def _all_names(self) -> list[str]:
         pinned = {key: str(TableName(row["namespace"], row["name"])) for key, row in self._pins.items()}
         own_names = {key: draft.row.full_name for key, draft in self._named.items()}
         return [name for _, name in sorted({**pinned, **own_names}.items())]
@@ -96,12 +97,20 @@ class Drafts:
             self._absent.add(name.key)
         return draft
 
+    def identify(self, name: TableName, table_id: int) -> bool:
+        """Return whether a name belongs to the table with this id; if so, others may rename it from now on."""
+        draft = self.find(name)
+        if draft is None or draft.pinned.table_id != table_id:
+            return False
+        draft.by_id = True
+        return True
+
     def _find(self, key: Key) -> TableDraft | None:
         row = self._pins.pop(key, None)
         if row is not None:
             pin = to_pin(row)
-            store, table = self._catalog.store, pin.table
-            options = self._catalog.storage_options_of(table)
+            store, table = self.catalog.store, pin.table
+            options = self.catalog.storage_options_of(table)
             self.add(TableDraft(store, table, pin.snapshot(store), table, pin.head, options=options))
         return self._named.get(key)
 
@@ -119,7 +128,7 @@ class Drafts:
         target = parse_table_name(name)
         draft = self.find(target)
         if draft is None:
-            raise not_among(self._shown(), target)  # the other names are only a hint in the message, not a read
+            raise not_among(self._all_names(), target)  # the other names are only a hint in the message, not a read
         return draft
 
     def get_writable(self, name: str) -> TableDraft:
@@ -132,8 +141,8 @@ class Drafts:
 
         The promotion takes effect at once and stays, even if the transaction fails: the files must be fenced first.
         """
-        if is_promoted_by_writes(draft.pinned) and self._catalog.config.catalog_promote_on_write:
-            promote_draft(self._catalog, draft)
+        if is_promoted_by_writes(draft.pinned) and self.catalog.config.catalog_promote_on_write:
+            _promote(self.catalog, draft)
         draft.check_writable()
 
     def add(self, draft: TableDraft) -> None:
@@ -152,28 +161,12 @@ class Drafts:
     def new(
         self,
         name: TableName,
-        schema: StructType,
-        *,
-        partition_by: Sequence[str] | str,
-        location: str | os.PathLike[str] | None,
-        properties: Mapping[str, PropertyValue],
-        description: str | None,
-        options: Mapping[str, str] | None,
-        called: str | None = None,
+        definition: NewTable,
+        location: str | os.PathLike[str] | None = None,
+        options: Mapping[str, str] | None = None,
     ) -> tuple[TableDraft, tuple[Protocol, Metadata]]:
-        """Return a draft of a table that does not exist yet, and its protocol and metadata; the draft is not added.
-
-        `called` is the name in the metadata, which may differ from the name in the catalog.
-        """
-        first = new_table(
-            schema,
-            partition_by,
-            properties,
-            table=str(name),
-            name=called,
-            description=description,
-            created_ms=time.time_ns() // 1_000_000,
-        )
+        """Return a draft of a table that does not exist yet, and its protocol and metadata; the draft is not added."""
+        first = definition.first(str(name), None)
         return self.new_at(name, location, options), first
 
     def new_at(
@@ -182,7 +175,7 @@ class Drafts:
         """Return a draft of a table that does not exist yet, without a first commit; its location is reserved."""
         table_uuid = str(uuid.uuid4())
         dropped_again = [draft.row.table_uuid for draft in self.used if draft.is_new and draft.dropped]
-        reserved_location = reserve_place(self._catalog, name, table_uuid, location, options, instead_of=dropped_again)
+        reserved_location = reserve_place(self.catalog, name, table_uuid, location, options, instead_of=dropped_again)
         self.reserved.append(table_uuid)
         return self.adopt(name, reserved_location, table_uuid, "catalog" if location is None else "user", options)
 
@@ -190,7 +183,7 @@ class Drafts:
         """Return a draft of a new table that others may be creating at the same location, under the same name."""
         refuse_existing_log(location, None, table=str(name))
         claimant = Claimant(str(uuid.uuid4()), str(name), "user")
-        with self._catalog.store.write() as conn:
+        with self.catalog.store.write() as conn:
             table_uuid = locations.join(conn, location, claimant, now_ms=conn.now_ms())
         return self.adopt(name, location, table_uuid, "user")
 
@@ -208,16 +201,24 @@ class Drafts:
             NEW_TABLE, table_uuid, name.namespace, name.name, location, "managed", "live", stored_options, files_owner
         )
         return TableDraft(
-            self._catalog.store, row, None, row, options=dict(options) if options else None, is_reserved=True
+            self.catalog.store, row, None, row, options=dict(options) if options else None, is_reserved=True
         )
+
+    def release_reserved(self, txn_id: str, *, is_committed: bool) -> None:
+        """Release the locations of new tables that were not created. If the database is unreachable, they expire."""
+        created = {draft.row.table_uuid for draft in self.used if not draft.dropped} if is_committed else set()
+        try:
+            release_places(self.catalog, [table_uuid for table_uuid in self.reserved if table_uuid not in created])
+        except DeltaError as error:
+            logger.warning("reserved locations of transaction %s are left to expire: %s", txn_id, redact(str(error)))
 
     def undrop(self, name: TableName, new: TableName | None) -> TableDraft:
         """Return a draft of a dropped table that can be brought back: the one last dropped under this name."""
         for draft in reversed(self.used):
             if draft.dropped and not draft.is_new and _key_of(draft.row) == name.key:
                 raise DeltaError(f"{name} is dropped by this transaction itself; leave the drop out instead")
-        self._catalog.mirror.write_marks()
-        with self._catalog.store.read() as conn:
+        self.catalog.mirror.write_marks()
+        with self.catalog.store.read() as conn:
             undropped_ids = {draft.pinned.table_id for draft in self.used if draft.undropped}
             rows = [row for row in conn.all("select_dropped_tables") if row["table_id"] not in undropped_ids]
             candidates = [row for row in rows if parse_table_name(row["table_name"]).key == name.key]
@@ -227,9 +228,9 @@ class Drafts:
             head = registry.read_head(conn, table.table_id)
             file = conn.one("select_live_file", table_id=table.table_id)
         assert head is not None, "a dropped table keeps its head until it is purged"
-        store = self._catalog.store
+        store = self.catalog.store
         snapshot = SqlSnapshot(store, table, head.current_version, head.last_commit_ms)
-        options = self._catalog.storage_options_of(table)
+        options = self.catalog.storage_options_of(table)
         path = None if file is None else from_sql_text(file["path"])
         refuse_missing_files(
             table.location,
@@ -247,3 +248,34 @@ class Drafts:
 
 def _key_of(row: TableRow) -> Key:
     return TableName(row.namespace, row.name).key
+
+
+def _promote(catalog: Catalog, draft: TableDraft) -> None:
+    """Make the table managed; a draft that has read nothing moves to the newest version, which has the fence."""
+    from deltalakedb.mirror.promote import promote
+
+    promotion = promote(
+        catalog.store,
+        draft.pinned,
+        storage_options=draft.options,
+        conditional_put=catalog.config.mirror_conditional_put,
+        actor=catalog.actor,
+        origin=catalog.origin,
+    )
+    if not promotion.already_managed:
+        logger.warning(
+            "table %s is managed by this catalog from now on, because it is written through it: other writers meet a "
+            "fence in its files at version %d. `dl detach %s` gives it back; catalog.promote_on_write=0 keeps tables "
+            "that were attached by the way from being promoted",
+            promotion.table.full_name,
+            promotion.version,
+            promotion.table.full_name,
+        )
+    draft.pinned = replace(draft.pinned, mode="managed")
+    draft.row = replace(draft.row, mode="managed")
+    if draft.read == NOTHING_READ and not draft.commits:
+        with catalog.store.read(single=True) as conn:
+            head = registry.read_head(conn, draft.pinned.table_id)
+        assert head is not None, "a promoted table has a head"
+        draft.head = head
+        draft.base = SqlSnapshot(catalog.store, draft.pinned, head.current_version, head.last_commit_ms)

@@ -10,12 +10,19 @@ import logging
 import random
 import threading
 import time
+import weakref
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from deltalakedb.catalog.entries import require_table
 from deltalakedb.exceptions import DeltaError, StoreError, TableLockedError, redact
 from deltalakedb.runtime import forks
 from deltalakedb.store import Connection, Store
+from deltalakedb.store.names import TableName
 from deltalakedb.store.registry import TableRow
+
+if TYPE_CHECKING:
+    from deltalakedb.transactions.transaction import CatalogTransaction
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +94,7 @@ class IntentLocks:
             conn.run("take_lease", **claim, now_ms=now_ms)
             row = conn.one("select_lease", lease=_lease(table))
             if row is None or row["holder"] != self._holder:
-                raise _locked(table, row["holder"] if row else "", row["until_ms"] - now_ms if row else 0)
+                raise _lock_error(table, row["holder"] if row else "", row["until_ms"] - now_ms if row else 0)
 
     def _renew(self) -> None:
         """Renew the locks at a third of the lease, so that two renewals may fail before a lock is lost."""
@@ -104,11 +111,23 @@ class IntentLocks:
                 logger.warning("an intent lock could not be renewed, it is tried again: %s", redact(str(error)))
 
 
+def take_locks(transaction: CatalogTransaction, names: Sequence[TableName]) -> IntentLocks:
+    """Take the locks of these tables for a transaction; wait for `concurrency.lock_timeout` at most."""
+    catalog = transaction.catalog
+    with catalog.store.read() as conn:
+        rows = [require_table(conn, name) for name in names]
+    locks = IntentLocks(catalog.store, list({row.table_id: row for row in rows}.values()), transaction.txn_id)
+    locks.take(catalog.config.concurrency_lock_timeout)
+    # A transaction that is neither committed nor rolled back must not hold its locks until the process ends.
+    weakref.finalize(transaction, locks.release)
+    return locks
+
+
 def _lease(table: TableRow) -> str:
     return f"intent:{table.table_id}"
 
 
-def _locked(table: TableRow, holder: str, left_ms: int) -> TableLockedError:
+def _lock_error(table: TableRow, holder: str, left_ms: int) -> TableLockedError:
     return TableLockedError(
         f"table {table.full_name} is locked by transaction {holder}, which rewrites it, for at least "
         f"{max(left_ms, 0) / 1000:.0f} s more; nothing was done: try again later, or begin without lock="

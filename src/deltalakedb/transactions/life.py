@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Literal, Self
 
@@ -74,3 +77,16 @@ class TransactionLife(ABC):
         """Raise if the transaction has ended; commit() may be called again while its outcome is unknown."""
         if self._state != "unknown" or not self._is_ours:
             self._check_open()
+
+
+@contextmanager
+def hold(lock: threading.Lock, txn_id: str) -> Iterator[None]:
+    """Hold a transaction's lock, which is never waited for: a transaction belongs to one thread at a time."""
+    if not lock.acquire(blocking=False):
+        raise DeltaError(
+            f"transaction {txn_id} is used by two threads at once; give each thread a transaction of its own"
+        )
+    try:
+        yield
+    finally:
+        lock.release()

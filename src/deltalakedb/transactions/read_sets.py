@@ -27,7 +27,7 @@ def to_read_set(read: ReadLike, snapshot: Snapshot, *, table: str) -> ReadSet:
     if isinstance(read, ReadSet):
         return read
     if isinstance(read, str):
-        return WHOLE_TABLE if read.strip().lower() == "table" else ReadSet(predicates=(parsed(read, snapshot),))
+        return WHOLE_TABLE if read.strip().lower() == "table" else ReadSet(predicates=(parse_read(read, snapshot),))
     items = list(read)
     if not items:
         return NOTHING_READ
@@ -38,14 +38,14 @@ def to_read_set(read: ReadLike, snapshot: Snapshot, *, table: str) -> ReadSet:
     ):
         return ReadSet(files=frozenset(items))
     if all(isinstance(item, tuple | list) for item in items):
-        return ReadSet(predicates=(parsed(items, snapshot),))
+        return ReadSet(predicates=(parse_read(items, snapshot),))
     raise InvalidCommitError(
         f'table {table}: what was read is None, "table", a predicate (SQL or filter lists), a list of paths or a '
         f"ReadSet, not a list of {type(items[0]).__name__}"
     )
 
 
-def parsed(predicate: str | Sequence[Any], snapshot: Snapshot) -> Predicate:
+def parse_read(predicate: str | Sequence[Any], snapshot: Snapshot) -> Predicate:
     """Parse a predicate against the table's columns."""
     metadata = snapshot.metadata
     return parse_predicate(predicate, parse_schema(metadata.schema_string), metadata.partition_columns)

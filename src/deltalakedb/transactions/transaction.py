@@ -3,37 +3,95 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from deltalakedb.exceptions import ConfigError, TableExistsError
+from deltalakedb.exceptions import DeltaError, OutcomeUnknownError, StoreError
 from deltalakedb.log.checks.properties import to_properties
-from deltalakedb.log.protocol.actions import Action
+from deltalakedb.log.protocol.actions import Action, AddFile
 from deltalakedb.log.protocol.proposal import ProposedCommit
-from deltalakedb.operations.definition import PropertyValue
+from deltalakedb.operations.creation import NewTable
+from deltalakedb.operations.definition import PropertyValue, SchemaLike, to_schema
+from deltalakedb.operations.describe import set_comment, set_tags
 from deltalakedb.operations.evolution import SchemaMode
-from deltalakedb.operations.write import WriteMode, WriteRequest, to_rows, write
+from deltalakedb.operations.write import WriteMode, WriteRequest
+from deltalakedb.operations.written_files import WrittenFiles
 from deltalakedb.store.names import TableName, parse_table_name
 from deltalakedb.transaction import AppProgress, CommitProperties, PostCommitHookProperties
-from deltalakedb.transactions.descriptions import DescriptionStatements
-from deltalakedb.transactions.read_sets import ReadLike, to_read_set
-from deltalakedb.transactions.writes import begin_table, is_spark_frame, write_spark_frame
+from deltalakedb.transactions import definitions, staging, statements
+from deltalakedb.transactions.commit import commit_drafts, remove_files_of_dropped
+from deltalakedb.transactions.draft import TableDraft
+from deltalakedb.transactions.drafts import Drafts
+from deltalakedb.transactions.intent_locks import take_locks
+from deltalakedb.transactions.life import TransactionLife, hold
 
 if TYPE_CHECKING:
-    from deltalakedb.operations.creation import NewTable
+    from deltalakedb.alter import TableAlterer
+    from deltalakedb.catalog.catalog import Catalog
+    from deltalakedb.merge import TableMerger
     from deltalakedb.operations.target import Verb
+    from deltalakedb.store.snapshot import SqlSnapshot
     from deltalakedb.table import DeltaTable
+    from deltalakedb.transactions.read_sets import ReadLike
     from deltalakedb.writer.properties import WriterProperties
 
 
-class CatalogTransaction(DescriptionStatements):
+class CatalogTransaction(TransactionLife):
     """A unit of work over many tables: `with catalog.begin() as tx: ...`.
 
     The transaction sees all tables as they were when it began, with its own changes on top. It holds no lock and no
     connection while it is open. Leaving the block commits; an exception rolls everything back. Only one thread may
     use it at a time; a second one gets an error.
     """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        *,
+        message: str | None = None,
+        lock: Sequence[str] | None = None,
+        tables: Sequence[str] | None = None,
+        owns_catalog: bool = False,
+    ) -> None:
+        super().__init__(str(uuid.uuid4()), message)
+        # With the id, another process can find the outcome or prevent the commit: `commit.py: resolve_outcome`.
+        self._token = self.txn_id
+        self._catalog = catalog
+        self._owns_catalog = owns_catalog
+        self._busy = threading.Lock()
+        self._written = WrittenFiles()
+        locked = [parse_table_name(name) for name in lock or ()]
+        only = None if tables is None else [*map(parse_table_name, tables), *locked]
+        # Lock before pinning the cut, so that the pinned state of locked tables cannot become outdated.
+        self._locks = take_locks(self, locked) if locked else None
+        try:
+            self._drafts = Drafts(catalog, only)
+        except BaseException:
+            if self._locks is not None:
+                self._locks.release()
+            if owns_catalog:
+                catalog.close()
+            raise
+
+    @property
+    def catalog(self) -> Catalog:
+        """The catalog of the transaction."""
+        return self._catalog
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the transaction accepts statements."""
+        return self._state == "open"
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether a commit was tried whose outcome is unknown; call `commit()` again to find out."""
+        return self._state == "unknown"
 
     # -- reading
 
@@ -53,7 +111,15 @@ class CatalogTransaction(DescriptionStatements):
         with self._statement():
             return TransactionTable.bind(self, self._drafts.get(name))
 
-    # -- writing
+    def app_version(self, table: str, app_id: str) -> int | None:
+        """Return an application's version from its last `txn` action in a table; None if there is none, or no table.
+
+        This counts as a read: if another transaction records a version of this application first, the commit fails.
+        """
+        with self._statement():
+            return statements.app_version(self._drafts, table, app_id)
+
+    # -- changing rows
 
     def write(
         self,
@@ -86,71 +152,58 @@ class CatalogTransaction(DescriptionStatements):
         """
         columns = [partition_by] if isinstance(partition_by, str) else partition_by
         request = WriteRequest(mode, columns, schema_mode, predicate, target_file_size, writer_properties)
-        request.check()
         commit_props = (commit_properties or CommitProperties()).joined(app_transactions, user_info)
         table_config = {**(properties or {}), **to_properties(configuration, table=table)}
-        if is_spark_frame(data):
-            write_spark_frame(
-                self, table, data, request, location=location, properties=table_config, description=description,
-                storage_options=storage_options, app_transactions=commit_props.actions(),
-                user_info=commit_props.custom_metadata or {},
-            )  # fmt: skip
-            return
-        with self._statement():
-            target = parse_table_name(table)
-            draft = self._drafts.find(target)
-            if draft is None:
-                self._write_new(
-                    target, data, request, commit_props, location=location, properties=table_config,
-                    description=description, options=storage_options, called=name,
-                )  # fmt: skip
-                return
-            if mode == "ignore":
-                return
-            if mode == "error":
-                raise TableExistsError(
-                    f"A table already exists at: {draft.row.full_name}; mode append or overwrite writes to it"
-                )
-            self._drafts.make_writable(draft)
-            draft.use_options(storage_options)
-            result = write(draft.to_target(self._written), data, request)
-            self._propose(draft, result, commit_props)
+        options = statements.TableOptions(name, description, table_config, location, storage_options)
+        statements.write_rows(self, table, data, request, options, commit_props)
 
-    def _write_new(
-        self, name: TableName, data: Any, request: WriteRequest, noted: CommitProperties, **definition: Any
-    ) -> None:
-        from deltalakedb.data import arrow_to_schema
-
-        reader = to_rows(data)
-        draft, first = self._drafts.new(
-            name, arrow_to_schema(reader.schema), partition_by=request.partition_by or (), **definition
-        )
-        result = begin_table(draft, first, partial(write, data=reader, request=request), self._written)
-        self._drafts.add(draft)
-        self._propose(draft, result, noted)
-
-    def begin_table(
+    def delete(
         self,
-        name: str,
-        new: NewTable,
-        verb: Verb,
+        table: str,
+        predicate: str | None = None,
+        writer_properties: WriterProperties | None = None,
+        *,
         commit_properties: CommitProperties | None = None,
-        location: str | os.PathLike[str] | None = None,
-        storage_options: Mapping[str, str] | None = None,
-    ) -> None:
-        """Create a table whose first version is made by a verb of `operations/` that runs on the empty table."""
-        with self._statement():
-            commit_props = (commit_properties or CommitProperties()).joined()
-            target = parse_table_name(name)
-            if self._drafts.find(target) is not None:
-                raise TableExistsError(f"the table {target} exists already; choose another name")
-            draft, first = self._drafts.new(
-                target, new.schema, partition_by=new.partition_by, location=location, properties=new.properties or {},
-                description=new.description, options=storage_options, called=new.name,
-            )  # fmt: skip
-            result = begin_table(draft, first, verb, self._written)
-            self._drafts.add(draft)
-            self._propose(draft, result, commit_props)
+    ) -> dict[str, Any]:
+        """Delete the rows for which a predicate is true, or all rows; return the metrics of `DeltaTable.delete`."""
+        return self.table(table).delete(predicate, writer_properties, commit_properties=commit_properties)
+
+    def update(
+        self,
+        table: str,
+        updates: Mapping[str, str] | None = None,
+        new_values: Mapping[str, Any] | None = None,
+        predicate: str | None = None,
+        writer_properties: WriterProperties | None = None,
+        error_on_type_mismatch: bool = True,
+        *,
+        commit_properties: CommitProperties | None = None,
+    ) -> dict[str, Any]:
+        """Update the rows for which a predicate is true, or all rows; return the metrics of `DeltaTable.update`."""
+        arguments = (updates, new_values, predicate, writer_properties, error_on_type_mismatch)
+        return self.table(table).update(*arguments, commit_properties=commit_properties)
+
+    def merge(
+        self,
+        table: str,
+        source: Any,
+        predicate: str,
+        source_alias: str | None = None,
+        target_alias: str | None = None,
+        merge_schema: bool = False,
+        error_on_type_mismatch: bool = True,
+        writer_properties: WriterProperties | None = None,
+        max_spill_size: int | None = None,
+        max_temp_directory_size: int | None = None,
+        *,
+        commit_properties: CommitProperties | None = None,
+    ) -> TableMerger:
+        """Merge `source` into a table, as `DeltaTable.merge` does; `execute` runs it as one statement."""
+        return self.table(table).merge(
+            source, predicate, source_alias, target_alias, merge_schema, error_on_type_mismatch, writer_properties,
+            max_spill_size=max_spill_size, max_temp_directory_size=max_temp_directory_size,
+            commit_properties=commit_properties,
+        )  # fmt: skip
 
     def commit_actions(
         self,
@@ -168,17 +221,229 @@ class CatalogTransaction(DescriptionStatements):
         `read` says what you read to make them: None (nothing; but if the actions remove files, the whole table counts
         as read), "table", a predicate as SQL or filter lists, or a list of paths.
         """
+        parameters, metrics, info = operation_parameters or {}, operation_metrics or {}, user_info or {}
+        commit = ProposedCommit(tuple(actions), operation, parameters, operation_metrics=metrics, user_info=info)
         with self._statement():
-            draft = self._drafts.get_writable(table)
-            if not actions:
-                raise ConfigError(f"table {draft.row.full_name}: a commit needs at least one action")
-            draft.propose(
-                ProposedCommit(
-                    actions=tuple(actions),
-                    operation=operation,
-                    operation_parameters=operation_parameters or {},
-                    operation_metrics=operation_metrics or {},
-                    read=to_read_set(read, draft.snapshot(), table=draft.row.full_name),
-                    user_info=user_info or {},
-                )
+            statements.propose_actions(self._drafts, table, commit, read)
+
+    def set_app_version(self, table: str, app_id: str, version: int) -> None:
+        """Record an application's version in a table, with this transaction's last commit to it."""
+        with self._statement():
+            statements.set_app_version(self._drafts, table, app_id, version)
+
+    # -- creating and changing tables
+
+    def create_table(
+        self,
+        name: str,
+        schema: SchemaLike,
+        partition_by: Sequence[str] | str = (),
+        *,
+        location: str | os.PathLike[str] | None = None,
+        properties: Mapping[str, PropertyValue] | None = None,
+        description: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        mode: Literal["error", "ignore"] = "error",
+    ) -> None:
+        """Create an empty table. Its files are stored at `location`, or in the warehouse at `<namespace>/<name>`."""
+        with self._statement():
+            definition = NewTable(to_schema(schema), partition_by, properties, description=description)
+            definitions.create_table(self._drafts, name, definition, mode, location, storage_options)
+
+    def drop_table(self, name: str, purge: bool = False) -> None:
+        """Remove a table from the catalog. `undrop_table` brings one back if the catalog chose its folder.
+
+        Its files are kept for `catalog.drop_retention`, or deleted with the commit (`purge`). For a table created at a
+        given location, the last commit removes our fence, and the files stay with their user.
+        """
+        with self._statement():
+            definitions.drop_table(self._drafts, name, purge)
+
+    def undrop_table(self, name: str, as_: str | None = None) -> None:
+        """Bring a dropped table back, under its old name or a new one, with its files and its history."""
+        with self._statement():
+            definitions.undrop_table(self._drafts, name, as_)
+
+    def rename_table(self, name: str, new_name: str) -> None:
+        """Rename a table; its location, versions and history stay the same."""
+        with self._statement():
+            definitions.rename_table(self._drafts, name, new_name)
+
+    def set_properties(self, table: str, properties: Mapping[str, PropertyValue]) -> None:
+        """Set table properties; if one needs a table feature, the table's protocol is upgraded too."""
+        with self._statement():
+            definitions.set_properties(self._drafts, table, properties)
+
+    def add_columns(self, table: str, columns: SchemaLike) -> None:
+        """Add nullable columns at the end of the schema: a schema, fields, or text such as "note string, at date"."""
+        with self._statement():
+            definitions.add_columns(self._drafts, table, columns)
+
+    def alter(self, table: str) -> TableAlterer:
+        """Return `DeltaTable.alter`; each of its methods is one statement of the transaction."""
+        return self.table(table).alter
+
+    def set_comment(self, table: str, text: str | None, column: str | None = None) -> None:
+        """Set the comment on a table, or on one of its columns (nested ones as `a.b`); None removes it."""
+        self.run(table, partial(set_comment, text=text, column=column))
+
+    def set_tags(self, table: str, tags: Mapping[str, PropertyValue | None], column: str | None = None) -> None:
+        """Set tags on a table, or on one of its columns; other tags stay. The value None removes a tag."""
+        self.run(table, partial(set_tags, tags=tags, column=column))
+
+    # -- upkeep. Vacuum is not part of it: deleted files cannot be rolled back
+
+    def optimize(self, table: str, zorder: Sequence[str] | None = None, **options: Any) -> dict[str, Any]:
+        """Run `DeltaTable.optimize.compact`, or `z_order` on the columns `zorder`; `options` are other arguments."""
+        optimizer = self.table(table).optimize
+        return optimizer.compact(**options) if zorder is None else optimizer.z_order(zorder, **options)
+
+    def restore(self, table: str, target: int | datetime | str, **options: Any) -> dict[str, Any]:
+        """Run `DeltaTable.restore`, to a version that existed when the transaction began."""
+        return self.table(table).restore(target, **options)
+
+    def repair(self, table: str, dry_run: bool = False) -> dict[str, Any]:
+        """Run `DeltaTable.repair`."""
+        return self.table(table).repair(dry_run)
+
+    # -- statements of other parts of this package: verbs of `operations/`, commits of other engines
+
+    def run(self, table: str, verb: Verb, properties: CommitProperties | None = None) -> dict[str, Any]:
+        """Run a verb of `operations/`, which makes one version of a table; return its metrics."""
+        with self._statement():
+            return statements.run(self._drafts, self._written, {table: verb}, properties)[table]
+
+    def run_all(self, verbs: Mapping[str, Verb], properties: CommitProperties | None = None) -> dict[str, Any]:
+        """Run verbs of `operations/` on several tables in parallel, one version each; return their metrics by table.
+
+        If one fails, none of them takes effect.
+        """
+        with self._statement():
+            return statements.run(self._drafts, self._written, verbs, properties)
+
+    def begin_table(
+        self,
+        name: str,
+        new: NewTable,
+        verb: Verb,
+        commit_properties: CommitProperties | None = None,
+        location: str | os.PathLike[str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create a table whose first version is made by a verb of `operations/` that runs on the empty table."""
+        with self._statement():
+            statements.begin_table(
+                self._drafts, self._written, name, new, verb, commit_properties, location, storage_options
             )
+
+    def stage(
+        self,
+        commit: ProposedCommit,
+        *,
+        location: str,
+        version: int,
+        name: TableName | None = None,
+        new: Callable[[Drafts], TableDraft] | None = None,
+        written: Sequence[AddFile] = (),
+    ) -> None:
+        """Add a finished commit as `version` of the table at `location`, as the transaction sees it.
+
+        If the commit creates the table, `name` is its name and `new` makes its draft. `written` are the files written
+        for the commit: they are deleted if the transaction does not commit.
+        """
+        with self._statement():
+            staging.stage(
+                self._drafts, self._written, commit, txn_id=self.txn_id, location=location, version=version, name=name,
+                new=new, written=written,
+            )  # fmt: skip
+
+    def draft_at(self, location: str) -> TableDraft | None:
+        """Return the table at a location, with what this transaction has staged for it so far."""
+        with self._statement():
+            return self._drafts.find_at(location)
+
+    def find_draft(self, name: TableName) -> TableDraft | None:
+        """Return the table of this name, as the transaction sees it."""
+        with self._statement():
+            return self._drafts.find(name)
+
+    def is_about(self, table: str, table_id: int) -> bool:
+        """Return whether a name belongs to the table with this id; if so, it is from now on identified by its id."""
+        with self._statement():
+            return self._drafts.identify(parse_table_name(table), table_id)
+
+    def use_options(self, table: str, storage_options: Mapping[str, str] | None) -> None:
+        """Set storage options for a table's files, for the rest of the transaction."""
+        with self._statement():
+            self._drafts.get(table).use_options(storage_options)
+
+    def go_on_from(self, table: str, snapshot: SqlSnapshot) -> None:
+        """Base the changes of a table on an older version; commits since then count as concurrent, and may conflict.
+
+        Ignored for a table that is not managed yet: its first write promotes it, which needs its newest version.
+        """
+        with self._statement():
+            self._drafts.get(table).go_on_from(snapshot)
+
+    # -- commit and rollback
+
+    def commit(self) -> dict[str, int]:
+        """Commit everything in one SQL transaction; return the last version of each table.
+
+        After a StoreError the outcome may be unknown: call commit() again to find out. It never commits twice.
+        """
+        self._check_can_end()
+        with hold(self._busy, self.txn_id):
+            try:
+                # The outcome is unknown until the database has answered.
+                self._state = "unknown"
+                outcome = commit_drafts(
+                    self._catalog, self._drafts.used, txn_id=self.txn_id, token=self._token, message=self.message,
+                    absent=self._drafts.absent, listed=self._drafts.listed,
+                )  # fmt: skip
+                self.result = {} if outcome is None else outcome.versions
+                self._state = "committed"
+                remove_files_of_dropped(self._drafts.used, self._written)
+                self._written.forget()
+            except DeltaError as error:
+                if not isinstance(error, StoreError | OutcomeUnknownError):
+                    self._state = "failed"
+                    self._remove_files()
+                raise
+            finally:
+                if self._state != "unknown":
+                    self._release()
+        return self.result
+
+    def rollback(self) -> None:
+        """Give up all changes. Data files that the transaction wrote are deleted as far as possible."""
+        self._check_can_end()
+        if self._state == "unknown":
+            self._written.forget()  # the files may belong to a version, and the reserved locations to tables
+            self._drafts.reserved.clear()
+        self._state = "rolled back"
+        self._remove_files()
+        self._release()
+
+    def _give_up(self, error: BaseException) -> None:  # noqa: ARG002  any error has the same effect
+        self.rollback()
+
+    def _remove_files(self) -> None:
+        if self._written.remove():
+            # Some files of new tables are left. Upkeep deletes them when the reservations expire: do not release these.
+            self._drafts.reserved.clear()
+
+    def _release(self) -> None:
+        if self._locks is not None:
+            self._locks.release()
+        self._drafts.release_reserved(self.txn_id, is_committed=self._state == "committed")
+        if self._owns_catalog:
+            self._catalog.close()
+
+    @contextmanager
+    def _statement(self) -> Iterator[None]:
+        """Run a statement: the transaction must be open; files that it wrote are deleted if it fails."""
+        with hold(self._busy, self.txn_id):
+            self._check_open()
+            with self._written.of_statement():
+                yield

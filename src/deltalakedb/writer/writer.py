@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from deltalakedb.catalog.addresses import PathAddress, SqlAddress, resolve
 from deltalakedb.exceptions import TableExistsError
@@ -19,14 +20,11 @@ from deltalakedb.runtime.arguments import (
     check_text,
     check_texts,
 )
+from deltalakedb.table import DeltaTable
 from deltalakedb.tables.file_backing import FileBacking
-from deltalakedb.tables.state import TableState
 from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
-from deltalakedb.transactions.writes import is_spark_frame
+from deltalakedb.transactions.statements import TableOptions, is_spark_frame, write_rows
 from deltalakedb.writer.properties import WriterProperties
-
-if TYPE_CHECKING:
-    from deltalakedb.table import DeltaTable
 
 
 def write_deltalake(
@@ -68,21 +66,21 @@ def write_deltalake(
     request = WriteRequest(lower_mode, columns, schema_mode, predicate, target_file_size, writer_properties)
     request.check()
     properties, hooks = commit_properties or CommitProperties(), post_commithook_properties
-    if isinstance(table_or_uri, TableState):
+    if isinstance(table_or_uri, DeltaTable):
         if not _leaves_alone(request, table_or_uri.name):
-            table_or_uri._run(partial(write, data=_taken(data), request=request), properties, hooks)
+            table_or_uri._run(partial(write, data=_to_stream(data), request=request), properties, hooks)
         return
     if not isinstance(table_or_uri, str | os.PathLike):
         raise ValueError(f"table_or_uri must be a str, Path or DeltaTable, not {type(table_or_uri).__name__}")
-    definition = {"name": name, "description": description, "configuration": configuration}
     address = resolve(table_or_uri, storage_options, writes=True, only_new=request.mode in ("error", "ignore"))
+    options = TableOptions(name, description, {}, address.location, storage_options)
     if isinstance(address, SqlAddress):
-        _write_in_catalog(address, data, request, properties, storage_options, definition)
+        _write_in_catalog(address, data, request, options, configuration, properties)
     else:
-        _write_at_path(address, data, request, properties, hooks, storage_options, definition)
+        _write_at_path(address, data, request, options, configuration, properties, hooks)
 
 
-def _taken(data: Any) -> Any:
+def _to_stream(data: Any) -> Any:
     """Return the data as a stream; data that cannot be streamed raises the error that `deltalake` raises."""
     if is_spark_frame(data):
         return data
@@ -107,54 +105,43 @@ def _write_in_catalog(
     address: SqlAddress,
     data: Any,
     request: WriteRequest,
+    options: TableOptions,
+    configuration: Mapping[str, str | None] | None,
     properties: CommitProperties,
-    storage_options: Mapping[str, str] | None,
-    definition: dict[str, Any],
 ) -> None:
     name = str(address.name)
     with address.catalog as catalog, catalog.begin(tables=[name]) as tx:
         if request.mode == "ignore" and name in tx.tables():
             return
-        tx.write(
-            name,
-            _taken(data),
-            request.mode,
-            partition_by=request.partition_by,
-            schema_mode=request.schema_mode,
-            predicate=request.predicate,
-            location=address.location,
-            storage_options=storage_options,
-            target_file_size=request.target_file_size,
-            writer_properties=request.writer_properties,  # type: ignore[arg-type]  # passed through unchanged
-            commit_properties=properties,
-            **definition,
-        )
+        rows = _to_stream(data)
+        options = replace(options, properties=to_properties(configuration, table=name))
+        write_rows(tx, name, rows, request, options, properties.joined())
 
 
 def _write_at_path(
     address: PathAddress,
     data: Any,
     request: WriteRequest,
+    options: TableOptions,
+    configuration: Mapping[str, str | None] | None,
     properties: CommitProperties,
     hooks: PostCommitHookProperties | None,
-    storage_options: Mapping[str, str] | None,
-    definition: dict[str, Any],
 ) -> None:
     from deltalakedb.data import arrow_to_schema
 
-    backing = FileBacking(address.location, storage_options)
+    backing = FileBacking(address.location, options.storage_options)
     if backing.exists():
         if not _leaves_alone(request, address.location):
-            verb = partial(write, data=_taken(data), request=request)
+            verb = partial(write, data=_to_stream(data), request=request)
             backing.run(verb, properties, hooks or PostCommitHookProperties())
         return
-    reader = _taken(data)
+    reader = _to_stream(data)
     new = NewTable(
         arrow_to_schema(reader.schema),
         request.partition_by or (),
-        to_properties(definition["configuration"], table=address.location),
-        definition["name"],
-        definition["description"],
+        to_properties(configuration, table=address.location),
+        options.name,
+        options.description,
     )
     verb = partial(write, data=reader, request=request)
     joins = request.mode == "append"

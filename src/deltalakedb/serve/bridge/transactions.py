@@ -17,7 +17,7 @@ from deltalakedb.catalog.catalog import Catalog
 from deltalakedb.exceptions import DeltaError, EndpointBusyError, GoneError, OutcomeUnknownError, StoreError, redact
 from deltalakedb.runtime.steps import reached
 from deltalakedb.serve.bridge.leftovers import Leftovers
-from deltalakedb.transactions.settle import settle
+from deltalakedb.transactions.commit import resolve_outcome
 from deltalakedb.transactions.transaction import CatalogTransaction
 
 logger = logging.getLogger(__name__)
@@ -185,7 +185,7 @@ class OpenTransactions:
             ended = self._ended.get(txn)
         txn_id = to_txn_id(txn)
         if ended is None:
-            versions = settle(self._catalog, txn_id)
+            versions = resolve_outcome(self._catalog, txn_id)
             error = None if versions is not None else _nothing_committed(txn_id)
             ended = self._remember(txn, Ended(time.monotonic(), txn_id, versions, error))
         if ended.error is not None:
