@@ -19,10 +19,9 @@ from deltalakedb.log.protocol.actions import (
 from deltalakedb.log.protocol.commit import Commit
 from deltalakedb.log.protocol.features import check_readable
 from deltalakedb.log.protocol.fence import unfence
-from deltalakedb.log.protocol.rows import adds_to_batch
+from deltalakedb.log.protocol.rows import adds_to_batch, protocol_from_row
 from deltalakedb.log.protocol.text import from_sql_text, key_hash, key_hashes, to_sql_text
 from deltalakedb.store.action_rows import ActionRows
-from deltalakedb.store.action_values import to_protocol
 from deltalakedb.store.base_rows import RecordCounter, add_rows, tombstone_rows
 from deltalakedb.store.bounds_index import BoundsIndex
 from deltalakedb.store.connection import Connection
@@ -224,7 +223,7 @@ class Loader:
     def _protocol_in_force(self) -> Protocol | None:
         if self._protocol is None and self._head.protocol_version >= 0:
             ids = {"table_id": self._table_id, "version": self._head.protocol_version}
-            self._protocol = next(map(to_protocol, self._conn.all("select_protocol", **ids)), None)
+            self._protocol = next(map(protocol_from_row, self._conn.all("select_protocol", **ids)), None)
         return self._protocol
 
     def _take_add(self, add: AddFile, version: int, ordinal: int) -> None:
