@@ -12,14 +12,12 @@ from deltalakedb.log.protocol.row_tracking import DOMAIN
 from deltalakedb.log.protocol.rows import domain_metadata_from_row
 from deltalakedb.log.protocol.text import key_hash, to_sql_text
 from deltalakedb.store import registry_check
+from deltalakedb.store.commit_sizes import FEW_FILES
 from deltalakedb.store.connection import LIVE, Ask, Connection, Row
 from deltalakedb.store.drafts import Known
 from deltalakedb.store.proposals import Proposal, TableProposal
 from deltalakedb.store.queries import named_queries
 from deltalakedb.store.registry import Head, TableRow, to_table_row
-
-FEW_FILES = 32
-"""Up to this many files are looked up by key under the lock."""
 
 
 @dataclass(frozen=True, slots=True)

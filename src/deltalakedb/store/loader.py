@@ -24,6 +24,7 @@ from deltalakedb.log.protocol.text import from_sql_text, key_hash, key_hashes, t
 from deltalakedb.store.action_rows import ActionRows
 from deltalakedb.store.base_rows import RecordCounter, add_rows, tombstone_rows
 from deltalakedb.store.bounds_index import BoundsIndex
+from deltalakedb.store.commit_sizes import FEW_ROWS, MANY_FILES
 from deltalakedb.store.connection import Connection
 from deltalakedb.store.drafts import BaseState, HeadDraft, Known, VersionDraft
 from deltalakedb.store.insert_pipeline import InsertPipeline
@@ -34,12 +35,6 @@ logger = logging.getLogger(__name__)
 
 FLUSH_ROWS = 20_000
 """How many action rows are held in memory before they are written."""
-
-FEW_FILES = 16
-"""Up to this many files get their bounds one by one; for more it is faster to work column by column."""
-
-MANY_FILES = 1_000
-"""From this many on, the files that one commit adds are converted to columns directly, without Python rows."""
 
 SLICE_FILES = 12_500
 """If files are many, this many are written while the next ones are prepared."""
@@ -373,7 +368,7 @@ class Loader:
         if self._bounds is None or not live:
             return
         adds = self._rows.adds
-        if len(live) <= FEW_FILES and self._bounds.insert_few(
+        if len(live) <= FEW_ROWS and self._bounds.insert_few(
             (adds.column("file_id")[row], adds.column("stats")[row], adds.column("partition_values")[row])
             for row in live
         ):

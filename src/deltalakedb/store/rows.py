@@ -6,11 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from deltalakedb.store.commit_sizes import FEW_ROWS
 from deltalakedb.store.connection import Connection
 from deltalakedb.store.queries import arrow_types, table_columns
-
-FEW_ROWS = 200
-"""Up to this many rows are written as plain values; more as Arrow, by the engine's bulk path."""
 
 KEYS_TO_CLOSE = pa.schema([("key_hash", pa.binary()), ("removed_version", pa.int64())])
 
