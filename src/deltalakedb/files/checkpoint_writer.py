@@ -21,7 +21,7 @@ from deltalakedb.files.checkpoint_columns import (
 from deltalakedb.files.parsed_stats import ParsedPartitionValues, ParsedStats
 from deltalakedb.files.read_ahead import read_ahead
 from deltalakedb.log.protocol.actions import Format, Metadata, Protocol
-from deltalakedb.log.protocol.fields import ADD, DOMAIN_METADATA, METADATA, PROTOCOL, REMOVE, TXN
+from deltalakedb.log.protocol.fields import ADD, DOMAIN_METADATA, METADATA, PROTOCOL, REMOVE, TXN, Spec
 from deltalakedb.log.protocol.txnlog import LogSnapshot
 
 STATS_AS_JSON = "delta.checkpoint.writeStatsAsJson"
@@ -90,7 +90,7 @@ class CheckpointLayout:
     def table_actions(self, protocol: Protocol, snapshot: LogSnapshot) -> Iterator[tuple[str, pa.StructArray]]:
         """All actions except files, sorted by name, so that the same state always gives the same rows."""
         transactions, domains = snapshot.app_transactions(), snapshot.domain_metadata()
-        actions = {
+        actions: dict[Spec, list[Any]] = {
             PROTOCOL: [protocol],
             METADATA: [snapshot.metadata],
             TXN: [transactions[name] for name in sorted(transactions)],

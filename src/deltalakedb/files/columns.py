@@ -71,11 +71,12 @@ def _convert(actions: pa.StructArray, schema: pa.Schema, spec: Spec) -> tuple[pa
     if mask is not None:
         actions = actions.filter(mask)
     children = dict(zip((field.name for field in actions.type), actions.flatten(), strict=True))
-    vectors = children["deletionVector"] = _vectors(children.get("deletionVector"))
+    vectors = _vectors(children.get("deletionVector"))
     arrays: dict[str, pa.Array] = {"extra": _extra(children, {field.name for field in spec.fields})}
     for field in spec.fields:
         kind = schema.field(field.column).type
-        arrays[field.column] = _column(children.get(field.name), field, kind, len(actions))
+        child = vectors if field.kind is Kind.OBJECT else children.get(field.name)
+        arrays[field.column] = _column(child, field, kind, len(actions))
     _check_paths(arrays["path"])
     keys = _keys(arrays["path"], vectors)
     return pa.record_batch([arrays[name] for name in schema.names], schema=schema), keys

@@ -30,7 +30,8 @@ TABLES: dict[type, str] = {
 """The table of each kind of action; dl_other_actions has the rest."""
 
 _KEY = ("table_id", "version", "ordinal")
-_ADD = row_form(AddFile)
+_FORMS = {kind: row_form(kind) for kind in TABLES}
+_ADD = _FORMS[AddFile]
 _ADD_COLUMNS = (*_KEY, "file_id", "removed_version", "dv_id", "key_hash", "num_records", *_ADD.columns)
 
 
@@ -72,6 +73,6 @@ class ActionRows:
                 raise MalformedLogError(f"{type(action).__name__} belongs in a checkpoint, not in a commit")
 
     def _put(self, action: Action, key: tuple[int, int, int], **others: object) -> None:
-        form = row_form(type(action))
+        form = _FORMS[type(action)]
         cells = (*key, *others.values(), *form.to_cells(action))
         self._by_kind[type(action)].append_cells((*_KEY, *others, *form.columns), cells)

@@ -26,7 +26,10 @@ class RowBuffer:
 
     def __init__(self, table: str) -> None:
         self.table = table
-        self._clear()
+        self._columns: dict[str, list[Any]] = {}
+        self._names: tuple[str, ...] = ()  # of the last row's cells
+        self._lists: list[list[Any]] = []  # the columns in the order of these names
+        self._size = 0
 
     def __len__(self) -> int:
         return self._size
@@ -64,9 +67,9 @@ class RowBuffer:
         return rows
 
     def _clear(self) -> None:
-        self._columns: dict[str, list[Any]] = {}
-        self._names: tuple[str, ...] = ()
-        self._lists: list[list[Any]] = []
+        self._columns = {}
+        self._names = ()
+        self._lists = []
         self._size = 0
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from operator import attrgetter, itemgetter
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import pyarrow as pa
 
@@ -30,7 +30,6 @@ from deltalakedb.log.protocol.fields import ADD, REMOVE, SPEC_OF, Field, Kind, S
 from deltalakedb.log.protocol.text import from_sql_text, to_sql_text, to_sql_texts
 from deltalakedb.log.protocol.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA
 
-_Action = TypeVar("_Action")
 Values = Mapping[str, Any]
 """A row by column name; it may have other columns too."""
 
@@ -40,17 +39,17 @@ Converters = tuple[tuple[int, Callable[[Any], Any]], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class RowForm(Generic[_Action]):
+class RowForm:
     """How actions of one kind are rows; everything is looked up beforehand, because rows can be many."""
 
-    build: Callable[..., _Action]
+    build: Callable[..., Any]
     columns: tuple[str, ...]
-    get_values: Callable[[_Action], tuple[Any, ...]]
+    get_values: Callable[[Any], tuple[Any, ...]]
     get_cells: Callable[[Values], tuple[Any, ...]]
     encoders: Converters
     decoders: Converters
 
-    def to_cells(self, action: _Action) -> list[Any]:
+    def to_cells(self, action: object) -> list[Any]:
         """The action as a row, in the order of `columns`."""
         cells = list(self.get_values(action))
         for place, encode in self.encoders:
@@ -59,7 +58,7 @@ class RowForm(Generic[_Action]):
                 cells[place] = encode(value)
         return cells
 
-    def from_row(self, row: Values) -> _Action:
+    def from_row(self, row: Values) -> Any:
         cells = list(self.get_cells(row))
         for place, decode in self.decoders:
             cell = cells[place]
@@ -69,7 +68,7 @@ class RowForm(Generic[_Action]):
 
 
 @cache
-def row_form(build: type[_Action]) -> RowForm[_Action]:
+def row_form(build: type) -> RowForm:
     """The form of the rows of one dataclass of actions."""
     spec = SPEC_OF[build]
     return RowForm(
