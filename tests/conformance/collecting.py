@@ -11,10 +11,10 @@ import pytest
 from deltalakedb.log.predicates.predicate import parse_predicate
 from deltalakedb.log.protocol.actions import Action
 from deltalakedb.log.protocol.commit import Commit
+from deltalakedb.log.protocol.rows import metadata_from_row
 from deltalakedb.log.schema.types import parse_schema
 from deltalakedb.store import Store
 from deltalakedb.store import registry as reg
-from deltalakedb.store.action_values import to_metadata
 from deltalakedb.store.gc import Retention
 from deltalakedb.store.loader import Loader
 from deltalakedb.store.planning import plan
@@ -38,7 +38,7 @@ def append(store: Store, table: reg.TableRow, commits: Sequence[Sequence[Action]
     with store.write() as conn:
         head = reg.lock_head(conn, table.table_id)
         row = conn.one("select_metadata", table_id=table.table_id, version=head.metadata_version) if head else None
-        metadata = to_metadata(row) if row else None
+        metadata = metadata_from_row(row) if row else None
         loader = Loader(conn, table.table_id, table=table.full_name, head=head, metadata=metadata)
         start = loader.current_version + 1
         for version, actions in enumerate(commits, start=start):

@@ -12,8 +12,9 @@ from deltalakedb import Catalog
 from deltalakedb.exceptions import InvalidCommitError
 from deltalakedb.log.protocol.actions import Action, AddFile, AppTransaction, CommitInfo, DeletionVector, RemoveFile
 from deltalakedb.store import registry as reg
+from deltalakedb.store.commit_sizes import MANY_FILES
 from deltalakedb.store.connection import Row
-from deltalakedb.store.loader import MANY_FILES, SLICE_FILES
+from deltalakedb.store.loader import SLICE_FILES
 from deltalakedb.store.reader import SqlTxnLogReader
 from tests.conformance.transacting import open_catalog
 

@@ -8,10 +8,10 @@ import pytest
 from deltalakedb.exceptions import VersionNotFoundError
 from deltalakedb.log.protocol.actions import AddFile, RemoveFile
 from deltalakedb.log.protocol.commit import Commit
+from deltalakedb.log.protocol.rows import add_from_row, remove_from_row
 from deltalakedb.log.protocol.snapshot import SnapshotState, replay
 from deltalakedb.store import Store, pages
 from deltalakedb.store import snapshot as snapshots
-from deltalakedb.store.action_values import to_add, to_remove
 from deltalakedb.store.queries import spell
 from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.snapshot import SqlSnapshot
@@ -42,14 +42,14 @@ def random_history(seed: int, versions: int) -> list[list[Any]]:
 
 def files_of(snapshot: SqlSnapshot) -> dict[Any, AddFile]:
     rows = [row for batch in snapshot.files() for row in batch.to_pylist()]
-    found = {action.key: action for action in map(to_add, rows)}
+    found = {action.key: action for action in map(add_from_row, rows)}
     assert len(found) == len(rows)
     return found
 
 
 def tombstones_of(snapshot: SqlSnapshot, deleted_after_ms: int | None = None) -> dict[Any, RemoveFile]:
     rows = [row for batch in snapshot.tombstones(deleted_after_ms) for row in batch.to_pylist()]
-    found = {action.key: action for action in map(to_remove, rows)}
+    found = {action.key: action for action in map(remove_from_row, rows)}
     assert len(found) == len(rows)
     return found
 
@@ -85,7 +85,7 @@ def test_what_is_committed_between_two_pages_changes_nothing(store: Store) -> No
         load(store, table, [history[version]], start=version)
         rows += reader.read_next_batch().to_pylist()
     rows += [row for batch in reader for row in batch.to_pylist()]
-    found = [to_add(row) for row in rows]
+    found = [add_from_row(row) for row in rows]
     state = replayed(made, 3)
     assert {action.key: action for action in found} == state.files
     assert len(found) == len(state.files)

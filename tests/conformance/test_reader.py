@@ -24,13 +24,13 @@ from deltalakedb.log.protocol.actions import (
     RemoveFile,
     UnknownAction,
 )
+from deltalakedb.log.protocol.rows import add_from_row, remove_from_row
 from deltalakedb.log.protocol.snapshot import SnapshotState
 from deltalakedb.log.protocol.text import to_sql_text
 from deltalakedb.log.protocol.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA, LogSnapshot, TxnLogReader
 from deltalakedb.store import Store, reader
 from deltalakedb.store import registry as reg
 from deltalakedb.store import snapshot as snapshots
-from deltalakedb.store.action_values import to_add, to_remove
 from deltalakedb.store.drafts import BaseState
 from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.snapshot import SqlSnapshot
@@ -75,11 +75,11 @@ EVERYTHING: list[Action] = [
 
 
 def files_of(snapshot: SqlSnapshot) -> dict[Any, AddFile]:
-    return {action.key: action for action in map(to_add, snapshot.files().read_all().to_pylist())}
+    return {action.key: action for action in map(add_from_row, snapshot.files().read_all().to_pylist())}
 
 
 def tombstones_of(snapshot: SqlSnapshot) -> dict[Any, RemoveFile]:
-    return {action.key: action for action in map(to_remove, snapshot.tombstones().read_all().to_pylist())}
+    return {action.key: action for action in map(remove_from_row, snapshot.tombstones().read_all().to_pylist())}
 
 
 def test_every_field_of_every_action_comes_back(store: Store) -> None:

@@ -12,83 +12,71 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
+from deltalakedb.log.protocol.fields import DELETION_VECTOR, Field, Kind, Spec
 from deltalakedb.log.protocol.text import from_sql_text
 
 _PIECE = 1 << 18
 STRING_MAP = pa.map_(pa.string(), pa.field("value", pa.string()))
 
 
-def _required(name: str, kind: pa.DataType) -> pa.Field:
-    return pa.field(name, kind, nullable=False)
+_STRINGS = pa.list_(pa.field("element", pa.string(), nullable=False))
+_TYPES = {
+    Kind.TEXT: pa.string(),
+    Kind.LONG: pa.int64(),
+    Kind.INT: pa.int32(),
+    Kind.FLAG: pa.bool_(),
+    Kind.MAP: STRING_MAP,
+    Kind.LIST: _STRINGS,
+}
 
 
-DELETION_VECTOR = pa.struct(
-    [
-        _required("storageType", pa.string()),
-        _required("pathOrInlineDv", pa.string()),
-        pa.field("offset", pa.int32()),
-        _required("sizeInBytes", pa.int32()),
-        _required("cardinality", pa.int64()),
-    ]
-)
-# Required fields are those of PROTOCOL.md, "Checkpoint Schema". Optional columns are always written, so that every
-# reader finds the columns that it asks for.
-ADD_FIELDS: tuple[pa.Field, ...] = (
-    _required("path", pa.string()),
-    _required("partitionValues", STRING_MAP),
-    _required("size", pa.int64()),
-    _required("modificationTime", pa.int64()),
-    _required("dataChange", pa.bool_()),
-    pa.field("tags", STRING_MAP),
-    pa.field("deletionVector", DELETION_VECTOR),
-    pa.field("baseRowId", pa.int64()),
-    pa.field("defaultRowCommitVersion", pa.int64()),
-    pa.field("clusteringProvider", pa.string()),
-)
+def _checkpoint_field(field: Field) -> pa.Field:
+    # Required fields are those of PROTOCOL.md, "Checkpoint Schema". Optional columns are always written, so that every
+    # reader finds the columns that it asks for.
+    kind = _TYPES[field.kind] if field.nested is None else struct_type(field.nested)
+    return pa.field(field.name, kind, nullable=field.default is None)
+
+
+def struct_type(spec: Spec) -> pa.StructType:
+    """The type of an action, or of an object inside of one, in a checkpoint."""
+    return pa.struct([_checkpoint_field(field) for field in spec.checkpoint_fields])
+
+
+DELETION_VECTOR_TYPE = struct_type(DELETION_VECTOR)
 STATS_FIELD = pa.field("stats", pa.string())
-REMOVE_FIELDS: tuple[pa.Field, ...] = (
-    _required("path", pa.string()),
-    pa.field("deletionTimestamp", pa.int64()),
-    _required("dataChange", pa.bool_()),
-    pa.field("extendedFileMetadata", pa.bool_()),
-    pa.field("partitionValues", STRING_MAP),
-    pa.field("size", pa.int64()),
-    pa.field("deletionVector", DELETION_VECTOR),
-    pa.field("baseRowId", pa.int64()),
-    pa.field("defaultRowCommitVersion", pa.int64()),
-)
 
 
-def add_columns(files: pa.RecordBatch) -> dict[str, pa.Array]:
-    """The members of `add` for a batch of FILES_SCHEMA, without the optional ones that a table's settings require."""
-    return {
-        "path": plain_text(files.column("path")),
-        "partitionValues": string_maps(files.column("partition_values")),
-        "size": files.column("size"),
-        "modificationTime": files.column("modification_time"),
-        # As Spark does: the files of a checkpoint change nothing.
-        "dataChange": pa.repeat(pa.scalar(False), files.num_rows),
-        "tags": string_maps(files.column("tags")),
-        "deletionVector": deletion_vectors(files.column("deletion_vector")),
-        "baseRowId": files.column("base_row_id"),
-        "defaultRowCommitVersion": files.column("default_row_commit_version"),
-        "clusteringProvider": plain_text(files.column("clustering_provider")),
-    }
+def file_columns(spec: Spec, files: pa.RecordBatch) -> dict[str, pa.Array]:
+    """The members of `add` or `remove` for a batch of FILES_SCHEMA or TOMBSTONES_SCHEMA, without optional ones that a
+    table's settings require."""
+    columns = {field.name: _file_column(field, files.column(field.column)) for field in spec.checkpoint_fields}
+    # As Spark does: the files of a checkpoint change nothing.
+    return columns | {"dataChange": pa.repeat(pa.scalar(False), files.num_rows)}
 
 
-def remove_columns(tombstones: pa.RecordBatch) -> dict[str, pa.Array]:
-    """The members of `remove` for a batch of TOMBSTONES_SCHEMA."""
-    return {
-        "path": plain_text(tombstones.column("path")),
-        "deletionTimestamp": tombstones.column("deletion_timestamp"),
-        "dataChange": pa.repeat(pa.scalar(False), tombstones.num_rows),
-        "extendedFileMetadata": tombstones.column("extended_file_metadata"),
-        "partitionValues": string_maps(tombstones.column("partition_values")),
-        "size": tombstones.column("size"),
-        "deletionVector": deletion_vectors(tombstones.column("deletion_vector")),
-        "baseRowId": tombstones.column("base_row_id"),
-        "defaultRowCommitVersion": tombstones.column("default_row_commit_version"),
-    }
+def _file_column(field: Field, column: pa.Array) -> pa.Array:
+    match field.kind:
+        case Kind.TEXT:
+            return plain_text(column)
+        case Kind.MAP:
+            return string_maps(column)
+        case Kind.OBJECT:
+            return deletion_vectors(column)
+        case _:
+            return column
+
+
+def table_action(spec: Spec, action: object) -> dict[str, Any]:
+    """An action other than a file, or an object inside of one, as a value of `struct_type`; maps are sorted."""
+    return {field.name: _plain_value(field, getattr(action, field.attribute)) for field in spec.checkpoint_fields}
+
+
+def _plain_value(field: Field, value: Any) -> Any:
+    if value is None:
+        return None
+    if field.nested is not None:
+        return table_action(field.nested, value)
+    return sorted(value.items()) if field.kind is Kind.MAP else value
 
 
 def nulls(kind: pa.DataType, rows: int) -> pa.Array:
@@ -144,9 +132,9 @@ def string_maps(column: pa.Array) -> pa.Array:
 def deletion_vectors(column: pa.Array) -> pa.Array:
     """Convert JSON objects to structs, null where there is none."""
     if column.null_count == len(column):
-        return nulls(DELETION_VECTOR, len(column))
+        return nulls(DELETION_VECTOR_TYPE, len(column))
     lines = "\n".join(column.drop_null().to_pylist()).encode()
-    nullable = pa.schema([field.with_nullable(True) for field in DELETION_VECTOR])
+    nullable = pa.schema([field.with_nullable(True) for field in DELETION_VECTOR_TYPE])
     options = pyarrow.json.ParseOptions(explicit_schema=nullable, unexpected_field_behavior="ignore")
     blocks = pyarrow.json.ReadOptions(block_size=len(lines) + 1)
     table = pyarrow.json.read_json(pa.BufferReader(lines), parse_options=options, read_options=blocks)
@@ -154,7 +142,7 @@ def deletion_vectors(column: pa.Array) -> pa.Array:
     positions = pc.subtract(pc.cumulative_sum(column.is_valid().cast(pa.int32())), 1)
     # A null row repeats another vector's members, because required members must not be null.
     spread = rows.take(pc.max_element_wise(positions, 0))
-    return pa.StructArray.from_arrays(spread.flatten(), fields=list(DELETION_VECTOR), mask=column.is_null())
+    return pa.StructArray.from_arrays(spread.flatten(), fields=list(DELETION_VECTOR_TYPE), mask=column.is_null())
 
 
 def _members(text: str) -> dict[str, Any]:

@@ -10,19 +10,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deltalakedb.files.checkpoint_columns import (
-    ADD_FIELDS,
-    REMOVE_FIELDS,
     STATS_FIELD,
-    STRING_MAP,
-    add_columns,
+    file_columns,
     nulls,
     plain_json,
-    remove_columns,
     struct_of,
+    struct_type,
+    table_action,
 )
 from deltalakedb.files.parsed_stats import ParsedPartitionValues, ParsedStats
 from deltalakedb.files.read_ahead import read_ahead
-from deltalakedb.log.protocol.actions import AppTransaction, DomainMetadata, Format, Metadata, Protocol
+from deltalakedb.log.protocol.actions import Format, Metadata, Protocol
+from deltalakedb.log.protocol.fields import ADD, DOMAIN_METADATA, METADATA, PROTOCOL, REMOVE, TXN, Spec
 from deltalakedb.log.protocol.txnlog import LogSnapshot
 
 STATS_AS_JSON = "delta.checkpoint.writeStatsAsJson"
@@ -34,40 +33,6 @@ GROUP_BYTES = 16 * 1024 * 1024
 FEW_ROWS = 256
 LARGE_BATCH = 4_096
 """Batches of at least this many rows are worth a thread that reads the next one ahead."""
-
-_STRINGS = pa.list_(pa.field("element", pa.string(), nullable=False))
-
-
-def _required(name: str, kind: pa.DataType) -> pa.Field:
-    return pa.field(name, kind, nullable=False)
-
-
-METADATA = pa.struct(
-    [
-        _required("id", pa.string()),
-        pa.field("name", pa.string()),
-        pa.field("description", pa.string()),
-        _required("format", pa.struct([_required("provider", pa.string()), _required("options", STRING_MAP)])),
-        _required("schemaString", pa.string()),
-        _required("partitionColumns", _STRINGS),
-        _required("configuration", STRING_MAP),
-        pa.field("createdTime", pa.int64()),
-    ]
-)
-PROTOCOL = pa.struct(
-    [
-        _required("minReaderVersion", pa.int32()),
-        _required("minWriterVersion", pa.int32()),
-        pa.field("readerFeatures", _STRINGS),
-        pa.field("writerFeatures", _STRINGS),
-    ]
-)
-TXN = pa.struct(
-    [_required("appId", pa.string()), _required("version", pa.int64()), pa.field("lastUpdated", pa.int64())]
-)
-DOMAIN_METADATA = pa.struct(
-    [_required("domain", pa.string()), _required("configuration", pa.string()), _required("removed", pa.bool_())]
-)
 
 
 def layout_of(metadata: Metadata) -> CheckpointLayout:
@@ -88,7 +53,7 @@ class CheckpointLayout:
 
     def __init__(self, metadata: Metadata) -> None:
         configuration = metadata.configuration
-        fields = list(ADD_FIELDS)
+        fields = list(struct_type(ADD))
         self._has_json = _is_true(configuration.get(STATS_AS_JSON), default=True)
         if self._has_json:
             fields.append(STATS_FIELD)
@@ -101,21 +66,15 @@ class CheckpointLayout:
             self._stats = ParsedStats(metadata)
             fields.append(pa.field("stats_parsed", self._stats.type))
         self._add_fields = fields
-        self.schema = pa.schema(
-            [
-                pa.field("txn", TXN),
-                pa.field("add", pa.struct(fields)),
-                pa.field("remove", pa.struct(list(REMOVE_FIELDS))),
-                pa.field("metaData", METADATA),
-                pa.field("protocol", PROTOCOL),
-                pa.field("domainMetadata", DOMAIN_METADATA),
-            ]
-        )
+        types = {spec.name: struct_type(spec) for spec in (TXN, ADD, REMOVE, METADATA, PROTOCOL, DOMAIN_METADATA)}
+        types[ADD.name] = pa.struct(fields)
+        self._remove_fields = list(types[REMOVE.name])
+        self.schema = pa.schema(list(types.items()))
         self.write_options = _write_options(self.schema)
         self.few_nulls = {field.name: nulls(field.type, FEW_ROWS) for field in self.schema}
 
     def adds(self, files: pa.RecordBatch) -> pa.StructArray:
-        columns = add_columns(files)
+        columns = file_columns(ADD, files)
         stats = plain_json(files.column("stats"))
         if self._has_json:
             columns["stats"] = stats
@@ -126,20 +85,21 @@ class CheckpointLayout:
         return struct_of(columns, self._add_fields)
 
     def removes(self, tombstones: pa.RecordBatch) -> pa.StructArray:
-        return struct_of(remove_columns(tombstones), REMOVE_FIELDS)
+        return struct_of(file_columns(REMOVE, tombstones), self._remove_fields)
 
     def table_actions(self, protocol: Protocol, snapshot: LogSnapshot) -> Iterator[tuple[str, pa.StructArray]]:
         """All actions except files, sorted by name, so that the same state always gives the same rows."""
         transactions, domains = snapshot.app_transactions(), snapshot.domain_metadata()
-        actions = {
-            "protocol": [_protocol(protocol)],
-            "metaData": [_metadata(snapshot.metadata)],
-            "txn": [_txn(transactions[name]) for name in sorted(transactions)],
-            "domainMetadata": [_domain(domains[name]) for name in sorted(domains)],
+        actions: dict[Spec, list[Any]] = {
+            PROTOCOL: [protocol],
+            METADATA: [snapshot.metadata],
+            TXN: [transactions[name] for name in sorted(transactions)],
+            DOMAIN_METADATA: [domains[name] for name in sorted(domains)],
         }
-        for kind, values in actions.items():
+        for spec, values in actions.items():
             if values:
-                yield kind, pa.array(values, self.schema.field(kind).type)
+                rows = [table_action(spec, value) for value in values]
+                yield spec.name, pa.array(rows, self.schema.field(spec.name).type)
 
 
 class CheckpointFile:
@@ -221,33 +181,3 @@ def _leaves(fields: Iterable[pa.Field], prefix: str = "") -> Iterator[str]:
 
 def _is_true(text: str | None, *, default: bool) -> bool:
     return default if text is None else text.strip().lower() == "true"
-
-
-def _protocol(protocol: Protocol) -> dict[str, Any]:
-    return {
-        "minReaderVersion": protocol.min_reader_version,
-        "minWriterVersion": protocol.min_writer_version,
-        "readerFeatures": protocol.reader_features,
-        "writerFeatures": protocol.writer_features,
-    }
-
-
-def _metadata(metadata: Metadata) -> dict[str, Any]:
-    return {
-        "id": metadata.id,
-        "name": metadata.name,
-        "description": metadata.description,
-        "format": {"provider": metadata.format.provider, "options": sorted(metadata.format.options.items())},
-        "schemaString": metadata.schema_string,
-        "partitionColumns": metadata.partition_columns,
-        "configuration": sorted(metadata.configuration.items()),
-        "createdTime": metadata.created_time,
-    }
-
-
-def _txn(action: AppTransaction) -> dict[str, Any]:
-    return {"appId": action.app_id, "version": action.version, "lastUpdated": action.last_updated}
-
-
-def _domain(action: DomainMetadata) -> dict[str, Any]:
-    return {"domain": action.domain, "configuration": action.configuration, "removed": False}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from deltalakedb.log.protocol.actions import Metadata, Protocol
-from deltalakedb.log.protocol.codec import SPECS, render_object
+from deltalakedb.log.protocol.codec import render_object
+from deltalakedb.log.protocol.fields import METADATA, PROTOCOL
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +43,8 @@ def _in_force(metadata: Metadata, protocol: Protocol) -> str:
     if cached is not None and cached[0] is metadata and cached[1] is protocol:
         return cached[2]
     members = (
-        f'"metadata":{render_object(SPECS["metaData"], metadata)}',
-        f'"protocol":{render_object(SPECS["protocol"], protocol)}',
+        f'"metadata":{render_object(METADATA, metadata)}',
+        f'"protocol":{render_object(PROTOCOL, protocol)}',
     )
     text = ",".join(members)
     _rendered = (metadata, protocol, text)

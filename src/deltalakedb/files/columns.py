@@ -11,38 +11,16 @@ import pyarrow.compute as pc
 
 from deltalakedb.files.render import json_maps, json_structs, may_contain, sql_text
 from deltalakedb.log.protocol.actions import AddFile, FileKey, RemoveFile
-from deltalakedb.log.protocol.codec import deletion_vector_to_json, to_json
+from deltalakedb.log.protocol.fields import ADD, DELETION_VECTOR, REMOVE, REQUIRED, Field, Kind, Spec
 from deltalakedb.log.protocol.paths import check_path
+from deltalakedb.log.protocol.rows import adds_to_batch, removes_to_batch
 from deltalakedb.log.protocol.text import to_sql_text
 from deltalakedb.log.protocol.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA
 
 BATCH_ROWS = 32_768
 # Derived from other columns, so neither read nor kept.
 PARSED_COLUMNS = frozenset({"stats_parsed", "partitionValues_parsed"})
-_DELETION_VECTOR = ("storageType", "pathOrInlineDv", "offset", "sizeInBytes", "cardinality")
-_REQUIRED = object()
-# Column in the batch -> (field in the checkpoint, its default if absent, as in `log.codec`)
-_SHARED: dict[str, tuple[str, object]] = {
-    "path": ("path", _REQUIRED),
-    "size": ("size", None),
-    "data_change": ("dataChange", True),
-    "stats": ("stats", None),
-    "tags": ("tags", None),
-    "deletion_vector": ("deletionVector", None),
-    "base_row_id": ("baseRowId", None),
-    "default_row_commit_version": ("defaultRowCommitVersion", None),
-}
-_ADD = _SHARED | {
-    "size": ("size", _REQUIRED),
-    "partition_values": ("partitionValues", "{}"),
-    "modification_time": ("modificationTime", 0),
-    "clustering_provider": ("clusteringProvider", None),
-}
-_REMOVE = _SHARED | {
-    "partition_values": ("partitionValues", None),
-    "deletion_timestamp": ("deletionTimestamp", None),
-    "extended_file_metadata": ("extendedFileMetadata", None),
-}
+_VECTOR_ORDER = tuple(field.name for field in DELETION_VECTOR.checkpoint_fields)
 _SUSPICIOUS_PATH = r"\.\.|%2[eE]"
 
 
@@ -68,18 +46,18 @@ def add_batch(adds: pa.StructArray, parsed_stats: pa.StructArray | None, later: 
     """A checkpoint's `add` column as FILES_SCHEMA, without rows of other actions; ValueError on invalid rows."""
     if parsed_stats is not None:
         mask = _present(adds)
-        batch, keys = _convert(adds, FILES_SCHEMA, _ADD)
+        batch, keys = _convert(adds, FILES_SCHEMA, ADD)
         parsed = sql_text(json_structs(parsed_stats if mask is None else parsed_stats.filter(mask)))
         index = FILES_SCHEMA.get_field_index("stats")
         batch = batch.set_column(index, FILES_SCHEMA.field(index), pc.coalesce(batch.column(index), parsed))
     else:
-        batch, keys = _convert(adds, FILES_SCHEMA, _ADD)
+        batch, keys = _convert(adds, FILES_SCHEMA, ADD)
     return _without(batch, keys, later)
 
 
 def remove_batch(removes: pa.StructArray, later: KeyFilter | None) -> pa.RecordBatch:
     """A checkpoint's `remove` column as TOMBSTONES_SCHEMA, without rows of other actions."""
-    return _without(*_convert(removes, TOMBSTONES_SCHEMA, _REMOVE), later)
+    return _without(*_convert(removes, TOMBSTONES_SCHEMA, REMOVE), later)
 
 
 def _present(actions: pa.StructArray) -> pa.Array | None:
@@ -88,36 +66,35 @@ def _present(actions: pa.StructArray) -> pa.Array | None:
     return paths.is_valid() if paths.null_count else None
 
 
-def _convert(
-    actions: pa.StructArray, schema: pa.Schema, columns: dict[str, tuple[str, object]]
-) -> tuple[pa.RecordBatch, pa.Array]:
+def _convert(actions: pa.StructArray, schema: pa.Schema, spec: Spec) -> tuple[pa.RecordBatch, pa.Array]:
     mask = _present(actions)
     if mask is not None:
         actions = actions.filter(mask)
     children = dict(zip((field.name for field in actions.type), actions.flatten(), strict=True))
     vectors = _vectors(children.get("deletionVector"))
-    arrays: dict[str, pa.Array] = {"extra": _extra(children, {source for source, _ in columns.values()})}
-    for name, (source, default) in columns.items():
-        field = schema.field(name)
-        child = vectors if source == "deletionVector" else children.get(source)
-        arrays[name] = _column(child, field, default, len(actions))
+    arrays: dict[str, pa.Array] = {"extra": _extra(children, {field.name for field in spec.fields})}
+    for field in spec.fields:
+        kind = schema.field(field.column).type
+        child = vectors if field.kind is Kind.OBJECT else children.get(field.name)
+        arrays[field.column] = _column(child, field, kind, len(actions))
     _check_paths(arrays["path"])
     keys = _keys(arrays["path"], vectors)
-    return pa.record_batch([arrays[field.name] for field in schema], schema=schema), keys
+    return pa.record_batch([arrays[name] for name in schema.names], schema=schema), keys
 
 
-def _column(child: pa.Array | None, field: pa.Field, default: object, rows: int) -> pa.Array:
-    if default is _REQUIRED and (child is None or child.null_count):
-        raise ValueError(f"field {field.name} is missing")
+def _column(child: pa.Array | None, field: Field, kind: pa.DataType, rows: int) -> pa.Array:
+    if field.default is REQUIRED and (child is None or child.null_count):
+        raise ValueError(f"field {field.column} is missing")
+    default = "{}" if field.kind is Kind.MAP and field.default == {} else field.default
     if child is None:
-        return pa.repeat(pa.scalar(default, field.type), rows)
+        return pa.repeat(pa.scalar(default, kind), rows)
     if pa.types.is_map(child.type):
         child = json_maps(child)
     elif pa.types.is_struct(child.type):
         child = json_structs(child)
-    elif pa.types.is_string(field.type):
+    elif pa.types.is_string(kind):
         child = sql_text(child)
-    child = child.cast(field.type)
+    child = child.cast(kind)
     if default is not None and child.null_count:
         child = child.fill_null(default)
     child.validate(full=True)
@@ -131,7 +108,7 @@ def _vectors(vectors: pa.StructArray | None) -> pa.StructArray | None:
     children = dict(zip((field.name for field in vectors.type), vectors.flatten(), strict=True))
     if "storageType" not in children:
         return None
-    ordered = [name for name in _DELETION_VECTOR if name in children]
+    ordered = [name for name in _VECTOR_ORDER if name in children]
     names = ordered + [name for name in children if name not in ordered]
     absent = children["storageType"].is_null()
     return pa.StructArray.from_arrays([children[name] for name in names], names, mask=absent)
@@ -176,57 +153,14 @@ def _without(batch: pa.RecordBatch, keys: pa.Array, later: KeyFilter | None) -> 
 
 
 def batches_of_adds(adds: Iterable[AddFile]) -> Iterator[pa.RecordBatch]:
-    for rows in _in_batches(adds):
-        columns = [
-            [to_sql_text(add.path) for add in rows],
-            [to_json(dict(add.partition_values)) for add in rows],
-            [add.size for add in rows],
-            [add.modification_time for add in rows],
-            [add.data_change for add in rows],
-            [_text(add.stats) for add in rows],
-            [_map(add.tags) for add in rows],
-            [_vector(add) for add in rows],
-            [add.base_row_id for add in rows],
-            [add.default_row_commit_version for add in rows],
-            [_text(add.clustering_provider) for add in rows],
-            [add.extra for add in rows],
-        ]
-        yield pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, FILES_SCHEMA, strict=True)], FILES_SCHEMA)
+    return map(adds_to_batch, _in_batches(adds))
 
 
 def batches_of_removes(removes: Iterable[RemoveFile]) -> Iterator[pa.RecordBatch]:
-    schema = TOMBSTONES_SCHEMA
-    for rows in _in_batches(removes):
-        columns = [
-            [to_sql_text(remove.path) for remove in rows],
-            [remove.data_change for remove in rows],
-            [remove.deletion_timestamp for remove in rows],
-            [remove.extended_file_metadata for remove in rows],
-            [_map(remove.partition_values) for remove in rows],
-            [remove.size for remove in rows],
-            [_text(remove.stats) for remove in rows],
-            [_map(remove.tags) for remove in rows],
-            [_vector(remove) for remove in rows],
-            [remove.base_row_id for remove in rows],
-            [remove.default_row_commit_version for remove in rows],
-            [remove.extra for remove in rows],
-        ]
-        yield pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema)
+    return map(removes_to_batch, _in_batches(removes))
 
 
 def _in_batches(actions: Iterable[Any]) -> Iterator[list[Any]]:
     remaining = iter(actions)
     while rows := list(islice(remaining, BATCH_ROWS)):
         yield rows
-
-
-def _text(text: str | None) -> str | None:
-    return None if text is None else to_sql_text(text)
-
-
-def _map(values: Any) -> str | None:
-    return None if values is None else to_json(dict(values))
-
-
-def _vector(action: AddFile | RemoveFile) -> str | None:
-    return None if action.deletion_vector is None else deletion_vector_to_json(action.deletion_vector)

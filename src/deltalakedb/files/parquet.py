@@ -14,18 +14,11 @@ from deltalakedb.files.columns import BATCH_ROWS, PARSED_COLUMNS, KeyFilter, add
 from deltalakedb.log.protocol.actions import Action
 from deltalakedb.log.protocol.codec import to_json
 from deltalakedb.log.protocol.commit import parse_action
+from deltalakedb.log.protocol.fields import SPECS
 from deltalakedb.storage.log_storage import Storage
 
 # A required field of each action: if it is null, the row holds another action.
-_REQUIRED_FIELD = {
-    "protocol": "minReaderVersion",
-    "metaData": "id",
-    "txn": "appId",
-    "domainMetadata": "domain",
-    "sidecar": "path",
-    "add": "path",
-    "remove": "path",
-}
+_REQUIRED_FIELD = {spec.name: spec.fields[0].name for spec in SPECS.values()}
 _TABLE_ACTIONS = ("protocol", "metaData", "txn", "domainMetadata", "sidecar")
 # Writers may fill a list column with an empty list where the protocol version has no features.
 _FEATURES = {"readerFeatures": ("minReaderVersion", 3), "writerFeatures": ("minWriterVersion", 7)}

@@ -18,10 +18,10 @@ from deltalakedb.files.checkpoint import CheckpointContent, read_checkpoint
 from deltalakedb.files.lines import split_lines
 from deltalakedb.files.listing import LAST_CHECKPOINT, LOG_FOLDER, JsonEntry, LogListing, Segment, commit_name
 from deltalakedb.files.snapshot import FileSnapshot
-from deltalakedb.files.tail import Tail
 from deltalakedb.log.protocol.actions import Action
 from deltalakedb.log.protocol.commit import Commit, iter_actions
 from deltalakedb.log.protocol.in_commit_timestamps import InCommitTimestamps
+from deltalakedb.log.protocol.snapshot import SnapshotState
 from deltalakedb.storage.log_storage import OpenFile, Storage, open_storage
 
 _log = logging.getLogger(__name__)
@@ -130,7 +130,7 @@ class FileTxnLogReader:
         entries = tuple(JsonEntry(version, version) for version in range(known.version + 1, latest + 1))
         tail = known.tail_copy()
         for entry, opened in zip(entries, self._open_json(entries), strict=True):
-            tail.replay(self._replay_file(opened, entry))
+            tail.apply_commit(self._replay_file(opened, entry))
         self._seen(latest)
         return known.followed_by(entries, tail)
 
@@ -141,10 +141,10 @@ class FileTxnLogReader:
                 checkpoint = read_checkpoint(self.storage, segment.checkpoint, table=self.table)
             except MalformedLogError as error:
                 raise _UnusableFileError(segment.checkpoint.names, error) from error
-        tail = Tail()
+        tail = SnapshotState()
         for entry, opened in zip(segment.json, self._open_json(segment.json), strict=True):
             try:
-                tail.replay(self._replay_file(opened, entry))
+                tail.apply_commit(self._replay_file(opened, entry))
             except MalformedLogError as error:
                 if entry.start == entry.end:
                     raise

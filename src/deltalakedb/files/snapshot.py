@@ -14,10 +14,10 @@ from deltalakedb.files.checkpoint import CheckpointContent
 from deltalakedb.files.columns import KeyFilter, batches_of_adds, batches_of_removes
 from deltalakedb.files.lines import split_lines
 from deltalakedb.files.listing import LOG_FOLDER, JsonEntry, Segment, commit_name
-from deltalakedb.files.tail import Tail
-from deltalakedb.log.protocol.actions import AppTransaction, DomainMetadata, Metadata, Protocol, RemoveFile
+from deltalakedb.log.protocol.actions import AppTransaction, DomainMetadata, Metadata, Protocol
 from deltalakedb.log.protocol.commit import iter_actions
 from deltalakedb.log.protocol.in_commit_timestamps import in_commit_timestamp, keeps_in_commit_timestamps
+from deltalakedb.log.protocol.snapshot import SnapshotState
 from deltalakedb.log.protocol.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA, deleted_after
 from deltalakedb.storage.log_storage import Storage
 
@@ -33,7 +33,7 @@ class FileSnapshot:
     _table: str = field(repr=False)
     _segment: Segment = field(repr=False)
     _checkpoint: CheckpointContent | None = field(repr=False)
-    _tail: Tail = field(repr=False)
+    _tail: SnapshotState = field(repr=False)
     _unusable: set[str] = field(repr=False)  # shared with the reader, which then avoids these files
 
     @classmethod
@@ -43,7 +43,7 @@ class FileSnapshot:
         table: str,
         segment: Segment,
         checkpoint: CheckpointContent | None,
-        tail: Tail,
+        tail: SnapshotState,
         unusable: set[str],
     ) -> FileSnapshot:
         protocol = tail.protocol or (checkpoint.protocol if checkpoint else None)
@@ -80,11 +80,11 @@ class FileSnapshot:
         assert self._segment.checkpoint is not None
         return self._storage.modified_ms(f"{LOG_FOLDER}/{self._segment.checkpoint.names[0]}")
 
-    def tail_copy(self) -> Tail:
+    def tail_copy(self) -> SnapshotState:
         """A copy of the replayed commits after the checkpoint, to replay further ones on."""
         return self._tail.copy()
 
-    def followed_by(self, entries: Sequence[JsonEntry], tail: Tail) -> FileSnapshot:
+    def followed_by(self, entries: Sequence[JsonEntry], tail: SnapshotState) -> FileSnapshot:
         """The snapshot after some more commits, which `tail` has replayed."""
         segment = Segment(entries[-1].end, self._segment.checkpoint, (*self._segment.json, *entries))
         return FileSnapshot.of(self._storage, self._table, segment, self._checkpoint, tail, self._unusable)
@@ -95,8 +95,7 @@ class FileSnapshot:
 
     def domain_metadata(self) -> Mapping[str, DomainMetadata]:
         older = self._checkpoint.domain_metadata if self._checkpoint else {}
-        merged = {**older, **self._tail.domain_metadata}
-        return {domain: action for domain, action in merged.items() if not action.removed}
+        return self._tail.domains_over(older)
 
     def files(self) -> pa.RecordBatchReader:
         """The live files in batches of FILES_SCHEMA: those of the newest commit first, those of a checkpoint last."""
@@ -110,7 +109,7 @@ class FileSnapshot:
         return pa.RecordBatchReader.from_batches(TOMBSTONES_SCHEMA, batches)
 
     def _file_batches(self) -> Iterator[pa.RecordBatch]:
-        yield from batches_of_adds(self._tail.adds())
+        yield from batches_of_adds(self._tail.newest_files())
         if self._checkpoint is not None:
             with self._remember_unusable(self._checkpoint):
                 yield from self._checkpoint.file_batches(self._later)
@@ -119,7 +118,7 @@ class FileSnapshot:
         if self._checkpoint is not None:
             with self._remember_unusable(self._checkpoint):
                 yield from self._checkpoint.tombstone_batches(self._later)
-        yield from batches_of_removes(action for action in self._tail.files.values() if isinstance(action, RemoveFile))
+        yield from batches_of_removes(self._tail.tombstones.values())
 
     @contextmanager
     def _remember_unusable(self, checkpoint: CheckpointContent) -> Iterator[None]:
@@ -132,4 +131,5 @@ class FileSnapshot:
 
     @cached_property
     def _later(self) -> KeyFilter | None:
-        return KeyFilter(self._tail.files.keys()) if self._tail.files else None
+        keys = self._tail.file_keys()
+        return KeyFilter(keys) if keys else None

@@ -11,10 +11,10 @@ from deltalakedb.files.checksum import Checksum
 from deltalakedb.log.protocol.actions import CommitInfo
 from deltalakedb.log.protocol.fence import fence
 from deltalakedb.log.protocol.in_commit_timestamps import has_in_commit_timestamps
+from deltalakedb.log.protocol.rows import metadata_from_row, protocol_from_row
 from deltalakedb.mirror.table_mirror import MAX_CHECKSUMS, InForce, TableMirror
 from deltalakedb.runtime.steps import reached
 from deltalakedb.store import registry
-from deltalakedb.store.action_values import to_metadata, to_protocol
 from deltalakedb.store.connection import LIVE, Connection
 from deltalakedb.store.registry import Head
 
@@ -96,8 +96,10 @@ def _in_force(conn: Connection, mirror: TableMirror, head: Head, version: int) -
     protocol = conn.one("select_protocol", table_id=head.table_id, version=version)
     if metadata is None or protocol is None:
         raise StoreError(f"table {mirror.table.full_name} has no metadata or no protocol at version {version}")
-    files_protocol = fence(to_protocol(protocol)) if protocol["fenced"] else to_protocol(protocol)
-    mirror.in_force = InForce(max(metadata["version"], protocol["version"]), to_metadata(metadata), files_protocol)
+    files_protocol = fence(protocol_from_row(protocol)) if protocol["fenced"] else protocol_from_row(protocol)
+    mirror.in_force = InForce(
+        max(metadata["version"], protocol["version"]), metadata_from_row(metadata), files_protocol
+    )
     return mirror.in_force
 
 

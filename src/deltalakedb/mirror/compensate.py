@@ -16,7 +16,13 @@ from deltalakedb.log.protocol.actions import (
 )
 from deltalakedb.log.protocol.features import is_enabled
 from deltalakedb.log.protocol.row_tracking import DOMAIN
-from deltalakedb.store.action_values import to_add, to_app_transaction, to_domain_metadata, to_metadata, to_protocol
+from deltalakedb.log.protocol.rows import (
+    add_from_row,
+    app_transaction_from_row,
+    domain_metadata_from_row,
+    metadata_from_row,
+    protocol_from_row,
+)
 from deltalakedb.store.connection import LIVE, Connection
 from deltalakedb.store.registry import TableRow
 
@@ -38,16 +44,16 @@ class StateBesideFiles:
         assert protocol is not None, "every version has a protocol"
         assert metadata is not None, "and metadata"
         return cls(
-            to_protocol(protocol),
+            protocol_from_row(protocol),
             bool(protocol["fenced"]),
-            to_metadata(metadata),
+            metadata_from_row(metadata),
             {
                 action.app_id: action
-                for action in map(to_app_transaction, conn.all("select_app_transactions", **at_version))
+                for action in map(app_transaction_from_row, conn.all("select_app_transactions", **at_version))
             },
             {
                 action.domain: action
-                for action in map(to_domain_metadata, conn.all("select_domain_metadata", **at_version))
+                for action in map(domain_metadata_from_row, conn.all("select_domain_metadata", **at_version))
             },
         )
 
@@ -74,11 +80,13 @@ def compensating_actions(
 
 def _files(conn: Connection, table: TableRow, version: int, deleted_ms: int, append_only: bool) -> list[Action]:
     since_version = {"table_id": table.table_id, "version": version}
-    restored = [to_add(row) for row in conn.all("select_adds_closed_since", **since_version)]
+    restored = [add_from_row(row) for row in conn.all("select_adds_closed_since", **since_version)]
     # A file that was added again with other statistics is live; adding it once more restores its own.
     restored_keys = {add.key for add in restored}
     added = [
-        add for add in map(to_add, conn.all("select_live_adds_since", **since_version)) if add.key not in restored_keys
+        add
+        for add in map(add_from_row, conn.all("select_live_adds_since", **since_version))
+        if add.key not in restored_keys
     ]
     if append_only and added:
         raise ExternalWriterError(

@@ -13,10 +13,10 @@ from deltalakedb.files.last_checkpoint import CHECKSUM, json_checksum
 from deltalakedb.files.listing import LAST_CHECKPOINT, LOG_FOLDER, CheckpointEntry, LogListing, Segment
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.files.snapshot import FileSnapshot
-from deltalakedb.files.tail import Tail
 from deltalakedb.log.protocol.actions import Metadata, Protocol
 from deltalakedb.log.protocol.commit import parse_action
 from deltalakedb.log.protocol.fence import fence
+from deltalakedb.log.protocol.snapshot import SnapshotState
 from deltalakedb.mirror.checksums import Totals, totals_at
 from deltalakedb.mirror.compare import Difference, compare_action, compare_states
 from deltalakedb.store import registry
@@ -49,7 +49,7 @@ def compare_checkpoint(ours: SqlTxnLogReader, theirs: FileTxnLogReader, entry: C
     try:
         content = read_checkpoint(theirs.storage, entry, table=theirs.table)
         checkpoint_state = FileSnapshot.of(
-            theirs.storage, theirs.table, Segment(entry.version, entry, ()), content, Tail(), set()
+            theirs.storage, theirs.table, Segment(entry.version, entry, ()), content, SnapshotState(), set()
         )
         snapshot = ours.snapshot(entry.version)
         return compare_states(snapshot, checkpoint_state, protocol=shown_protocol(snapshot))

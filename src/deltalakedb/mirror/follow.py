@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from deltalakedb.exceptions import DeltaError, LogGapError, TableReplacedError
 from deltalakedb.files.reader import FileTxnLogReader
+from deltalakedb.log.protocol.rows import metadata_from_row
 from deltalakedb.mirror.external import Importer, difference
 from deltalakedb.mirror.importer import base_state
 from deltalakedb.store import registry
-from deltalakedb.store.action_values import to_metadata
 from deltalakedb.store.audit import write_audit
 from deltalakedb.store.connection import Connection, Store
 from deltalakedb.store.loader import Loader, Progress
@@ -82,7 +82,7 @@ def open_loader(conn: Connection, table: TableRow, progress: Progress | None = N
         # SQL decides from the promotion on, and other commits in the files are left to `dl mirror resolve`.
         raise PromotedError(f"{registered.full_name} is managed now: only a follower takes in commits from its files")
     row = conn.one("select_metadata", table_id=table.table_id, version=head.metadata_version)
-    metadata = to_metadata(row) if row else None
+    metadata = metadata_from_row(row) if row else None
     return Loader(conn, table.table_id, table=table.full_name, head=head, metadata=metadata, progress=progress)
 
 

@@ -18,6 +18,7 @@ from deltalakedb.files.delete import delete_named_files, delete_table
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.log.protocol.codec import deletion_vector_from_json
 from deltalakedb.log.protocol.paths import decode_path, is_absolute
+from deltalakedb.log.protocol.rows import metadata_from_row
 from deltalakedb.log.protocol.text import from_sql_text
 from deltalakedb.mirror.bookkeeping import (
     PURGE_DELAY_SECONDS,
@@ -30,7 +31,6 @@ from deltalakedb.mirror.bookkeeping import (
 from deltalakedb.mirror.notice import remove_notice
 from deltalakedb.runtime.steps import reached
 from deltalakedb.store import locations, registry
-from deltalakedb.store.action_values import to_metadata
 from deltalakedb.store.audit import write_audit
 from deltalakedb.store.connection import LIVE, Connection, Store
 from deltalakedb.store.locations import LocationRow
@@ -149,7 +149,7 @@ def _begin(conn: Connection, place: LocationRow) -> _Cleared | None:
         conn.run("mark_mirrored", table_id=place.table_id, version=head.current_version)
         conn.run("mark_vacuumed", table_id=place.table_id, version=LIVE)
     row = conn.one("select_metadata", table_id=place.table_id, version=LIVE)
-    return _Cleared(place, last_row[0] if last_row else None, to_metadata(row).id if row else None, delay_seconds)
+    return _Cleared(place, last_row[0] if last_row else None, metadata_from_row(row).id if row else None, delay_seconds)
 
 
 def _why_not(store: Store, cleared: _Cleared, options: Mapping[str, str] | None) -> str | None:

@@ -12,7 +12,7 @@ from deltalakedb.log.protocol.actions import Metadata
 from deltalakedb.log.protocol.text import from_sql_text, to_sql_text
 from deltalakedb.log.schema.types import parse_schema
 from deltalakedb.log.statistics.batch_bounds import compute_bounds_of_batch
-from deltalakedb.log.statistics.bounds import FileBounds
+from deltalakedb.log.statistics.bounds import Bound, FileBounds
 from deltalakedb.log.statistics.bounds_columns import BoundsColumn, bounds_columns
 from deltalakedb.log.statistics.file_bounds import bounds_of_file
 from deltalakedb.store.connection import LIVE, Connection, Row
@@ -24,6 +24,8 @@ NEW_EPOCH_ABOVE = 10_000
 
 NEVER = LIVE
 """`first_file_id` of a column that new files get no bounds for: it is not used for pruning."""
+
+_COLUMNS = ("table_id", "epoch", "file_id", "column_id", *Bound._fields)
 
 
 @dataclass(slots=True)
@@ -105,13 +107,7 @@ class BoundsIndex:
                 if bound.width_class not in indexed.width_classes:
                     indexed.width_classes.add(bound.width_class)
                     indexed.is_changed = True
-                buffer.append(
-                    table_id=self._table_id,
-                    epoch=self.epoch,
-                    file_id=file_id,
-                    column_id=indexed.column_id,
-                    **bound._asdict(),
-                )
+                buffer.append_cells(_COLUMNS, (self._table_id, self.epoch, file_id, indexed.column_id, *bound))
         buffer.flush_to(self._conn)
         return True
 

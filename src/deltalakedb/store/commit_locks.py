@@ -9,17 +9,15 @@ from deltalakedb.exceptions import NotWritableError, TableNotFoundError
 from deltalakedb.log.protocol.actions import AddFile, AppTransaction, DomainMetadata, Protocol, RemoveFile
 from deltalakedb.log.protocol.features import writer_features
 from deltalakedb.log.protocol.row_tracking import DOMAIN
+from deltalakedb.log.protocol.rows import domain_metadata_from_row
 from deltalakedb.log.protocol.text import key_hash, to_sql_text
 from deltalakedb.store import registry_check
-from deltalakedb.store.action_values import to_domain_metadata
+from deltalakedb.store.commit_sizes import FEW_FILES
 from deltalakedb.store.connection import LIVE, Ask, Connection, Row
 from deltalakedb.store.drafts import Known
 from deltalakedb.store.proposals import Proposal, TableProposal
 from deltalakedb.store.queries import named_queries
 from deltalakedb.store.registry import Head, TableRow, to_table_row
-
-FEW_FILES = 32
-"""Up to this many files are looked up by key under the lock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +134,9 @@ def _locked(proposal: TableProposal, head: Head, answers: list[list[Row]]) -> Lo
     live_keys = frozenset(bytes(row["key_hash"]) for row in rest.pop(0)) if _file_keys(proposal) else None
     domains: Mapping[str, DomainMetadata] = {}
     if _needs_domains(proposal):
-        domains = {domain.domain: domain for domain in map(to_domain_metadata, rest.pop(0)) if domain.domain == DOMAIN}
+        domains = {
+            domain.domain: domain for domain in map(domain_metadata_from_row, rest.pop(0)) if domain.domain == DOMAIN
+        }
     apps = {app_id: rows[0]["app_version"] for app_id, rows in zip(app_ids(proposal), rest, strict=True) if rows}
     return LockedTable(
         row=row,

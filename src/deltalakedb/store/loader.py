@@ -19,12 +19,12 @@ from deltalakedb.log.protocol.actions import (
 from deltalakedb.log.protocol.commit import Commit
 from deltalakedb.log.protocol.features import check_readable
 from deltalakedb.log.protocol.fence import unfence
-from deltalakedb.log.protocol.rows import adds_to_batch
+from deltalakedb.log.protocol.rows import adds_to_batch, protocol_from_row
 from deltalakedb.log.protocol.text import from_sql_text, key_hash, key_hashes, to_sql_text
 from deltalakedb.store.action_rows import ActionRows
-from deltalakedb.store.action_values import to_protocol
 from deltalakedb.store.base_rows import RecordCounter, add_rows, tombstone_rows
 from deltalakedb.store.bounds_index import BoundsIndex
+from deltalakedb.store.commit_sizes import FEW_ROWS, MANY_FILES
 from deltalakedb.store.connection import Connection
 from deltalakedb.store.drafts import BaseState, HeadDraft, Known, VersionDraft
 from deltalakedb.store.insert_pipeline import InsertPipeline
@@ -35,12 +35,6 @@ logger = logging.getLogger(__name__)
 
 FLUSH_ROWS = 20_000
 """How many action rows are held in memory before they are written."""
-
-FEW_FILES = 16
-"""Up to this many files get their bounds one by one; for more it is faster to work column by column."""
-
-MANY_FILES = 1_000
-"""From this many on, the files that one commit adds are converted to columns directly, without Python rows."""
 
 SLICE_FILES = 12_500
 """If files are many, this many are written while the next ones are prepared."""
@@ -224,7 +218,7 @@ class Loader:
     def _protocol_in_force(self) -> Protocol | None:
         if self._protocol is None and self._head.protocol_version >= 0:
             ids = {"table_id": self._table_id, "version": self._head.protocol_version}
-            self._protocol = next(map(to_protocol, self._conn.all("select_protocol", **ids)), None)
+            self._protocol = next(map(protocol_from_row, self._conn.all("select_protocol", **ids)), None)
         return self._protocol
 
     def _take_add(self, add: AddFile, version: int, ordinal: int) -> None:
@@ -374,7 +368,7 @@ class Loader:
         if self._bounds is None or not live:
             return
         adds = self._rows.adds
-        if len(live) <= FEW_FILES and self._bounds.insert_few(
+        if len(live) <= FEW_ROWS and self._bounds.insert_few(
             (adds.column("file_id")[row], adds.column("stats")[row], adds.column("partition_values")[row])
             for row in live
         ):

@@ -52,7 +52,7 @@ class OverlaySnapshot:
     @cached_property
     def _hidden(self) -> frozenset[FileKey]:
         """Files of the base that the transaction removed, or added again with other statistics."""
-        return frozenset(self._own.files) | frozenset(self._own.tombstones)
+        return frozenset(self._own.file_keys())
 
     def check_kept(self) -> None:
         """Raises if `dl gc` has removed the pinned version."""
@@ -92,9 +92,7 @@ class OverlaySnapshot:
         return txn if txn is not None or self._base is None else self._base.app_transaction(app_id)
 
     def domain_metadata(self) -> Mapping[str, DomainMetadata]:
-        base_domains = {} if self._base is None else self._base.domain_metadata()
-        own_domains = {action.domain: action for action in self._actions if isinstance(action, DomainMetadata)}
-        return {domain: action for domain, action in {**base_domains, **own_domains}.items() if not action.removed}
+        return self._own.domains_over({} if self._base is None else self._base.domain_metadata())
 
     # -- files
 

@@ -3,7 +3,8 @@
 A query in `sql/queries` has a name, a reason and named parameters. In them 9223372036854775807 (2^63-1) means "current"
 or "live". {for update} is a row lock on Postgres and nothing elsewhere: SQLite and DuckDB lock the whole database for a
 writer. `{in list (}select ...{)}` runs its select once: for a table that was never analysed Postgres expects one row,
-and would otherwise run the select for every row of the other table.
+and would otherwise run the select for every row of the other table. {add columns} and {remove columns} stand for
+the columns of these actions' fields.
 """
 
 import re
@@ -13,6 +14,8 @@ from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
+
+from deltalakedb.log.protocol.fields import ADD, REMOVE
 
 SQL_FOLDER = Path(__file__).with_name("sql")
 
@@ -65,7 +68,10 @@ def named_queries() -> dict[str, str]:
             if name.strip() in queries:
                 raise ValueError(f"{file.name}: the query {name.strip()!r} exists twice")
             lines = [line for line in body.splitlines() if not line.lstrip().startswith("--")]
-            queries[name.strip()] = "\n".join(lines).strip().removesuffix(";")
+            text = "\n".join(lines).strip().removesuffix(";")
+            for spec in (ADD, REMOVE):
+                text = text.replace(f"{{{spec.name} columns}}", ", ".join(spec.columns))
+            queries[name.strip()] = text
     return queries
 
 

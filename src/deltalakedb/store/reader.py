@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from deltalakedb.exceptions import VersionNotFoundError
+from deltalakedb.log.protocol import rows as row_forms
 from deltalakedb.log.protocol.actions import Action, CommitInfo, Protocol
 from deltalakedb.log.protocol.commit import Commit
 from deltalakedb.log.protocol.render import render_commit
-from deltalakedb.store import action_values as values
 from deltalakedb.store.connection import LIVE, Connection, Row, Store
 from deltalakedb.store.kept_versions import not_loaded, require_version, why_it_starts_there
 from deltalakedb.store.registry import Head, TableRow, read_head
@@ -21,14 +21,14 @@ CHUNK_ACTIONS = 20_000
 """How many actions of consecutive commits are read at once."""
 
 _ACTION_QUERIES: tuple[tuple[str, Callable[[Row], Action]], ...] = (
-    ("select_add_actions", values.to_add),
-    ("select_remove_actions", values.to_remove),
-    ("select_cdc_actions", values.to_cdc),
-    ("select_metadata_actions", values.to_metadata),
-    ("select_protocol_actions", values.to_protocol),
-    ("select_txn_actions", values.to_app_transaction),
-    ("select_domain_actions", values.to_domain_metadata),
-    ("select_other_actions", values.to_other),
+    ("select_add_actions", row_forms.add_from_row),
+    ("select_remove_actions", row_forms.remove_from_row),
+    ("select_cdc_actions", row_forms.cdc_from_row),
+    ("select_metadata_actions", row_forms.metadata_from_row),
+    ("select_protocol_actions", row_forms.protocol_from_row),
+    ("select_txn_actions", row_forms.app_transaction_from_row),
+    ("select_domain_actions", row_forms.domain_metadata_from_row),
+    ("select_other_actions", row_forms.other_from_row),
 )
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from deltalakedb.exceptions import StoreError, TableExistsError, TableNotFoundError, redact
 from deltalakedb.log.protocol.actions import Metadata, Protocol
+from deltalakedb.log.protocol.rows import metadata_from_row, protocol_from_row
 from deltalakedb.store import locations
-from deltalakedb.store.action_values import to_metadata, to_protocol
 from deltalakedb.store.connection import UNKNOWN_COUNT, Connection, DuplicateRowError, Row
 from deltalakedb.store.names import TableName, name_key
 from deltalakedb.store.namespaces import ensure_namespace
@@ -103,13 +103,13 @@ _PROTOCOL_COLUMNS = ("min_reader_version", "min_writer_version", "reader_feature
 def _metadata_of(*values: Any) -> Metadata:
     """Parses metadata once per text, however often a table is opened."""
     row = dict(zip(_METADATA_COLUMNS, values, strict=True))
-    return to_metadata({**row, "name": row["metadata_name"], "extra": row["metadata_extra"]})
+    return metadata_from_row({**row, "name": row["metadata_name"], "extra": row["metadata_extra"]})
 
 
 @lru_cache(maxsize=256)
 def _protocol_of(*values: Any) -> Protocol:
     row = dict(zip(_PROTOCOL_COLUMNS, values, strict=True))
-    return to_protocol({**row, "extra": row["protocol_extra"]})
+    return protocol_from_row({**row, "extra": row["protocol_extra"]})
 
 
 def to_open_table(row: Row) -> OpenTable:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from deltalakedb.exceptions import StoreError
+from deltalakedb.log.protocol.rows import metadata_from_row
 from deltalakedb.store import registry
-from deltalakedb.store.action_values import to_metadata
 from deltalakedb.store.bounds_index import BoundsIndex
 from deltalakedb.store.connection import Connection
 from deltalakedb.store.registry import Head, TableRow
@@ -51,7 +51,7 @@ def rewind(conn: Connection, table: TableRow, head: Head, version: int) -> Head:
         conn.run(query, **ids)
     columns = conn.all("select_bounds_columns", table_id=table.table_id)
     bounds = BoundsIndex(conn, table.table_id, head.bounds_epoch, columns)
-    bounds.use_metadata(to_metadata(row), head.next_file_id)
+    bounds.use_metadata(metadata_from_row(row), head.next_file_id)
     _insert_bounds(bounds, reopened)
     bounds.save()
     return _rewind_head(conn, head, version, version_row["committed_at_ms"], row["version"], protocol["version"])

@@ -1,16 +1,14 @@
 """Column buffers: collect rows for one bulk insert, with the columns of schema.sql."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
 import pyarrow as pa
 
+from deltalakedb.store.commit_sizes import FEW_ROWS
 from deltalakedb.store.connection import Connection
 from deltalakedb.store.queries import arrow_types, table_columns
-
-FEW_ROWS = 200
-"""Up to this many rows are written as plain values; more as Arrow, by the engine's bulk path."""
 
 KEYS_TO_CLOSE = pa.schema([("key_hash", pa.binary()), ("removed_version", pa.int64())])
 
@@ -24,21 +22,28 @@ def row_schema(table: str) -> pa.Schema:
 class RowBuffer:
     """Rows of one table, stored as columns, so that they become Arrow without a copy per row."""
 
-    __slots__ = ("_columns", "_size", "table")
+    __slots__ = ("_columns", "_lists", "_names", "_size", "table")
 
     def __init__(self, table: str) -> None:
         self.table = table
         self._columns: dict[str, list[Any]] = {}
-        self._clear()
+        self._names: tuple[str, ...] = ()  # of the last row's cells
+        self._lists: list[list[Any]] = []  # the columns in the order of these names
+        self._size = 0
 
     def __len__(self) -> int:
         return self._size
 
     def append(self, **values: Any) -> None:
+        self.append_cells(tuple(values), values.values())
+
+    def append_cells(self, names: tuple[str, ...], cells: Iterable[Any]) -> None:
+        """Appends a row, its cells in the order of `names`, which must name all columns."""
         if not self._size:  # created late, because most buffers of most commits stay empty
             self._columns = {name: [] for name in table_columns()[self.table]}
-        columns = self._columns
-        any(map(list.append, columns.values(), map(values.__getitem__, columns)))  # the fastest loop
+        if names != self._names:
+            self._names, self._lists = names, [self._columns[name] for name in names]
+        any(map(list.append, self._lists, cells))  # the fastest loop
         self._size += 1
 
     def column(self, name: str) -> list[Any]:
@@ -63,6 +68,8 @@ class RowBuffer:
 
     def _clear(self) -> None:
         self._columns = {}
+        self._names = ()
+        self._lists = []
         self._size = 0
 
 

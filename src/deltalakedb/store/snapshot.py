@@ -8,9 +8,14 @@ import pyarrow as pa
 
 from deltalakedb.exceptions import StoreError
 from deltalakedb.log.protocol.actions import AppTransaction, DomainMetadata, Metadata, Protocol
+from deltalakedb.log.protocol.rows import (
+    app_transaction_from_row,
+    domain_metadata_from_row,
+    metadata_from_row,
+    protocol_from_row,
+)
 from deltalakedb.log.protocol.text import to_sql_text
 from deltalakedb.log.protocol.txnlog import FILES_SCHEMA, NEWEST_FIRST, TOMBSTONES_SCHEMA, newest_first
-from deltalakedb.store.action_values import to_app_transaction, to_domain_metadata, to_metadata, to_protocol
 from deltalakedb.store.connection import Connection, Row, Store, select_columns
 from deltalakedb.store.kept_versions import check_kept, explain_absence, require_version
 from deltalakedb.store.pages import iter_file_pages, iter_tombstone_pages
@@ -53,7 +58,7 @@ class SqlSnapshot:
     @cached_property
     def protocol(self) -> Protocol:
         """The logical protocol; `fenced` says whether the mirror adds our table feature to it."""
-        return to_protocol(self._one("select_protocol"))
+        return protocol_from_row(self._one("select_protocol"))
 
     @cached_property
     def fenced(self) -> bool:
@@ -61,24 +66,24 @@ class SqlSnapshot:
 
     @cached_property
     def metadata(self) -> Metadata:
-        return to_metadata(self._one("select_metadata"))
+        return metadata_from_row(self._one("select_metadata"))
 
     def metadata_history(self) -> list[Metadata] | None:
         """The metadata of every version up to this one; None if SQL does not begin with version 0."""
         rows = self._all("select_metadata_history")
-        return [to_metadata(row) for row in rows] if rows and rows[0]["version"] == 0 else None
+        return [metadata_from_row(row) for row in rows] if rows and rows[0]["version"] == 0 else None
 
     def app_transactions(self) -> Mapping[str, AppTransaction]:
-        actions = map(to_app_transaction, self._all("select_app_transactions"))
+        actions = map(app_transaction_from_row, self._all("select_app_transactions"))
         return {action.app_id: action for action in actions}
 
     def app_transaction(self, app_id: str) -> AppTransaction | None:
         """The transaction of one application, without reading the others."""
         rows = self._all("select_app_transaction", app_id=to_sql_text(app_id))
-        return to_app_transaction(rows[0]) if rows else None
+        return app_transaction_from_row(rows[0]) if rows else None
 
     def domain_metadata(self) -> Mapping[str, DomainMetadata]:
-        actions = map(to_domain_metadata, self._all("select_domain_metadata"))
+        actions = map(domain_metadata_from_row, self._all("select_domain_metadata"))
         return {action.domain: action for action in actions}
 
     def files(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:

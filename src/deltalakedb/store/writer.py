@@ -22,10 +22,10 @@ from deltalakedb.log.checks import conflicts
 from deltalakedb.log.checks.commit_checks import check_commit
 from deltalakedb.log.checks.table_checks import check_rewritten
 from deltalakedb.log.protocol.actions import AddFile, Metadata, Protocol
+from deltalakedb.log.protocol.rows import metadata_from_row, protocol_from_row
 from deltalakedb.log.schema.types import parse_schema
 from deltalakedb.runtime.steps import reached
 from deltalakedb.store import registry, registry_write
-from deltalakedb.store.action_values import to_metadata, to_protocol
 from deltalakedb.store.appends import Appends
 from deltalakedb.store.commit_locks import LockedTable, Locks, lock_tables
 from deltalakedb.store.connection import Connection, ConnectionLostError, LostRaceError, Store
@@ -223,7 +223,7 @@ def _check_kept_files(locked: LockedTable, proposal: TableProposal) -> None:
 def _at_head(conn: Connection, locked: LockedTable) -> tuple[Protocol, Metadata]:
     ids = {"table_id": locked.head.table_id, "version": locked.head.current_version}
     ((protocol,), (metadata,)) = conn.gather([("select_protocol", ids), ("select_metadata", ids)])
-    return to_protocol(protocol), to_metadata(metadata)
+    return protocol_from_row(protocol), metadata_from_row(metadata)
 
 
 def _write(

@@ -1,31 +1,19 @@
-"""Owns the JSON form of each action: its fields, and reading and writing them without loss."""
+"""Owns the JSON form of actions: reads and writes the fields that `fields` describes, without loss."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
 from deltalakedb.exceptions import MalformedLogError
-from deltalakedb.log.protocol.actions import (
-    AddCDCFile,
-    AddFile,
-    AppTransaction,
-    DeletionVector,
-    DomainMetadata,
-    Format,
-    Metadata,
-    Protocol,
-    RemoveFile,
-    Sidecar,
-)
+from deltalakedb.log.protocol.actions import DeletionVector
+from deltalakedb.log.protocol.fields import DELETION_VECTOR, REQUIRED, Field, Spec
 from deltalakedb.log.protocol.text import escape_surrogates
 
 # Lists the fields that a writer left out and readers such as Spark fill in, so that the line can be rendered unchanged.
 ABSENT: Final = "deltalakedb.absent"
-_REQUIRED: Final = object()
 _MISSING: Final = object()
 _MIN_LONG: Final = -(2**63)
 _MAX_LONG: Final = 2**63 - 1
@@ -77,133 +65,6 @@ def iter_members(text: str, start: int = 0) -> Iterator[tuple[str, int, int]]:
             position = _skip(text, position + 1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
-    name: str
-    attribute: str
-    type: type
-    default: object = None
-    nested: Spec | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Spec:
-    """Maps one kind of JSON object to one dataclass; fields are in the order of the dataclass."""
-
-    build: Callable[..., Any]
-    fields: tuple[_Field, ...]
-
-
-def _required(name: str, attribute: str, type_: type, nested: Spec | None = None) -> _Field:
-    return _Field(name, attribute, type_, _REQUIRED, nested)
-
-
-_DELETION_VECTOR = Spec(
-    DeletionVector,
-    (
-        _required("storageType", "storage_type", str),
-        _required("pathOrInlineDv", "path_or_inline_dv", str),
-        _required("sizeInBytes", "size_in_bytes", int),
-        _required("cardinality", "cardinality", int),
-        _Field("offset", "offset", int),
-    ),
-)
-_FORMAT = Spec(Format, (_Field("provider", "provider", str, "parquet"), _Field("options", "options", dict, {})))
-
-SPECS: Final[dict[str, Spec]] = {
-    "add": Spec(
-        AddFile,
-        (
-            _required("path", "path", str),
-            _Field("partitionValues", "partition_values", dict, {}),
-            _required("size", "size", int),
-            _Field("modificationTime", "modification_time", int, 0),
-            _Field("dataChange", "data_change", bool, True),
-            _Field("stats", "stats", str),
-            _Field("tags", "tags", dict),
-            _Field("deletionVector", "deletion_vector", dict, None, _DELETION_VECTOR),
-            _Field("baseRowId", "base_row_id", int),
-            _Field("defaultRowCommitVersion", "default_row_commit_version", int),
-            _Field("clusteringProvider", "clustering_provider", str),
-        ),
-    ),
-    "remove": Spec(
-        RemoveFile,
-        (
-            _required("path", "path", str),
-            _Field("dataChange", "data_change", bool, True),
-            _Field("deletionTimestamp", "deletion_timestamp", int),
-            _Field("extendedFileMetadata", "extended_file_metadata", bool),
-            _Field("partitionValues", "partition_values", dict),
-            _Field("size", "size", int),
-            _Field("stats", "stats", str),
-            _Field("tags", "tags", dict),
-            _Field("deletionVector", "deletion_vector", dict, None, _DELETION_VECTOR),
-            _Field("baseRowId", "base_row_id", int),
-            _Field("defaultRowCommitVersion", "default_row_commit_version", int),
-        ),
-    ),
-    "cdc": Spec(
-        AddCDCFile,
-        (
-            _required("path", "path", str),
-            _Field("partitionValues", "partition_values", dict, {}),
-            _required("size", "size", int),
-            _Field("dataChange", "data_change", bool, False),
-            _Field("tags", "tags", dict),
-        ),
-    ),
-    "metaData": Spec(
-        Metadata,
-        (
-            _required("id", "id", str),
-            _required("format", "format", dict, _FORMAT),
-            _required("schemaString", "schema_string", str),
-            _Field("partitionColumns", "partition_columns", list, ()),
-            _Field("configuration", "configuration", dict, {}),
-            _Field("name", "name", str),
-            _Field("description", "description", str),
-            _Field("createdTime", "created_time", int),
-        ),
-    ),
-    "protocol": Spec(
-        Protocol,
-        (
-            _required("minReaderVersion", "min_reader_version", int),
-            _required("minWriterVersion", "min_writer_version", int),
-            _Field("readerFeatures", "reader_features", list),
-            _Field("writerFeatures", "writer_features", list),
-        ),
-    ),
-    "txn": Spec(
-        AppTransaction,
-        (
-            _required("appId", "app_id", str),
-            _required("version", "version", int),
-            _Field("lastUpdated", "last_updated", int),
-        ),
-    ),
-    "domainMetadata": Spec(
-        DomainMetadata,
-        (
-            _required("domain", "domain", str),
-            _required("configuration", "configuration", str),
-            _Field("removed", "removed", bool, False),
-        ),
-    ),
-    "sidecar": Spec(
-        Sidecar,
-        (
-            _required("path", "path", str),
-            _required("sizeInBytes", "size_in_bytes", int),
-            _required("modificationTime", "modification_time", int),
-            _Field("tags", "tags", dict),
-        ),
-    ),
-}
-KINDS: Final[dict[type, str]] = {spec.build: kind for kind, spec in SPECS.items() if isinstance(spec.build, type)}
-
-
 def parse_object(spec: Spec, value: Mapping[str, Any], text: str, start: int) -> Any:
     """Builds one action; `text[start:]` is its source, read only if something must be kept exactly."""
     arguments: list[Any] = []
@@ -216,7 +77,7 @@ def parse_object(spec: Spec, value: Mapping[str, Any], text: str, start: int) ->
         if source is not _MISSING:
             present += 1
         if source is _MISSING or source is None:
-            if item.default is _REQUIRED:
+            if item.default is REQUIRED:
                 raise ValueError(f"field {item.name} is missing")
             if source is None:
                 exact_fields.append(item.name)
@@ -238,7 +99,7 @@ def parse_object(spec: Spec, value: Mapping[str, Any], text: str, start: int) ->
     return spec.build(*arguments)
 
 
-def _parse_nested(item: _Field, given: object, text: str, start: int) -> Any:
+def _parse_nested(item: Field, given: object, text: str, start: int) -> Any:
     if not isinstance(given, dict) or item.nested is None:
         raise ValueError(f"field {item.name} is not an object")
     begin = start
@@ -247,7 +108,7 @@ def _parse_nested(item: _Field, given: object, text: str, start: int) -> Any:
     return parse_object(item.nested, given, text, begin)
 
 
-def _read(item: _Field, given: Any) -> tuple[Any, bool]:
+def _read(item: Field, given: Any) -> tuple[Any, bool]:
     """Returns the field's value, and whether rendering it gives the same JSON value."""
     kind: Any = item.type
     if type(given) is kind:
@@ -320,12 +181,12 @@ def render_object(spec: Spec, action: Any) -> str:
     return escape_surrogates("{" + ",".join(members) + "}")
 
 
-def _reread(item: _Field, kept: str) -> Any:
+def _reread(item: Field, kept: str) -> Any:
     value = json.loads(kept)
     return item.default if value is None else _read(item, value)[0]
 
 
-def _render_value(item: _Field, value: Any) -> str:
+def _render_value(item: Field, value: Any) -> str:
     if item.nested is not None:
         return render_object(item.nested, value)
     if type(value) is str:
@@ -337,29 +198,21 @@ def _render_value(item: _Field, value: Any) -> str:
     return _encode(dict(value) if item.type is dict else list(value))
 
 
-def _parse_text(spec: Spec, text: str, what: str) -> Any:
+def parse_text(spec: Spec, text: str) -> Any:
+    """Parses the JSON text of one object, as `render_object` renders it."""
     try:
         value, start, end = decode_at(text, 0)
         if not isinstance(value, dict) or text[end:].strip():
             raise ValueError("not a JSON object")
         return parse_object(spec, value, text, start)
     except (ValueError, RecursionError) as error:
-        raise MalformedLogError(f"{what} cannot be read: {error}") from error
+        raise MalformedLogError(f"a {spec.name} cannot be read: {error}") from error
 
 
 def deletion_vector_from_json(text: str) -> DeletionVector:
-    vector: DeletionVector = _parse_text(_DELETION_VECTOR, text, "a deletion vector")
+    vector: DeletionVector = parse_text(DELETION_VECTOR, text)
     return vector
 
 
 def deletion_vector_to_json(vector: DeletionVector) -> str:
-    return render_object(_DELETION_VECTOR, vector)
-
-
-def format_from_json(text: str) -> Format:
-    table_format: Format = _parse_text(_FORMAT, text, "a table format")
-    return table_format
-
-
-def format_to_json(format_: Format) -> str:
-    return render_object(_FORMAT, format_)
+    return render_object(DELETION_VECTOR, vector)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final
 
 import orjson
@@ -23,7 +24,8 @@ from deltalakedb.log.protocol.actions import (
     RemoveFile,
     UnknownAction,
 )
-from deltalakedb.log.protocol.codec import KINDS, SPECS, decode_at, expect, parse_object, render_object, to_json
+from deltalakedb.log.protocol.codec import decode_at, expect, parse_object, render_object, to_json
+from deltalakedb.log.protocol.fields import ADD, SPEC_OF, SPECS, Kind
 from deltalakedb.log.protocol.paths import check_path
 from deltalakedb.log.protocol.text import escape_surrogates
 
@@ -87,13 +89,19 @@ def render_action(action: Action) -> str:
         return f'{{"checkpointMetadata":{action.text}}}'
     if isinstance(action, UnknownAction):
         return f"{{{to_json(action.kind)}:{action.text}}}"
-    kind = KINDS[type(action)]
-    return f'{{"{kind}":{render_object(SPECS[kind], action)}}}'
+    spec = SPEC_OF[type(action)]
+    return f'{{"{spec.name}":{render_object(spec, action)}}}'
 
 
 _TEXTS: Final = (str, type(None))
-_NONE: Final = (None, None, None)
-_ADD: Final = b'{"add":{"path":%b,"partitionValues":%b,"size":%d,"modificationTime":%d,"dataChange":%b%b'
+_ADD: Final = b'{"add":{"path":%b,"partitionValues":%b,"size":%d,"modificationTime":%d,"dataChange":%b%b%b'
+_REST: Final = ADD.fields[1 + [field.name for field in ADD.fields].index("stats") :]
+_get_rest: Final = attrgetter(*(field.attribute for field in _REST))
+_NO_REST: Final = (None,) * len(_REST)
+_PLACEHOLDERS: Final = {Kind.LONG: "%d", Kind.TEXT: "%b"}
+_TEMPLATES: Final = [  # None: takes the slower path
+    f',"{field.name}":{_PLACEHOLDERS[field.kind]}'.encode() if field.kind in _PLACEHOLDERS else None for field in _REST
+]
 
 
 def render_line(action: Action) -> bytes:
@@ -105,31 +113,34 @@ def render_line(action: Action) -> bytes:
 def _render_add(add: AddFile) -> bytes | None:
     """Renders an add that has only the common fields; returns None for any other."""
     values = add.partition_values
-    if add.extra or add.deletion_vector is not None or add.tags is not None or type(values) is not dict:
+    if add.extra or type(values) is not dict:
         return None
     if not (type(add.size) is type(add.modification_time) is int and type(add.data_change) is bool):
         return None
     if values and any(type(text) not in _TEXTS for text in values.values()):
         return None
+    end = b"}}"
     try:
-        line = _ADD % (
+        rest = _get_rest(add)
+        if rest != _NO_REST:
+            end = b""
+            for template, value in zip(_TEMPLATES, rest):  # noqa: B905 a check of each call costs more than the loop
+                if value is not None:
+                    if template is None:
+                        return None
+                    end += template % (orjson.dumps(value) if type(value) is str else value)
+            end += b"}}"
+        return _ADD % (
             orjson.dumps(add.path),
             orjson.dumps(values) if values else b"{}",
             add.size,
             add.modification_time,
             b"true" if add.data_change else b"false",
             b"" if add.stats is None else b',"stats":' + orjson.dumps(add.stats),
+            end,
         )
-        rest = (add.base_row_id, add.default_row_commit_version, add.clustering_provider)
-        return line + b"}}" if rest == _NONE else line + _render_rest(*rest) + b"}}"
     except TypeError:  # lone surrogates, and values of another type than declared
         return None
-
-
-def _render_rest(row_id: int | None, commit_version: int | None, provider: str | None) -> bytes:
-    rest = b"" if row_id is None else b',"baseRowId":%d' % row_id
-    rest += b"" if commit_version is None else b',"defaultRowCommitVersion":%d' % commit_version
-    return rest if provider is None else rest + b',"clusteringProvider":' + orjson.dumps(provider)
 
 
 def iter_actions(lines: Iterable[bytes], *, table: str, version: int) -> Iterator[Action]:
@@ -200,7 +211,7 @@ class CommitChecker:
                 self._check_path(action.path)
             case Metadata() | Protocol():
                 if type(action) in self._single:
-                    self._refuse(f"holds more than one {KINDS[type(action)]} action")
+                    self._refuse(f"holds more than one {SPEC_OF[type(action)].name} action")
                 self._single.add(type(action))
             case AppTransaction():
                 if action.app_id in self._app_ids:

@@ -1,123 +1,172 @@
-"""Converts file actions to Arrow rows of FILES_SCHEMA and TOMBSTONES_SCHEMA, and back."""
+"""Converts actions to rows of SQL and of Arrow batches, and back, by the columns that `fields` describes.
+
+Strings are encoded with `text.to_sql_text`; maps, lists and objects are JSON text.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import pyarrow as pa
 
-from deltalakedb.log.protocol.actions import AddFile, RemoveFile
-from deltalakedb.log.protocol.codec import deletion_vector_from_json, deletion_vector_to_json, to_json
+from deltalakedb.log.protocol.actions import (
+    AddCDCFile,
+    AddFile,
+    AppTransaction,
+    CommitInfo,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    UnknownAction,
+)
+from deltalakedb.log.protocol.codec import parse_text, render_object, to_json
+from deltalakedb.log.protocol.fields import ADD, REMOVE, SPEC_OF, Field, Kind, Spec
 from deltalakedb.log.protocol.text import from_sql_text, to_sql_text, to_sql_texts
 from deltalakedb.log.protocol.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA
+
+Values = Mapping[str, Any]
+"""A row by column name; it may have other columns too."""
+
+
+Converters = tuple[tuple[int, Callable[[Any], Any]], ...]
+"""The places of a row whose values are converted, unless they are None, and how."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowForm:
+    """How actions of one kind are rows; everything is looked up beforehand, because rows can be many."""
+
+    build: Callable[..., Any]
+    columns: tuple[str, ...]
+    get_values: Callable[[Any], tuple[Any, ...]]
+    get_cells: Callable[[Values], tuple[Any, ...]]
+    encoders: Converters
+    decoders: Converters
+
+    def to_cells(self, action: object) -> list[Any]:
+        """The action as a row, in the order of `columns`."""
+        cells = list(self.get_values(action))
+        for place, encode in self.encoders:
+            value = cells[place]
+            if value is not None:
+                cells[place] = encode(value)
+        return cells
+
+    def from_row(self, row: Values) -> Any:
+        cells = list(self.get_cells(row))
+        for place, decode in self.decoders:
+            cell = cells[place]
+            if cell is not None:
+                cells[place] = decode(cell)
+        return self.build(*cells)
+
+
+@cache
+def row_form(build: type) -> RowForm:
+    """The form of the rows of one dataclass of actions."""
+    spec = SPEC_OF[build]
+    return RowForm(
+        build,
+        spec.columns,
+        attrgetter(*(field.attribute for field in spec.fields), "extra"),
+        itemgetter(*spec.columns),
+        tuple((place, encode) for place, field in enumerate(spec.fields) if (encode := _encoder(field))),
+        tuple((place, decode) for place, field in enumerate(spec.fields) if (decode := _decoder(field))),
+    )
+
+
+def _encoder(field: Field) -> Callable[[Any], Any] | None:
+    match field.kind:
+        case Kind.TEXT:
+            return to_sql_text
+        case Kind.MAP | Kind.LIST:
+            return to_json
+        case Kind.OBJECT:
+            assert field.nested is not None
+            return partial(render_object, field.nested)
+        case _:
+            return None
+
+
+def _decoder(field: Field) -> Callable[[Any], Any] | None:
+    match field.kind:
+        case Kind.TEXT:
+            return from_sql_text
+        case Kind.MAP:
+            return json.loads
+        case Kind.LIST:
+            return _to_tuple
+        case Kind.OBJECT:
+            assert field.nested is not None
+            return partial(parse_text, field.nested)
+        case _:
+            return None
+
+
+def _to_tuple(text: str) -> tuple[str, ...]:
+    return tuple(json.loads(text))
+
+
+add_from_row: Callable[[Values], AddFile] = row_form(AddFile).from_row
+remove_from_row: Callable[[Values], RemoveFile] = row_form(RemoveFile).from_row
+cdc_from_row: Callable[[Values], AddCDCFile] = row_form(AddCDCFile).from_row
+metadata_from_row: Callable[[Values], Metadata] = row_form(Metadata).from_row
+protocol_from_row: Callable[[Values], Protocol] = row_form(Protocol).from_row
+app_transaction_from_row: Callable[[Values], AppTransaction] = row_form(AppTransaction).from_row
+domain_metadata_from_row: Callable[[Values], DomainMetadata] = row_form(DomainMetadata).from_row
+
+
+def other_from_row(row: Values) -> CommitInfo | UnknownAction:
+    """A second commitInfo of a commit, or an action of an unknown kind."""
+    kind = from_sql_text(row["kind"])
+    return CommitInfo(row["action"]) if kind == "commitInfo" else UnknownAction(kind, row["action"])
 
 
 def adds_to_batch(adds: Iterable[AddFile]) -> pa.RecordBatch:
     """Builds one row of FILES_SCHEMA for each add."""
-    files = list(adds)
-    vectors = [add.deletion_vector for add in files]
-    columns = {
-        "path": to_sql_texts([add.path for add in files]),
-        "partition_values": _maps([add.partition_values for add in files]),
-        "size": [add.size for add in files],
-        "modification_time": [add.modification_time for add in files],
-        "data_change": [add.data_change for add in files],
-        "stats": to_sql_texts([add.stats for add in files]),
-        "tags": _maps([add.tags for add in files]),
-        "deletion_vector": [None if vector is None else deletion_vector_to_json(vector) for vector in vectors],
-        "base_row_id": [add.base_row_id for add in files],
-        "default_row_commit_version": [add.default_row_commit_version for add in files],
-        "clustering_provider": to_sql_texts([add.clustering_provider for add in files]),
-        "extra": [add.extra for add in files],
-    }
-    return pa.RecordBatch.from_pydict(columns, schema=FILES_SCHEMA)
+    return _to_batch(ADD, list(adds), FILES_SCHEMA)
 
 
 def removes_to_batch(removes: Iterable[RemoveFile]) -> pa.RecordBatch:
     """Builds one row of TOMBSTONES_SCHEMA for each remove."""
-    rows = [remove_to_row(remove) for remove in removes]
-    return pa.RecordBatch.from_pylist(rows, schema=TOMBSTONES_SCHEMA)
+    return _to_batch(REMOVE, list(removes), TOMBSTONES_SCHEMA)
 
 
 def adds_from_batch(batch: pa.RecordBatch) -> Iterator[AddFile]:
     """The inverse of `adds_to_batch`."""
-    return (add_from_row(row) for row in batch.to_pylist())
+    return map(add_from_row, batch.to_pylist())
 
 
 def removes_from_batch(batch: pa.RecordBatch) -> Iterator[RemoveFile]:
     """The inverse of `removes_to_batch`."""
-    return (remove_from_row(row) for row in batch.to_pylist())
+    return map(remove_from_row, batch.to_pylist())
 
 
-def remove_to_row(remove: RemoveFile) -> dict[str, Any]:
-    return {
-        "path": to_sql_text(remove.path),
-        "data_change": remove.data_change,
-        "deletion_timestamp": remove.deletion_timestamp,
-        "extended_file_metadata": remove.extended_file_metadata,
-        "partition_values": _map(remove.partition_values),
-        "size": remove.size,
-        "stats": _text(remove.stats),
-        "tags": _map(remove.tags),
-        "deletion_vector": None if remove.deletion_vector is None else deletion_vector_to_json(remove.deletion_vector),
-        "base_row_id": remove.base_row_id,
-        "default_row_commit_version": remove.default_row_commit_version,
-        "extra": remove.extra,
-    }
+def _to_batch(spec: Spec, actions: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
+    columns: dict[str, Sequence[Any]] = {"extra": [action.extra for action in actions]}
+    for field in spec.fields:
+        columns[field.column] = _encode_column(field, list(map(attrgetter(field.attribute), actions)))
+    return pa.RecordBatch.from_pydict(columns, schema=schema)
 
 
-def add_from_row(row: Mapping[str, Any]) -> AddFile:
-    vector = row["deletion_vector"]
-    return AddFile(
-        path=from_sql_text(row["path"]),
-        partition_values=json.loads(row["partition_values"]),
-        size=row["size"],
-        modification_time=row["modification_time"],
-        data_change=row["data_change"],
-        stats=_from_text(row["stats"]),
-        tags=_from_map(row["tags"]),
-        deletion_vector=None if vector is None else deletion_vector_from_json(vector),
-        base_row_id=row["base_row_id"],
-        default_row_commit_version=row["default_row_commit_version"],
-        clustering_provider=_from_text(row["clustering_provider"]),
-        extra=row["extra"] or "",
-    )
+def _encode_column(field: Field, values: list[Any]) -> Sequence[Any]:
+    """Applies the field's encoder to a column."""
+    if field.kind is Kind.TEXT:
+        return to_sql_texts(values)
+    if field.kind is Kind.MAP:
+        return _encode_maps(values)
+    encode = _encoder(field)
+    return values if encode is None else [None if value is None else encode(value) for value in values]
 
 
-def remove_from_row(row: Mapping[str, Any]) -> RemoveFile:
-    vector = row["deletion_vector"]
-    return RemoveFile(
-        path=from_sql_text(row["path"]),
-        data_change=row["data_change"],
-        deletion_timestamp=row["deletion_timestamp"],
-        extended_file_metadata=row["extended_file_metadata"],
-        partition_values=_from_map(row["partition_values"]),
-        size=row["size"],
-        stats=_from_text(row["stats"]),
-        tags=_from_map(row["tags"]),
-        deletion_vector=None if vector is None else deletion_vector_from_json(vector),
-        base_row_id=row["base_row_id"],
-        default_row_commit_version=row["default_row_commit_version"],
-        extra=row["extra"] or "",
-    )
-
-
-def _text(text: str | None) -> str | None:
-    return None if text is None else to_sql_text(text)
-
-
-def _from_text(text: str | None) -> str | None:
-    return None if text is None else from_sql_text(text)
-
-
-def _map(values: Mapping[str, str | None] | None) -> str | None:
-    return None if values is None else to_json(dict(values))
-
-
-def _maps(values: Sequence[Mapping[str, str | None] | None]) -> list[str | None]:
-    """Applies `_map` to each; equal maps (including their order) are rendered once."""
+def _encode_maps(values: Sequence[Mapping[str, str | None] | None]) -> list[str | None]:
+    """The JSON of each map; equal maps (including their order) are rendered once."""
     text_by_items: dict[tuple[tuple[str, str | None], ...], str] = {}
     texts: list[str | None] = []
     for value in values:
@@ -130,10 +179,3 @@ def _maps(values: Sequence[Mapping[str, str | None] | None]) -> list[str | None]
             text = text_by_items[key] = to_json(dict(value))
         texts.append(text)
     return texts
-
-
-def _from_map(text: str | None) -> Mapping[str, str | None] | None:
-    if text is None:
-        return None
-    values: Mapping[str, str | None] = json.loads(text)
-    return values

@@ -14,41 +14,18 @@ import pyarrow.compute as pc
 
 from deltalakedb.log.protocol.actions import AppTransaction, DomainMetadata, Metadata, Protocol
 from deltalakedb.log.protocol.commit import Commit
+from deltalakedb.log.protocol.fields import ADD, REMOVE, Kind, Spec
 
-FILES_SCHEMA = pa.schema(
-    [
-        pa.field("path", pa.string()),
-        pa.field("partition_values", pa.string()),
-        pa.field("size", pa.int64()),
-        pa.field("modification_time", pa.int64()),
-        pa.field("data_change", pa.bool_()),
-        pa.field("stats", pa.string()),
-        pa.field("tags", pa.string()),
-        pa.field("deletion_vector", pa.string()),
-        pa.field("base_row_id", pa.int64()),
-        pa.field("default_row_commit_version", pa.int64()),
-        pa.field("clustering_provider", pa.string()),
-        pa.field("extra", pa.string()),
-    ]
-)
+_ARROW_TYPES = {Kind.LONG: pa.int64(), Kind.INT: pa.int32(), Kind.FLAG: pa.bool_()}
 
-TOMBSTONES_SCHEMA = pa.schema(
-    [
-        pa.field("path", pa.string()),
-        pa.field("data_change", pa.bool_()),
-        pa.field("deletion_timestamp", pa.int64()),
-        pa.field("extended_file_metadata", pa.bool_()),
-        pa.field("partition_values", pa.string()),
-        pa.field("size", pa.int64()),
-        pa.field("stats", pa.string()),
-        pa.field("tags", pa.string()),
-        pa.field("deletion_vector", pa.string()),
-        pa.field("base_row_id", pa.int64()),
-        pa.field("default_row_commit_version", pa.int64()),
-        pa.field("extra", pa.string()),
-    ]
-)
 
+def _schema_of(spec: Spec) -> pa.Schema:
+    columns = [pa.field(field.column, _ARROW_TYPES.get(field.kind, pa.string())) for field in spec.fields]
+    return pa.schema([*columns, pa.field("extra", pa.string())])
+
+
+FILES_SCHEMA = _schema_of(ADD)
+TOMBSTONES_SCHEMA = _schema_of(REMOVE)
 
 NEWEST_FIRST = ("version", "ordinal")
 """Columns that order files: the version that added each, and the position of its action in the commit."""

@@ -23,6 +23,7 @@ from deltalakedb.log.protocol.actions import Action, CommitInfo, Protocol
 from deltalakedb.log.protocol.commit import Commit
 from deltalakedb.log.protocol.proposal import WHOLE_TABLE
 from deltalakedb.log.protocol.render import render_commit
+from deltalakedb.log.protocol.rows import protocol_from_row
 from deltalakedb.runtime.steps import reached
 from deltalakedb.serve.bridge import attached, vacuums
 from deltalakedb.serve.bridge.commits import (
@@ -38,7 +39,6 @@ from deltalakedb.serve.bridge.overlay import Overlay
 from deltalakedb.serve.bridge.places import Place, given_location, location_of, name_in_warehouse, parents, path_of
 from deltalakedb.serve.bridge.rendered import Rendered, RenderedCommits
 from deltalakedb.store import locations, registry
-from deltalakedb.store.action_values import to_protocol
 from deltalakedb.store.connection import Row
 from deltalakedb.store.names import TableName, parse_table_name
 from deltalakedb.store.proposals import Outcome
@@ -351,7 +351,7 @@ class BridgedLog:
                 current
                 and before
                 and current["fenced"] != before["fenced"]
-                and to_protocol(current) == to_protocol(before)
+                and protocol_from_row(current) == protocol_from_row(before)
             ):
                 actions = tuple(action for action in actions if not isinstance(action, Protocol))
         text = Rendered(render_commit(actions, fenced=False), commit.timestamp_ms)

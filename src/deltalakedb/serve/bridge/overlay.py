@@ -12,9 +12,9 @@ from deltalakedb.files.writer import FileTxnLogWriter
 from deltalakedb.log.protocol.actions import CommitInfo
 from deltalakedb.log.protocol.in_commit_timestamps import has_in_commit_timestamps
 from deltalakedb.log.protocol.retention import deleted_file_retention_ms
+from deltalakedb.log.protocol.rows import metadata_from_row, protocol_from_row
 from deltalakedb.mirror.checkpoints import retention_ms
 from deltalakedb.mirror.checksums import totals_at
-from deltalakedb.store.action_values import to_metadata, to_protocol
 from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.registry import Head, TableRow
 
@@ -69,10 +69,10 @@ class Overlay:
             if metadata_row is None or protocol_row is None:
                 raise StoreError(f"table {table.full_name} has no metadata or no protocol at version {version}")
             totals = totals_at(conn, head, [version])[version]
-        metadata = to_metadata(metadata_row)
+        metadata = metadata_from_row(metadata_row)
         stamp = None
         if has_in_commit_timestamps(metadata):
             stamp = CommitInfo(row["commit_info"]).in_commit_timestamp if row["commit_info"] else None
             if stamp is None:
                 return None  # such a checksum must carry it
-        return Checksum(totals.size_bytes, totals.num_files, metadata, to_protocol(protocol_row), stamp).render()
+        return Checksum(totals.size_bytes, totals.num_files, metadata, protocol_from_row(protocol_row), stamp).render()

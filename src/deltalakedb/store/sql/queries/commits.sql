@@ -135,20 +135,17 @@ where table_id = :table_id and version > :version order by version limit 1;
 
 -- name: select_add_actions
 -- The add actions of a range of commits, to render them again.
-select version, ordinal, path, partition_values, size, modification_time, data_change, stats, tags, deletion_vector, base_row_id,
-       default_row_commit_version, clustering_provider, extra
+select version, ordinal, {add columns}
 from dl_add_files where table_id = :table_id and version between :first_version and :last_version;
 
 -- name: select_closed_adds
 -- The adds that a range of commits closed: describes the removed files.
-select removed_version, dv_id, path, partition_values, size, modification_time, data_change, stats, tags, deletion_vector, base_row_id,
-       default_row_commit_version, clustering_provider, extra
+select removed_version, dv_id, {add columns}
 from dl_add_files where table_id = :table_id and removed_version between :first_version and :last_version;
 
 -- name: select_remove_actions
 -- The remove actions of a range of commits.
-select version, ordinal, path, deletion_timestamp, data_change, extended_file_metadata, partition_values, size, stats, tags,
-       deletion_vector, base_row_id, default_row_commit_version, extra
+select version, ordinal, {remove columns}
 from dl_remove_files where table_id = :table_id and version between :first_version and :last_version;
 
 -- name: select_cdc_actions

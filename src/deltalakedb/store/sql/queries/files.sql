@@ -4,14 +4,12 @@
 
 -- name: select_live_files
 -- Query pattern 2, the active files: rows that were not closed. At the head no dead rows are read.
-select path, partition_values, size, modification_time, data_change, stats, tags, deletion_vector, base_row_id,
-       default_row_commit_version, clustering_provider, extra, version, ordinal
+select {add columns}, version, ordinal
 from dl_add_files where table_id = :table_id and removed_version = 9223372036854775807;
 
 -- name: select_live_files_between
 -- A page of the active files, for an engine that reads many of them fastest in pages.
-select path, partition_values, size, modification_time, data_change, stats, tags, deletion_vector, base_row_id,
-       default_row_commit_version, clustering_provider, extra, version, ordinal
+select {add columns}, version, ordinal
 from dl_add_files where table_id = :table_id and removed_version = 9223372036854775807
   and file_id between :first_file_id and :last_file_id;
 
@@ -22,14 +20,12 @@ select (select min(file_id) from dl_add_files where table_id = :table_id and rem
 
 -- name: select_files_added_up_to
 -- Query pattern 3, time travel by version, over the rows added up to it: cheaper early in a history.
-select path, partition_values, size, modification_time, data_change, stats, tags, deletion_vector, base_row_id,
-       default_row_commit_version, clustering_provider, extra, version, ordinal
+select {add columns}, version, ordinal
 from dl_add_files where table_id = :table_id and version <= :version and removed_version + 0 > :version;
 
 -- name: select_files_removed_after
 -- Query pattern 3, time travel by version, over the rows still live or removed later: cheaper late in a history.
-select path, partition_values, size, modification_time, data_change, stats, tags, deletion_vector, base_row_id,
-       default_row_commit_version, clustering_provider, extra, version, ordinal
+select {add columns}, version, ordinal
 from dl_add_files where table_id = :table_id and version + 0 <= :version and removed_version > :version;
 
 -- name: count_live_files
@@ -77,13 +73,11 @@ select max(p.file_id) as last_file_id from (
 
 -- name: select_files_between
 -- A page of a version's files, at any time: those still live, and those removed later.
-select path, partition_values, size, modification_time, data_change, stats, tags, deletion_vector, base_row_id,
-       default_row_commit_version, clustering_provider, extra
+select {add columns}
 from dl_add_files where table_id = :table_id and removed_version = 9223372036854775807
   and file_id between :first_file_id and :last_file_id and version + 0 <= :version
 union all
-select path, partition_values, size, modification_time, data_change, stats, tags, deletion_vector, base_row_id,
-       default_row_commit_version, clustering_provider, extra
+select {add columns}
 from dl_add_files where table_id = :table_id and removed_version > :version and removed_version < 9223372036854775807
   and file_id between :first_file_id and :last_file_id and version + 0 <= :version;
 
@@ -114,8 +108,7 @@ order by n.version, n.ordinal;
 
 -- name: select_removes_from
 -- A page of the removals up to a version, in order.
-select version, ordinal, path, data_change, deletion_timestamp, extended_file_metadata, partition_values, size, stats, tags,
-       deletion_vector, base_row_id, default_row_commit_version, extra
+select version, ordinal, {remove columns}
 from dl_remove_files
 where table_id = :table_id and version >= :first_version and version <= :version
   and (version, ordinal) >= (:first_version, :first_ordinal)

@@ -40,15 +40,13 @@ update dl_table_heads set vacuumed_version = :version where table_id = :table_id
 
 -- name: select_live_adds_since
 -- The live files that were added after a version: a commit that restores the version removes them.
-select path, partition_values, size, modification_time, data_change, stats, tags, deletion_vector, base_row_id,
-       default_row_commit_version, clustering_provider, extra
+select {add columns}
 from dl_add_files where table_id = :table_id and removed_version = 9223372036854775807 and version > :version
 order by version, ordinal;
 
 -- name: select_adds_closed_since
 -- The files of a version that were removed or replaced since: a commit that restores the version adds them again.
-select path, partition_values, size, modification_time, data_change, stats, tags, deletion_vector, base_row_id,
-       default_row_commit_version, clustering_provider, extra
+select {add columns}
 from dl_add_files where table_id = :table_id and version <= :version
   and removed_version > :version and removed_version < 9223372036854775807
 order by version, ordinal;
