@@ -174,7 +174,7 @@ def _remove_doubles(target: Target, changes: _Changes) -> Done:
         doubles = gather_rows(
             engine.reader(
                 f"select file, row from (select *, row_number() over (partition by {keys} order by file, row) as nth "
-                "from found) where nth > 1 order by file, row"
+                "from matches) where nth > 1 order by file, row"
             )
         )
     if not doubles:
