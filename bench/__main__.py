@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 
-from bench import api, bulk, cdc, commits, endpoint, report, spark
+from bench import api, bulk, cdc, cdc_memory, commits, endpoint, report, spark
 from bench.lab import Lab, Sizes
 from bench.ours import ENGINES
 from bench.postgres import running_postgres
@@ -37,6 +37,7 @@ GROUPS: dict[str, tuple[str, Rows]] = {
     "spark": ("Spark", spark.ROWS),
     "api": ("The Python API", api.ROWS),
     "cdc": ("Change capture", cdc.ROWS),
+    "cdc-memory": ("Memory of a capture", {"cdc-memory": cdc_memory.memory_rows}),
     "huge": ("Ten million files", {"huge": ROWS["huge"]}),
 }
 """Each group is a section of the report, which a run of all its rows replaces."""
@@ -90,6 +91,8 @@ def _describe(group: str, sizes: Sizes) -> str:
             f"{sizes.cdc_table_rows:,} rows updated, {sizes.cdc_rate:,} transactions/s for {sizes.cdc_seconds:.0f} s; "
             "the source has wal_level = logical; Spark local[2]"
         )
+    if group == "cdc-memory":
+        return f"{cdc_memory.RATE} transactions/s for {sizes.cdc_memory_seconds:.0f} s, 2 s window; Spark local[2]"
     if group == "spark":
         return (
             f"a table of {sizes.files:,} files with statistics, one of {sizes.real_files:,} real files, "
@@ -137,6 +140,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--cdc-updates", type=int, default=defaults.cdc_updates, help="how many of them are updated")
     parser.add_argument("--cdc-rate", type=int, default=defaults.cdc_rate, help="transactions/s of the row cdc-lag")
     parser.add_argument("--cdc-seconds", type=float, default=defaults.cdc_seconds, help="how long its load runs")
+    parser.add_argument(
+        "--cdc-memory-seconds", type=float, default=defaults.cdc_memory_seconds, help="how long cdc-memory measures"
+    )
     parser.add_argument("--folder", type=Path, help="where to generate (default: the system's temporary folder)")
     parser.add_argument("--output", type=Path, help=f"the report (default: {RESULTS.name}, when a whole group is run)")
     parser.add_argument("--no-output", action="store_true", help="print only")

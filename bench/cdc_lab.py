@@ -39,6 +39,17 @@ FILL_ORDERS = (
     "insert into {} select n, n % 100000, (n % 10000) / 100.0, (array['new', 'paid', 'sent'])[1 + n % 3], "
     "timestamptz '2026-01-01' + n * interval '1 second', 'order number ' || n from generate_series({}, {}) n"
 )
+MAKE_EVENTS = (
+    "create table events (id bigserial primary key, payload text)",
+    "create table counters (id int primary key, n bigint)",
+    "insert into counters select n, 0 from generate_series(1, 10000) n",
+    f"create publication {PUBLICATION} for table events, counters",
+)
+"""The tables that `CaptureLab.transact` writes."""
+TRANSACTION = (
+    "\\set key random(1, 10000)\nbegin;\ninsert into events (payload) values ('event of ' || :key);\n"
+    "update counters set n = n + 1 where id = :key;\ncommit;\n"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +166,19 @@ class CaptureLab:
             "--option", f"publication_names={PUBLICATION}",
         ]  # fmt: skip
         subprocess.run(command, check=True, capture_output=True)
+
+    def transact(self, source: SourceDatabase, rate: int, seconds: float) -> int:
+        """Run pgbench at so many transactions a second; returns how many were committed."""
+        script = self.lab.folder / "transaction.sql"
+        script.write_text(TRANSACTION)
+        command = [
+            self.program("pgbench"), "--no-vacuum", "--file", str(script), "--rate", str(rate), "--client", "8",
+            "--time", str(round(seconds)), source.dsn,
+        ]  # fmt: skip
+        before = source.run("select count(*) from events")
+        environment = {**os.environ, "PGOPTIONS": "-c synchronous_commit=off"}
+        subprocess.run(command, check=True, capture_output=True, env=environment)
+        return int(source.run("select count(*) from events")) - int(before)
 
     def close(self) -> None:
         self.spark.stop()

@@ -43,6 +43,7 @@ class Sizes:
     cdc_updates: int = 100_000
     cdc_rate: int = 1_000
     cdc_seconds: float = 60
+    cdc_memory_seconds: float = 1_800
 
 
 class Closeable(Protocol):

@@ -15,7 +15,7 @@ from deltalakedb.cdc.report import CaptureReport
 from deltalakedb.cdc.run.presence import find_runner, request_stop
 from deltalakedb.cdc.settings import CaptureSettings
 from tests.cdc.conftest import Lake, Source
-from tests.cdc.load import ACCOUNTS, PUBLICATION
+from tests.cdc.load import ACCOUNTS, PUBLICATION, TOTAL
 
 SLOT: Final = "dl_shop"
 NAMESPACE: Final = "shop"
@@ -39,6 +39,16 @@ def money(tables: dl.Catalog | CatalogView) -> int:
     else:
         found = [tables.table(f"{NAMESPACE}.{name}").to_pyarrow_table() for name in ACCOUNTS]
     return int(sum(sum(rows["balance"].to_pylist()) for rows in found))
+
+
+def check_money(lake: Lake) -> int:
+    """No commit shows money on the way; how many commits showed both tables of accounts."""
+    names = [f"{NAMESPACE}.{name}" for name in ACCOUNTS]
+    moments = sorted({entry["timestamp"] for name in names for entry in lake.catalog.history(name)})
+    views = [lake.catalog.at(moment) for moment in moments]
+    sums = [money(view) for view in views if set(view.tables(NAMESPACE)) >= set(names)]
+    assert sums == [TOTAL] * len(sums)
+    return len(sums)
 
 
 def wait_until(is_true: Callable[[], bool], capturing: "Capturing | None" = None, seconds: float = 120) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from deltalakedb.cdc.control import begin_batch, note_progress, save_tables
 from deltalakedb.cdc.evolve.evolution import follow, stop_table
-from deltalakedb.cdc.evolve.quiet import look_for_changes, settle_changes
+from deltalakedb.cdc.evolve.quiet import apply_unseen_changes, look_for_changes
 from deltalakedb.cdc.layers import changes_schema, current_schema
 from deltalakedb.cdc.run.opening import add_tables, open_capture
 from deltalakedb.cdc.settings import CaptureSettings
@@ -61,7 +61,7 @@ class Evolving(Taking):
         unseen = look_for_changes(self.conn, self.capture, self.settings)
         self.catch_up()
         assert not unseen or self.capture.lsn >= unseen.lsn
-        self.capture = settle_changes(self.lake.catalog, self.conn, self.capture, self.settings, unseen)
+        self.capture = apply_unseen_changes(self.lake.catalog, self.conn, self.capture, self.settings, unseen)
 
     def table(self, name: str = "public.orders") -> CapturedTable:
         return self.capture.tables[name]

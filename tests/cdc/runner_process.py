@@ -1,4 +1,4 @@
-"""A capture in a process of its own, with a Spark of its own, to be killed at a moment or at a named step."""
+"""A capture in a process of its own, with a Spark of its own or none, to be killed at a moment or at a named step."""
 
 import contextlib
 import json
@@ -6,8 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,13 @@ from pyspark.sql import SparkSession
 
 import deltalakedb as dl
 from deltalakedb import cdc
+from deltalakedb.cdc.report import CaptureReport
+from deltalakedb.cdc.run.configured import load_settings
+from deltalakedb.cdc.run.runner import Runner
 from deltalakedb.runtime import steps
 from tests.cdc.conftest import Lake, Source
+from tests.cdc.local_jobs import LocalJobs
+from tests.fixtures.sizes import sized
 from tests.fixtures.spark import local_conf
 
 READY_SECONDS = 180
@@ -24,10 +31,24 @@ _STARTED = "runner: started"
 _ENDED = "runner: ended "
 
 
-class RunnerProcess:
-    """The process as whoever kills it sees it."""
+def choose_kills(few: int, whole: int) -> int:
+    """How often a test kills the capture: `DL_TEST_KILLS` times if that is set, else as `make test` or `make soak`."""
+    return int(os.environ.get("DL_TEST_KILLS", "0")) or sized(few, whole)
 
-    def __init__(self, lake: Lake, source: Source, scratch: Path, kill_at: str | None = None, **settings: Any) -> None:
+
+class RunnerProcess:
+    """The process as whoever kills it sees it; without Spark, with `once`, the process runs all tasks itself."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        source: Source,
+        scratch: Path,
+        kill_at: str | None = None,
+        *,
+        with_spark: bool = True,
+        **settings: Any,
+    ) -> None:
         scratch.mkdir(parents=True, exist_ok=True)
         self._log, self._armed = scratch / "runner.log", scratch / "armed"
         told = {
@@ -35,6 +56,7 @@ class RunnerProcess:
             "warehouse": str(lake.warehouse),
             "scratch": str(scratch),
             "kill_at": kill_at,
+            "with_spark": with_spark,
             "settings": {"source": source.dsn, **settings},
         }
         with self._log.open("w") as log:
@@ -108,17 +130,28 @@ def kill_at(step: str, armed: Path) -> None:
 
 def main() -> None:
     told = json.loads(sys.argv[1])
-    builder = SparkSession.builder
-    for key, value in {**local_conf(Path(told["scratch"])), "spark.driver.memory": "1g"}.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    spark = start_spark(Path(told["scratch"])) if told["with_spark"] else None
     if told["kill_at"]:
         kill_at(told["kill_at"], Path(told["scratch"]) / "armed")
     print(f"\n{_STARTED}", flush=True)
     with dl.connect(told["catalog"], warehouse=told["warehouse"]) as catalog:
-        report = cdc.run(catalog, spark=spark, **told["settings"])
+        report = (run_here if spark is None else partial(cdc.run, spark=spark))(catalog, **told["settings"])
     print(f"\n{_ENDED}{json.dumps(asdict(report), default=str)}", flush=True)
-    spark.stop()
+    if spark is not None:
+        spark.stop()
+
+
+def run_here(catalog: dl.Catalog, once: bool, **settings: Any) -> CaptureReport:
+    """The runner without Spark: its jobs run in this process."""
+    jobs: Any = LocalJobs()
+    return Runner(catalog, load_settings(settings, catalog), jobs, threading.Event()).run(once=once)
+
+
+def start_spark(scratch: Path) -> SparkSession:
+    builder = SparkSession.builder
+    for key, value in {**local_conf(scratch), "spark.driver.memory": "1g"}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
 
 
 if __name__ == "__main__":

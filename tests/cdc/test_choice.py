@@ -9,7 +9,7 @@ from deltalakedb.cdc.apply.upkeep import compact_if_due
 from deltalakedb.cdc.control import CaptureChangedError, load_capture
 from deltalakedb.cdc.copy.incremental import choose_small
 from deltalakedb.cdc.decode.reading import TaskFailed
-from deltalakedb.cdc.rules import parse_rules
+from deltalakedb.cdc.rule_parsing import parse_rules
 from deltalakedb.cdc.run.choice_changes import apply_choice, plan_choice
 from deltalakedb.cdc.run.following import ChangeFollower, Tally
 from deltalakedb.cdc.run.opening import open_capture
@@ -413,13 +413,13 @@ def test_a_runner_hears_of_an_apply_and_goes_on_with_what_it_says(lake: Lake, so
     with choosing(lake, source, before) as capture:
         spark: Any = None  # nothing is read
         follower = ChangeFollower(lake.catalog, before, spark, capture.conn, capture.capture, Tally())
-        follower.heed_requests()
+        follower.check_requests()
         after = settings_from(base + '[[cdc.rules]]\nmask = { email = "null" }\n', source, tmp_path)
         with RunnerPresence(source.dsn, "dl_shop"):
             _, is_running = apply_choice(lake.catalog, after)
         assert is_running
         with pytest.raises(CaptureChangedError, match="dl cdc apply"):
-            follower.heed_requests()
+            follower.check_requests()
         found = load_capture(lake.catalog, before)
         assert found is not None
         assert before.with_choice(found.choice) == after

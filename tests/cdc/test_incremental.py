@@ -218,7 +218,7 @@ def test_a_copy_that_is_asked_for_anew_meanwhile_leaves_nothing_behind(lake: Lak
             made.copier.work(made.follower)
             time.sleep(0.01)
         request_resnapshot(lake.catalog, made.settings, ["documents"], is_running=True)
-        made.follower.heed_requests()
+        made.follower.check_requests()
         assert made.follower.copies == {}
         made.begin()
         made.finish()

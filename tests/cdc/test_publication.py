@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 
-from deltalakedb.cdc.rules import parse_rules
+from deltalakedb.cdc.rule_parsing import parse_rules
 from deltalakedb.cdc.settings import CaptureSettings
 from deltalakedb.cdc.source.publication import published_tables
 from deltalakedb.cdc.source.server import connect

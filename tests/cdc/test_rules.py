@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from deltalakedb.cdc.rules import TableRule, find_unmatched, match_table, matches, parse_rules
+from deltalakedb.cdc.rule_parsing import parse_rules
+from deltalakedb.cdc.rules import TableRule, find_unmatched, match_table, matches
 from deltalakedb.cdc.run.configured import load_settings
 from deltalakedb.cdc.settings import CaptureSettings
 from deltalakedb.cdc.tables import CapturedTable, Mask, SourceColumn, TableOptions, fingerprint

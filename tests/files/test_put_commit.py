@@ -21,6 +21,7 @@ from deltalakedb.exceptions import MirrorError
 from deltalakedb.files import FileTxnLogReader, FileTxnLogWriter, object_folder, renaming
 from deltalakedb.files.object_folder import ObjectFolder
 from deltalakedb.runtime import steps
+from deltalakedb.runtime.backoff import Backoff
 from tests.fixtures.handmade import HandmadeTable
 from tests.fixtures.s3 import ACCESS_KEY_ID, S3, SECRET_ACCESS_KEY
 
@@ -233,7 +234,7 @@ class Flaky:
 def flaky(
     s3: S3, monkeypatch: pytest.MonkeyPatch, *failures: tuple[str, type[Exception]]
 ) -> tuple[ObjectFolder, Flaky]:
-    monkeypatch.setattr(object_folder, "_FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(object_folder, "_RETRIES", Backoff(0.001, 0.002))
     writer = FileTxnLogWriter(s3.uri("t"), s3.storage_options, table="t")
     folder = writer._folder
     assert isinstance(folder, ObjectFolder)
@@ -269,7 +270,6 @@ def test_a_conflict_with_a_put_under_way_is_tried_again(s3: S3, monkeypatch: pyt
 
 @pytest.mark.parametrize("error", [GenericError, AlreadyExistsError])
 def test_attempts_are_bounded(error: type[Exception], s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_folder, "_LONGEST_PAUSE_SECONDS", 0.002)
     folder, store = flaky(s3, monkeypatch, *[("before", error)] * 100)
     with pytest.raises(MirrorError, match="table t: cannot write s3://.*/t/_delta_log/0.json: "):
         folder.put("0.json", b"x")

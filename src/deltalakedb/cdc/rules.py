@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any, Final, Literal, get_args
 
 from deltalakedb.cdc.tables import Layers, Mask, SourceColumn, TableOptions, source_parts
-from deltalakedb.exceptions import ConfigError, TableNameError
+from deltalakedb.exceptions import ConfigError
 from deltalakedb.log.schema.types import PrimitiveType
 from deltalakedb.store.names import TableName, join_namespace, quote_part, split_name
 
@@ -22,7 +21,7 @@ LAYERS: Final = get_args(Layers)
 CHANGES_SUFFIX: Final = "_changes"
 _STRING: Final = PrimitiveType("string")
 _ALL_TABLES: Final = ("*.*",)
-_PLACEHOLDER: Final = re.compile(r"\{(\w*)\}")
+PLACEHOLDER: Final = re.compile(r"\{(\w*)\}")
 _WILDCARD: Final = re.compile(r"\*|\?|\[!?[^\]]+\]")
 
 
@@ -123,13 +122,13 @@ class TableChoice:
         return not self.options.column_mapping and self.says("column_mapping")
 
     def choose_columns(
-        self, sent: Iterable[SourceColumn], known: Iterable[SourceColumn] = (), left_out: Iterable[SourceColumn] = ()
+        self, sent: Iterable[SourceColumn], earlier: Iterable[SourceColumn] = (), left_out: Iterable[SourceColumn] = ()
     ) -> tuple[tuple[SourceColumn, ...], tuple[SourceColumn, ...]]:
         """The columns that are captured, with their masks, and those that are not.
 
-        A decision about a column (`known`, `left_out`) stays when the source renames it, so a rename reveals nothing.
+        A decision about a column (`earlier`, `left_out`) stays when the source renames it, so a rename reveals nothing.
         """
-        before = {column.number: column for column in known}
+        before = {column.number: column for column in earlier}
         hidden = {column.number: column for column in left_out}
         captured, others = [], []
         for column in sent:
@@ -145,7 +144,7 @@ class TableChoice:
                 others.append(column)
         return tuple(captured), tuple(others)
 
-    def choose_anew(
+    def choose_again(
         self, sent: Iterable[SourceColumn], hidden: Mapping[int | str, SourceColumn]
     ) -> tuple[tuple[SourceColumn, ...], tuple[SourceColumn, ...]]:
         """The same for a new copy, for which the rules decide again.
@@ -181,13 +180,17 @@ def mask_column(column: SourceColumn, mask: Mask | None) -> SourceColumn:
     return replace(column, mask=mask, type=_STRING if mask.kind == "hash" else column.type, shape=None)
 
 
+def _mask_value(mask: Mask) -> Any:
+    return {"constant": mask.text} if mask.kind == "constant" else mask.kind
+
+
 # -- patterns
 
 
 def match_table(pattern: str, source: str) -> tuple[str, ...] | None:
     """What the groups of a pattern such as `sales.order_*` match in a source table; None if it does not match."""
     groups: list[str] = []
-    for part, text in zip(_table_pattern(pattern), source_parts(source), strict=True):
+    for part, text in zip(compile_table_pattern(pattern), source_parts(source), strict=True):
         match = part.fullmatch(text)
         if match is None:
             return None
@@ -197,26 +200,31 @@ def match_table(pattern: str, source: str) -> tuple[str, ...] | None:
 
 def matches(pattern: str, name: str) -> bool:
     """Whether the name of a column matches a pattern."""
-    return _compile(pattern).fullmatch(name) is not None
+    return compile_pattern(pattern).fullmatch(name) is not None
 
 
 def has_wildcard(pattern: str) -> bool:
-    return _WILDCARD.search(pattern) is not None
+    return count_wildcards(pattern) > 0
+
+
+def count_wildcards(pattern: str) -> int:
+    return len(_WILDCARD.findall(pattern))
 
 
 @cache
-def _table_pattern(pattern: str) -> tuple[re.Pattern[str], ...]:
+def compile_table_pattern(pattern: str) -> tuple[re.Pattern[str], ...]:
+    """The regular expressions of a pattern's schema and table; ConfigError if it is not such a pattern."""
     parts = split_name(pattern, checks=False)
     if len(parts) > 2 or not all(parts):
         raise ConfigError(
             f"{pattern!r} is no pattern of tables: write schema.table, with * for any text, as in sales.order_*; a "
             "name that has a dot in it is in backticks"
         )
-    return tuple(map(_compile, parts if len(parts) == 2 else ["public", *parts]))
+    return tuple(map(compile_pattern, parts if len(parts) == 2 else ["public", *parts]))
 
 
 @cache
-def _compile(pattern: str) -> re.Pattern[str]:
+def compile_pattern(pattern: str) -> re.Pattern[str]:
     """The regular expression of a pattern: * is any text, ? one character, [ab] one of several."""
     regex, end = "", 0
     for wildcard in _WILDCARD.finditer(pattern):
@@ -278,7 +286,7 @@ def choose_table(
 
 
 def _fill(template: str, texts: Mapping[str, str]) -> str:
-    return _PLACEHOLDER.sub(lambda found: texts[found[1]], template)
+    return PLACEHOLDER.sub(lambda placeholder: texts[placeholder[1]], template)
 
 
 def find_unmatched(
@@ -297,159 +305,3 @@ def find_unmatched(
         for key, pattern in rule.column_patterns():
             if not any(matches(pattern, name) for name in columns):
                 yield f"rule {number}: no column matches {pattern} of {key}", not has_wildcard(pattern)
-
-
-# -- parsing
-
-
-def parse_patterns(patterns: Iterable[str]) -> None:
-    """ConfigError if a table pattern is invalid."""
-    for pattern in patterns:
-        try:
-            _table_pattern(pattern)
-        except (TableNameError, re.error) as error:
-            raise ConfigError(f"{pattern!r} is no pattern of tables: {error}") from None
-
-
-def parse_rules(value: Any) -> tuple[TableRule, ...]:
-    """Parse the rules of `[[cdc.rules]]`; ConfigError says which one is wrong, and how."""
-    if isinstance(value, tuple) and all(isinstance(item, TableRule) for item in value):
-        return value
-    if (
-        not isinstance(value, Sequence)
-        or isinstance(value, str)
-        or not all(isinstance(item, Mapping) for item in value)
-    ):
-        raise ConfigError("rules are a list of tables, each under [[cdc.rules]]")
-    return tuple(_parse_rule(item, number) for number, item in enumerate(value, 1))
-
-
-def _parse_rule(value: Mapping[str, Any], number: int) -> TableRule:
-    keys = [item.name for item in fields(TableRule)]
-    parsed: dict[str, Any] = {}
-    for key, item in value.items():
-        if key not in keys:
-            near = difflib.get_close_matches(key, keys, 1, 0.0)
-            raise ConfigError(f"rule {number}: there is no {key!r}; did you mean {near[0]}?")
-        try:
-            parsed[key] = _PARSERS[key](item)
-        except (ConfigError, TableNameError, ValueError, re.error) as error:
-            raise ConfigError(f"rule {number}: {key}: {error}") from None
-    rule = TableRule(**parsed)
-    _check_templates(rule, number)
-    if rule.buckets and rule.partition_by:
-        raise ConfigError(f"rule {number}: a table has partition_by or buckets, and not both")
-    if rule.partition_by and len({*map(str.lower, rule.partition_by)}) < len(rule.partition_by):
-        raise ConfigError(f"rule {number}: partition_by names a column twice")
-    return rule
-
-
-def _check_templates(rule: TableRule, number: int) -> None:
-    count = min(len(_WILDCARD.findall(pattern)) for pattern in rule.tables)
-    allowed = {"schema", "table", *map(str, range(1, count + 1))}
-    for key in ("namespace", "name", "changes_name"):
-        for placeholder in _PLACEHOLDER.finditer(getattr(rule, key) or ""):
-            if placeholder[1] not in allowed:
-                raise ConfigError(
-                    f"rule {number}: {key}: {placeholder[0]} stands for nothing; there are "
-                    f"{', '.join(f'{{{one}}}' for one in sorted(allowed, reverse=True))}, where a number is that of a "
-                    "wildcard in tables"
-                )
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    parts = [value] if isinstance(value, str) else value
-    if not isinstance(parts, Sequence) or not parts or not all(isinstance(part, str) and part for part in parts):
-        raise ConfigError("must be a text or a list of texts")
-    return tuple(parts)
-
-
-def _tables(value: Any) -> tuple[str, ...]:
-    patterns = _texts(value)
-    parse_patterns(patterns)
-    return patterns
-
-
-def _column_patterns(value: Any) -> tuple[str, ...]:
-    patterns = _texts(value)
-    for pattern in patterns:
-        _compile(pattern)
-    return patterns
-
-
-def _columns(value: Any) -> tuple[str, ...]:
-    """Names, not patterns; an empty list cancels what an earlier rule set."""
-    return () if value in ([], ()) else _texts(value)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise ConfigError("must be a text")
-    return value
-
-
-def _namespace(value: Any) -> str:
-    split_name(_text(value))
-    return str(value)
-
-
-def _switch(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ConfigError("must be true or false")
-    return value
-
-
-def _count(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ConfigError("must be a whole number, zero or more")
-    return value
-
-
-def _one_of(*allowed: str) -> Callable[[Any], str]:
-    def parse(value: Any) -> str:
-        if value not in allowed:
-            raise ConfigError(f"must be one of {', '.join(allowed)}")
-        return str(value)
-
-    return parse
-
-
-def _masks(value: Any) -> tuple[tuple[str, Mask], ...]:
-    if not isinstance(value, Mapping) or not value:
-        raise ConfigError('must say for each column how it is masked, as in { email = "hash" }')
-    for pattern in value:
-        _compile(pattern)
-    return tuple((pattern, _mask(pattern, item)) for pattern, item in value.items())
-
-
-def _mask(pattern: str, value: Any) -> Mask:
-    if value == "hash" or value == "null":
-        return Mask(value)
-    if isinstance(value, Mapping) and set(value) == {"constant"} and not isinstance(value["constant"], list | Mapping):
-        constant = value["constant"]
-        return Mask("constant", ("t" if constant else "f") if isinstance(constant, bool) else str(constant))
-    raise ConfigError(f'{pattern} is masked by "hash", "null" or {{ constant = "..." }}')
-
-
-def _mask_value(mask: Mask) -> Any:
-    return {"constant": mask.text} if mask.kind == "constant" else mask.kind
-
-
-_PARSERS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "tables": _tables,
-    "namespace": _namespace,
-    "name": _text,
-    "changes_name": _text,
-    "include_columns": _column_patterns,
-    "exclude_columns": _column_patterns,
-    "mask": _masks,
-    "text_columns": _column_patterns,
-    "composites": _one_of(*COMPOSITES),
-    "layers": _one_of(*LAYERS),
-    "partition_by": _columns,
-    "cluster_by": _columns,
-    "buckets": _count,
-    "deletion_vectors": _switch,
-    "change_data_feed": _switch,
-    "column_mapping": _switch,
-}

@@ -8,16 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from deltalakedb.cdc.rules import (
-    COMPOSITES,
-    Composites,
-    TableChoice,
-    TableRule,
-    choose_table,
-    match_table,
-    parse_patterns,
-    parse_rules,
-)
+from deltalakedb.cdc.rule_parsing import parse_patterns, parse_rules
+from deltalakedb.cdc.rules import COMPOSITES, Composites, TableChoice, TableRule, choose_table, match_table
 from deltalakedb.cdc.tables import TableOptions, fingerprint, parse_source, source_parts, split_source
 from deltalakedb.exceptions import ConfigError, redact
 from deltalakedb.store.names import parse_namespace
@@ -188,8 +180,8 @@ class CaptureSettings:
             return False
         if not self.tables and not self.include:
             return True
-        named = any(parse_source(name) == source for name in self.tables)
-        return named or any(match_table(pattern, source) is not None for pattern in self.include)
+        is_named = any(parse_source(name) == source for name in self.tables)
+        return is_named or any(match_table(pattern, source) is not None for pattern in self.include)
 
     def choose(self, source: str) -> TableChoice:
         """The choice for a source table: its names, options and rules."""

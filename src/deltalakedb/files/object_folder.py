@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from obstore.exceptions import (
 from deltalakedb.exceptions import MirrorError
 from deltalakedb.files.listing import LOG_FOLDER
 from deltalakedb.files.put import PUT_TIMEOUT_SECONDS, Failures, LogFile, PutLock, PutResult, Puts
+from deltalakedb.runtime.backoff import Backoff
 from deltalakedb.runtime.steps import reached
 from deltalakedb.storage.conditional_put import ALLOW_LOCK, PutSupport, find_put_support, warn_of_lock
 from deltalakedb.storage.location import Location
@@ -33,8 +33,7 @@ _T = TypeVar("_T")
 _NO_LOCK = Puts()
 _NEEDS_CATALOG = "keep the table in a catalog, where a row in SQL keeps its writers apart, or in another store"
 _ATTEMPTS = 8
-_FIRST_PAUSE_SECONDS = 0.05
-_LONGEST_PAUSE_SECONDS = 4.0
+_RETRIES = Backoff(0.05, 4.0, 0.5, 1.5)
 # For one request for a small file; the user's option `timeout` takes precedence.
 _REQUEST_SECONDS = 10.0
 _SMALL_BYTES = 4 * 1024 * 1024
@@ -229,7 +228,6 @@ class ObjectFolder:
         """The result of `attempt`; repeats it, a bounded number of times, if it fails or returns None."""
 
         deadline = time.monotonic() + timeout_seconds
-        pause = _FIRST_PAUSE_SECONDS
         failure: BaseError | None = None
         for number in range(_ATTEMPTS):
             try:
@@ -240,8 +238,7 @@ class ObjectFolder:
                 raise self._failure(verb, name, error) from None
             except BaseError as error:
                 failure = error
-            wait = pause * random.uniform(0.5, 1.5)
-            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+            wait = _RETRIES.seconds(number)
             if number + 1 == _ATTEMPTS or time.monotonic() + wait > deadline:
                 break
             time.sleep(wait)

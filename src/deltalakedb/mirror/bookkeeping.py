@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import socket
 import threading
 import uuid
@@ -12,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from deltalakedb.exceptions import StoreError, redact
+from deltalakedb.runtime.backoff import Backoff
 from deltalakedb.store import registry
 from deltalakedb.store.audit import write_audit
 from deltalakedb.store.connection import LIVE, Connection, Store
@@ -90,8 +90,7 @@ def last_table_row(conn: Connection, table_id: int) -> tuple[TableRow, bool] | N
 
 def backoff_seconds(attempts: int, first_seconds: float) -> float:
     """The wait after a number of failures: doubling, at most five minutes, randomized so that tables spread out."""
-    longest = min(MAX_BACKOFF_SECONDS, first_seconds * 2.0 ** min(attempts - 1, 30))
-    return longest * random.uniform(0.5, 1.0)
+    return Backoff(first_seconds, MAX_BACKOFF_SECONDS).seconds(attempts - 1)
 
 
 def record_failure(store: Store, table_id: int, version: int, error: str, *, first_seconds: float) -> Failure | None:

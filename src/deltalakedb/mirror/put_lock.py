@@ -5,8 +5,8 @@ The row is a lease: it expires when its holder dies. It only excludes the writer
 
 from __future__ import annotations
 
+import itertools
 import logging
-import random
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -16,6 +16,7 @@ from deltalakedb.exceptions import ConfigError, MirrorError, StoreError, redact
 from deltalakedb.files.put import Puts
 from deltalakedb.files.writer import FileTxnLogWriter
 from deltalakedb.mirror import bookkeeping
+from deltalakedb.runtime.backoff import Backoff
 from deltalakedb.runtime.config import ConditionalPut, Config
 from deltalakedb.storage.conditional_put import ALLOW_LOCK, PutSupport, find_put_support, warn_of_lock
 from deltalakedb.storage.location import parse_location
@@ -24,8 +25,7 @@ from deltalakedb.store.registry import TableRow
 
 logger = logging.getLogger(__name__)
 
-_FIRST_PAUSE_SECONDS = 0.01
-_LONGEST_PAUSE_SECONDS = 0.5
+_RETRIES = Backoff(0.01, 0.5, 0.5, 1.5)
 
 
 class LeasePutLock:
@@ -48,19 +48,17 @@ class LeasePutLock:
             self._release(holder)
 
     def _take(self, holder: str, deadline: float) -> None:
-        pause = _FIRST_PAUSE_SECONDS
-        while True:
+        for attempt in itertools.count():
             with self._store.write() as conn:
                 if bookkeeping.take_lease(conn, self._lease, holder):
                     return
-            wait = pause * random.uniform(0.5, 1.5)
+            wait = _RETRIES.seconds(attempt)
             if time.monotonic() + wait > deadline:
                 raise MirrorError(
                     f"table {self._table.full_name}: another process is putting a commit into its files, under the "
                     f"lock {self._lease} in dl_leases; it is tried again"
                 )
             time.sleep(wait)
-            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     def _release(self, holder: str) -> None:
         try:

@@ -258,18 +258,9 @@ def _done(
 
 def _check_rows(target: Target, checks: Mapping[str, Expression]) -> None:
     """Raise DeltaError if existing rows violate a check; only the columns of the checks are read."""
-    from deltalakedb.data import read_files
-
     used_columns = sorted(frozenset[str]().union(*(check.columns for check in checks.values())))
     columns = used_columns or list(target.schema.names[:1])
-    reader = read_files(
-        target.snapshot.files_table(),
-        storage=target.storage,
-        schema=target.schema,
-        partition_columns=target.metadata.partition_columns,
-        configuration=target.metadata.configuration,
-        columns=columns,
-    )
+    reader = target.read(target.snapshot.files_table(), columns)
     counts = ", ".join(f"count(*) filter (not coalesce({check.sql}, false))" for check in checks.values())
     with open_engine(target) as engine:
         engine.register("rows", reader)

@@ -177,17 +177,8 @@ def _by_partition(engine: Engine, target: Target, planned: pa.Table, condition: 
 
 
 def _by_reading(engine: Engine, target: Target, planned: pa.Table, condition: Expression) -> Iterator[TouchedFile]:
-    from deltalakedb.data import read_files
-
-    rows = read_files(
-        planned,
-        storage=target.storage,
-        schema=target.schema,
-        partition_columns=target.metadata.partition_columns,
-        configuration=target.metadata.configuration,
-        columns=[name for name in target.schema.names if name in condition.columns],
-        positions=True,
-    )
+    columns = [name for name in target.schema.names if name in condition.columns]
+    rows = target.read(planned, columns, positions=True)
     engine.register("rows", rows)
     matching = engine.reader(f"select {quoted(FILE)}, {quoted(ROW)} from rows where {_in_engine(condition)}")
     rows_by_file = gather_rows(matching)

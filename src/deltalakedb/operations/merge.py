@@ -85,7 +85,7 @@ def _find(target: Target, request: MergeRequest, names: Names, engine: Engine) -
     reach = find_reach(target, request, names, engine)
     looked_at = target.plan(reach.predicate)
     if looked_at.num_rows and request.clauses:
-        rows.match(_scan(target, looked_at, rows.columns_to_match(target.schema)))
+        rows.match(target.read(looked_at, rows.columns_to_match(target.schema), positions=True))
     else:
         rows.match_nothing()
     changed_rows = rows.taken()
@@ -104,20 +104,6 @@ def _find(target: Target, request: MergeRequest, names: Names, engine: Engine) -
         updated=changed_rows.counts["update"],
         deleted=changed_rows.counts["delete"],
         inserted=rows.find_unmatched() if request.of_kind("not_matched") else 0,
-    )
-
-
-def _scan(target: Target, files: pa.Table, columns: Sequence[str]) -> pa.RecordBatchReader:
-    from deltalakedb.data import read_files
-
-    return read_files(
-        files,
-        storage=target.storage,
-        schema=target.schema,
-        partition_columns=target.metadata.partition_columns,
-        configuration=target.metadata.configuration,
-        columns=columns,
-        positions=True,
     )
 
 

@@ -84,6 +84,22 @@ class Target:
     def protocol(self) -> Protocol:
         return self.snapshot.protocol
 
+    def read(
+        self, files: pa.Table | pa.RecordBatch, columns: Sequence[str], *, positions: bool = False
+    ) -> pa.RecordBatchReader:
+        """Read columns of some live files (FILES_SCHEMA); with `positions`, also the file and row of each row."""
+        from deltalakedb.data import read_files
+
+        return read_files(
+            files,
+            storage=self.storage,
+            schema=self.schema,
+            partition_columns=self.metadata.partition_columns,
+            configuration=self.metadata.configuration,
+            columns=columns,
+            positions=positions,
+        )
+
     def history(self) -> Sequence[Metadata] | None:
         """Return the metadata of every version up to this one, or None if it is unknown."""
         return self.snapshot.metadata_history()

@@ -65,7 +65,7 @@ def sorted_rows(
         yield rows
         return
     roots = list(dict.fromkeys(name.partition(".")[0] if _is_nested(target.schema, name) else name for name in columns))
-    ranks = _Ranks(columns, target.schema, _read_columns(target, files, roots))
+    ranks = _Ranks(columns, target.schema, target.read(adds_to_batch(files), roots))
     keyed = pa.RecordBatchReader.from_batches(
         rows.schema.append(pa.field(_KEY, pa.uint64())), (ranks.with_key(batch) for batch in rows)
     )
@@ -138,19 +138,6 @@ class _Ranks:
             return batch.column(name)
         root, *rest = name.split(".")
         return pc.struct_field(batch.column(root), rest)
-
-
-def _read_columns(target: Target, files: Sequence[AddFile], columns: Sequence[str]) -> pa.RecordBatchReader:
-    from deltalakedb.data import read_files
-
-    return read_files(
-        adds_to_batch(files),
-        storage=target.storage,
-        schema=target.schema,
-        partition_columns=target.metadata.partition_columns,
-        configuration=target.metadata.configuration,
-        columns=columns,
-    )
 
 
 def _places(batch: pa.RecordBatch, step: int, offset: int) -> pa.Array:

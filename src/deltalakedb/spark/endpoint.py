@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import itertools
 import json
 import os
 import ssl
@@ -18,14 +19,14 @@ from urllib.parse import urlencode, urlsplit
 from deltalakedb import exceptions
 from deltalakedb.exceptions import ConfigError, DeltaError, EndpointBusyError, EndpointError, redact
 from deltalakedb.runtime import forks
+from deltalakedb.runtime.backoff import Backoff
 
 PREFIX = "/bridge/v1"
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 600.0
 """A commit may wait for locks, and writes all its tables, so it may take minutes."""
 RETRY_SECONDS = 20.0
-FIRST_PAUSE_SECONDS = 0.05
-LONGEST_PAUSE_SECONDS = 1.0
+_RETRIES = Backoff(0.05, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +256,7 @@ class EndpointClient:
         """Send a request, repeated while that is safe and time is left; raises every error answer."""
         target = self._base + route + (f"?{urlencode(query)}" if query else "")
         deadline = time.monotonic() + self._retry_seconds
-        pause = FIRST_PAUSE_SECONDS
-        while True:
+        for attempt in itertools.count():
             try:
                 status, data = self._send(method, target, body, is_repeatable)
                 if status < 400:
@@ -272,10 +272,11 @@ class EndpointClient:
                 failure = self._unreachable(error)
                 if not is_repeatable:
                     raise EndpointError(f"{failure}; whether {method} {route} was done is not known") from error
+            pause = _RETRIES.seconds(attempt)
             if time.monotonic() + pause > deadline:
                 raise failure
             time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+        raise AssertionError("the loop ends by an answer or an error")
 
     def _send(self, method: str, target: str, body: bytes, is_repeatable: bool) -> tuple[int, bytes]:
         """Send once. An idle connection may have been closed: a request that cannot be repeated gets a new one."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import re
 import threading
 import time
@@ -29,6 +28,7 @@ from obstore.exceptions import (
 )
 
 from deltalakedb.exceptions import redact
+from deltalakedb.runtime.backoff import Backoff
 from deltalakedb.storage.location import Location
 from deltalakedb.storage.options import Credentials, open_object_store
 
@@ -49,7 +49,7 @@ _STATUS: Final = re.compile(r"status code: (\d{3})")
 _UNKNOWN_CONDITION: Final = frozenset({"400", "405", "501"})
 _FINAL: Final = (PermissionDeniedError, UnauthenticatedError, NotFoundError)
 _ATTEMPTS: Final = 6
-_FIRST_PAUSE_SECONDS: Final = 0.05
+_RETRIES: Final = Backoff(0.05, 4.0, 0.5, 1.5)
 _REQUEST_SECONDS: Final = 10.0
 
 
@@ -192,7 +192,6 @@ class _Probe:
 
     def _is_written(self, **condition: str) -> bool:
         """Put the object; return False if the store refuses because it exists. Retries transient failures."""
-        pause = _FIRST_PAUSE_SECONDS
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 self._may_exist = True
@@ -204,10 +203,10 @@ class _Probe:
             except BaseError as error:
                 status = _STATUS.search(str(error))
                 is_unknown_condition = status is not None and status[1] in _UNKNOWN_CONDITION
-                if is_unknown_condition or attempt == _ATTEMPTS or time.monotonic() + pause > self._deadline:
+                wait = _RETRIES.seconds(attempt - 1)
+                if is_unknown_condition or attempt == _ATTEMPTS or time.monotonic() + wait > self._deadline:
                     raise
-                time.sleep(pause * random.uniform(0.5, 1.5))
-                pause *= 2
+                time.sleep(wait)
             else:
                 return True
         raise AssertionError("the loop ends by a result or an error")

@@ -6,9 +6,8 @@ connection the commit is repeated with its client token, which gives the true ou
 """
 
 import logging
-import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from deltalakedb.exceptions import (
     CommitFailedError,
@@ -24,6 +23,7 @@ from deltalakedb.log.checks.table_checks import check_rewritten
 from deltalakedb.log.protocol.actions import AddFile, Metadata, Protocol
 from deltalakedb.log.protocol.rows import metadata_from_row, protocol_from_row
 from deltalakedb.log.schema.types import parse_schema
+from deltalakedb.runtime.backoff import Backoff
 from deltalakedb.runtime.steps import reached
 from deltalakedb.store import registry, registry_write
 from deltalakedb.store.appends import Appends
@@ -39,8 +39,7 @@ from deltalakedb.store.winners import read_winners
 
 logger = logging.getLogger(__name__)
 
-FIRST_PAUSE_SECONDS = 0.02
-LONGEST_PAUSE_SECONDS = 2.0
+_LOST_RACES = Backoff(0.02, 2.0, 0.25)
 
 
 class SqlTxnLogWriter:
@@ -78,7 +77,7 @@ class SqlTxnLogWriter:
             attempt += 1
             if attempt > self._retries and lost is not None:
                 raise _unknown(proposal, lost) from lost
-            _pause(max(attempt, 1))
+            _LOST_RACES.sleep(max(attempt, 1))
 
     def _attempt(self, proposal: Proposal, *, is_first: bool) -> Outcome:
         if is_first and self._catalog_id is not None:
@@ -265,8 +264,3 @@ def _unknown(proposal: Proposal, error: Exception) -> OutcomeUnknownError:
         f'it may or may not be committed. Once the database answers, `dl sql "select * from dl_transactions where '
         f"txn_id = '{proposal.txn_id}'\"` tells; committing the same transaction object again is safe ({error})"
     )
-
-
-def _pause(attempt: int, sleep: Callable[[float], None] = time.sleep) -> None:
-    longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(attempt, 10))
-    sleep(random.uniform(longest / 4, longest))

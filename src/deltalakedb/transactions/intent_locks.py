@@ -6,8 +6,8 @@ lost lock costs work, never correctness.
 
 from __future__ import annotations
 
+import itertools
 import logging
-import random
 import threading
 import time
 import weakref
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from deltalakedb.catalog.entries import require_table
 from deltalakedb.exceptions import DeltaError, StoreError, TableLockedError, redact
 from deltalakedb.runtime import forks
+from deltalakedb.runtime.backoff import Backoff
 from deltalakedb.store import Connection, Store
 from deltalakedb.store.names import TableName
 from deltalakedb.store.registry import TableRow
@@ -29,8 +30,7 @@ logger = logging.getLogger(__name__)
 LEASE_SECONDS = 30.0
 """How long a lock outlives a process that died."""
 
-_FIRST_PAUSE_SECONDS = 0.02
-_LONGEST_PAUSE_SECONDS = 1.0
+_RETRIES = Backoff(0.02, 1.0)
 
 
 class IntentLocks:
@@ -51,15 +51,13 @@ class IntentLocks:
     def take(self, wait_seconds: float) -> None:
         """Take all locks or none; raise TableLockedError if another transaction holds one for longer than this."""
         deadline = time.monotonic() + wait_seconds
-        pause = _FIRST_PAUSE_SECONDS
-        while True:
+        for attempt in itertools.count():
             locked_error = self._try()
             if locked_error is None:
                 break
             if time.monotonic() >= deadline:
                 raise locked_error
-            time.sleep(random.uniform(pause / 2, pause))
-            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+            _RETRIES.sleep(attempt)
         self._renewer = threading.Thread(target=self._renew, name="deltalakedb-intent-locks", daemon=True)
         self._renewer.start()
 

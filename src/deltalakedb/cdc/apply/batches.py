@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
-import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -34,6 +34,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.log.protocol.paths import decode_path
 from deltalakedb.operations.write import metrics_in_sparks_words
+from deltalakedb.runtime.backoff import Backoff
 from deltalakedb.runtime.steps import reached
 from deltalakedb.storage.opening import open_data_storage
 
@@ -49,7 +50,9 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _ATTEMPTS: Final = 10
+_LOST_RACES: Final = Backoff(0.1, 60.0, 0.0)
 _OUTCOME_SECONDS: Final = 60.0
+_OUTAGES: Final = Backoff(0.1, 5.0)
 _NO_COPIES: Final[Mapping[str, Landing]] = MappingProxyType({})
 # Another writer changed one of our tables meanwhile, for example by an OPTIMIZE: committing again may succeed.
 WORTH_ANOTHER_RUN: Final = (
@@ -112,7 +115,7 @@ def commit_until_won(commit: Callable[[], T], what: str, worth: tuple[type[Delta
             if attempt == _ATTEMPTS:
                 raise
             _log.info("%s is committed again: %s", what, error)
-            time.sleep(random.uniform(0, 0.05 * 2**attempt))
+            _LOST_RACES.sleep(attempt - 1)
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -164,23 +167,21 @@ def decided_batch(catalog: Catalog, capture: Capture, what: str, end: int) -> It
 def _end(tx: CatalogTransaction, capture: Capture, end: int) -> None:
     """Commit; if the database goes away meanwhile, ask again until the outcome is known."""
     until = time.monotonic() + _OUTCOME_SECONDS
-    delay = 0.1
-    while True:
+    for attempt in itertools.count():
         try:
             tx.commit()
             return
         except Exception as error:  # the transaction, not the class of the error, says whether the outcome is known
             if not tx.is_undecided:
                 raise
-            may_tell = isinstance(error, (StoreError, OutcomeUnknownError))
-            if not may_tell or time.monotonic() >= until:
+            is_retried = isinstance(error, (StoreError, OutcomeUnknownError))
+            if not is_retried or time.monotonic() >= until:
                 raise OutcomeUnknownError(
                     f"nobody knows whether the batch of {capture.slot} up to {format_lsn(end)} was committed: "
                     f"{error}; start the capture again, it finds out"
                 ) from error
             _log.warning("the catalog does not answer, asking again: %s", error)
-            time.sleep(delay)
-            delay = min(delay * 2, 5.0)
+            _OUTAGES.sleep(attempt)
 
 
 def commit_progress(catalog: Catalog, capture: Capture, end: int, beside: Sequence[Action] = ()) -> Capture:

@@ -181,8 +181,8 @@ def apply_batch(target: Target, batch: Batch) -> Done:
     changed = alive.filter(pc.invert(born))
     together = inserted.num_rows < _MANY or feeds_changes(target)
     done = merge_rows(target, rows, alive if together else changed, gone)
-    _tell_missing(target, batch.table, changed.num_rows + gone.num_rows, done.metrics)
-    return done if together else _joined(done, _write(target, rows, inserted, "append"))
+    _warn_of_missing_rows(target, batch.table, changed.num_rows + gone.num_rows, done.metrics)
+    return done if together else _join(done, _write(target, rows, inserted, "append"))
 
 
 def overwrite(target: Target, rows: RowLookup, alive: pa.Table) -> Done:
@@ -198,7 +198,7 @@ def merge_rows(target: Target, rows: RowLookup, alive: pa.Table, gone: pa.Table)
     return Done(done.commit, counts, done.read)
 
 
-def _tell_missing(target: Target, table: CapturedTable, expected: int, counts: Mapping[str, int]) -> None:
+def _warn_of_missing_rows(target: Target, table: CapturedTable, expected: int, counts: Mapping[str, int]) -> None:
     """Warn if a changed row was not in the table exactly once, which means that somebody else writes there."""
     matched = counts["updated"] + counts["deleted"]
     if matched != expected:
@@ -209,7 +209,7 @@ def _tell_missing(target: Target, table: CapturedTable, expected: int, counts: M
         )  # fmt: skip
 
 
-def _joined(done: Done, appended: Done) -> Done:
+def _join(done: Done, appended: Done) -> Done:
     """Join a merge or an append with another append into one version."""
     counts = {**done.metrics, "inserted": done.metrics["inserted"] + appended.metrics["inserted"]}
     if done.commit is None or appended.commit is None:
@@ -226,7 +226,7 @@ def _append(target: Target, batch: Batch) -> Done:
     with ThreadPoolExecutor(len(parts), thread_name_prefix="deltalakedb-apply") as pool:
         first, *others = pool.map(partial(_append_part, target), parts)
     for other in others:
-        first = _joined(first, other)
+        first = _join(first, other)
     return first
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.cdc.layers import AFTER, BEFORE, DELETE, INSERT, LSN, OP, ORDINAL, TRUNCATE, UNCHANGED, UPDATE
 from deltalakedb.cdc.tables import CapturedTable
-from deltalakedb.data import read_files
 from deltalakedb.data.reader import FILE, ROW
 from deltalakedb.log.predicates.atoms import ALWAYS, Predicate
 from deltalakedb.log.predicates.predicate import parse_predicate
@@ -96,7 +95,7 @@ class _CountedRows:
         self._count(f"({LSN}, {ORDINAL}) > ({last[0][0]}, {last[0][1]})" if last else "true")
 
     def _count(self, which: str) -> None:
-        after = ", ".join(f"{_sent(column.name)} as v{n}" for n, column in enumerate(self._table.columns))
+        after = ", ".join(f"{_value_after(column.name)} as v{n}" for n, column in enumerate(self._table.columns))
         before = ", ".join(f"{_part(BEFORE, column.name)} as v{n}" for n, column in enumerate(self._table.columns))
         self._engine.execute(
             f"create temp table counted as select {', '.join(self._names)}, sum(n)::bigint as n from ("
@@ -126,22 +125,12 @@ class _CountedRows:
         files = target.plan(predicate)
         if not files.num_rows:
             return (), read
-        self._engine.register("scan", self._scan(target, files))
+        columns = [column.name for column in self._table.columns]
+        self._engine.register("scan", target.read(files, columns, positions=True))
         positions = gather_rows(self._engine.reader(self._find_sql()))
         self._engine.unregister("scan")
         adds = map(add_from_row, files.take(list(positions)).to_pylist()) if positions else ()
         return tuple(touched_file(add, rows) for add, rows in zip(adds, positions.values(), strict=True)), read
-
-    def _scan(self, target: Target, files: pa.Table) -> pa.RecordBatchReader:
-        return read_files(
-            files,
-            storage=target.storage,
-            schema=target.schema,
-            partition_columns=target.metadata.partition_columns,
-            configuration=target.metadata.configuration,
-            columns=[column.name for column in self._table.columns],
-            positions=True,
-        )
 
     def _find_sql(self) -> str:
         """Any copies of a row can be removed: the first ones are."""
@@ -189,7 +178,7 @@ def _part(struct: str, name: str) -> str:
     return f"struct_extract({quoted(struct)}, {_literal(name)})"
 
 
-def _sent(name: str) -> str:
+def _value_after(name: str) -> str:
     """The SQL of a column's value after a change; a value that was not sent comes from the old row."""
     is_left_out = f"coalesce(list_contains({UNCHANGED}, {_literal(name)}), false)"
     return f"case when {is_left_out} then {_part(BEFORE, name)} else {_part(AFTER, name)} end"

@@ -63,8 +63,8 @@ class RowLookup:
         for changes in self.read(_COLUMNS if self.partly_sent else (AFTER,)) if len(places) else ():
             first, last = np.searchsorted(places, [start, start + changes.num_rows])
             if first < last:
-                chosen = alive.slice(first, last - first).combine_chunks()
-                arrays = self._made(changes, places[first:last] - start, chosen, looked_up)
+                part = alive.slice(first, last - first).combine_chunks()
+                arrays = self._build_rows(changes, places[first:last] - start, part, looked_up)
                 yield pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
             start += changes.num_rows
         for batch in () if gone is None else gone.to_batches():
@@ -75,19 +75,19 @@ class RowLookup:
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    def _made(
-        self, changes: pa.RecordBatch, rows: Places, chosen: pa.Table, found: Mapping[int, _Values]
+    def _build_rows(
+        self, changes: pa.RecordBatch, rows: Places, alive: pa.Table, looked_up: Mapping[int, _Values]
     ) -> dict[str, pa.Array]:
-        arrays = {name: chosen.column(name).combine_chunks() for name in chosen.schema.names}
+        arrays = {name: alive.column(name).combine_chunks() for name in alive.schema.names}
         arrays[ALIVE] = pa.repeat(pa.scalar(True), len(rows))
         indices = None if len(rows) == changes.num_rows else pa.array(rows)
         left_out = left_out_rows(changes.column(UNCHANGED)) if self.partly_sent else {}
         for place, column in enumerate(self.table.columns):
-            values = _sent(changes, column.name, left_out)
+            values = _sent_values(changes, column.name, left_out)
             values = values if indices is None else values.take(indices)
-            if place in found:
+            if place in looked_up:
                 source = arrays[f"w{place}"]
-                values = found[place].fill(values, source, chosen.column("place").combine_chunks())
+                values = looked_up[place].fill(values, source, alive.column("place").combine_chunks())
                 arrays[f"u{place}"] = source.is_null()
             arrays[f"v{place}"] = values
         return arrays
@@ -107,7 +107,7 @@ class RowLookup:
             for place, places in places_of.items():
                 first, last = np.searchsorted(places, [start, start + changes.num_rows])
                 if first < last:
-                    values = _sent(changes, self.table.columns[place].name, left_out)
+                    values = _sent_values(changes, self.table.columns[place].name, left_out)
                     parts[place].append(values.take(pa.array(places[first:last] - start)))
             start += changes.num_rows
         types = {place: to_arrow_type(self.table.columns[place].type) for place in places_of}
@@ -134,7 +134,7 @@ class _Values:
         return pa.concat_arrays([own, self.values]).take(indices)
 
 
-def _sent(changes: pa.RecordBatch, name: str, left_out: Mapping[str, Places]) -> pa.Array:
+def _sent_values(changes: pa.RecordBatch, name: str, left_out: Mapping[str, Places]) -> pa.Array:
     """A column's values after the changes; values that were not sent come from the old row (REPLICA IDENTITY FULL)."""
     after = pc.struct_field(changes.column(AFTER), name)
     rows = left_out.get(name)

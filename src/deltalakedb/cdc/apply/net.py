@@ -51,7 +51,7 @@ def left_out_rows(names: pa.Array) -> dict[str, npt.NDArray[np.int64]]:
 
 
 @dataclass
-class _Seen:
+class _Summary:
     """Facts about a batch, collected while it is read."""
 
     rows: int = 0
@@ -72,13 +72,13 @@ class NetEffect:
     def __init__(self, engine: Engine, table: CapturedTable, changes: Iterable[pa.RecordBatch]) -> None:
         self._engine = engine
         self._table = table
-        self._seen = _Seen()
+        self._summary = _Summary()
         self._load(changes)
-        self.truncated = self._seen.truncates
+        self.truncated = self._summary.truncates
         """Whether all rows from before the batch are gone."""
-        self.left_out = tuple(sorted(self._seen.left_out))
+        self.left_out = tuple(sorted(self._summary.left_out))
         """The positions of columns whose value a row may have to keep."""
-        self.partly_sent = self._seen.partly
+        self.partly_sent = self._summary.partly
         """Whether values must be looked up in old rows."""
         self._define_events()
         self._find_outcomes()
@@ -92,7 +92,7 @@ class NetEffect:
         rows = "from outcomes o"
         if self.left_out:
             columns += [f"w.w{place}" for place in self.left_out]
-            rows += f" join ({self._known()}) w on w.row = o.first"
+            rows += f" join ({self._last_values()}) w on w.row = o.first"
         return self._engine.table(f"select {', '.join(columns)} {rows} where o.alive order by o.place")
 
     def gone(self, buckets: int = 0) -> pa.Table:
@@ -110,7 +110,7 @@ class NetEffect:
         rows = "from outcomes o"
         if self.left_out:
             columns += [f"w.w{place}" for place in self.left_out]
-            rows += f" join ({self._known()}) w on w.row = o.first"
+            rows += f" join ({self._last_values()}) w on w.row = o.first"
         return self._engine.table(f"select {', '.join(columns)} {rows} where o.alive order by o.place")
 
     def vacated(self, buckets: int = 0) -> pa.Table:
@@ -154,19 +154,19 @@ class NetEffect:
         return pa.RecordBatchReader.from_batches(schema, batches)
 
     def _narrow(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        seen, ops = self._seen, batch.column(OP)
+        summary, ops = self._summary, batch.column(OP)
         inserts, deletes, truncates = (pc.equal(ops, op) for op in (INSERT, DELETE, TRUNCATE))
-        places = np.arange(seen.rows, seen.rows + batch.num_rows, dtype=np.int64)
+        places = np.arange(summary.rows, summary.rows + batch.num_rows, dtype=np.int64)
         lsn, ordinal = batch.column(LSN), batch.column(ORDINAL)
         if batch.num_rows:
-            seen.first_lsn = min(seen.first_lsn, pc.min(lsn).as_py())
-            seen.last_lsn = max(seen.last_lsn, pc.max(lsn).as_py())
-            seen.last_ordinal = max(seen.last_ordinal, pc.max(ordinal).as_py())
-        seen.rows += batch.num_rows
-        seen.truncates = seen.truncates or bool(pc.any(truncates).as_py())
+            summary.first_lsn = min(summary.first_lsn, pc.min(lsn).as_py())
+            summary.last_lsn = max(summary.last_lsn, pc.max(lsn).as_py())
+            summary.last_ordinal = max(summary.last_ordinal, pc.max(ordinal).as_py())
+        summary.rows += batch.num_rows
+        summary.truncates = summary.truncates or bool(pc.any(truncates).as_py())
         before, after = batch.column(BEFORE), batch.column(AFTER)
         has_before = before.null_count < len(before)
-        seen.may_move = seen.may_move or has_before
+        summary.may_move = summary.may_move or has_before
         # If one side of a change has no key, the key did not change, and the other side has it.
         new = [pc.struct_field(after, name) for name in self._table.key]
         if has_before:
@@ -184,7 +184,7 @@ class NetEffect:
         if names.null_count < len(names):
             places = {column.name: place for place, column in enumerate(self._table.columns)}
             for name, rows in left_out_rows(names).items():
-                self._seen.partly = True
+                self._summary.partly = True
                 if name not in places:
                     continue
                 place = places[name]
@@ -193,17 +193,17 @@ class NetEffect:
                     rows = rows[~is_shown[rows]]
                 masks[place // _BITS][rows] |= 1 << (place % _BITS)
                 if len(rows):
-                    self._seen.left_out.add(place)
+                    self._summary.left_out.add(place)
         return [pa.array(mask) for mask in masks]
 
     def _define_events(self) -> None:
         """Create `events`: the changes after the last truncate, numbered by `pos`."""
-        seen = self._seen
-        low, step = min(seen.first_lsn, seen.last_lsn), seen.last_ordinal + 1
-        fits = (seen.last_lsn - low + 1) * step < _MAX_BIGINT
+        summary = self._summary
+        low, step = min(summary.first_lsn, summary.last_lsn), summary.last_ordinal + 1
+        fits = (summary.last_lsn - low + 1) * step < _MAX_BIGINT
         pos = f"(lsn - {low})::{'bigint' if fits else 'hugeint'} * {step} + ordinal"
-        after = f" where {pos} > (select max({pos}) from loaded where truncates)" if seen.truncates else ""
-        is_move = "not inserts and not deletes and was is distinct from key" if seen.may_move else "false"
+        after = f" where {pos} > (select max({pos}) from loaded where truncates)" if summary.truncates else ""
+        is_move = "not inserts and not deletes and was is distinct from key" if summary.may_move else "false"
         self._engine.execute(
             f"create temp view events as select {pos} as pos, {is_move} as is_move, * from loaded{after}"
         )
@@ -212,7 +212,7 @@ class NetEffect:
 
     def _find_outcomes(self) -> None:
         run = self._engine.execute
-        moves = self._seen.may_move and run(query("net_moved_keys"))[0][0] > 0
+        moves = self._summary.may_move and run(query("net_moved_keys"))[0][0] > 0
         run(_but_moved("net_outcomes", moves))
         if moves:
             run(query("net_steps"))
@@ -227,7 +227,7 @@ class NetEffect:
             if moves:
                 run(query("net_moved_members"))
 
-    def _known(self) -> str:
+    def _last_values(self) -> str:
         """For each row, and each column that was left out, the last change that has its value."""
         columns = ", ".join(
             f"max_by(e.place, e.pos) filter (((left_out{place // _BITS} >> {place % _BITS}) & 1) = 0) as w{place}"

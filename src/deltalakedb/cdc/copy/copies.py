@@ -171,12 +171,12 @@ def domains_of(catalog: Catalog, capture: Capture, copy_ids: Iterable[str]) -> l
     return [name for name in domains if name.startswith(_DOMAIN) and _is_of(name, prefixes)]
 
 
-def _is_of(name: str, wanted: tuple[str, ...]) -> bool:
-    return any(name == prefix or name.startswith(f"{prefix}.") for prefix in wanted)
+def _is_of(name: str, prefixes: tuple[str, ...]) -> bool:
+    return any(name == prefix or name.startswith(f"{prefix}.") for prefix in prefixes)
 
 
 @dataclass(frozen=True, slots=True)
-class KeptChanges:
+class CopyChanges:
     """Changes of a table that is being copied, and the action that records them for its copy."""
 
     copy: TableCopy
@@ -184,9 +184,9 @@ class KeptChanges:
     action: DomainMetadata
 
 
-def keep_changes(
+def split_changes(
     copies: Mapping[str, TableCopy], read: Iterable[FileWritten], lsn: int
-) -> tuple[list[FileWritten], list[KeptChanges]]:
+) -> tuple[list[FileWritten], list[CopyChanges]]:
     """Split the files of a batch up to `lsn` into those for tables of the lake and those for copies."""
     others, by_source = [], dict[str, list[FileWritten]]()
     for file in read:
@@ -194,11 +194,11 @@ def keep_changes(
             by_source.setdefault(file.source, []).append(file)
         else:
             others.append(file)
-    kept_changes = []
+    copy_changes = []
     for source, files in by_source.items():
         copy = copies[source]
-        kept_changes.append(KeptChanges(copy, files, copy.changes_action((file.add for file in files), lsn)))
-    return others, kept_changes
+        copy_changes.append(CopyChanges(copy, files, copy.changes_action((file.add for file in files), lsn)))
+    return others, copy_changes
 
 
 def abandon_copy(catalog: Catalog, capture: Capture, copy: TableCopy, reason: str) -> Capture:

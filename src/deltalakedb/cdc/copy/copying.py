@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -34,6 +33,7 @@ from deltalakedb.exceptions import (
     OutcomeUnknownError,
     SourceUnavailableError,
 )
+from deltalakedb.runtime.backoff import Backoff
 from deltalakedb.runtime.steps import reached
 
 if TYPE_CHECKING:
@@ -47,7 +47,9 @@ _log = logging.getLogger(__name__)
 
 _SNAPSHOTS: Final = 10
 """After this many snapshots a table that keeps changing is stopped."""
+_SNAPSHOT_RETRIES: Final = Backoff(0.1, 1.0)
 _TASK_ATTEMPTS: Final = 3
+_TASK_RETRIES: Final = Backoff(0.5, 2.0)
 _CHECK_SECONDS: Final = 0.5
 
 
@@ -94,7 +96,7 @@ def copy_tables(
             if attempts[source] == _SNAPSHOTS:
                 reason = f"its copy was begun {_SNAPSHOTS} times, and each time somebody changed it meanwhile ({why})"
                 capture = stop_table(catalog, capture, source, reason, capture.lsn)
-        time.sleep(0.1 * max(attempts.values()))
+        _SNAPSHOT_RETRIES.sleep(max(attempts.values()) - 1)
     return capture
 
 
@@ -261,13 +263,13 @@ class _Copier:
     def _run_task(self, task: CopyTask) -> CopyResult:
         """Run a task, and repeat it if only its own connection broke: the snapshot may still exist."""
         result = CopyResult(task.source)
-        for attempt in range(1, _TASK_ATTEMPTS + 1):
+        for attempt in range(_TASK_ATTEMPTS):
             if task.source not in self.left or self.is_cut:  # the result is no longer needed
                 break
             result = self._run_job(task)
             if not isinstance(result.failure, SourceUnavailableError):
                 break
-            time.sleep(0.5 * attempt)
+            _TASK_RETRIES.sleep(attempt)
         return result
 
     def _run_job(self, task: CopyTask) -> CopyResult:

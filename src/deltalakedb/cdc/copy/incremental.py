@@ -175,7 +175,7 @@ class SideCopier:
         self._waiting_since: dict[str, float] = {}
         self._patches: dict[str, list[tuple[PageRange, ...]]] = {}
         """Additional parts, by copy: rows that must be read once more."""
-        self._told: set[str] = set()
+        self._announced: set[str] = set()
         self._is_closed = False
 
     def close(self) -> None:
@@ -339,7 +339,7 @@ class SideCopier:
                 self._take_trouble(follower, copy, result)
                 continue
             copy.chunks[result.number] = Chunk(result.adds, result.rows, result.watermark)
-            self._tell(copy, result)
+            self._report_progress(copy, result)
             if copy.table.is_keyed:
                 actions.append(copy.chunk_action(result.number))
             else:
@@ -348,11 +348,11 @@ class SideCopier:
             follower.use(commit_tables(self._catalog, follower.capture, [], "parts of copies were read", actions))
             reached("cdc.chunk_committed")
 
-    def _tell(self, copy: TableCopy, result: CopyResult) -> None:
+    def _report_progress(self, copy: TableCopy, result: CopyResult) -> None:
         if self._progress is None:
             return
-        if copy.id not in self._told:
-            self._told.add(copy.id)
+        if copy.id not in self._announced:
+            self._announced.add(copy.id)
             self._progress.table_begins(copy.source, copy.rows, len(copy.tasks))
         self._progress.task_ended(copy.source, result.rows)
 

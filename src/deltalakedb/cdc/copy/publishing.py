@@ -114,8 +114,8 @@ def _propose(tx: CatalogTransaction, capture: Capture, copy: TableCopy, settings
             tx.run(copy.table.current, partial(_remove_doubles, changes=changes))
         tx.run(copy.table.current, partial(_catch_up, changes=changes))
     live = _squash(draft)
-    named = {add.path for add in live}
-    return [decode_path(add.path) for add in (*adds, *copy.changes) if add.path not in named]
+    live_paths = {add.path for add in live}
+    return [decode_path(add.path) for add in (*adds, *copy.changes) if add.path not in live_paths]
 
 
 def _check_files(copy: TableCopy, adds: Sequence[AddFile]) -> None:
@@ -174,7 +174,7 @@ def _remove_doubles(target: Target, changes: _Changes) -> Done:
         doubles = gather_rows(
             engine.reader(
                 f"select file, row from (select *, row_number() over (partition by {keys} order by file, row) as nth "
-                "from found) where nth > 1 order by file, row"
+                "from matches) where nth > 1 order by file, row"
             )
         )
     if not doubles:
@@ -188,15 +188,15 @@ def _remove_doubles(target: Target, changes: _Changes) -> Done:
 def _find_rows(
     engine: Engine, net: NetEffect, final: pa.Table, target: Target, copy: TableCopy, files: pa.Table
 ) -> None:
-    """Create a table `found` of the rows of the copy that the changes name; RowsMissing if one of them is missing."""
+    """Create a table `matches` of the rows of the copy that the changes name; RowsMissing if one of them is missing."""
     keys = _keys(copy)
     engine.register("final", final)
     engine.register("vacated", net.vacated())
-    engine.register("scan", _scan(target, copy, files))
+    engine.register("scan", target.read(files, copy.table.key, positions=True))
     same = " and ".join(f"s.{quoted(name)} = t.k{place}" for place, name in enumerate(copy.table.key))
-    shown = ", ".join(f"t.k{place}" for place in range(len(copy.table.key)))
+    key = ", ".join(f"t.k{place}" for place in range(len(copy.table.key)))
     engine.execute(
-        f"create temp table found as select s.{quoted(FILE)} as file, s.{quoted(ROW)} as row, {shown} from scan s "
+        f"create temp table matches as select s.{quoted(FILE)} as file, s.{quoted(ROW)} as row, {key} from scan s "
         f"join (select {keys} from final union all select {keys} from vacated) t on {same}"
     )
     if not net.left_out or not final.num_rows:
@@ -206,25 +206,13 @@ def _find_rows(
     for column in needs[1:]:
         needed = pc.or_(needed, column)
     engine.register("needed", final.filter(needed))
-    missing = engine.table(f"select {keys} from needed anti join found using ({keys})")
+    missing = engine.table(f"select {keys} from needed anti join matches using ({keys})")
     if missing.num_rows:
         raise RowsMissing(copy, missing)
 
 
 def _keys(copy: TableCopy) -> str:
     return ", ".join(f"k{number}" for number in range(len(copy.table.key)))
-
-
-def _scan(target: Target, copy: TableCopy, files: pa.Table) -> pa.RecordBatchReader:
-    return read_files(
-        files,
-        storage=target.storage,
-        schema=target.schema,
-        partition_columns=target.metadata.partition_columns,
-        configuration=target.metadata.configuration,
-        columns=list(copy.table.key),
-        positions=True,
-    )
 
 
 def _catch_up(target: Target, changes: _Changes) -> Done:

@@ -49,7 +49,7 @@ def request_resnapshot(
     source is another server now, and no table is named, the capture moves to that server. Neither can be done while the
     capture is running.
     """
-    named = tuple(tables)
+    names = tuple(tables)
     with connect(settings.source) as conn:
         server = identify(conn)
 
@@ -60,7 +60,7 @@ def request_resnapshot(
                     raise CaptureError(
                         f"there is no capture {settings.slot} in this lake ({settings.control_table}); start it"
                     )
-                return _request(tx, conn, settings, capture, server, named, is_running)
+                return _request(tx, conn, settings, capture, server, names, is_running)
 
         description = f"the request for new copies of {settings.slot}"
         # A batch of the runner may commit first.
@@ -73,18 +73,18 @@ def _request(
     settings: CaptureSettings,
     capture: Capture,
     server: Server,
-    named: Sequence[str],
+    names: Sequence[str],
     is_running: bool,
 ) -> Capture:
-    wanted = choose_tables(capture, named)
-    if server != capture.server and named:
+    sources = choose_tables(capture, names)
+    if server != capture.server and names:
         raise WrongServerError(
             f"the source is another server than the one that the capture {capture.slot} belongs to (system "
             f"identifier {server.system_id}, timeline {server.timeline}, database {server.database}): correct the "
             "DSN; if that server is meant, dl cdc resnapshot without names copies every table from it"
         )
-    if named:
-        _check_published(conn, settings, capture, wanted)
+    if names:
+        _check_published(conn, settings, capture, sources)
     is_sound = _has_sound_slot(conn, capture, server) and server == capture.server
     if is_running and not is_sound:
         raise CaptureRunningError(
@@ -95,10 +95,10 @@ def _request(
     if not is_sound:
         drop_slot(conn, capture.slot)
         lsn = create_slot(conn, capture.slot)
-        wanted |= {source for source, table in capture.tables.items() if table.stage != "stopped"}
+        sources |= {source for source, table in capture.tables.items() if table.stage != "stopped"}
     pending = [
         replace(capture.tables[source], stage="pending", reason=None, stopped_lsn=None, copy_id=None)
-        for source in sorted(wanted)
+        for source in sorted(sources)
     ]
     requested = save_tables(tx, capture, pending)
     if server != capture.server:
@@ -108,24 +108,24 @@ def _request(
 
 def choose_tables(capture: Capture, tables: Iterable[str]) -> set[str]:
     """The captured tables that are named, or all that were not taken out; a name without a schema is in `public`."""
-    chosen = {parse_source(name) for name in tables}
-    chosen = chosen or {source for source, table in capture.tables.items() if not table.is_taken_out}
-    unknown = chosen - set(capture.tables)
+    sources = {parse_source(name) for name in tables}
+    sources = sources or {source for source, table in capture.tables.items() if not table.is_taken_out}
+    unknown = sources - set(capture.tables)
     if unknown:
         raise CaptureError(
             f"the capture {capture.slot} has no table {', '.join(sorted(unknown))}; it has "
             f"{', '.join(sorted(capture.tables)) or 'none'}"
         )
-    return chosen
+    return sources
 
 
-def _check_published(conn: Connection, settings: CaptureSettings, capture: Capture, wanted: Iterable[str]) -> None:
+def _check_published(conn: Connection, settings: CaptureSettings, capture: Capture, sources: Iterable[str]) -> None:
     """CaptureSetupError if a named table cannot be copied, because it would only stop again."""
-    chosen = settings.without_key_of(capture.choice)
-    published = look_at_publication(conn, chosen, capture)
-    missing = [source for source in sorted(wanted) if source not in published.sources]
+    choice = settings.without_key_of(capture.choice)
+    published = look_at_publication(conn, choice, capture)
+    missing = [source for source in sorted(sources) if source not in published.sources]
     if missing:
-        reasons = "; ".join(f"{source}: {published.why_not(source, chosen)}" for source in missing)
+        reasons = "; ".join(f"{source}: {published.why_not(source, choice)}" for source in missing)
         raise CaptureSetupError(f"no new copy can be made of {reasons}")
 
 

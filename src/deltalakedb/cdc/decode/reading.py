@@ -209,7 +209,7 @@ class _ChangesWriter:
         )
         self._counts: dict[str, int] = {}
         self._adds: list[AddFile] = []
-        self._kept = False
+        self._keeps_files = False
 
     def __enter__(self) -> _ChangesWriter:
         self._writer.__enter__()
@@ -217,7 +217,7 @@ class _ChangesWriter:
 
     def __exit__(self, *trouble: Any) -> None:
         self._writer.__exit__(*trouble)
-        if not self._kept:
+        if not self._keeps_files:
             for add in self._adds:
                 with suppress(OSError, DeltaError):
                     self._storage.delete(decode_path(add.path))
@@ -233,7 +233,7 @@ class _ChangesWriter:
         return [FileWritten(self._source, add, op_counts) for add, op_counts in zip(self._adds, counts, strict=True)]
 
     def keep(self) -> None:
-        self._kept = True
+        self._keeps_files = True
 
 
 def to_row(item: Description) -> tuple[str, str]:

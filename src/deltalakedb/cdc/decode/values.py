@@ -110,10 +110,10 @@ def _first_refused(texts: pa.Array, cast: Callable[[pa.Array], Any]) -> int:
 def _not_held(texts: pa.Array, place: int, data_type: DataType, where: str, why: str = "") -> ValueNotHeld:
     value = texts[place].as_py() if not pa.types.is_string(texts.type) else texts.cast(pa.binary())[place].as_py()
     text = value.decode(errors="backslashreplace")
-    shown = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
+    excerpt = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
     return ValueNotHeld(
-        f"{where} has a value that {data_type} cannot hold: {shown!r}{why}; to capture the column as text, add {where} "
-        "to text_columns, then copy the table again: dl cdc resnapshot",
+        f"{where} has a value that {data_type} cannot hold: {excerpt!r}{why}; to capture the column as text, add "
+        f"{where} to text_columns, then copy the table again: dl cdc resnapshot",
         where=where,
         place=place,
     )

@@ -139,7 +139,7 @@ def _columns(
         kind = source.sent.get(number)
         if kind is None or (kind.type_oid, kind.type_modifier) != (sent.type_oid, sent.type_modifier):
             facts = _facts(conn, sent.name, sent.type_oid, sent.type_modifier)
-            kind = SourceColumn(sent.name, sent.type_oid, sent.type_modifier, facts.type, number, facts.shown)
+            kind = SourceColumn(sent.name, sent.type_oid, sent.type_modifier, facts.type, number, facts.text)
         if is_text(sent.name) or number in text_numbers:
             kind = replace(kind, type=STRING)
         columns.append(replace(kind, name=sent.name, number=number))
@@ -195,7 +195,7 @@ def _compare(conn: Connection, table: CapturedTable, columns: Sequence[SourceCol
             widened[old.name] = (column, steps)
         feature = ", for readers that know Delta's type widening" if steps else ""
         notes.append(
-            f"the column {column.name} was {_shown_type(old)} and is {_shown_type(column)}{feature}; if that ALTER "
+            f"the column {column.name} was {_type_text(old)} and is {_type_text(column)}{feature}; if that ALTER "
             f"TABLE had a USING, dl cdc resnapshot {table.source} brings what it computed"
         )
     return ColumnChange(added, dropped, renamed, widened), notes
@@ -204,15 +204,15 @@ def _compare(conn: Connection, table: CapturedTable, columns: Sequence[SourceCol
 def _steps(conn: Connection, old: SourceColumn, new: SourceColumn) -> tuple[TypeChange, ...]:
     """The type changes that Delta records for a column; none if the lake's type does not change."""
     steps = widening_steps(old.type, new.type)
-    shown = f"its column {new.name} was {_shown_type(old)} and is {_shown_type(new)}"
+    change = f"its column {new.name} was {_type_text(old)} and is {_type_text(new)}"
     if steps is None:
-        raise NotFollowedError(f"{shown}, which {old.type} cannot become in the lake without a new copy")
+        raise NotFollowedError(f"{change}, which {old.type} cannot become in the lake without a new copy")
     if not steps:
         # A type that is gone was user-defined, most likely an enum that another one has replaced.
         before = read_type(conn, old.type_oid, old.type_modifier) or replace(_OWN_TYPE, type=old.type)
         if not keeps_values(before, _facts(conn, new.name, new.type_oid, new.type_modifier)):
             raise NotFollowedError(
-                f"{shown}: the values that are there may have changed, and the log does not tell them"
+                f"{change}: the values that are there may have changed, and the log does not tell them"
             )
     return steps
 
@@ -222,24 +222,24 @@ def _text_of_old_rows(
 ) -> tuple[str | None, str]:
     """The text that existing rows have in an added column, which the stream does not send, and a note about it."""
     attribute = source.attributes.get(column.number)
-    shown = f"the column {column.name} was added"
+    event = f"the column {column.name} was added"
     if source.relation.has_column_list or column.number <= table.newest:
         raise NotFollowedError(
             f"the publication sends the column {column.name} from now on, and has not sent what older rows have in it"
         )
     if attribute is None or attribute.is_dropped:
-        return None, f"{shown}, and dropped again; rows from before have null in it"
+        return None, f"{event}, and dropped again; rows from before have null in it"
     if attribute.has_missing and not attribute.is_rewritten:
         if attribute.missing is None:
             raise NotFollowedError(f"its column {column.name} was added with a default that cannot be read")
         missing = mask_text(attribute.missing, column.mask, mask_key)
-        return missing, f"{shown}; rows from before have its default, {missing}"
+        return missing, f"{event}; rows from before have its default, {missing}"
     if attribute.has_missing or (attribute.computes and _is_rewritten(table, attribute, source)):
         raise NotFollowedError(
             f"its column {column.name} was added with a value that is computed for each row, and the log does not tell "
             "what rows from before have got"
         )
-    return None, f"{shown}; rows from before have null in it"
+    return None, f"{event}; rows from before have null in it"
 
 
 def _is_rewritten(table: CapturedTable, attribute: Attribute, source: _Source) -> bool:
@@ -279,5 +279,5 @@ def _shown_key(table: CapturedTable) -> str:
     return ", ".join(table.key) or "all their columns"
 
 
-def _shown_type(column: SourceColumn) -> str:
+def _type_text(column: SourceColumn) -> str:
     return column.type_name or str(column.type)

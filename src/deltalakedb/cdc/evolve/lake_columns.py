@@ -75,7 +75,7 @@ def change_columns(target: Target, change: ColumnChange, *, nested: bool) -> Don
 
 def _changed(row: StructType, change: ColumnChange, mapped: bool) -> StructType:
     dropped = {column.name for column in change.dropped} if mapped else set()
-    fields = [_kept(item, change) for item in row.fields if item.name not in dropped]
+    fields = [_keep_field(item, change) for item in row.fields if item.name not in dropped]
     by_name = {item.name: item for item in fields}
     for column in change.added:
         existing = by_name.get(column.name)
@@ -89,7 +89,7 @@ def _changed(row: StructType, change: ColumnChange, mapped: bool) -> StructType:
     return StructType(tuple(fields))
 
 
-def _kept(item: StructField, change: ColumnChange) -> StructField:
+def _keep_field(item: StructField, change: ColumnChange) -> StructField:
     if item.name in change.widened:
         column, steps = change.widened[item.name]
         recorded = [

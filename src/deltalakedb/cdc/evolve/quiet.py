@@ -102,7 +102,7 @@ def _was_silenced(table: CapturedTable, now: SourceRelation) -> bool:
     return table.publishing.partition(" ")[2] == now.publishing.partition(" ")[2]
 
 
-def settle_changes(
+def apply_unseen_changes(
     catalog: Catalog, conn: Connection, capture: Capture, settings: CaptureSettings, unseen: Unseen
 ) -> Capture:
     """Follow the changes, or stop tables. Call it once everything before `unseen.lsn` is captured."""

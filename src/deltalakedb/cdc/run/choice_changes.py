@@ -135,12 +135,12 @@ def _change(tx: CatalogTransaction, capture: Capture, plan: ChoicePlan, settings
         captured = capture.tables.get(step.source)
         if captured is None:
             continue  # the runner, or the next start, adds it
-        named = replace(captured, current=step.current, changes=step.changes)
+        renamed = replace(captured, current=step.current, changes=step.changes)
         match step.action:
             case "copy":
-                changed.append(replace(named, stage="pending", reason=None, stopped_lsn=None, copy_id=None))
+                changed.append(replace(renamed, stage="pending", reason=None, stopped_lsn=None, copy_id=None))
             case "rename":
-                changed.append(named)
+                changed.append(renamed)
             case "leave":
                 since = captured.stopped_lsn if captured.stage == "stopped" else capture.lsn
                 taken_out = replace(captured, stage="stopped", reason=NOT_ASKED_FOR, stopped_lsn=since, copy_id=None)
@@ -179,7 +179,7 @@ class _Planner:
         tables = {} if self.capture is None else self.capture.tables
         for table in published.tables:
             captured = tables.get(table.source)
-            step = _new(table) if captured is None else self._known(captured, table)
+            step = _new(table) if captured is None else self._compare(captured, table)
             if step is not None:
                 yield step
         for table in published.refused:
@@ -194,22 +194,24 @@ class _Planner:
                 notes = (f"{' and '.join(_lake_tables(captured))} stay as they are",)
                 yield Step(source, "leave", captured.current, captured.changes, (why,), notes)
 
-    def _known(self, known: CapturedTable, table: CapturedTable) -> Step | None:
-        was_left = known.is_taken_out
-        if known.stage == "stopped" and not was_left:
-            return Step(table.source, "stay", known.current, known.changes, (known.reason or "",))
-        why = [*(["it was left out until now"] if was_left else ()), *self._differences(known, table)]
-        renames = tuple(self._renames(known, table))
-        if not why and (known.current, known.changes) == (table.current, table.changes):
+    def _compare(self, captured: CapturedTable, table: CapturedTable) -> Step | None:
+        was_left = captured.is_taken_out
+        if captured.stage == "stopped" and not was_left:
+            return Step(table.source, "stay", captured.current, captured.changes, (captured.reason or "",))
+        why = [*(["it was left out until now"] if was_left else ()), *self._differences(captured, table)]
+        renames = tuple(self._renames(captured, table))
+        if not why and (captured.current, captured.changes) == (table.current, table.changes):
             return None
         reasons = tuple(why) or ("it is called otherwise in the lake",)
         # A copy under way belongs to the table's old name.
-        action: Action = "copy" if why or known.stage == "copying" else "rename"
-        return Step(table.source, action, table.current, table.changes, reasons, tuple(_notes(known, table)), renames)
+        action: Action = "copy" if why or captured.stage == "copying" else "rename"
+        return Step(
+            table.source, action, table.current, table.changes, reasons, tuple(_notes(captured, table)), renames
+        )
 
-    def _differences(self, known: CapturedTable, table: CapturedTable) -> Iterator[str]:
-        before = {column.number: column for column in known.columns}
-        hidden = {column.number for column in known.left_out}
+    def _differences(self, captured: CapturedTable, table: CapturedTable) -> Iterator[str]:
+        before = {column.number: column for column in captured.columns}
+        hidden = {column.number for column in captured.left_out}
         for column in table.columns:
             old = before.get(column.number)
             if old is not None:
@@ -219,23 +221,23 @@ class _Planner:
         for column in table.left_out:
             if column.number in before:
                 yield f"the column {column.name} is left out from now on"
-        yield from self._option_differences(known, table)
+        yield from self._option_differences(captured, table)
 
-    def _option_differences(self, known: CapturedTable, table: CapturedTable) -> Iterator[str]:
+    def _option_differences(self, captured: CapturedTable, table: CapturedTable) -> Iterator[str]:
         """Options that the rules change. The settings of the whole capture apply only to new tables."""
-        if known.options is None or table.options is None or self.capture is None:
+        if captured.options is None or table.options is None or self.capture is None:
             return
         choice = self.settings.choose(table.source)
         before = self.settings.with_rules_of(self.capture.choice).choose(table.source)
         for option in fields(TableOptions):
-            old, new = getattr(known.options, option.name), getattr(table.options, option.name)
+            old, new = getattr(captured.options, option.name), getattr(table.options, option.name)
             is_said = choice.says(option.name) or (option.name not in _SWITCHES and before.says(option.name))
             if old != new and is_said:
-                yield f"{option.name} was {_shown(old)} and is {_shown(new)}"
+                yield f"{option.name} was {_option_text(old)} and is {_option_text(new)}"
 
-    def _renames(self, known: CapturedTable, table: CapturedTable) -> Iterator[tuple[str, str]]:
+    def _renames(self, captured: CapturedTable, table: CapturedTable) -> Iterator[tuple[str, str]]:
         existing = self._names()
-        for old, new in ((known.current, table.current), (known.changes, table.changes)):
+        for old, new in ((captured.current, table.current), (captured.changes, table.changes)):
             if old != new and parse_table_name(old).key in existing:
                 yield old, new
 
@@ -288,15 +290,15 @@ def _column_differences(old: SourceColumn, column: SourceColumn) -> Iterator[str
         column.type,
         column.shape,
     ):
-        shown = [
+        texts = [
             f"JSON of {version.shape}" if version.shape is not None else str(version.type) for version in (old, column)
         ]
-        yield f"the column {column.name} was {shown[0]} and is {shown[1]}"
+        yield f"the column {column.name} was {texts[0]} and is {texts[1]}"
 
 
-def _notes(known: CapturedTable, table: CapturedTable) -> Iterator[str]:
+def _notes(captured: CapturedTable, table: CapturedTable) -> Iterator[str]:
     """What stays in the lake after the change."""
-    before = {column.number: column for column in known.columns}
+    before = {column.number: column for column in captured.columns}
     hidden = [column.name for column in table.left_out if column.number in before]
     hidden += [
         column.name
@@ -310,8 +312,8 @@ def _notes(known: CapturedTable, table: CapturedTable) -> Iterator[str]:
             f"and in {table.changes}_until_<lsn>, which has the changes so far: drop it when nobody needs it"
         )
     for is_kept, was_kept, name in (
-        (table.keeps_current, known.keeps_current, table.current),
-        (table.keeps_changes, known.keeps_changes, table.changes),
+        (table.keeps_current, captured.keeps_current, table.current),
+        (table.keeps_changes, captured.keeps_changes, table.changes),
     ):
         if was_kept and not is_kept:
             yield f"{name} stays as it is, and is not kept up to date any more: drop it when nobody needs it"
@@ -322,7 +324,7 @@ def _lake_tables(table: CapturedTable) -> list[str]:
     return [name for name, is_kept in layers if is_kept]
 
 
-def _shown(value: Any) -> str:
+def _option_text(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return (", ".join(value) or "none") if isinstance(value, tuple) else str(value)

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.cdc.control import Capture, load_capture
-from deltalakedb.cdc.rules import parse_rules
+from deltalakedb.cdc.rule_parsing import parse_rules
 from deltalakedb.cdc.settings import CaptureSettings, database_of, parse_duration, parse_size
 from deltalakedb.exceptions import CaptureError, ConfigError
 from deltalakedb.runtime.config import load_config
@@ -35,12 +35,12 @@ NOT_OPTIONS: Final = frozenset({"rules", "mask_key"})
 """Keys that are no options of `dl cdc`: a list of tables and a secret do not belong on a command line."""
 
 
-def load_settings(given: Mapping[str, Any], catalog: Catalog | None = None) -> CaptureSettings:
-    """The settings in force: `given` wins over the environment, and that over the configuration file.
+def load_settings(keywords: Mapping[str, Any], catalog: Catalog | None = None) -> CaptureSettings:
+    """The settings in force: `keywords` win over the environment, and that over the configuration file.
 
     With a catalog, an existing capture of this publication keeps its slot, whatever the default name is.
     """
-    values = _configured(given)
+    values = _configured(keywords)
     for key, example in (("source", "postgresql://user@host/db"), ("publication", "shop")):
         if not values.get(key):
             raise ConfigError(
@@ -52,24 +52,24 @@ def load_settings(given: Mapping[str, Any], catalog: Catalog | None = None) -> C
     if catalog is None or values.get("slot"):
         return settings
     database = database_of(settings.source)
-    begun = {
+    slots = {
         capture.slot
-        for capture, namespace in _known(catalog)
+        for capture, namespace in _list_captures(catalog)
         if (capture.publication, namespace) == (settings.publication, settings.namespace)
         and database in ("", capture.server.database)
     }
-    return replace(settings, slot=begun.pop()) if len(begun) == 1 else settings
+    return replace(settings, slot=slots.pop()) if len(slots) == 1 else settings
 
 
-def find_settings(catalog: Catalog, given: Mapping[str, Any]) -> CaptureSettings:
-    """The settings of a capture that was started before; what is not given comes from its control table."""
-    values = {"source": "", **_configured(given)}
-    wanted = {key: values.get(key) for key in ("publication", "slot", "namespace")}
+def find_settings(catalog: Catalog, keywords: Mapping[str, Any]) -> CaptureSettings:
+    """The settings of a capture that was started before; what they leave out comes from its control table."""
+    values = {"source": "", **_configured(keywords)}
+    filters = {key: values.get(key) for key in ("publication", "slot", "namespace")}
     captures: list[dict[str, Any]] = [
         {"publication": capture.publication, "slot": capture.slot, "namespace": namespace}
-        for capture, namespace in _known(catalog)
+        for capture, namespace in _list_captures(catalog)
     ]
-    matching = [entry for entry in captures if all(value in (None, entry[key]) for key, value in wanted.items())]
+    matching = [entry for entry in captures if all(value in (None, entry[key]) for key, value in filters.items())]
     if len(matching) > 1:
         slots = ", ".join(sorted(entry["slot"] for entry in matching))
         raise ConfigError(f"the catalog has several captures ({slots}): say which one with --slot")
@@ -82,8 +82,8 @@ def find_settings(catalog: Catalog, given: Mapping[str, Any]) -> CaptureSettings
     return CaptureSettings(**{**values, **matching[0]})
 
 
-def _configured(given: Mapping[str, Any]) -> dict[str, Any]:
-    config = load_config({f"cdc.{key}": value for key, value in given.items() if value not in (None, ())})
+def _configured(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    config = load_config({f"cdc.{key}": value for key, value in keywords.items() if value not in (None, ())})
     values: dict[str, Any] = {}
     for key in KEYS:
         value = getattr(config, f"cdc_{key}")
@@ -97,7 +97,7 @@ def _configured(given: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _known(catalog: Catalog) -> list[tuple[Capture, str | None]]:
+def _list_captures(catalog: Catalog) -> list[tuple[Capture, str | None]]:
     """The captures of the catalog, each with its namespace."""
     captures = []
     for name in catalog.tables():

@@ -16,7 +16,7 @@ from deltalakedb.cdc.apply.batches import commit_batch, commit_progress, reload_
 from deltalakedb.cdc.apply.landing import drop_landing
 from deltalakedb.cdc.apply.upkeep import compact_if_due
 from deltalakedb.cdc.control import CaptureChangedError
-from deltalakedb.cdc.copy.copies import KeptChanges, TableCopy, abandon_copy, keep_changes
+from deltalakedb.cdc.copy.copies import CopyChanges, TableCopy, abandon_copy, split_changes
 from deltalakedb.cdc.decode.reading import (
     ChangesPlace,
     Description,
@@ -127,9 +127,9 @@ class ChangeFollower:
         self._slot_lsn = 0
         self._slot_at = 0.0
         self._forms: dict[tuple[str, int], int] = {}
-        self._asked: tuple[Mapping[str, CapturedTable] | None, dict[str, str]] = (None, {})
+        self._options: tuple[Mapping[str, CapturedTable] | None, dict[str, str]] = (None, {})
         self.copies: dict[str, TableCopy] = {}
-        """The copies under way, by source table: changes are kept for them."""
+        """The copies under way, by source table: changes are stored for them."""
 
     # -- following
 
@@ -150,7 +150,7 @@ class ChangeFollower:
         self.copies = dict(copies)
         self.use(capture)
 
-    def heed_requests(self) -> None:
+    def check_requests(self) -> None:
         """Load the tables from the lake: a new copy may have been requested."""
         loaded = reload_capture(self.catalog, self.settings)
         if loaded.choice != self.capture.choice:
@@ -178,10 +178,10 @@ class ChangeFollower:
                             reader, current.end, end, self._stretch_after(read, current.start, current.end)
                         )
                     self.take(read, current.start, current.end, current.began)
-                    ahead = self._kept(ahead)
+                    ahead = self._use_or_discard(ahead)
             finally:
                 self._is_draining = False
-                self._kept(ahead, discard=True)
+                self._use_or_discard(ahead, discard=True)
         self.note()
         if self._slot_lsn < self.capture.lsn:
             self._follow_slot()
@@ -193,7 +193,7 @@ class ChangeFollower:
         reading = reader.submit(self._read, self.options(), start, upto)
         return _ReadAhead(start, upto, time.monotonic(), self.capture.tables, reading)
 
-    def _kept(self, ahead: _ReadAhead | None, *, discard: bool = False) -> _ReadAhead | None:
+    def _use_or_discard(self, ahead: _ReadAhead | None, *, discard: bool = False) -> _ReadAhead | None:
         """The range that was read ahead, if it comes next; otherwise its files are removed."""
         if ahead is None:
             return None
@@ -226,7 +226,7 @@ class ChangeFollower:
 
     def options(self) -> dict[str, str]:
         """The options for a reader that writes files."""
-        tables, options = self._asked
+        tables, options = self._options
         if tables is self.capture.tables:
             return options
         settings = self.settings
@@ -246,7 +246,7 @@ class ChangeFollower:
         }
         if settings.mask_key is not None:
             options[MASK_OPTION] = settings.mask_key
-        self._asked = (self.capture.tables, options)
+        self._options = (self.capture.tables, options)
         return options
 
     def take(self, read: Sequence[Description], start: int, end: int, began: float) -> None:
@@ -270,8 +270,8 @@ class ChangeFollower:
 
     def _stretch_after(self, read: Sequence[Description], start: int, end: int) -> int:
         has_files = any(isinstance(item, FileWritten) for item in read)
-        held = sum(item.bytes for item in read if isinstance(item, PartRead)) if has_files else 0
-        return stretch_after(self.stretch, end - start, held, self.settings.batch_bytes)
+        size = sum(item.bytes for item in read if isinstance(item, PartRead)) if has_files else 0
+        return stretch_after(self.stretch, end - start, size, self.settings.batch_bytes)
 
     def _take_change(self, change: RelationChanged | Stopped, start: int) -> None:
         """Commit what comes before, then change the table; the caller reads what comes after again."""
@@ -305,24 +305,24 @@ class ChangeFollower:
         )
 
     def _commit(self, files: Sequence[FileWritten], parts: Sequence[PartRead], end: int, began: float) -> None:
-        files, kept = keep_changes(self.copies, files, end)
+        files, copy_changes = split_changes(self.copies, files, end)
         if not files:
-            self._keep(kept, end)
+            self._commit_copy_changes(copy_changes, end)
             return
         try:
             done = commit_batch(
-                self.catalog, self.capture, self.settings, files, end, [changes.action for changes in kept]
+                self.catalog, self.capture, self.settings, files, end, [changes.action for changes in copy_changes]
             )
         except OutcomeUnknownError:
             raise
         except TableTroubleError as error:
-            self.discard(file for changes in kept for file in changes.files)
+            self.discard(file for changes in copy_changes for file in changes.files)
             self._stop_table(error)  # the range is read again, without this table
             return
         except Exception:  # nothing was committed, so no commit names these files
-            self.discard(file for changes in kept for file in changes.files)
+            self.discard(file for changes in copy_changes for file in changes.files)
             raise
-        self._kept_changes(kept)
+        self._record_changes(copy_changes)
         self.capture, self.at = done.capture, end
         times = [part.last_committed_at for part in parts if part.last_committed_at is not None]
         batch = BatchDone(
@@ -345,21 +345,23 @@ class ChangeFollower:
             for line in compact_if_due(self.catalog, self.capture, self.settings):
                 _log.info("%s", line)
 
-    def _keep(self, kept: Sequence[KeptChanges], end: int) -> None:
+    def _commit_copy_changes(self, copy_changes: Sequence[CopyChanges], end: int) -> None:
         """Commit a batch that only has changes of tables that are being copied."""
         try:
-            self.capture = commit_progress(self.catalog, self.capture, end, [changes.action for changes in kept])
+            self.capture = commit_progress(
+                self.catalog, self.capture, end, [changes.action for changes in copy_changes]
+            )
         except OutcomeUnknownError:
             raise
         except Exception:  # nothing was committed, so no commit names these files
-            self.discard(file for changes in kept for file in changes.files)
+            self.discard(file for changes in copy_changes for file in changes.files)
             raise
-        self._kept_changes(kept)
+        self._record_changes(copy_changes)
         self.at = end
         self._follow_slot()
 
-    def _kept_changes(self, kept: Sequence[KeptChanges]) -> None:
-        for changes in kept:
+    def _record_changes(self, copy_changes: Sequence[CopyChanges]) -> None:
+        for changes in copy_changes:
             changes.copy.changes += [file.add for file in changes.files]
 
     def _stop_table(self, trouble: TableTroubleError) -> None:

@@ -3,37 +3,32 @@
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from deltalakedb.cdc.apply.batches import commit_tables
 from deltalakedb.cdc.control import Capture, CaptureChangedError, load_capture
 from deltalakedb.cdc.copy.copying import Progress, copy_tables
 from deltalakedb.cdc.copy.incremental import SideCopier, begin_copies, choose_small, resume_copies
 from deltalakedb.cdc.copy.resnapshot import request_resnapshot
-from deltalakedb.cdc.evolve.quiet import Unseen, look_for_changes, settle_changes, written_lsn
+from deltalakedb.cdc.evolve.quiet import Unseen, apply_unseen_changes, look_for_changes, written_lsn
 from deltalakedb.cdc.report import BatchDone, CaptureReport
 from deltalakedb.cdc.run.following import ChangeFollower, StopRequested, Tally
-from deltalakedb.cdc.run.metrics import LagMeter, record_failure, record_slot, record_tables
+from deltalakedb.cdc.run.metrics import LagMeter, record_failure, record_tables
 from deltalakedb.cdc.run.opening import add_tables, open_capture, stop_departed
 from deltalakedb.cdc.run.presence import RunnerPresence
 from deltalakedb.cdc.run.sessions import how_java_ended
-from deltalakedb.cdc.run.status import empty_publication, is_close_to_limit
+from deltalakedb.cdc.run.status import empty_publication
 from deltalakedb.cdc.run.streaming import ChangeStream, StreamEndedError
+from deltalakedb.cdc.run.watch import NO_DIFFERENCES, Differences, SourceWatch
 from deltalakedb.cdc.source.data_source import register
 from deltalakedb.cdc.source.publication import look_at_coverage, look_at_publication
 from deltalakedb.cdc.source.server import Connection, connect, flush_lsn
-from deltalakedb.cdc.source.slots import find_slot
-from deltalakedb.cdc.source.source_catalog import catalog_mark
 from deltalakedb.exceptions import (
     CaptureError,
     CaptureRunningError,
-    CaptureSetupError,
     NotADatabaseError,
     OutcomeUnknownError,
     SchemaVersionError,
@@ -42,6 +37,7 @@ from deltalakedb.exceptions import (
     SparkDiedError,
     StoreError,
 )
+from deltalakedb.runtime.backoff import Backoff
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,16 +49,11 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _POLL_SECONDS: Final = 0.1
-_DISCOVERY_SECONDS: Final = 15.0
-"""How often the publication is checked for tables that were added or removed."""
-_HEED_SECONDS: Final = 3.0
+_REQUEST_SECONDS: Final = 3.0
 """How often the lake is checked for requests while nothing is captured; after each batch it is checked anyway."""
 _BACKLOG_BATCHES: Final = 2
 _COPY_ROUNDS: Final = 20
-_MOST_RECOPIES: Final = 3
-_RECOPY_SECONDS: Final = 3600.0
-"""A stopped table is copied again by policy at most _MOST_RECOPIES times within this time."""
-_LONGEST_WAIT_SECONDS: Final = 30.0
+_RETRIES: Final = Backoff(0.5, 30.0, 0.7)
 _OWN_LOCK_SECONDS: Final = 120.0
 """How long the server may take to notice a broken connection and to release our own lock."""
 # Retried: the source or the catalog does not answer, or a new copy was requested.
@@ -96,16 +87,11 @@ class Runner:
         self._has_worked = False
         self._failures = 0
         self._failing_since: float | None = None
-        self._warned: str | None = None
-        self._is_slot_close = False
+        self._watch = SourceWatch(catalog)
         self._by_jobs_until = 0.0
         """No query is started before this time, because Spark has just given one up."""
-        self._told_tables: Mapping[str, CapturedTable] = {}
-        self._look_at = self._began + _DISCOVERY_SECONDS
-        self._looked: tuple[str, Mapping[str, CapturedTable]] | None = None
-        """The mark of the source's catalog, and our tables, at the last check that found nothing to do."""
-        self._recopied: dict[str, list[float]] = {}
-        """When stopped tables were copied again by policy."""
+        self._measured_tables: Mapping[str, CapturedTable] = {}
+        """The tables that are in the metrics."""
         self._moved: set[str] = set()
         """Tables that were changed during a copy while the stream waited: they are copied beside it."""
 
@@ -145,7 +131,7 @@ class Runner:
             self._has_worked, self._failures, self._failing_since = True, 0, None
             target = written_lsn(conn)
             self._capture = capture = add_tables(catalog, conn, capture, settings)
-            self._tell_what_is_missing(conn, capture)
+            self._warn_of_missing_tables(conn, capture)
             follower = ChangeFollower(
                 catalog,
                 settings,
@@ -169,7 +155,7 @@ class Runner:
                             continue
                         self._catch_up(follower)
                         # A query takes seconds to start, on a busy machine a minute: not with outdated tables.
-                        follower.heed_requests()
+                        follower.check_requests()
                         if self._should_stop() or _pending(follower.capture):
                             continue
                         if time.monotonic() < self._by_jobs_until:
@@ -184,10 +170,10 @@ class Runner:
         while True:
             self._copy_all(follower)
             follower.drain(target)
-            self._settle(follower, look_for_changes(follower.conn, follower.capture, self._settings))
+            self._apply_unseen(follower, look_for_changes(follower.conn, follower.capture, self._settings))
             follower.use(stop_departed(self._catalog, follower.conn, follower.capture, self._settings))
             published = look_at_publication(follower.conn, self._settings, follower.capture).sources
-            if not self._copy_stopped(follower, published):
+            if not self._watch.copy_stopped(follower, self._settings, published):
                 return
 
     def _open(self, conn: Connection) -> Capture:
@@ -200,7 +186,7 @@ class Runner:
             request_resnapshot(self._catalog, self._settings)
             return open_capture(self._catalog, conn, self._settings)
 
-    def _tell_what_is_missing(self, conn: Connection, capture: Capture) -> None:
+    def _warn_of_missing_tables(self, conn: Connection, capture: Capture) -> None:
         """Log a warning at the start for each published table that is not captured."""
         coverage = look_at_coverage(conn, self._settings.publication)
         if coverage is None:
@@ -213,28 +199,6 @@ class Runner:
             _log.warning("%s is not captured: %s", source, reason)
 
     # -- copying
-
-    def _copy_stopped(self, follower: ChangeFollower, published: frozenset[str]) -> bool:
-        """Mark stopped tables for a new copy if the policy says so; returns whether there are any.
-
-        A table that stops again and again is not copied again.
-        """
-        if self._settings.resnapshot == "never":
-            return False
-        recopied = []
-        for table in follower.capture.tables.values():
-            if table.stage != "stopped" or table.source not in published:
-                continue
-            since = time.monotonic() - _RECOPY_SECONDS
-            recent = [copied_at for copied_at in self._recopied.get(table.source, ()) if copied_at >= since]
-            if len(recent) < _MOST_RECOPIES:
-                self._recopied[table.source] = [*recent, time.monotonic()]
-                _log.warning("%s is copied anew: %s", table.source, table.reason)
-                recopied.append(replace(table, stage="pending", reason=None, stopped_lsn=None))
-        if recopied:
-            message = f"new copies of {', '.join(table.source for table in recopied)}"
-            follower.use(commit_tables(self._catalog, follower.capture, recopied, message))
-        return bool(recopied)
 
     def _copy_all(self, follower: ChangeFollower) -> None:
         """Copy all waiting tables to the end, starting again if a table is changed during its copy."""
@@ -281,13 +245,10 @@ class Runner:
             # Only some batches at a time, so that the next parts of a copy are read in between.
             limit = follower.at + _BACKLOG_BATCHES * self._settings.batch_bytes
             follower.drain(min(flush_lsn(follower.conn), limit))
-            follower.heed_requests()
+            follower.check_requests()
             batch_at = time.monotonic() + self._settings.batch_seconds
-        if time.monotonic() >= self._look_at:
-            departed, unseen = self._look(follower)
-            self._look_at_slot(follower)
-            self._look_at = time.monotonic() + _DISCOVERY_SECONDS
-            self._take_in(follower, departed, unseen)
+        if self._watch.is_due():
+            self._apply_differences(follower, self._watch.look(follower, self._settings))
         time.sleep(_POLL_SECONDS)
         return batch_at
 
@@ -326,7 +287,7 @@ class Runner:
 
     def _stream(self, follower: ChangeFollower) -> None:
         """Stream until asked to stop, or until the tables differ from those the query was started with."""
-        departed, unseen, heed_at = False, None, time.monotonic() + _HEED_SECONDS
+        differences, requests_at = NO_DIFFERENCES, time.monotonic() + _REQUEST_SECONDS
         with ChangeStream(follower) as stream:
             while not self._should_stop() and not follower.tables_changed:
                 stream.check()
@@ -334,80 +295,36 @@ class Runner:
                 if follower.lock.acquire(blocking=False):
                     try:
                         follower.note_if_due()
-                        if time.monotonic() >= heed_at:
-                            follower.heed_requests()
-                            heed_at = time.monotonic() + _HEED_SECONDS
-                        if time.monotonic() >= self._look_at:
-                            departed, unseen = self._look(follower)
-                            self._look_at_slot(follower)
-                            self._look_at = time.monotonic() + _DISCOVERY_SECONDS
+                        if time.monotonic() >= requests_at:
+                            follower.check_requests()
+                            requests_at = time.monotonic() + _REQUEST_SECONDS
+                        if self._watch.is_due():
+                            differences = self._watch.look(follower, self._settings)
                     finally:
                         follower.lock.release()
-                if departed or unseen:
+                if differences:
                     break
                 time.sleep(_POLL_SECONDS)
         stream.check()
-        self._take_in(follower, departed, unseen)
+        self._apply_differences(follower, differences)
 
-    def _take_in(self, follower: ChangeFollower, departed: bool, unseen: Unseen | None) -> None:
-        if unseen:
-            self._settle(follower, unseen)
-        if departed:
+    def _apply_differences(self, follower: ChangeFollower, differences: Differences) -> None:
+        if differences.unseen:
+            self._apply_unseen(follower, differences.unseen)
+        if differences.departed:
             follower.drain(flush_lsn(follower.conn))
             follower.use(stop_departed(self._catalog, follower.conn, follower.capture, self._settings))
 
-    def _settle(self, follower: ChangeFollower, unseen: Unseen) -> None:
+    def _apply_unseen(self, follower: ChangeFollower, unseen: Unseen) -> None:
         """Apply changes of columns that no row in the log reported."""
         if unseen:
             follower.drain(unseen.lsn)
-            follower.use(settle_changes(self._catalog, follower.conn, follower.capture, self._settings, unseen))
-
-    def _look(self, follower: ChangeFollower) -> tuple[bool, Unseen | None]:
-        """Add new tables; returns whether tables have left, and which columns changed without a message.
-
-        Checking each table costs a query or two, so it is done only if the source's catalog or our tables have changed.
-        """
-        observed = (catalog_mark(follower.conn), follower.capture.tables)
-        if self._looked is not None and observed[0] == self._looked[0] and observed[1] is self._looked[1]:
-            return False, None
-        departed = self._look_at_publication(follower)
-        unseen = look_for_changes(follower.conn, follower.capture, self._settings)
-        is_quiet = not departed and not unseen and follower.capture.tables is observed[1]
-        self._looked = observed if is_quiet else None
-        return departed, unseen
-
-    def _look_at_publication(self, follower: ChangeFollower) -> bool:
-        """Add new tables of the publication; returns whether tables have left it."""
-        try:
-            follower.use(add_tables(self._catalog, follower.conn, follower.capture, self._settings))
-            published = look_at_publication(follower.conn, self._settings, follower.capture).sources
-        except CaptureSetupError as error:
-            # A table that the settings name is missing: the others continue, and the next start refuses.
-            if str(error) != self._warned:
-                self._warned = str(error)
-                _log.warning("%s", error)
-            return False
-        self._copy_stopped(follower, published)
-        tables = follower.capture.tables.values()
-        return any(table.stage != "stopped" and table.source not in published for table in tables)
-
-    def _look_at_slot(self, follower: ChangeFollower) -> None:
-        """Record the state of the slot in the metrics; log a warning if it is close to being lost."""
-        slot = find_slot(follower.conn, self._settings.slot)
-        if slot is None or slot.is_lost:  # the next batch reports it
-            return
-        record_slot(slot, flush_lsn(follower.conn))
-        if is_close_to_limit(slot) and not self._is_slot_close:
-            remaining = (
-                "" if slot.safe_wal_size is None else f", {slot.safe_wal_size >> 20} MB of log before it is lost"
-            )
-            _log.warning("the slot %s is close to its end (%s%s)", slot.name, slot.wal_status, remaining)
-        self._is_slot_close = is_close_to_limit(slot)
+            follower.use(apply_unseen_changes(self._catalog, follower.conn, follower.capture, self._settings, unseen))
 
     def _measure(self, follower: ChangeFollower) -> None:
         """Record the lag in the metrics, also while a batch is running."""
-        if follower.capture.tables is not self._told_tables:
-            self._told_tables = follower.capture.tables
+        if follower.capture.tables is not self._measured_tables:
+            self._measured_tables = follower.capture.tables
             record_tables(follower.capture)
         if self._lag.is_due() and self._presence is not None:
             flushed = self._presence.flushed_lsn()
@@ -442,8 +359,8 @@ class Runner:
         return not isinstance(error, CaptureRunningError) or now - self._failing_since < _OWN_LOCK_SECONDS
 
     def _wait(self, error: BaseException) -> None:
-        seconds = min(_LONGEST_WAIT_SECONDS, 0.5 * 2**self._failures) * random.uniform(0.7, 1.0)
-        self._failures = min(self._failures + 1, 16)
+        seconds = _RETRIES.seconds(self._failures)
+        self._failures += 1
         level = logging.INFO if isinstance(error, CaptureChangedError) else logging.WARNING
         _log.log(level, "%s; trying again in %.1f s", error, seconds)
         self._stop.wait(seconds)

@@ -121,5 +121,5 @@ class ChangeStream:
         follower.take(read, start, end, began)
         if follower.at < end:  # a table changed within the range
             follower.drain(end)
-        follower.heed_requests()
+        follower.check_requests()
         self._hints.write_text(str(follower.stretch))

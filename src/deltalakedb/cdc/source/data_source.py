@@ -72,35 +72,35 @@ class _Options:
     """Only for the capture itself: the key of its masks."""
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> _Options:
+    def of(cls, options: Mapping[str, str]) -> _Options:
         names = {name.lower() for name in _OPTIONS}
-        unknown = sorted(name for name in given if name.lower() not in names)
+        unknown = sorted(name for name in options if name.lower() not in names)
         if unknown:
             raise ConfigError(f"{NAME} has no option {unknown[0]}; it has {', '.join(_OPTIONS[:9])}")
         for name in ("source", "publication", "slot"):
-            if not given.get(name):
+            if not options.get(name):
                 raise ConfigError(f'{NAME} needs .option("{name}", ...)')
-        if given.get("output", "rows") not in ("rows", "files"):
-            raise ConfigError(f"the output of {NAME} is rows or files, not {given['output']!r}")
-        table, start, end, hints = (given.get(name) for name in ("table", "startLsn", "endLsn", "hints"))
+        if options.get("output", "rows") not in ("rows", "files"):
+            raise ConfigError(f"the output of {NAME} is rows or files, not {options['output']!r}")
+        table, start, end, hints = (options.get(name) for name in ("table", "startLsn", "endLsn", "hints"))
         settings = CaptureSettings(
-            source=given["source"],
-            publication=given["publication"],
-            slot=given["slot"],
+            source=options["source"],
+            publication=options["publication"],
+            slot=options["slot"],
             tables=(table,) if table else (),
-            batch_bytes=parse_size(given.get("batchSize", "64MB")),
-            batch_seconds=parse_duration(given.get("batchWindow", "0s")),
+            batch_bytes=parse_size(options.get("batchSize", "64MB")),
+            batch_seconds=parse_duration(options.get("batchWindow", "0s")),
         )
-        places = given.get("places", "[]") if given.get("output") == "files" else None
+        places = options.get("places", "[]") if options.get("output") == "files" else None
         return cls(
             settings,
             table,
             parse_lsn(start) if start else None,
             parse_lsn(end) if end else None,
-            int(given.get("tasks", "1")),
+            int(options.get("tasks", "1")),
             places,
             Path(hints) if hints else None,
-            given.get(MASK_OPTION),
+            options.get(MASK_OPTION),
         )
 
 

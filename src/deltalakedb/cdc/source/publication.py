@@ -233,12 +233,12 @@ def _read(conn: Connection, publication: str) -> Iterable[_Published]:
 
 
 def _choose(
-    conn: Connection, settings: CaptureSettings, found: dict[str, _Published], captured: Collection[str]
+    conn: Connection, settings: CaptureSettings, published: dict[str, _Published], captured: Collection[str]
 ) -> Sequence[_Published]:
     for source in map(parse_source, settings.tables):
-        if source not in found and source not in captured:
+        if source not in published and source not in captured:
             raise CaptureSetupError(_why_missing(conn, source, settings.publication))
-    return [table for source, table in found.items() if settings.wants(source)]
+    return [table for source, table in published.items() if settings.wants(source)]
 
 
 def _why_missing(conn: Connection, source: str, publication: str) -> str:
@@ -363,11 +363,11 @@ def _revealed(table: CapturedTable, capture: Capture | None, settings: CaptureSe
     for captured in () if capture is None else capture.tables.values():
         if captured.oid != table.oid or captured.source == table.source:
             continue
-        shown = {column.number for column in table.columns if column.mask is None}
+        unmasked = {column.number for column in table.columns if column.mask is None}
         choice = settings.choose(captured.source)
         for column in (*captured.left_out, *captured.columns):
             name = column.ruled_as or column.name
-            if column.number in shown and (choice.excludes(name) or choice.mask_of(name) is not None):
+            if column.number in unmasked and (choice.excludes(name) or choice.mask_of(name) is not None):
                 return (
                     f"it was called {captured.source} before, and the settings mask or leave out {column.name} of that "
                     f"table only: add {table.source} to that rule, then dl cdc apply"
@@ -378,7 +378,7 @@ def _revealed(table: CapturedTable, capture: Capture | None, settings: CaptureSe
 def _captured(
     table: _Published, sent: tuple[SourceColumn, ...], choice: TableChoice, hidden: dict[int | str, SourceColumn]
 ) -> CapturedTable:
-    columns, left_out = choice.choose_anew(sent, hidden)
+    columns, left_out = choice.choose_again(sent, hidden)
     return CapturedTable(
         source=table.source,
         oid=table.oid,

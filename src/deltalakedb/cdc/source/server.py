@@ -95,7 +95,7 @@ def complete_dsn(dsn: str, **extra: str) -> str:
 
 def _not_connected(error: psycopg.OperationalError, dsn: str) -> CaptureSetupError | SourceUnavailableError:
     message = redact(str(error).strip())
-    where = _shown(dsn)
+    where = _address(dsn)
     if _REFUSED_TEXTS.search(message):
         return CaptureSetupError(
             f"the source {where} does not let us in: {message}; check the DSN, pg_hba.conf, and that the role may "
@@ -104,7 +104,7 @@ def _not_connected(error: psycopg.OperationalError, dsn: str) -> CaptureSetupErr
     return SourceUnavailableError(f"the source {where} cannot be reached: {message}")
 
 
-def _shown(dsn: str) -> str:
+def _address(dsn: str) -> str:
     """The address in a DSN, without secrets."""
     parameters = conninfo_to_dict(dsn)
     return f"{parameters.get('host') or 'localhost'}:{parameters.get('port') or 5432}/{parameters.get('dbname') or ''}"
@@ -140,7 +140,7 @@ def identify(conn: Connection) -> Server:
     with translate_errors():
         if _value(conn, "select pg_is_in_recovery()"):
             raise CaptureSetupError(
-                f"the source {_shown(conn.info.dsn)} is a standby: changes are captured from the primary server"
+                f"the source {_address(conn.info.dsn)} is a standby: changes are captured from the primary server"
             )
         row = conn.execute(_SERVER).fetchone()
     assert row is not None, "an aggregate-free select of one row"

@@ -66,21 +66,21 @@ def find_slot(conn: Connection, slot: str) -> Slot | None:
     return None if row is None else _parse(row[0])
 
 
-def _parse(found: Mapping[str, Any]) -> Slot:
-    since, restart = found.get("inactive_since"), found.get("restart_lsn")
-    confirmed, safe = found.get("confirmed_flush_lsn"), found.get("safe_wal_size")
+def _parse(row: Mapping[str, Any]) -> Slot:
+    since, restart = row.get("inactive_since"), row.get("restart_lsn")
+    confirmed, safe = row.get("confirmed_flush_lsn"), row.get("safe_wal_size")
     return Slot(
-        name=found["slot_name"],
-        database=found.get("database"),
+        name=row["slot_name"],
+        database=row.get("database"),
         confirmed_lsn=parse_lsn(confirmed) if confirmed else 0,
         restart_lsn=parse_lsn(restart) if restart else None,
-        wal_status=found.get("wal_status"),
+        wal_status=row.get("wal_status"),
         safe_wal_size=None if safe is None else int(safe),
-        active_pid=found.get("active_pid"),
-        invalidation_reason=found.get("invalidation_reason"),
+        active_pid=row.get("active_pid"),
+        invalidation_reason=row.get("invalidation_reason"),
         inactive_since=datetime.fromisoformat(since) if since else None,
-        keep_bytes=found.get("keep_bytes"),
-        idle_seconds=found.get("idle_seconds"),
+        keep_bytes=row.get("keep_bytes"),
+        idle_seconds=row.get("idle_seconds"),
     )
 
 
@@ -104,7 +104,7 @@ def advance_slot(conn: Connection, slot: str, lsn: int) -> None:
     """Let the server delete log of commits before `lsn`. A slot that is further already stays where it is."""
     current = find_slot(conn, slot)
     if current is None or current.is_lost:
-        raise _lost(slot, current)
+        raise _slot_lost(slot, current)
     if current.confirmed_lsn >= lsn:
         return
     with _slot_errors(slot), translate_errors():
@@ -135,7 +135,7 @@ def check_slot(conn: Connection, slot: str, lsn: int) -> Slot:
     """The slot, if it still has everything that commits from `lsn` on; otherwise SlotLostError."""
     current = find_slot(conn, slot)
     if current is None or current.is_lost:
-        raise _lost(slot, current)
+        raise _slot_lost(slot, current)
     if current.confirmed_lsn > lsn:
         raise SlotLostError(
             f"the slot {slot} was moved to {format_lsn(current.confirmed_lsn)} by somebody else, and the lake has the "
@@ -208,7 +208,7 @@ def _slot_errors(slot: str) -> Iterator[None]:
     try:
         yield
     except errors.UndefinedObject as error:
-        raise _lost(slot, None) from error
+        raise _slot_lost(slot, None) from error
     except errors.ObjectInUse as error:
         raise CaptureError(
             f"the slot {slot} is in use: {error.diag.message_primary}; only this capture may read it. "
@@ -223,11 +223,11 @@ def _slot_errors(slot: str) -> Iterator[None]:
         ) from error
 
 
-def _lost(slot: str, found: Slot | None) -> SlotLostError:
-    if found is None:
+def _slot_lost(slot: str, lost: Slot | None) -> SlotLostError:
+    if lost is None:
         what = "is not there any more: somebody dropped it, or the server is another one"
     else:
-        what = f"is lost ({found.invalidation_reason or found.wal_status}): its log was removed before it was read"
+        what = f"is lost ({lost.invalidation_reason or lost.wal_status}): its log was removed before it was read"
     return SlotLostError(
         f"the slot {slot} {what}. What was committed since is not in the lake; copy the tables anew: "
         f"dl cdc resnapshot --slot {slot}"

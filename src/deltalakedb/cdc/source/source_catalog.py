@@ -86,7 +86,7 @@ class SourceRelation:
 class TypeFacts:
     """A type with its modifier; domains are replaced by their base type."""
 
-    shown: str
+    text: str
     """As `format_type` prints it."""
     name: str
     """`pg_type.typname` of its base type, or `enum`; for an array that of its elements."""
@@ -125,8 +125,8 @@ def read_type(conn: Connection, oid: int, modifier: int) -> TypeFacts | None:
         row = conn.execute(_TYPE, {"oid": oid, "modifier": modifier}).fetchone()
     if row is None:
         return None
-    shown, base, base_modifier, name, element, element_modifier, element_name = row
+    text, base, base_modifier, name, element, element_modifier, element_name = row
     kind = delta_type(base, base_modifier, element, element_modifier)
     if element is None:
-        return TypeFacts(shown, name, base_modifier, False, kind)
-    return TypeFacts(shown, element_name, element_modifier, True, kind)
+        return TypeFacts(text, name, base_modifier, False, kind)
+    return TypeFacts(text, element_name, element_modifier, True, kind)
