@@ -18,9 +18,11 @@ import pytest
 from obstore.exceptions import AlreadyExistsError, GenericError, PermissionDeniedError
 
 from deltalakedb.exceptions import MirrorError
-from deltalakedb.files import FileTxnLogReader, FileTxnLogWriter, object_folder, renaming
-from deltalakedb.files.object_folder import ObjectFolder
+from deltalakedb.files import FileTxnLogReader, FileTxnLogWriter
+from deltalakedb.files.log_folder import LogFolder
 from deltalakedb.runtime import steps
+from deltalakedb.storage import disk, object_store
+from deltalakedb.storage.object_store import ObjectStorage
 from tests.fixtures.handmade import HandmadeTable
 from tests.fixtures.s3 import ACCESS_KEY_ID, S3, SECRET_ACCESS_KEY
 
@@ -197,7 +199,7 @@ def test_a_file_system_that_can_neither_link_nor_rename_safely_is_refused_with_t
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_hard_links(monkeypatch)
-    monkeypatch.setattr(renaming, "_system_call", lambda: None)
+    monkeypatch.setattr(disk, "_rename_call", lambda: None)
     with pytest.raises(MirrorError, match=r"no hard links, and cannot rename .*; keep the table elsewhere"):
         FileTxnLogWriter(tmp_path, table="t").put_commit(0, b"x", modified_ms=1)
     assert os.listdir(tmp_path / "_delta_log") == []
@@ -230,15 +232,15 @@ class Flaky:
         return self._store.put(*args, **kwargs)
 
 
-def flaky(
-    s3: S3, monkeypatch: pytest.MonkeyPatch, *failures: tuple[str, type[Exception]]
-) -> tuple[ObjectFolder, Flaky]:
-    monkeypatch.setattr(object_folder, "_FIRST_PAUSE_SECONDS", 0.001)
+def flaky(s3: S3, monkeypatch: pytest.MonkeyPatch, *failures: tuple[str, type[Exception]]) -> tuple[LogFolder, Flaky]:
+    monkeypatch.setattr(object_store, "_FIRST_PAUSE_SECONDS", 0.001)
     writer = FileTxnLogWriter(s3.uri("t"), s3.storage_options, table="t")
     folder = writer._folder
-    assert isinstance(folder, ObjectFolder)
-    folder._single = Flaky(folder._single, *failures)
-    return folder, folder._single
+    storage = folder.storage
+    assert isinstance(storage, ObjectStorage)
+    store = Flaky(storage._single, *failures)
+    monkeypatch.setattr(storage, "_single", store)
+    return folder, store
 
 
 def test_a_put_that_failed_before_it_arrived_is_made_again(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +271,7 @@ def test_a_conflict_with_a_put_under_way_is_tried_again(s3: S3, monkeypatch: pyt
 
 @pytest.mark.parametrize("error", [GenericError, AlreadyExistsError])
 def test_attempts_are_bounded(error: type[Exception], s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_folder, "_LONGEST_PAUSE_SECONDS", 0.002)
+    monkeypatch.setattr(object_store, "_LONGEST_PAUSE_SECONDS", 0.002)
     folder, store = flaky(s3, monkeypatch, *[("before", error)] * 100)
     with pytest.raises(MirrorError, match="table t: cannot write s3://.*/t/_delta_log/0.json: "):
         folder.put("0.json", b"x")

@@ -176,5 +176,5 @@ def _why_not(store: Store, cleared: _Cleared, options: Mapping[str, str] | None)
 
 
 def _only_log_left(reader: FileTxnLogReader) -> bool:
-    folder = reader.storage.folder("")
+    folder = reader.storage.list("")
     return not folder.files and set(folder.folders) <= {"_delta_log"}

@@ -68,6 +68,13 @@ class _AzureStore(_OfOneProcess, AzureStore):
     pass
 
 
+class StorageOptions(dict[str, str]):
+    """Storage options whose repr shows no values: some are credentials."""
+
+    def __repr__(self) -> str:
+        return f"StorageOptions({', '.join(sorted(self))})"
+
+
 @dataclass(frozen=True, slots=True)
 class Credentials:
     """Secret values that must never be shown."""

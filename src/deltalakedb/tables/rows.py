@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
 
-    from deltalakedb.data import DataStorage
     from deltalakedb.log.predicates.atoms import Predicate
+    from deltalakedb.storage.interface import Storage
 
 
 def _is_filter(item: Any) -> bool:
@@ -356,10 +356,10 @@ class RowsOfTable(FilesOfTable):
         self._parsed(predicate, exact=True)
         check_condition(predicate, self._struct)
 
-    def _storage(self) -> DataStorage:
-        from deltalakedb.storage.opening import open_data_storage
+    def _storage(self) -> Storage:
+        from deltalakedb.storage.opening import open_storage
 
-        return open_data_storage(self._backing.location, self._backing.storage_options())
+        return open_storage(self._backing.location, self._backing.storage_options())
 
     # -- the change data feed
 

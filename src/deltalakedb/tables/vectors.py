@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from deltalakedb.data import DataStorage
 from deltalakedb.data.deletion_vectors import DeletionVectors
 from deltalakedb.log.protocol import paths
 from deltalakedb.log.protocol.codec import deletion_vector_from_json
 from deltalakedb.log.protocol.text import from_sql_text
 from deltalakedb.log.statistics.stats import parse_stats
-from deltalakedb.storage.data_storage import open_logged
+from deltalakedb.storage.interface import Storage
+from deltalakedb.storage.opening import open_logged
 
 VECTORS_SCHEMA = pa.schema(
     [
@@ -25,7 +25,7 @@ VECTORS_SCHEMA = pa.schema(
 )
 
 
-def selection_vectors(files: pa.Table, storage: DataStorage) -> Iterator[pa.RecordBatch]:
+def selection_vectors(files: pa.Table, storage: Storage) -> Iterator[pa.RecordBatch]:
     """Yield one batch for each file (of FILES_SCHEMA) that has a deletion vector; true means that the row exists."""
     vectors = DeletionVectors(storage)
     with_vectors = files.filter(pc.is_valid(files.column("deletion_vector")))
@@ -38,7 +38,7 @@ def selection_vectors(files: pa.Table, storage: DataStorage) -> Iterator[pa.Reco
         yield pa.RecordBatch.from_arrays(arrays, schema=VECTORS_SCHEMA)
 
 
-def _num_rows(storage: DataStorage, path: str, size: int | None, stats: str | None) -> int:
+def _num_rows(storage: Storage, path: str, size: int | None, stats: str | None) -> int:
     parsed = None if stats is None else parse_stats(from_sql_text(stats))
     if parsed is not None and parsed.num_records is not None:
         return parsed.num_records

@@ -65,7 +65,7 @@ class StagedCommits(TransactionBlock):
         If the commit creates the table, `name` is its name and `new` makes its draft. `written` are the files written
         for the commit: they are deleted if the transaction does not commit.
         """
-        from deltalakedb.storage.opening import open_data_storage
+        from deltalakedb.storage.opening import open_storage
 
         with self._statement():
             draft = self._drafts.find_at(location)
@@ -86,7 +86,7 @@ class StagedCommits(TransactionBlock):
             draft.propose(commit)
             if written:
                 files = self._written.for_table(draft.row.table_uuid)
-                files.remember(open_data_storage(location, draft.options), written)
+                files.remember(open_storage(location, draft.options), written)
 
     def _new_draft(
         self, name: TableName | None, location: str, new: Callable[[Drafts], TableDraft] | None
