@@ -10,11 +10,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Final, Literal, NamedTuple, Protocol, TypeAlias
 
+from deltalakedb.runtime.config import ConditionalPut
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
 PutResult: TypeAlias = Literal["written", "exists"]
-ConditionalPut: TypeAlias = Literal["auto", "required", "lock"]
 Method: TypeAlias = Literal["GET", "PUT", "HEAD", "DELETE"]
 
 PUT_TIMEOUT_SECONDS: Final = 60.0

@@ -15,8 +15,6 @@ from deltalakedb.storage.location import Location, parse_location
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_CLOUD_VARIABLES = ("AWS_", "AZURE_", "GOOGLE_")
-
 
 def open_storage(location: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Storage:
     """The storage with the root `location`. `options` are those of `deltalake`; the environment supplies the rest.
@@ -26,11 +24,10 @@ def open_storage(location: str | os.PathLike[str], options: Mapping[str, str] | 
     place = parse_location(location, options)
     if place.scheme == "file":
         return _open_local(place)
-    from deltalakedb.storage.options import check_process
+    from deltalakedb.storage.options import check_process, cloud_environment
 
     check_process()
-    environment = (item for item in os.environ.items() if item[0].startswith(_CLOUD_VARIABLES))
-    return _open_remote(place, tuple(sorted((options or {}).items())), tuple(sorted(environment)))
+    return _open_remote(place, tuple(sorted((options or {}).items())), tuple(sorted(cloud_environment().items())))
 
 
 @lru_cache(maxsize=256)
