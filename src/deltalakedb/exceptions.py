@@ -27,6 +27,8 @@ DeltaError
 |   |__ OutcomeUnknownError        the database went away during the commit and did not come back
 |__ StoreError                     driver error in __cause__
 |   |__ StoreBusyError, SchemaVersionError, NotADatabaseError
+|__ StorageError                   .what, .uncertain: files on a disk or in an object store
+|   |__ SigningNotSupportedError   a storage without signed URLs
 |__ MirrorError
 |   |__ DriftError, TableReplacedError
 |__ EndpointError                  `dl serve` cannot be reached, or does not let us in
@@ -87,9 +89,11 @@ __all__ = [
     "ProtocolChangedError",
     "SchemaMismatchError",
     "SchemaVersionError",
+    "SigningNotSupportedError",
     "SlotLostError",
     "SourceUnavailableError",
     "SparkDiedError",
+    "StorageError",
     "StoreBusyError",
     "StoreError",
     "TableExistsError",
@@ -373,6 +377,22 @@ class ValueNotHeld(CaptureError):  # noqa: N818  a finding about the data: it st
         self.place = place
         """Which of the converted values it is."""
         super().__init__(message)
+
+
+class StorageError(DeltaError):
+    """Files on a disk or in an object store cannot be read, written, listed or deleted."""
+
+    uncertain: bool = False
+    """Whether a write that failed may have happened all the same: the storage did not answer."""
+
+    def __init__(self, what: str, advice: str = "") -> None:
+        self.what = what
+        """What happened, without the advice."""
+        super().__init__(f"{what}; {advice}" if advice else what)
+
+
+class SigningNotSupportedError(StorageError):
+    """The storage has no signed URLs."""
 
 
 class MirrorError(DeltaError):

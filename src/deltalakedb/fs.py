@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import io
+import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -12,8 +12,9 @@ from pyarrow.fs import FileInfo, FileSelector, FileSystemHandler, FileType
 
 from deltalakedb.exceptions import DeltaError, TableNotFoundError
 from deltalakedb.runtime.arguments import check_sequence, check_text, wrong_type
-from deltalakedb.storage.fs_stores import DiskStore, ObjectStore, Store
-from deltalakedb.storage.location import canonical_location, parse_location
+from deltalakedb.storage.interface import ListedFile, NewFile, Storage
+from deltalakedb.storage.location import parse_location
+from deltalakedb.storage.opening import open_storage
 from deltalakedb.tables.raw import RawTable
 
 _BUFFER_BYTES: Final = 5 * 1024 * 1024
@@ -38,15 +39,11 @@ class DeltaStorageHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow h
         if not table_uri:
             raise TableNotFoundError('Local path "" does not exist or you don\'t have access!')
         self._options = _checked("options", options, str)
-        self._location = canonical_location(table_uri, self._options)
         self._sizes = _checked("known_sizes", known_sizes, int)
-        place = parse_location(self._location, self._options)
-        self._store: Store
-        if place.scheme != "file":
-            self._store = ObjectStore(place, self._options)
-            return
-        self._store = DiskStore(place.path)
-        if not self._store.exists():
+        place = parse_location(table_uri, self._options)
+        self._location = place.uri
+        self._storage = open_storage(table_uri, self._options)
+        if place.scheme == "file" and not os.path.isdir(place.path):
             raise TableNotFoundError(f'Local path "{place.path}" does not exist or you don\'t have access!')
 
     @classmethod
@@ -76,30 +73,36 @@ class DeltaStorageHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow h
         return [self._info(_key(path)) for path in paths]
 
     def _info(self, key: str) -> FileInfo:
-        if any(self._store.list(key)):
+        folder = self._storage.list(key)
+        if folder.files or folder.folders:
             return FileInfo(key, FileType.Directory)
         try:
-            stored_file = self._store.head(key)
+            stored_file = self._storage.stat(key)
         except FileNotFoundError:
             return FileInfo(key, FileType.NotFound)
         return FileInfo(key, FileType.File, size=stored_file.size, mtime_ns=stored_file.modified_ns)
 
     def get_file_info_selector(self, selector: FileSelector) -> list[FileInfo]:
-        folders, files = self._store.list(_key(selector.base_dir))
-        pending = list(folders) if selector.recursive else []
+        folders: list[str] = []
+        files: list[ListedFile] = []
+        pending = [_key(selector.base_dir)]
         while pending:
-            subfolders, subfiles = self._store.list(pending.pop())
-            pending += subfolders
-            folders, files = folders + subfolders, files + subfiles
+            content = self._storage.list(pending.pop())
+            folders += content.folders
+            files += content.files
+            if selector.recursive:
+                pending += content.folders
         return [FileInfo(folder, FileType.Directory) for folder in folders] + [
-            FileInfo(file.key, FileType.File, size=file.size, mtime_ns=file.modified_ns) for file in files
+            FileInfo(file.path, FileType.File, size=file.size, mtime_ns=file.modified_ns) for file in files
         ]
 
     # -- reading and writing
 
     def open_input_file(self, path: str) -> pa.NativeFile:
         key, size = _key(path), self._sizes.get(path)
-        return pa.PythonFile(_Input(self._store, key, self._store.head(key).size if size is None else size), mode="r")
+        return pa.PythonFile(
+            _Input(self._storage, key, self._storage.stat(key).size if size is None else size), mode="r"
+        )
 
     def open_input_stream(self, path: str) -> pa.NativeFile:
         return self.open_input_file(path)
@@ -109,7 +112,7 @@ class DeltaStorageHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow h
         size = int(size_option) if size_option.isdecimal() else _BUFFER_BYTES
         if size < _BUFFER_BYTES:
             warnings.warn(_SMALL_BUFFER.format(given=size, least=_BUFFER_BYTES), UserWarning, stacklevel=2)
-        return pa.PythonFile(_Output(self._store.open_writer(_key(path), max(size, 1))), mode="w")
+        return pa.PythonFile(_Output(self._storage.create(_key(path), part_bytes=max(size, 1))), mode="w")
 
     def open_append_stream(self, path: str, metadata: Mapping[str, str]) -> pa.NativeFile:
         raise NotImplementedError(f"{path}: files of a table are never appended to")
@@ -117,21 +120,26 @@ class DeltaStorageHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow h
     # -- changing
 
     def copy_file(self, src: str, dst: str) -> None:
-        self._store.copy(_key(src), _key(dst))
+        self._storage.copy(_key(src), _key(dst))
 
     def move(self, src: str, dest: str) -> None:
-        self._store.rename(_key(src), _key(dest))
+        self._storage.rename(_key(src), _key(dest))
 
     def create_dir(self, path: str, recursive: bool = True) -> None:
         """Do nothing: a folder exists as soon as it contains a file."""
 
     def delete_file(self, path: str) -> None:
-        self._store.delete(_key(path))
+        if not self._storage.is_remote:
+            self._storage.stat(_key(path))  # a missing file is an error on a disk, as in `deltalake`
+        self._storage.delete(_key(path))
 
     def delete_dir(self, path: str) -> None:
         """Delete all files below the folder."""
-        for key in list(self._files_below(_key(path))):
-            self._store.delete(key)
+        pending = [_key(path)]
+        while pending:
+            content = self._storage.list(pending.pop())
+            self._storage.delete(*[file.path for file in content.files])
+            pending += content.folders
 
     def delete_dir_contents(self, path: str, *, accept_root_dir: bool = False, missing_dir_ok: bool = False) -> None:  # noqa: ARG002  a missing folder is empty
         if not _key(path) and not accept_root_dir:
@@ -140,12 +148,6 @@ class DeltaStorageHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow h
 
     def delete_root_dir_contents(self) -> None:
         self.delete_dir("")
-
-    def _files_below(self, key: str) -> Iterator[str]:
-        folders, files = self._store.list(key)
-        yield from (file.key for file in files)
-        for folder in folders:
-            yield from self._files_below(folder)
 
 
 def _key(path: str) -> str:
@@ -170,8 +172,8 @@ class _Input:
 
     mode = "rb"
 
-    def __init__(self, store: Store, key: str, size: int) -> None:
-        self._store, self._key, self._size = store, key, size
+    def __init__(self, storage: Storage, key: str, size: int) -> None:
+        self._storage, self._key, self._size = storage, key, size
         self._position = 0
         self.closed = False
 
@@ -192,7 +194,7 @@ class _Input:
     def read(self, nbytes: int | None = None) -> bytes:
         left = self._size - self._position
         length = left if nbytes is None else min(nbytes, left)
-        data = self._store.get_range(self._key, self._position, length) if length > 0 else b""
+        data = self._storage.get_range(self._key, self._position, length) if length > 0 else b""
         self._position += len(data)
         return data
 
@@ -214,13 +216,13 @@ class _Output:
 
     mode = "wb"
 
-    def __init__(self, writer: Any) -> None:
-        self._writer = writer
+    def __init__(self, file: NewFile) -> None:
+        self._file = file
         self._size = 0
         self.closed = False
 
     def write(self, data: Any) -> int:
-        self._writer.write(bytes(data))
+        self._file.sink.write(bytes(data))
         self._size += len(data)
         return len(data)
 
@@ -232,8 +234,4 @@ class _Output:
     def close(self) -> None:
         if not self.closed:
             self.closed = True
-            self._writer.close()
-
-    def __del__(self) -> None:
-        if isinstance(self._writer, io.IOBase):  # Python would warn about an open file; `deltalake` does not
-            self._writer.close()
+            self._file.finish()

@@ -20,7 +20,7 @@ from deltalakedb.cdc.tables import CapturedTable, SourceColumn
 from deltalakedb.data import write_files
 from deltalakedb.log.protocol.actions import AddFile
 from deltalakedb.log.schema.types import DataType, PrimitiveType, parse_schema
-from deltalakedb.storage.opening import open_data_storage
+from deltalakedb.storage.opening import open_storage
 
 Row = dict[str, Any]
 START = 1000
@@ -166,7 +166,7 @@ class Lake:
         metadata = changes._backing.newest().metadata
         return write_files(
             data,
-            storage=open_data_storage(changes.table_uri, None),
+            storage=open_storage(changes.table_uri, None),
             schema=parse_schema(metadata.schema_string),
             configuration=metadata.configuration,
         )

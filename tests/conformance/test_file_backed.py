@@ -14,12 +14,12 @@ import pytest
 import deltalakedb as dl
 from deltalakedb import exceptions
 from deltalakedb.files.committing import FileCommitter
-from deltalakedb.files.local_folder import LocalFolder
-from deltalakedb.files.object_folder import ObjectFolder
+from deltalakedb.files.log_folder import LogFolder
 from deltalakedb.log.protocol.actions import AppTransaction, Metadata, Protocol
 from deltalakedb.log.protocol.proposal import WHOLE_TABLE, ProposedCommit
 from deltalakedb.operations.definition import new_table, to_schema
 from deltalakedb.operations.target import Done, Target, Verb
+from deltalakedb.storage.local import LocalStorage
 from deltalakedb.tables.file_backing import FileBacking, create_at
 from deltalakedb.transaction import CommitProperties
 from tests.api.plain import (
@@ -214,7 +214,7 @@ def test_a_full_disk_commits_nothing_and_says_so(place: Path, monkeypatch: pytes
     def full(*_: Any, **__: Any) -> str:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(LocalFolder, "_write_temporary", full)
+    monkeypatch.setattr(LocalStorage, "_write_temporary", full)
     with pytest.raises(exceptions.CommitFailedError, match="nothing was committed: .*make room on the disk"):
         run(place, append(rows(9)))
     monkeypatch.undo()
@@ -222,15 +222,15 @@ def test_a_full_disk_commits_nothing_and_says_so(place: Path, monkeypatch: pytes
 
 
 def test_a_commit_whose_answer_was_lost_is_found_in_the_log(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put = LocalFolder.put
+    put = LogFolder.put
 
-    def lost(self: LocalFolder, name: str, data: bytes, **how: Any) -> Any:
+    def lost(self: LogFolder, name: str, data: bytes, **how: Any) -> Any:
         put(self, name, data, **how)
         error = exceptions.MirrorError("the connection was lost")
         error.uncertain = True
         raise error
 
-    monkeypatch.setattr(LocalFolder, "put", lost)
+    monkeypatch.setattr(LogFolder, "put", lost)
     run(place, append(rows(9)))
     monkeypatch.undo()
     assert (our_ids(place), dl.DeltaTable(place).version()) == ([1, 2, 3, 4, 9], 2)
@@ -241,13 +241,13 @@ def test_a_commit_that_may_arrive_later_keeps_its_files(s3: S3, monkeypatch: pyt
     begin(uri, rows(1), options)
     late: list[tuple[str, bytes]] = []
 
-    def swallowed(_: ObjectFolder, name: str, data: bytes, **__: Any) -> Any:
+    def swallowed(_: LogFolder, name: str, data: bytes, **__: Any) -> Any:
         late.append((name, data))
         error = exceptions.MirrorError("the request timed out")
         error.uncertain = True
         raise error
 
-    monkeypatch.setattr(ObjectFolder, "put", swallowed)
+    monkeypatch.setattr(LogFolder, "put", swallowed)
     with pytest.raises(exceptions.OutcomeUnknownError, match="look for txnId"):
         run(uri, append(rows(2)), options)
     monkeypatch.undo()

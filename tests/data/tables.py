@@ -8,12 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from deltalakedb.data import DataStorage, arrow_to_schema, read_files, write_files
+from deltalakedb.data import arrow_to_schema, read_files, write_files
 from deltalakedb.log.protocol.actions import Action, AddFile, Format, Metadata, Protocol
 from deltalakedb.log.protocol.render import render_commit
 from deltalakedb.log.protocol.rows import adds_to_batch
 from deltalakedb.log.schema.types import StructType
-from deltalakedb.storage.opening import open_data_storage
+from deltalakedb.storage.interface import Storage
+from deltalakedb.storage.opening import open_storage
 
 
 @dataclass
@@ -32,8 +33,8 @@ class WrittenTable:
         self._commit([_protocol(self.schema, self.configuration), self._metadata()])
 
     @property
-    def storage(self) -> DataStorage:
-        return open_data_storage(str(self.path))
+    def storage(self) -> Storage:
+        return open_storage(str(self.path))
 
     def append(self, data: Any, **options: Any) -> list[AddFile]:
         adds = write_files(

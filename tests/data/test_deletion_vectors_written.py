@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from deltalakedb.data.deletion_vectors import DeletionVectors, decode_z85, encode_z85, write_vectors
 from deltalakedb.data.roaring import Rows, decode_bitmap, encode_bitmap
-from deltalakedb.storage.opening import open_data_storage
+from deltalakedb.storage.opening import open_storage
 from tests.unit.data.test_roaring import encode
 
 SPANS = st.lists(
@@ -51,7 +51,7 @@ def test_z85_is_read_back(data: bytes) -> None:
 
 
 def test_many_vectors_lie_in_one_file(tmp_path: Path) -> None:
-    storage = open_data_storage(tmp_path.as_uri(), None)
+    storage = open_storage(tmp_path.as_uri(), None)
     sets = [numbers(range(0, 100, 7)), numbers([3]), numbers(range(70_000))]
     vectors, path = write_vectors(storage, sets)
     assert [vector.cardinality for vector in vectors] == [15, 1, 70_000]

@@ -14,7 +14,7 @@ from deltalakedb.log.protocol.actions import Format, Metadata, Protocol
 from deltalakedb.log.protocol.paths import decode_path
 from deltalakedb.log.protocol.render import render_commit
 from deltalakedb.log.protocol.rows import adds_to_batch
-from deltalakedb.storage.opening import open_data_storage
+from deltalakedb.storage.opening import open_storage
 from tests.fixtures.s3 import S3, SECRET_ACCESS_KEY
 
 DATA = pa.table({"id": range(6), "p": ["a b", "é/=%:", "", None, "a+b", "~"], "d": [1.5] * 6})
@@ -22,7 +22,7 @@ SCHEMA = arrow_to_schema(DATA.schema)
 
 
 def test_partitions_with_special_names_are_read_back_by_us_and_by_deltalake(s3: S3) -> None:
-    storage = open_data_storage(s3.uri("lake/orders"), s3.storage_options)
+    storage = open_storage(s3.uri("lake/orders"), s3.storage_options)
     adds = write_files(DATA, storage=storage, schema=SCHEMA, partition_columns=["p"])
     keys = {key.removeprefix("lake/orders/") for key in s3.list_keys()}
     assert keys == {decode_path(add.path) for add in adds}
@@ -43,7 +43,7 @@ def test_partitions_with_special_names_are_read_back_by_us_and_by_deltalake(s3: 
 
 def test_a_large_file_is_uploaded_in_parts_and_read_in_ranges(s3: S3) -> None:
     data = pa.table({"noise": [os.urandom(1000) for _ in range(20_000)]})
-    storage = open_data_storage(s3.uri("lake/large"), s3.storage_options)
+    storage = open_storage(s3.uri("lake/large"), s3.storage_options)
     schema = arrow_to_schema(data.schema)
     (add,) = write_files(data, storage=storage, schema=schema)
     assert add.size > 20_000_000
@@ -54,7 +54,7 @@ def test_a_large_file_is_uploaded_in_parts_and_read_in_ranges(s3: S3) -> None:
 
 def test_deletion_vectors_are_written_and_read_back(s3: S3) -> None:
     """pyarrow hands over its own buffers for them, and not bytes as for a Parquet file."""
-    storage = open_data_storage(s3.uri("lake/vectors"), s3.storage_options)
+    storage = open_storage(s3.uri("lake/vectors"), s3.storage_options)
     rows = [np.array(numbers, np.uint64) for numbers in ([0, 5, 70_000], [], range(9000))]
     vectors, path = write_vectors(storage, rows)
     assert s3.list_keys() == [f"lake/vectors/{path}"]
@@ -64,7 +64,7 @@ def test_deletion_vectors_are_written_and_read_back(s3: S3) -> None:
 
 
 def test_a_failed_write_leaves_no_object(s3: S3) -> None:
-    storage = open_data_storage(s3.uri("lake/failed"), s3.storage_options)
+    storage = open_storage(s3.uri("lake/failed"), s3.storage_options)
     batches = [*DATA.to_batches(), pa.record_batch({"id": [0], "p": ["x"], "d": ["no number"]})]
     with pytest.raises(DeltaError):
         write_files(batches, storage=storage, schema=SCHEMA, target_file_size=1)
@@ -72,14 +72,14 @@ def test_a_failed_write_leaves_no_object(s3: S3) -> None:
 
 
 def test_a_missing_bucket_is_told_without_secrets(s3: S3) -> None:
-    storage = open_data_storage("s3://no-such-bucket/t", s3.storage_options)
+    storage = open_storage("s3://no-such-bucket/t", s3.storage_options)
     with pytest.raises(DeltaError, match="cannot write s3://no-such-bucket/t/part-00000") as caught:
         write_files(DATA, storage=storage, schema=SCHEMA)
     assert SECRET_ACCESS_KEY not in str(caught.value)
 
 
 def test_a_missing_object_is_named(s3: S3) -> None:
-    storage = open_data_storage(s3.uri("lake/gone"), s3.storage_options)
+    storage = open_storage(s3.uri("lake/gone"), s3.storage_options)
     (add,) = write_files(DATA, storage=storage, schema=SCHEMA)
     s3.delete(f"lake/gone/{add.path}")
     with pytest.raises(DeltaError, match=f"{add.path} not found"):

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from deltalakedb.data import read_files
 from deltalakedb.files import FileTxnLogReader
 from deltalakedb.log.schema.types import VariantType, parse_schema
-from deltalakedb.storage.opening import open_data_storage
+from deltalakedb.storage.opening import open_storage
 from tests.fixtures.golden import SOME_BY_SPARK
 from tests.fixtures.readers import read_versions
 from tests.fixtures.sizes import every
@@ -28,7 +28,7 @@ def our_rows(path: Path, version: int | None = None, **options: Any) -> pa.Table
     metadata = snapshot.metadata
     table = read_files(
         snapshot.files(),
-        storage=open_data_storage(str(path)),
+        storage=open_storage(str(path)),
         schema=parse_schema(metadata.schema_string),
         partition_columns=metadata.partition_columns,
         configuration=metadata.configuration,

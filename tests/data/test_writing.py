@@ -16,8 +16,9 @@ from deltalakedb.exceptions import DeltaError, SchemaMismatchError
 from deltalakedb.log.protocol.paths import decode_path
 from deltalakedb.log.protocol.rows import adds_to_batch
 from deltalakedb.log.statistics.stats import parse_stats
-from deltalakedb.storage.data_storage import LocalDataStorage
-from deltalakedb.storage.opening import open_data_storage
+from deltalakedb.storage.local import LocalStorage
+from deltalakedb.storage.location import parse_location
+from deltalakedb.storage.opening import open_storage
 from tests.data.tables import WrittenTable, new_table
 
 SMALL = pa.table({"id": [1, 2, 3], "p": ["x", "y", "x"]})
@@ -112,17 +113,16 @@ def test_many_partitions_need_few_open_files(tmp_path: Path, monkeypatch: pytest
     assert read.sort_by("id").equals(data)
 
 
-class CountingStorage(LocalDataStorage):
+class CountingStorage(LocalStorage):
     """Local disk that counts how many files are being written at a time."""
 
     def __init__(self, root: Path) -> None:
         root.mkdir()
-        opened = open_data_storage(str(root))
-        super().__init__(str(root), opened.location, opened.open_elsewhere)
+        super().__init__(parse_location(root))
         self.open_now = self.most_open = 0
 
-    def create(self, path: str) -> Any:
-        file = super().create(path)
+    def create(self, path: str, *, part_bytes: int | None = None) -> Any:
+        file = super().create(path, part_bytes=part_bytes)
         self.open_now += 1
         self.most_open = max(self.most_open, self.open_now)
         finish = file.finish
@@ -191,7 +191,7 @@ def test_files_and_all_new_folders_are_forced_to_disk_before_the_adds_are_given(
 def test_the_name_of_a_new_tables_folder_is_forced_to_disk_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.readlink(f"/proc/self/fd/{descriptor}")))
-    storage = open_data_storage(str(tmp_path / "lake" / "new" / "table"))
+    storage = open_storage(str(tmp_path / "lake" / "new" / "table"))
     write_files(SMALL, storage=storage, schema=arrow_to_schema(SMALL.schema), partition_columns=["p"])
     assert set(synced) >= {str(tmp_path), str(tmp_path / "lake"), str(tmp_path / "lake" / "new")}
 

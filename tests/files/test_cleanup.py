@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from deltalakedb.exceptions import VersionNotFoundError
 from deltalakedb.files import FileTxnLogReader, FileTxnLogWriter
 from deltalakedb.files.cleanup import DAY_MS, find_expired, protected_before
-from deltalakedb.files.put import LogFile
+from deltalakedb.files.log_folder import LogFile
 from deltalakedb.log.protocol.actions import Format, Metadata, Protocol
 from tests.files.checkpoints import METADATA, V2_PROTOCOL, v2
 from tests.files.expected import files_of

@@ -13,8 +13,8 @@ import pytest
 import deltalakedb as dl
 from deltalakedb.exceptions import CommitFailedError, MirrorError
 from deltalakedb.files import FileTxnLogWriter
-from deltalakedb.files.put import Puts
 from deltalakedb.storage.conditional_put import PROBE_PREFIX, PutSupport, find_put_support
+from deltalakedb.storage.interface import Puts
 from deltalakedb.storage.location import parse_location
 from tests.faults.s3_proxy import Conditions, FaultyS3, faulty_s3
 from tests.fixtures.s3 import S3, SECRET_ACCESS_KEY

@@ -8,8 +8,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from deltalakedb.exceptions import DeltaError, LogGapError
-from deltalakedb.files import FileTxnLogReader
-from deltalakedb.storage import log_storage as storage
+from deltalakedb.files import FileTxnLogReader, parquet
+from deltalakedb.storage import object_store
 from tests.files.checkpoints import METADATA, PROTOCOL, classic
 from tests.files.expected import files_of, replayed, without_data_change
 from tests.fixtures.handmade import HandmadeTable, add
@@ -75,8 +75,8 @@ def test_a_failing_endpoint_is_an_error_without_secrets(
 def test_large_objects_are_read_in_ranges_and_spooled(
     s3: S3, handmade: HandmadeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storage, "CHUNK_BYTES", 1_000)
-    monkeypatch.setattr(storage, "SMALL_BYTES", 5_000)
+    monkeypatch.setattr(object_store, "CHUNK_BYTES", 1_000)
+    monkeypatch.setattr(parquet, "SMALL_BYTES", 5_000)
     adds = [add(f"{number:04d}.parquet") for number in range(200)]
     classic(handmade.log, 0, [PROTOCOL, METADATA, *adds])
     handmade.version = 0

@@ -18,10 +18,12 @@ import pytest
 from obstore.exceptions import AlreadyExistsError, GenericError, PermissionDeniedError
 
 from deltalakedb.exceptions import MirrorError
-from deltalakedb.files import FileTxnLogReader, FileTxnLogWriter, object_folder, renaming
-from deltalakedb.files.object_folder import ObjectFolder
+from deltalakedb.files import FileTxnLogReader, FileTxnLogWriter
+from deltalakedb.files.log_folder import LogFolder
 from deltalakedb.runtime import steps
 from deltalakedb.runtime.backoff import Backoff
+from deltalakedb.storage import disk, object_store
+from deltalakedb.storage.object_store import ObjectStorage
 from tests.fixtures.handmade import HandmadeTable
 from tests.fixtures.s3 import ACCESS_KEY_ID, S3, SECRET_ACCESS_KEY
 
@@ -126,6 +128,7 @@ def test_a_process_killed_between_the_steps_leaves_no_torn_commit(step: str, tmp
     script = f"""
         import os, signal, sys
         from deltalakedb.runtime import steps
+from deltalakedb.runtime.backoff import Backoff
         from deltalakedb.files import FileTxnLogWriter
         steps.observe(lambda step: os.kill(os.getpid(), signal.SIGKILL) if step == {step!r} else None)
         FileTxnLogWriter(sys.argv[1], table="t").put_commit(0, b"whole" * 1000, modified_ms=1)
@@ -198,7 +201,7 @@ def test_a_file_system_that_can_neither_link_nor_rename_safely_is_refused_with_t
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_hard_links(monkeypatch)
-    monkeypatch.setattr(renaming, "_system_call", lambda: None)
+    monkeypatch.setattr(disk, "_rename_call", lambda: None)
     with pytest.raises(MirrorError, match=r"no hard links, and cannot rename .*; keep the table elsewhere"):
         FileTxnLogWriter(tmp_path, table="t").put_commit(0, b"x", modified_ms=1)
     assert os.listdir(tmp_path / "_delta_log") == []
@@ -231,15 +234,15 @@ class Flaky:
         return self._store.put(*args, **kwargs)
 
 
-def flaky(
-    s3: S3, monkeypatch: pytest.MonkeyPatch, *failures: tuple[str, type[Exception]]
-) -> tuple[ObjectFolder, Flaky]:
-    monkeypatch.setattr(object_folder, "_RETRIES", Backoff(0.001, 0.002))
+def flaky(s3: S3, monkeypatch: pytest.MonkeyPatch, *failures: tuple[str, type[Exception]]) -> tuple[LogFolder, Flaky]:
+    monkeypatch.setattr(object_store, "_RETRIES", Backoff(0.001, 0.002))
     writer = FileTxnLogWriter(s3.uri("t"), s3.storage_options, table="t")
     folder = writer._folder
-    assert isinstance(folder, ObjectFolder)
-    folder._single = Flaky(folder._single, *failures)
-    return folder, folder._single
+    storage = folder.storage
+    assert isinstance(storage, ObjectStorage)
+    store = Flaky(storage._single, *failures)
+    monkeypatch.setattr(storage, "_single", store)
+    return folder, store
 
 
 def test_a_put_that_failed_before_it_arrived_is_made_again(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,17 +13,18 @@ from deltalake import DeltaTable
 from obstore.exceptions import GenericError
 
 from deltalakedb.exceptions import MirrorError
-from deltalakedb.files import FileTxnLogReader, FileTxnLogWriter, object_folder
-from deltalakedb.files.object_folder import ObjectFolder
-from deltalakedb.files.put import LogFolder
+from deltalakedb.files import FileTxnLogReader, FileTxnLogWriter
+from deltalakedb.files.log_folder import LogFolder
 from deltalakedb.files.read_ahead import read_ahead
+from deltalakedb.storage import object_store
+from deltalakedb.storage.object_store import ObjectStorage
 from tests.fixtures.handmade import HandmadeTable, add
 from tests.fixtures.s3 import S3
 
 
-def folder_on(s3: S3) -> ObjectFolder:
+def folder_on(s3: S3) -> LogFolder:
     folder = FileTxnLogWriter(s3.uri("t"), s3.storage_options, table="t")._folder
-    assert isinstance(folder, ObjectFolder)
+    assert isinstance(folder.storage, ObjectStorage)
     return folder
 
 
@@ -59,7 +60,7 @@ def test_an_upload_that_fails_leaves_what_was_there(folder: LogFolder) -> None:
 
 
 def test_a_large_upload_goes_in_parts(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_folder, "_PART_BYTES", 5 * 1024 * 1024)
+    monkeypatch.setattr(object_store, "_PART_BYTES", 5 * 1024 * 1024)
     content = os.urandom(12 * 1024 * 1024)
     with folder_on(s3).upload("large.parquet") as file:
         file.write(content)
@@ -76,7 +77,7 @@ def test_an_upload_that_the_store_refuses_is_a_clear_error(s3: S3) -> None:
         def put(self, *_: Any, **__: Any) -> None:
             raise GenericError("no more room in the cloud")
 
-    folder._store = Refusing()
+    folder.storage._store = Refusing()  # type: ignore[attr-defined]
     with pytest.raises(MirrorError, match="table t: cannot write s3://.*/x: no more room"), folder.upload("x") as file:
         file.write(b"x")
     assert s3.list_keys() == []
@@ -92,7 +93,7 @@ def test_a_full_temporary_folder_is_a_clear_error(s3: S3) -> None:
 
 
 def test_a_large_commit_is_put_in_one_request_with_time_enough(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_folder, "_SMALL_BYTES", 10)
+    monkeypatch.setattr(object_store, "_SMALL_PUT_BYTES", 10)
     folder = folder_on(s3)
     content = os.urandom(6 * 1024 * 1024)
     assert folder.put("0.json", content) == "written"

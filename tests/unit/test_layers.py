@@ -121,6 +121,16 @@ def test_the_log_package_does_no_input_or_output(path: Path) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_only_the_storage_room_speaks_to_object_stores(path: Path) -> None:
+    wrong = [
+        f"{path.relative_to(PACKAGE)}:{line} imports {name}"
+        for line, name in imports_of(path)
+        if name.split(".")[0] == "obstore" and layer_of(module_of(path)) != "storage"
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_every_engine_name_comparison_stays_inside_the_dialects() -> None:
     """`if dialect.name == ...` outside store/dialects would scatter the differences between engines."""
     wrong = []

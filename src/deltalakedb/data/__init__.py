@@ -6,12 +6,8 @@ from deltalakedb.data.parquet import ParquetOptions
 from deltalakedb.data.reader import read_files
 from deltalakedb.data.sources import prepare_data
 from deltalakedb.data.writer import write_files
-from deltalakedb.storage.data_storage import DataStorage, LocalDataStorage, ObjectDataStorage
 
 __all__ = [
-    "DataStorage",
-    "LocalDataStorage",
-    "ObjectDataStorage",
     "ParquetOptions",
     "arrow_to_schema",
     "check_schema",

@@ -14,7 +14,8 @@ import numpy as np
 from deltalakedb.data.roaring import Rows, decode_bitmap, encode_bitmap
 from deltalakedb.exceptions import MalformedLogError
 from deltalakedb.log.protocol.actions import DeletionVector
-from deltalakedb.storage.data_storage import DataStorage, open_logged
+from deltalakedb.storage.interface import Storage
+from deltalakedb.storage.opening import open_logged
 
 _Z85: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _VALUES: Final = {char: place for place, char in enumerate(_Z85)}
@@ -26,7 +27,7 @@ _FORMAT_VERSION: Final = b"\x01"
 class DeletionVectors:
     """Reads the vectors of a table; caches the last few files, because one holds the vectors of many data files."""
 
-    def __init__(self, storage: DataStorage) -> None:
+    def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._files: OrderedDict[str, bytes] = OrderedDict()
 
@@ -84,7 +85,7 @@ def vector_file(vector: DeletionVector) -> str | None:
     return f"{prefix}/deletion_vector_{name}.bin" if prefix else f"deletion_vector_{name}.bin"
 
 
-def write_vectors(storage: DataStorage, rows: Sequence[Rows]) -> tuple[list[DeletionVector], str]:
+def write_vectors(storage: Storage, rows: Sequence[Rows]) -> tuple[list[DeletionVector], str]:
     """Write the deleted rows of many data files into one file; return their vectors and the file's path.
 
     The row numbers of each data file are sorted and unique.

@@ -15,7 +15,7 @@ from deltalakedb.data.stats import TEXT_BYTES, StatsPlan
 from deltalakedb.exceptions import DeltaError
 from deltalakedb.log.protocol.actions import AddFile
 from deltalakedb.log.protocol.paths import encode_path
-from deltalakedb.storage.data_storage import DataStorage
+from deltalakedb.storage.interface import Storage
 
 _SAMPLE_ROWS: Final = 20_000
 
@@ -70,7 +70,7 @@ class DataFile:
     """A data file that is being written; `finish` returns its add action."""
 
     def __init__(
-        self, storage: DataStorage, path: str, schema: pa.Schema, stats: StatsPlan, options: ParquetOptions
+        self, storage: Storage, path: str, schema: pa.Schema, stats: StatsPlan, options: ParquetOptions
     ) -> None:
         self.path = path
         self._storage = storage

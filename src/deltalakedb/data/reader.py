@@ -32,7 +32,8 @@ from deltalakedb.log.protocol.text import from_sql_text
 from deltalakedb.log.schema.partitions import parse_partition_value
 from deltalakedb.log.schema.types import StructField, StructType, to_arrow_type
 from deltalakedb.runtime import forks
-from deltalakedb.storage.data_storage import DataStorage, open_logged
+from deltalakedb.storage.interface import Storage
+from deltalakedb.storage.opening import open_logged
 
 FILE: Final = own_column("file")
 ROW: Final = own_column("row")
@@ -58,7 +59,7 @@ _NO_COLUMNS: Final = pa.schema([("", pa.null())])
 def read_files(
     files: pa.Table | pa.RecordBatch | pa.RecordBatchReader,
     *,
-    storage: DataStorage,
+    storage: Storage,
     schema: StructType,
     partition_columns: Sequence[str] = (),
     configuration: Mapping[str, str | None] | None = None,
@@ -117,7 +118,7 @@ def _finish(
 class _Task:
     """The parameters that all files of a read share."""
 
-    storage: DataStorage
+    storage: Storage
     fields: tuple[StructField, ...]
     partitions: frozenset[str]
     by_id: bool

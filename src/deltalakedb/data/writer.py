@@ -26,7 +26,7 @@ from deltalakedb.exceptions import DeltaError, SchemaMismatchError
 from deltalakedb.log.protocol.actions import AddFile
 from deltalakedb.log.protocol.paths import decode_path
 from deltalakedb.log.schema.types import StructType
-from deltalakedb.storage.data_storage import DataStorage
+from deltalakedb.storage.interface import Storage
 
 DEFAULT_TARGET_FILE_SIZE: Final = 100 * 1024 * 1024
 # Limits of a partitioned write: rows that wait for their row group, over all partitions, and open files.
@@ -50,7 +50,7 @@ _DEFAULT_OPTIONS: Final = ParquetOptions()
 def write_files(
     data: Any,
     *,
-    storage: DataStorage,
+    storage: Storage,
     schema: StructType,
     partition_columns: Sequence[str] = (),
     configuration: Mapping[str, str | None] | None = None,
@@ -121,7 +121,7 @@ class FileWriter:
         self,
         arrow: pa.Schema,
         *,
-        storage: DataStorage,
+        storage: Storage,
         schema: StructType,
         partition_columns: Sequence[str] = (),
         configuration: Mapping[str, str | None] | None = None,
@@ -239,7 +239,7 @@ class _Partition:
 class _Finished:
     """The add actions of finished files, in order; uploads are finished concurrently."""
 
-    def __init__(self, storage: DataStorage) -> None:
+    def __init__(self, storage: Storage) -> None:
         self._pool = ThreadPoolExecutor(_UPLOADS, thread_name_prefix="deltalakedb-put") if storage.is_remote else None
         self._waiting: deque[Future[AddFile]] = deque()
         self._adds: list[AddFile] = []
@@ -268,7 +268,7 @@ class _Writer:
     """Distributes batches over partitions, row groups and files, within limits of memory and open files."""
 
     def __init__(
-        self, plan: _Plan, storage: DataStorage, target: int, options: ParquetOptions, data_change: bool, folder: str
+        self, plan: _Plan, storage: Storage, target: int, options: ParquetOptions, data_change: bool, folder: str
     ) -> None:
         self._plan = plan
         self._folder = f"{folder}/" if folder else ""

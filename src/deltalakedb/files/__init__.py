@@ -4,8 +4,9 @@ from deltalakedb.files.discovery import find_tables
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.files.snapshot import FileSnapshot
 from deltalakedb.files.writer import FileTxnLogWriter
+from deltalakedb.storage.interface import Storage
 from deltalakedb.storage.location import canonical_location
-from deltalakedb.storage.log_storage import Storage, open_storage
+from deltalakedb.storage.opening import open_storage
 
 __all__ = [
     "FileSnapshot",

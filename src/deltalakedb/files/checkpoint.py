@@ -28,7 +28,7 @@ from deltalakedb.log.protocol.actions import (
 )
 from deltalakedb.log.protocol.commit import parse_action
 from deltalakedb.log.protocol.paths import check_path
-from deltalakedb.storage.log_storage import Storage
+from deltalakedb.storage.interface import Storage
 
 SIDECAR_FOLDER = f"{LOG_FOLDER}/_sidecars"
 _FileAction = TypeVar("_FileAction", AddFile, RemoveFile)
@@ -150,7 +150,7 @@ class JsonSource:
         return batches_of_removes(_not_later(removes, later))
 
     def _actions(self) -> Iterator[Action]:
-        for number, line in enumerate(split_lines(self._storage.open(self.path).chunks), start=1):
+        for number, line in enumerate(split_lines(self._storage.stream(self.path).chunks), start=1):
             if line and not line.isspace():
                 action = parse_action(line, where=f"line {number}")
                 if isinstance(action, AddFile | RemoveFile):

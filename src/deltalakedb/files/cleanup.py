@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from deltalakedb.files.listing import CheckpointEntry, LogListing, commit_name
-from deltalakedb.files.put import LogFile
+from deltalakedb.files.log_folder import LogFile
 from deltalakedb.log.protocol.actions import Metadata, Protocol
 
 PROTECTION_FEATURE = "checkpointProtection"

@@ -33,4 +33,4 @@ def commit_time_ms(reader: FileTxnLogReader, configuration: Mapping[str, str | N
         stamp = in_commit_timestamp(next(reader.actions(version), None))
         if stamp is not None:
             return stamp
-    return reader.storage.modified_ms(f"{LOG_FOLDER}/{commit_name(version)}")
+    return reader.storage.stat(f"{LOG_FOLDER}/{commit_name(version)}").modified_ms

@@ -6,7 +6,9 @@ import os
 from collections.abc import Iterator, Mapping
 
 from deltalakedb.files.listing import LOG_FOLDER, is_log_name
-from deltalakedb.storage.log_storage import Storage, open_storage
+from deltalakedb.storage.interface import Storage
+from deltalakedb.storage.location import canonical_location
+from deltalakedb.storage.opening import open_storage
 
 
 def find_tables(prefix: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Iterator[str]:
@@ -19,11 +21,11 @@ def find_tables(prefix: str | os.PathLike[str], options: Mapping[str, str] | Non
     pending = [""]
     while pending:
         folder = pending.pop()
-        location = storage.child(folder)
+        location = canonical_location(f"{storage.location}/{folder.replace('%', '%25')}".rstrip("/"), options)
         if location in visited:  # a symbolic link to a visited folder
             continue
         visited.add(location)
-        children = storage.folder(folder).folders
+        children = storage.folders(folder)
         if LOG_FOLDER in children and _is_table(storage, folder):
             yield location
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
@@ -15,8 +16,10 @@ from deltalakedb.log.protocol.actions import Action
 from deltalakedb.log.protocol.codec import to_json
 from deltalakedb.log.protocol.commit import parse_action
 from deltalakedb.log.protocol.fields import SPECS
-from deltalakedb.storage.log_storage import Storage
+from deltalakedb.storage.interface import Storage
 
+# Objects up to this size are kept in memory, larger ones are spooled to disk.
+SMALL_BYTES = 16 * 1024 * 1024
 # A required field of each action: if it is null, the row holds another action.
 _REQUIRED_FIELD = {spec.name: spec.fields[0].name for spec in SPECS.values()}
 _TABLE_ACTIONS = ("protocol", "metaData", "txn", "domainMetadata", "sidecar")
@@ -73,10 +76,25 @@ class ParquetSource:
     def _open(self) -> _Layout:
         if self._kept is not None:
             return _Layout(self._kept)
-        opened = pq.ParquetFile(self._storage.random_access(self.path), **_READ_OPTIONS)
+        opened = pq.ParquetFile(_open_whole(self._storage, self.path), **_READ_OPTIONS)
         if self._keep:
             self._kept = opened
         return _Layout(opened)
+
+
+def _open_whole(storage: Storage, path: str) -> pa.NativeFile:
+    """A seekable file, which need not fit in memory."""
+    if not storage.is_remote:
+        return storage.open(path)
+    stream = storage.stream(path)
+    if stream.size <= SMALL_BYTES:
+        return pa.BufferReader(b"".join(stream.chunks))
+    # One request and a temporary file: memory is bounded, and a read never mixes two generations of an object.
+    spool = tempfile.TemporaryFile(prefix="deltalakedb-", buffering=0)  # noqa: SIM115 the reader owns it
+    for chunk in stream.chunks:
+        spool.write(chunk)
+    spool.seek(0)
+    return pa.PythonFile(spool, mode="r")
 
 
 class _Layout:

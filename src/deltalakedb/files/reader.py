@@ -22,7 +22,8 @@ from deltalakedb.log.protocol.actions import Action
 from deltalakedb.log.protocol.commit import Commit, iter_actions
 from deltalakedb.log.protocol.in_commit_timestamps import InCommitTimestamps
 from deltalakedb.log.protocol.snapshot import SnapshotState
-from deltalakedb.storage.log_storage import OpenFile, Storage, open_storage
+from deltalakedb.storage.interface import FileStream, Storage
+from deltalakedb.storage.opening import open_storage
 
 _log = logging.getLogger(__name__)
 
@@ -86,7 +87,7 @@ class FileTxnLogReader:
     def has_commit(self, version: int) -> bool:
         """Whether the commit's own file exists, regardless of checkpoints."""
         try:
-            self.storage.modified_ms(f"{LOG_FOLDER}/{commit_name(version)}")
+            self.storage.stat(f"{LOG_FOLDER}/{commit_name(version)}")
         except FileNotFoundError:
             return False
         return True
@@ -151,15 +152,15 @@ class FileTxnLogReader:
                 raise _UnusableFileError((entry.name,), error) from error
         return FileSnapshot.of(self.storage, self.table, segment, checkpoint, tail, self._unusable)
 
-    def _open_json(self, entries: tuple[JsonEntry, ...]) -> Iterator[OpenFile]:
-        opened = self.storage.open_many(f"{LOG_FOLDER}/{entry.name}" for entry in entries)
+    def _open_json(self, entries: tuple[JsonEntry, ...]) -> Iterator[FileStream]:
+        opened = self.storage.stream_many(f"{LOG_FOLDER}/{entry.name}" for entry in entries)
         for entry in entries:
             try:
                 yield next(opened)
             except FileNotFoundError as error:
                 raise LogGapError(self.table, entry.start, "it was deleted while the log was being read") from error
 
-    def _replay_file(self, opened: OpenFile, entry: JsonEntry) -> Iterator[Action]:
+    def _replay_file(self, opened: FileStream, entry: JsonEntry) -> Iterator[Action]:
         empty = True
         for action in iter_actions(split_lines(opened.chunks), table=self.table, version=entry.end):
             empty = False
@@ -205,7 +206,7 @@ class FileTxnLogReader:
     def _hinted_version(self) -> int | None:
         """The version in `_last_checkpoint`; None if it is unreadable, because it is only a hint."""
         try:
-            text = b"".join(self.storage.open(f"{LOG_FOLDER}/{LAST_CHECKPOINT}").chunks)
+            text = self.storage.get(f"{LOG_FOLDER}/{LAST_CHECKPOINT}")
             version = json.loads(text)["version"]
         except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
             return None

@@ -19,7 +19,7 @@ from deltalakedb.log.protocol.commit import iter_actions
 from deltalakedb.log.protocol.in_commit_timestamps import in_commit_timestamp, keeps_in_commit_timestamps
 from deltalakedb.log.protocol.snapshot import SnapshotState
 from deltalakedb.log.protocol.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA, deleted_after
-from deltalakedb.storage.log_storage import Storage
+from deltalakedb.storage.interface import Storage
 
 
 @dataclass(frozen=True)
@@ -64,21 +64,21 @@ class FileSnapshot:
         path = f"{LOG_FOLDER}/{commit_name(self.version)}"
         try:
             if keeps_in_commit_timestamps(self.metadata.configuration, self.version):
-                lines = split_lines(self._storage.open(path).chunks)
+                lines = split_lines(self._storage.stream(path).chunks)
                 first = next(iter_actions(lines, table=self._table, version=self.version), None)
                 stamp = in_commit_timestamp(first)
                 if stamp is not None:
                     return stamp
-            return self._storage.modified_ms(path)
+            return self._storage.stat(path).modified_ms
         except FileNotFoundError:
             return self._checkpoint_ms()
 
     def _checkpoint_ms(self) -> int:
         # The commit was cleaned up or compacted; the file that replaces it has the closest time.
         if self._segment.json:
-            return self._storage.modified_ms(f"{LOG_FOLDER}/{self._segment.json[-1].name}")
+            return self._storage.stat(f"{LOG_FOLDER}/{self._segment.json[-1].name}").modified_ms
         assert self._segment.checkpoint is not None
-        return self._storage.modified_ms(f"{LOG_FOLDER}/{self._segment.checkpoint.names[0]}")
+        return self._storage.stat(f"{LOG_FOLDER}/{self._segment.checkpoint.names[0]}").modified_ms
 
     def tail_copy(self) -> SnapshotState:
         """A copy of the replayed commits after the checkpoint, to replay further ones on."""

@@ -18,10 +18,11 @@ from deltalakedb.files.checksum import Checksum, checksum_name
 from deltalakedb.files.cleanup import DAY_MS, CleanedUp, Expired, find_expired, find_expired_by_times
 from deltalakedb.files.last_checkpoint import CheckpointWritten, hinted_version, render_last_checkpoint
 from deltalakedb.files.listing import LAST_CHECKPOINT, LOG_FOLDER, LogListing, checkpoint_name, commit_name
-from deltalakedb.files.put import PUT_TIMEOUT_SECONDS, PutResult, Puts, open_log_folder
+from deltalakedb.files.log_folder import LogFolder
 from deltalakedb.log.protocol.actions import Protocol
 from deltalakedb.log.protocol.txnlog import LogSnapshot
-from deltalakedb.storage.log_storage import open_storage
+from deltalakedb.storage.interface import NO_LOCK, PUT_TIMEOUT_SECONDS, PutResult, Puts
+from deltalakedb.storage.opening import open_storage
 
 _log = logging.getLogger(__name__)
 
@@ -40,11 +41,10 @@ class FileTxnLogWriter:
         *,
         table: str,
         folder: str = LOG_FOLDER,
-        puts: Puts | None = None,
+        puts: Puts = NO_LOCK,
     ) -> None:
         self.table = table
-        self._place, self._options = location, options
-        self._folder = open_log_folder(location, options, table=table, folder=folder, puts=puts)
+        self._folder = LogFolder(open_storage(location, options), table=table, folder=folder, puts=puts)
 
     def __repr__(self) -> str:
         return f"FileTxnLogWriter({self._folder.location!r})"
@@ -92,7 +92,7 @@ class FileTxnLogWriter:
         return self._folder.read(commit_name(version))
 
     def has_commit(self, version: int) -> bool:
-        return self._folder.modified_ms(commit_name(version)) is not None
+        return self._folder.exists(commit_name(version))
 
     def write_checkpoint(
         self, snapshot: LogSnapshot, *, protocol: Protocol, tombstone_cutoff_ms: int
@@ -155,7 +155,7 @@ class FileTxnLogWriter:
         `protected_before` would remain (see `cleanup.protected_before`). The caller checks whether the table wants
         clean-up.
         """
-        files = list(self._folder.list())
+        files = self._folder.list()
         expired = find_expired(
             files, cutoff_ms=cutoff_ms, keep_from_version=keep_from_version, protected_before=protected_before
         )
@@ -163,7 +163,7 @@ class FileTxnLogWriter:
 
     def clean_up_by_times(self, *, cutoff_ms: int, keep_from_version: int, protected_before: int = 0) -> CleanedUp:
         """Delete what `deltalake` deletes; see `cleanup.find_expired_by_times`."""
-        files = list(self._folder.list())
+        files = self._folder.list()
         return self._delete_expired(
             find_expired_by_times(
                 files, cutoff_ms=cutoff_ms, keep_from_version=keep_from_version, protected_before=protected_before
@@ -171,9 +171,9 @@ class FileTxnLogWriter:
         )
 
     def _delete_expired(self, expired: Expired) -> CleanedUp:
-        self._folder.delete(expired.names)
+        self._folder.delete(*expired.names)
         now_ms = time.time_ns() // 1_000_000
-        removed = [*expired.names, *self._folder.sweep(now_ms - TEMPORARY_FILE_AGE_MS)]
+        removed = [*expired.names, *self._folder.delete_temporary(now_ms - TEMPORARY_FILE_AGE_MS)]
         if expired.names:
             removed += self._clean_up_sidecars(before_ms=now_ms // DAY_MS * DAY_MS - DAY_MS)
         return CleanedUp(tuple(removed), expired.first_version)
@@ -183,15 +183,16 @@ class FileTxnLogWriter:
         old_names = [file.name for file in self._folder.list(SIDECARS) if file.modified_ms < before_ms]
         if not old_names:
             return []
-        storage = open_storage(self._place, self._options)
         checkpoints = LogListing.of(file.name for file in self._folder.list()).checkpoints
         try:
-            needed = set().union(*(sidecar_names(storage, entry, table=self.table) for entry in checkpoints))
+            needed = set().union(
+                *(sidecar_names(self._folder.storage, entry, table=self.table) for entry in checkpoints)
+            )
         except DeltaError as error:
             _log.warning("table %s: no sidecar is deleted: %s", redact(self.table), redact(str(error)))
             return []
         unused = sorted(name for name in old_names if name.removeprefix(f"{SIDECARS}/") not in needed)
-        self._folder.delete(unused)
+        self._folder.delete(*unused)
         return unused
 
     def _put_span(self, name: str) -> AbstractContextManager[None]:

@@ -122,6 +122,6 @@ def _action(value: Mapping[str, Any], name: str, kind: str) -> Any:
 
 def _read(theirs: FileTxnLogReader, name: str) -> bytes | None:
     try:
-        return b"".join(theirs.storage.open(f"{LOG_FOLDER}/{name}").chunks)
+        return theirs.storage.get(f"{LOG_FOLDER}/{name}")
     except FileNotFoundError:
         return None

@@ -11,10 +11,11 @@ import logging
 from collections.abc import Mapping
 
 from deltalakedb.exceptions import DeltaError, redact
-from deltalakedb.files.put import LogFolder, open_log_folder
+from deltalakedb.files.log_folder import LogFolder
 from deltalakedb.log.protocol.fence import FEATURE
 from deltalakedb.mirror.table_mirror import TableMirror
 from deltalakedb.storage.location import parse_location
+from deltalakedb.storage.opening import open_storage
 from deltalakedb.store import registry
 from deltalakedb.store.connection import Connection, Store
 from deltalakedb.store.registry import TableRow
@@ -82,7 +83,7 @@ def remove_notice(table: TableRow, options: Mapping[str, str] | None) -> None:
 def read_notice(location: str, options: Mapping[str, str] | None) -> str | None:
     """The line of a folder's notice that names table and catalog; None if there is no notice of ours."""
     try:
-        text = open_log_folder(location, options, table=location, folder=FOLDER).read(NAME)
+        text = LogFolder(open_storage(location, options), table=location, folder=FOLDER).read(NAME)
     except DeltaError:
         return None
     return text.decode(errors="replace").splitlines()[1].rstrip(".") if text is not None and _is_ours(text) else None
@@ -91,11 +92,11 @@ def read_notice(location: str, options: Mapping[str, str] | None) -> str | None:
 def _remove(folder: LogFolder) -> None:
     present = folder.read(NAME)
     if present is not None and _is_ours(present):
-        folder.delete([NAME])
+        folder.delete(NAME)
 
 
 def _open_folder(table: TableRow, options: Mapping[str, str] | None) -> LogFolder:
-    return open_log_folder(table.location, options, table=table.full_name, folder=FOLDER)
+    return LogFolder(open_storage(table.location, options), table=table.full_name, folder=FOLDER)
 
 
 def _is_ours(text: bytes) -> bool:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from deltalakedb.data.deletion_vectors import vector_file
-from deltalakedb.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError, redact
-from deltalakedb.files.delete import delete_named_files, delete_table
+from deltalakedb.exceptions import DeltaError, DeltaProtocolError, StorageError, TableNotFoundError, redact
+from deltalakedb.files.listing import LOG_FOLDER
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.log.protocol.codec import deletion_vector_from_json
 from deltalakedb.log.protocol.paths import decode_path, is_absolute
@@ -30,6 +31,8 @@ from deltalakedb.mirror.bookkeeping import (
 )
 from deltalakedb.mirror.notice import remove_notice
 from deltalakedb.runtime.steps import reached
+from deltalakedb.storage.location import parse_location
+from deltalakedb.storage.opening import open_storage
 from deltalakedb.store import locations, registry
 from deltalakedb.store.audit import write_audit
 from deltalakedb.store.connection import LIVE, Connection, Store
@@ -37,6 +40,10 @@ from deltalakedb.store.locations import LocationRow
 from deltalakedb.store.registry import TableRow
 
 logger = logging.getLogger(__name__)
+
+OWN_FOLDERS = ("_dldb", LOG_FOLDER)
+"""The folders that we keep beside a table's data; the log is deleted last, so that it identifies what remains after a
+crash."""
 
 OptionsOf = Callable[[TableRow], Mapping[str, str] | None]
 
@@ -121,7 +128,7 @@ def _delete_files(store: Store, cleared: _Cleared, options: Mapping[str, str] | 
     # A folder that the catalog chose belongs to the user once the table was detached.
     owner = place.files_owner if cleared.table is None else cleared.table.files_owner
     if owner == "catalog":
-        delete_table(place.location, options)
+        _delete_table(place.location, options)
         return
     with store.read() as conn:
         rows = conn.all("select_named_files", table_id=place.table_id)
@@ -129,7 +136,42 @@ def _delete_files(store: Store, cleared: _Cleared, options: Mapping[str, str] | 
     vectors = {row["deletion_vector"] for row in rows if row["deletion_vector"] is not None}
     paths |= {path for text in vectors if (path := vector_file(deletion_vector_from_json(text))) is not None}
     relative_paths = [decode_path(path) for path in paths if not is_absolute(path)]
-    delete_named_files(place.location, relative_paths, options)
+    _delete_named_files(place.location, relative_paths, options)
+
+
+def _delete_table(location: str, options: Mapping[str, str] | None) -> None:
+    """Delete a table's folder with all its content; missing files are no error."""
+    if not parse_location(location, options).path.strip("/"):
+        raise DeltaError(f"{redact(location)} is a whole disk or bucket: it is not purged; delete the files yourself")
+    storage = open_storage(location, options)
+    with _deleting():
+        storage.delete_folder("", keep=LOG_FOLDER)
+        reached("drop.data_deleted")
+        storage.delete_folder(LOG_FOLDER)
+        storage.delete_empty_folders()
+        if next(storage.walk(), None) is not None:
+            raise StorageError(f"cannot delete {storage.location}: other files were written there meanwhile")
+
+
+def _delete_named_files(location: str, paths: Iterable[str], options: Mapping[str, str] | None) -> None:
+    """Delete some files below a table's location, then its log; everything else in the folder stays."""
+    storage = open_storage(location, options)
+    with _deleting():
+        storage.delete(*paths)
+        reached("drop.data_deleted")
+        for folder in OWN_FOLDERS:
+            storage.delete_folder(folder)
+        storage.delete_empty_folders()
+
+
+@contextmanager
+def _deleting() -> Iterator[None]:
+    try:
+        yield
+    except StorageError as error:
+        raise DeltaError(
+            f"{error.what}; `dl mirror once` tries again, or delete by hand what is left"
+        ) from error.__cause__
 
 
 def _begin(conn: Connection, place: LocationRow) -> _Cleared | None:
@@ -176,5 +218,5 @@ def _why_not(store: Store, cleared: _Cleared, options: Mapping[str, str] | None)
 
 
 def _only_log_left(reader: FileTxnLogReader) -> bool:
-    folder = reader.storage.folder("")
+    folder = reader.storage.list("")
     return not folder.files and set(folder.folders) <= {"_delta_log"}

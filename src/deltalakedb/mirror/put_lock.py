@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from deltalakedb.exceptions import ConfigError, MirrorError, StoreError, redact
-from deltalakedb.files.put import Puts
 from deltalakedb.files.writer import FileTxnLogWriter
 from deltalakedb.mirror import bookkeeping
 from deltalakedb.runtime.backoff import Backoff
 from deltalakedb.runtime.config import ConditionalPut, Config
 from deltalakedb.storage.conditional_put import ALLOW_LOCK, PutSupport, find_put_support, warn_of_lock
+from deltalakedb.storage.interface import Puts
 from deltalakedb.storage.location import parse_location
 from deltalakedb.store.connection import Store
 from deltalakedb.store.registry import TableRow

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltalakedb.data import DataStorage, read_files
+from deltalakedb.data import read_files
 from deltalakedb.data.deletion_vectors import DeletionVectors
 from deltalakedb.data.filtering import check_condition
 from deltalakedb.data.reader import ROW
@@ -25,6 +25,7 @@ from deltalakedb.log.protocol.features import is_enabled
 from deltalakedb.log.protocol.text import to_sql_text
 from deltalakedb.log.protocol.txnlog import FILES_SCHEMA
 from deltalakedb.log.schema.types import PrimitiveType, StructField, StructType, parse_schema
+from deltalakedb.storage.interface import Storage
 
 CHANGE_TYPE: Final = "_change_type"
 VERSION: Final = "_commit_version"
@@ -78,7 +79,7 @@ def read_changes(
     *,
     table: str,
     metadata: Metadata,
-    storage: DataStorage,
+    storage: Storage,
     columns: Sequence[str] | None,
     predicate: str | None,
     values_before: ValuesBefore,
@@ -184,7 +185,7 @@ class _Reader:
 
     def __init__(
         self,
-        storage: DataStorage,
+        storage: Storage,
         metadata: Metadata,
         schema: StructType,
         columns: Sequence[str] | None,

@@ -20,8 +20,7 @@ from deltalakedb.operations.target import Done, Target
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from deltalakedb.data import DataStorage
-    from deltalakedb.storage.tree import ListedFile
+    from deltalakedb.storage.interface import ListedFile, Storage
 
 Strategy: TypeAlias = Literal["hive", "directory"] | None
 
@@ -64,19 +63,13 @@ def find_table(
     new: NewTable, conversion: Conversion, *, location: str, options: Mapping[str, str] | None = None
 ) -> NewTable:
     """Return the table that the files at a location form: its schema, and an add action for each file."""
-    from deltalakedb.storage.opening import open_data_storage
-    from deltalakedb.storage.tree import list_files
+    from deltalakedb.storage.opening import open_storage
 
-    try:
-        files = sorted((file for file in list_files(location, options) if _is_data(file.path)), key=lambda f: f.path)
-    except DeltaError as error:
-        if not isinstance(error.__cause__, FileNotFoundError):
-            raise
-        files = []
+    storage = open_storage(location, options)
+    files = sorted((file for file in storage.walk() if _is_data(file.path)), key=lambda file: file.path)
     if not files:
         raise DeltaError(f"No parquet file is found in the given location: {location}")
     values = [conversion.partition_values(file.path, location) for file in files]
-    storage = open_data_storage(location, options)
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="deltalakedb-footer") as pool:
         footers = list(pool.map(lambda file: _Footer.read(storage, file, conversion.collect_stats), files))
     fields = _merged([footer.schema for footer in footers], [file.path for file in files])
@@ -113,7 +106,7 @@ class _Footer:
     stats: str | None
 
     @classmethod
-    def read(cls, storage: DataStorage, file: ListedFile, collect_stats: bool) -> _Footer:
+    def read(cls, storage: Storage, file: ListedFile, collect_stats: bool) -> _Footer:
         import pyarrow as pa
         import pyarrow.parquet as pq
 

@@ -121,14 +121,14 @@ def _join(characters: list[str], ending: str = "") -> str:
 
 def is_unused(location: str, options: Mapping[str, str] | None) -> bool:
     """Whether a folder that the catalog would choose for a new table has no files, at any depth."""
-    from deltalakedb.storage.tree import list_files
+    from deltalakedb.storage.opening import open_storage
 
-    return next(iter(list_files(location, options)), None) is None
+    return next(open_storage(location, options).walk(), None) is None
 
 
 def has_log(location: str, options: Mapping[str, str] | None = None) -> bool:
     """Whether a folder has a Delta log."""
-    from deltalakedb.storage.log_storage import open_storage
+    from deltalakedb.storage.opening import open_storage
 
     return any(map(is_log_name, open_storage(location, options).names(LOG_FOLDER)))
 
@@ -145,7 +145,7 @@ def refuse_missing_files(
 
     A storage that does not respond is no reason to refuse: reading the table will report it.
     """
-    from deltalakedb.storage.log_storage import open_storage
+    from deltalakedb.storage.opening import open_storage
 
     missing = LOG_FOLDER
     try:
@@ -153,7 +153,7 @@ def refuse_missing_files(
             if data_file is None:
                 return
             missing = data_file
-            open_storage(location, options).modified_ms(data_file)
+            open_storage(location, options).stat(data_file)
             return
     except FileNotFoundError:
         pass

@@ -6,20 +6,18 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
-from deltalakedb.exceptions import DeltaError
 from deltalakedb.log.protocol.actions import AddFile
-from deltalakedb.log.protocol.paths import check_path, decode_path, is_absolute
 
 if TYPE_CHECKING:
-    from deltalakedb.data import DataStorage
+    from deltalakedb.storage.interface import Storage
 
 _ASKING: Final = 16
 
 
-def missing_files(storage: DataStorage, adds: Sequence[AddFile], *, vectors: bool = False) -> list[AddFile]:
+def missing_files(storage: Storage, adds: Sequence[AddFile], *, vectors: bool = False) -> list[AddFile]:
     """Return the adds, in order, whose data file is missing, or with `vectors` their deletion vector.
 
-    Raises DeltaError if the storage fails to answer.
+    Raises StorageError if the storage fails to answer.
     """
     with ThreadPoolExecutor(_ASKING if storage.is_remote else 4, thread_name_prefix="deltalakedb-look") as pool:
         presence = pool.map(lambda add: all(_is_there(storage, path) for path in _paths(add, vectors)), adds)
@@ -36,16 +34,11 @@ def _paths(add: AddFile, vectors: bool) -> Iterator[str]:
             yield path
 
 
-def _is_there(storage: DataStorage, path: str) -> bool:
+def _is_there(storage: Storage, path: str) -> bool:
+    from deltalakedb.storage.opening import open_named
+
     try:
-        if is_absolute(path):
-            file = storage.open_elsewhere(path)
-        else:
-            check_path(path, where=storage.location)
-            file = storage.open(decode_path(path))
+        open_named(storage, path).close()
     except FileNotFoundError:
         return False
-    except OSError as error:
-        raise DeltaError(f"cannot look for {path} of {storage.location}: {error.strerror or error}") from error
-    file.close()
     return True

@@ -17,8 +17,8 @@ from deltalakedb.runtime.config import Config
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from deltalakedb.data import DataStorage
     from deltalakedb.log.predicates.atoms import Predicate
+    from deltalakedb.storage.interface import Storage
 
 PlanFiles: TypeAlias = "Callable[[Predicate], pa.Table]"
 
@@ -65,12 +65,12 @@ class Target:
     """The settings of the catalog; None without a catalog."""
 
     @cached_property
-    def storage(self) -> DataStorage:
+    def storage(self) -> Storage:
         from deltalakedb.storage.opening import (
-            open_data_storage,  # slow to import, and not every transaction writes files
+            open_storage,  # slow to import, and not every transaction writes files
         )
 
-        return open_data_storage(self.location, self.options)
+        return open_storage(self.location, self.options)
 
     @cached_property
     def schema(self) -> StructType:

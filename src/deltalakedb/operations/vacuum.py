@@ -19,12 +19,12 @@ from deltalakedb.log.protocol.codec import deletion_vector_from_json
 from deltalakedb.log.protocol.retention import deleted_file_retention_ms
 from deltalakedb.log.protocol.text import from_sql_text
 from deltalakedb.log.protocol.txnlog import LogSnapshot, TxnLogReader
-from deltalakedb.storage.tree import ListedFile, list_files
+from deltalakedb.storage.interface import ListedFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from deltalakedb.data import DataStorage
+    from deltalakedb.storage.interface import Storage
 
 HOUR_MS: Final = 3_600_000
 DEFAULT_RETENTION_MS: Final = 168 * HOUR_MS
@@ -81,8 +81,7 @@ class Place:
     """Where the table's files are stored."""
 
     location: str
-    options: Mapping[str, str] | None
-    storage: DataStorage
+    storage: Storage
 
 
 def find_doomed(
@@ -103,7 +102,7 @@ def find_doomed(
     removed = _removed(newest, place, needed.paths)
     if not full:
         return Doomed(tuple(_those_there(place.storage, removed)), newest.version)
-    all_files = _visible(list(list_files(place.location, place.options)), newest.metadata)
+    all_files = _visible(list(place.storage.walk()), newest.metadata)
     unneeded = (file for file in all_files if file.path not in needed.paths)
     doomed = [file for file in unneeded if file.path in removed or file.modified_ms <= cutoff_ms]
     return Doomed(tuple(doomed), newest.version)
@@ -118,7 +117,7 @@ def still_doomed(log: TxnLogReader, doomed: Doomed, location: str) -> Doomed:
 
 
 def delete_files(
-    storage: DataStorage,
+    storage: Storage,
     files: Sequence[ListedFile],
     progress: Callable[[int], None] | None = None,
     check: Callable[[], None] | None = None,
@@ -196,7 +195,7 @@ def _removed(newest: LogSnapshot, place: Place, needed: set[str]) -> dict[str, i
     return {path: size for path, size in removed.items() if path not in needed}
 
 
-def _those_there(storage: DataStorage, removed: Mapping[str, int]) -> Iterator[ListedFile]:
+def _those_there(storage: Storage, removed: Mapping[str, int]) -> Iterator[ListedFile]:
     def look(path: str) -> bool:
         try:
             storage.open(path).close()

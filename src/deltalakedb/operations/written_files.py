@@ -13,7 +13,7 @@ from deltalakedb.log.protocol.actions import AddFile
 from deltalakedb.log.protocol.paths import decode_path
 
 if TYPE_CHECKING:
-    from deltalakedb.data import DataStorage
+    from deltalakedb.storage.interface import Storage
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ class _Written:
     """A file, its storage, and the table it was written for."""
 
     table_uuid: str
-    storage: DataStorage
+    storage: Storage
     path: str
 
 
@@ -41,10 +41,10 @@ class WrittenFiles:
         """Return a view of the same files that records new ones for this table."""
         return replace(self, table_uuid=table_uuid)
 
-    def remember(self, storage: DataStorage, adds: Iterable[AddFile]) -> None:
+    def remember(self, storage: Storage, adds: Iterable[AddFile]) -> None:
         self._files += [_Written(self.table_uuid, storage, decode_path(add.path)) for add in adds]
 
-    def remember_path(self, storage: DataStorage, path: str) -> None:
+    def remember_path(self, storage: Storage, path: str) -> None:
         """Record a file other than a data file, by its path below the table's root, as the storage spells it."""
         self._files.append(_Written(self.table_uuid, storage, path))
 

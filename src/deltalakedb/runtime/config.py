@@ -1,10 +1,11 @@
 """Configuration: a TOML file, the environment (`DL_*`) and keywords; each overrides the one before."""
+# ruff: noqa: RUF009  `_setting` declares a field
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +14,9 @@ from deltalakedb.exceptions import ConfigError, redact
 MirrorMode = Literal["inline", "background", "off"]
 ConditionalPut = Literal["auto", "required", "lock"]
 SqlSchema = Literal["create_if_missing", "error"]
+
+
+_SECTIONS = ("catalog", "cdc", "concurrency", "data", "mirror", "retention", "serve", "sql")
 
 
 def _choice(*allowed: str) -> Callable[[Any], str]:
@@ -39,24 +43,20 @@ def _integer(least: int) -> Callable[[Any], int]:
     return parse
 
 
-def _seconds(value: Any) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise ValueError("must be a number of seconds") from None
-    if isinstance(value, bool) or not 0 <= number < float("inf"):
-        raise ValueError("must be a number of seconds, zero or more")
-    return number
+def _number_of(unit: str) -> Callable[[Any], float]:
+    def parse(value: Any) -> float:
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise ValueError(f"must be a number of {unit}") from None
+        if isinstance(value, bool) or not 0 <= number < float("inf"):
+            raise ValueError(f"must be a number of {unit}, zero or more")
+        return number
+
+    return parse
 
 
-def _days(value: Any) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise ValueError("must be a number of days") from None
-    if isinstance(value, bool) or not 0 <= number < float("inf"):
-        raise ValueError("must be a number of days, zero or more")
-    return number
+_seconds, _days = _number_of("seconds"), _number_of("days")
 
 
 def _switch(value: Any) -> bool:
@@ -102,59 +102,64 @@ def _amount(value: Any) -> str:
     return str(value).strip()
 
 
+def _setting(parse: Callable[[Any], Any], default: Any = None, *, is_secret: bool = False) -> Any:
+    """Declare a setting: how its value is parsed, and its default."""
+    return field(default=default, metadata={"parse": parse, "is_secret": is_secret})
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Config:
     """All settings with their defaults; attribute `mirror_mode` is key `mirror.mode` and variable `DL_MIRROR_MODE`."""
 
-    catalog: str | None = None
-    warehouse: str | None = None
-    actor: str | None = None
-    register_paths: bool = False
-    catalog_drop_retention: float = 7.0
-    catalog_promote_on_write: bool = True
-    mirror_mode: MirrorMode = "inline"
-    mirror_checkpoint_interval: int = 10
-    mirror_retry_backoff: float = 1.0
-    mirror_inline_timeout: float = 5.0
-    mirror_alert_after: float = 60.0
-    mirror_alert_command: str | None = None
-    mirror_conditional_put: ConditionalPut = "auto"
-    sql_schema: SqlSchema = "create_if_missing"
-    sql_max_connections: int = 4
-    sql_busy_timeout: float = 30.0
-    concurrency_retries: int = 10
-    concurrency_lock_timeout: float = 60.0
-    retention_log_days: int = 30
-    retention_deleted_file_days: int = 7
-    data_memory_limit: str | None = None
-    data_temp_folder: str | None = None
-    serve_threads: int = 16
-    serve_txn_timeout: float = 300.0
-    serve_token: str | None = None
-    cdc_source: str | None = None
-    cdc_publication: str | None = None
-    cdc_slot: str | None = None
-    cdc_tables: tuple[str, ...] | None = None
-    cdc_namespace: str | None = None
-    cdc_batch_size: str | None = None
-    cdc_batch_window: str | None = None
-    cdc_heartbeat: str | None = None
-    cdc_parallelism: int | None = None
-    cdc_buckets: int | None = None
-    cdc_change_data_feed: bool | None = None
-    cdc_deletion_vectors: bool | None = None
-    cdc_column_mapping: bool | None = None
-    cdc_text_columns: tuple[str, ...] | None = None
-    cdc_optimize_files: int | None = None
-    cdc_copy_beside: str | None = None
-    cdc_copy_chunk: str | None = None
-    cdc_resnapshot: str | None = None
-    cdc_include: tuple[str, ...] | None = None
-    cdc_exclude: tuple[str, ...] | None = None
-    cdc_composites: str | None = None
-    cdc_rules: tuple[Mapping[str, Any], ...] | None = None
-    cdc_mask_key: str | None = None
-    cdc_slot_alert: str | None = None
+    catalog: str | None = _setting(_text)
+    warehouse: str | None = _setting(_text)
+    actor: str | None = _setting(_text)
+    register_paths: bool = _setting(_switch, False)
+    catalog_drop_retention: float = _setting(_days, 7.0)
+    catalog_promote_on_write: bool = _setting(_switch, True)
+    mirror_mode: MirrorMode = _setting(_choice("inline", "background", "off"), "inline")
+    mirror_checkpoint_interval: int = _setting(_integer(1), 10)
+    mirror_retry_backoff: float = _setting(_seconds, 1.0)
+    mirror_inline_timeout: float = _setting(_seconds, 5.0)
+    mirror_alert_after: float = _setting(_seconds, 60.0)
+    mirror_alert_command: str | None = _setting(_text)
+    mirror_conditional_put: ConditionalPut = _setting(_choice("auto", "required", "lock"), "auto")
+    sql_schema: SqlSchema = _setting(_choice("create_if_missing", "error"), "create_if_missing")
+    sql_max_connections: int = _setting(_integer(1), 4)
+    sql_busy_timeout: float = _setting(_seconds, 30.0)
+    concurrency_retries: int = _setting(_integer(0), 10)
+    concurrency_lock_timeout: float = _setting(_seconds, 60.0)
+    retention_log_days: int = _setting(_integer(0), 30)
+    retention_deleted_file_days: int = _setting(_integer(0), 7)
+    data_memory_limit: str | None = _setting(_text)
+    data_temp_folder: str | None = _setting(_text)
+    serve_threads: int = _setting(_integer(1), 16)
+    serve_txn_timeout: float = _setting(_seconds, 300.0)
+    serve_token: str | None = _setting(_text, is_secret=True)
+    cdc_source: str | None = _setting(_text)
+    cdc_publication: str | None = _setting(_text)
+    cdc_slot: str | None = _setting(_text)
+    cdc_tables: tuple[str, ...] | None = _setting(_texts)
+    cdc_namespace: str | None = _setting(_text)
+    cdc_batch_size: str | None = _setting(_amount)
+    cdc_batch_window: str | None = _setting(_amount)
+    cdc_heartbeat: str | None = _setting(_amount)
+    cdc_parallelism: int | None = _setting(_integer(0))
+    cdc_buckets: int | None = _setting(_integer(0))
+    cdc_change_data_feed: bool | None = _setting(_switch)
+    cdc_deletion_vectors: bool | None = _setting(_switch)
+    cdc_column_mapping: bool | None = _setting(_switch)
+    cdc_text_columns: tuple[str, ...] | None = _setting(_texts)
+    cdc_optimize_files: int | None = _setting(_integer(0))
+    cdc_copy_beside: str | None = _setting(_amount)
+    cdc_copy_chunk: str | None = _setting(_amount)
+    cdc_resnapshot: str | None = _setting(_text)
+    cdc_include: tuple[str, ...] | None = _setting(_texts)
+    cdc_exclude: tuple[str, ...] | None = _setting(_texts)
+    cdc_composites: str | None = _setting(_choice("text", "json", "struct"))
+    cdc_rules: tuple[Mapping[str, Any], ...] | None = _setting(_tables)
+    cdc_mask_key: str | None = _setting(_text, is_secret=True)
+    cdc_slot_alert: str | None = _setting(_amount)
 
     def __repr__(self) -> str:
         values = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -164,59 +169,14 @@ class Config:
         return redact(f"Config({settings})")
 
 
-_PARSERS: dict[str, Callable[[Any], Any]] = {
-    "catalog": _text,
-    "warehouse": _text,
-    "actor": _text,
-    "register_paths": _switch,
-    "catalog.drop_retention": _days,
-    "catalog.promote_on_write": _switch,
-    "mirror.mode": _choice("inline", "background", "off"),
-    "mirror.checkpoint_interval": _integer(1),
-    "mirror.retry_backoff": _seconds,
-    "mirror.inline_timeout": _seconds,
-    "mirror.alert_after": _seconds,
-    "mirror.alert_command": _text,
-    "mirror.conditional_put": _choice("auto", "required", "lock"),
-    "sql.schema": _choice("create_if_missing", "error"),
-    "sql.max_connections": _integer(1),
-    "sql.busy_timeout": _seconds,
-    "concurrency.retries": _integer(0),
-    "concurrency.lock_timeout": _seconds,
-    "retention.log_days": _integer(0),
-    "retention.deleted_file_days": _integer(0),
-    "data.memory_limit": _text,
-    "data.temp_folder": _text,
-    "serve.threads": _integer(1),
-    "serve.txn_timeout": _seconds,
-    "serve.token": _text,
-    "cdc.source": _text,
-    "cdc.publication": _text,
-    "cdc.slot": _text,
-    "cdc.tables": _texts,
-    "cdc.namespace": _text,
-    "cdc.batch_size": _amount,
-    "cdc.batch_window": _amount,
-    "cdc.heartbeat": _amount,
-    "cdc.parallelism": _integer(0),
-    "cdc.buckets": _integer(0),
-    "cdc.change_data_feed": _switch,
-    "cdc.deletion_vectors": _switch,
-    "cdc.column_mapping": _switch,
-    "cdc.text_columns": _texts,
-    "cdc.optimize_files": _integer(0),
-    "cdc.copy_beside": _amount,
-    "cdc.copy_chunk": _amount,
-    "cdc.resnapshot": _text,
-    "cdc.include": _texts,
-    "cdc.exclude": _texts,
-    "cdc.composites": _choice("text", "json", "struct"),
-    "cdc.rules": _tables,
-    "cdc.mask_key": _text,
-    "cdc.slot_alert": _amount,
-}
-_SECRETS = frozenset({"serve_token", "cdc_mask_key"})
-_SECTIONS = {key.partition(".")[0] for key in _PARSERS if "." in key}
+def _key(name: str) -> str:
+    """Return the key of an attribute or keyword: `mirror.mode` for `mirror_mode`."""
+    section, _, rest = name.partition("_")
+    return f"{section}.{rest}" if section in _SECTIONS and rest else name
+
+
+_SETTINGS = {_key(item.name): item for item in fields(Config)}
+_SECRETS = frozenset(item.name for item in fields(Config) if item.metadata["is_secret"])
 
 
 def environment_name(key: str) -> str:
@@ -224,8 +184,8 @@ def environment_name(key: str) -> str:
     return "DL_" + key.replace(".", "_").upper()
 
 
-_VARIABLES = {environment_name(key): key for key in _PARSERS}
-_SECTION_VARIABLES = tuple(environment_name(section) + "_" for section in sorted(_SECTIONS))
+_VARIABLES = {environment_name(key): key for key in _SETTINGS}
+_SECTION_VARIABLES = tuple(environment_name(section) + "_" for section in _SECTIONS)
 
 
 def load_config(
@@ -277,17 +237,12 @@ def _flatten(values: Mapping[str, Any]) -> dict[str, Any]:
             # `[catalog] uri = ...` is the catalog's address, next to other settings of that section.
             flat |= {_inner(key, inner): inner_value for inner, inner_value in value.items()}
         else:
-            flat[_dotted(key)] = value
+            flat[_key(key)] = value
     return flat
 
 
 def _inner(section: str, key: str) -> str:
     return section if (section, key) == ("catalog", "uri") else f"{section}.{key}"
-
-
-def _dotted(key: str) -> str:
-    section, _, rest = key.partition("_")
-    return f"{section}.{rest}" if section in _SECTIONS and rest else key
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
@@ -312,16 +267,16 @@ def _parse_all(values: Mapping[str, Any], *, where: str) -> dict[str, Any]:
 
 
 def _parse(key: str, value: Any, where: str) -> Any:
-    parse = _PARSERS.get(key)
-    if parse is None:
-        hint = "".join(f"; did you mean {nearest}?" for nearest in _nearest(key, _PARSERS, cutoff=0.0))
+    setting = _SETTINGS.get(key)
+    if setting is None:
+        hint = "".join(f"; did you mean {nearest}?" for nearest in _nearest(key, _SETTINGS, cutoff=0.0))
         raise ConfigError(f"unknown setting {key!r} {where}{hint}")
     if value is None:
         return None
     try:
-        return parse(value)
+        return setting.metadata["parse"](value)
     except ValueError as error:
-        value_text = "***" if key.replace(".", "_") in _SECRETS else repr(value)
+        value_text = "***" if setting.name in _SECRETS else repr(value)
         raise ConfigError(redact(f"setting {key} {where} {error}, not {value_text}")) from None
 
 

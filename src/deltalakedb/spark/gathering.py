@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 
 from deltalakedb.data.footers import FooterStats
 from deltalakedb.exceptions import DeltaError
-from deltalakedb.storage.data_storage import DataStorage
-from deltalakedb.storage.opening import open_data_storage
+from deltalakedb.storage.interface import Storage
+from deltalakedb.storage.opening import open_storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,14 +49,14 @@ def gather(
             return _by_executors(spark, paths, stats, location, dict(options or {}))
         except Exception as error:  # an executor may lack Python, or this package in it; the driver has both
             logger.warning("executors cannot read the footers of %s, the driver does: %.200s", location, error)
-    storage = open_data_storage(location, options)
+    storage = open_storage(location, options)
     if len(paths) < 3:
         return [_read(storage, path, stats) for path in paths]
     with ThreadPoolExecutor(_READERS, thread_name_prefix="deltalakedb-footer") as pool:
         return list(pool.map(lambda path: _read(storage, path, stats), paths))
 
 
-def _read(storage: DataStorage, path: str, stats: FooterStats) -> Gathered:
+def _read(storage: Storage, path: str, stats: FooterStats) -> Gathered:
     try:
         with storage.open(path) as opened:  # without its size, because only its end is read
             footer = pq.read_metadata(opened)
@@ -79,7 +79,7 @@ def _reader(
     stats: FooterStats, location: str, options: dict[str, str]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        storage = open_data_storage(location, options)
+        storage = open_storage(location, options)
         with ThreadPoolExecutor(_READERS) as pool:
             for batch in batches:
                 files = list(pool.map(lambda path: _read(storage, path, stats), batch.column("path").to_pylist()))

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote_to_bytes
 
-from obstore.exceptions import BaseError
 from pyspark.sql import functions as F  # noqa: N812  the usual name
 
 from deltalakedb.data.footers import FooterStats
@@ -24,10 +19,7 @@ from deltalakedb.log.schema.types import StructField
 from deltalakedb.spark.gathering import gather
 from deltalakedb.spark.places import spark_location
 from deltalakedb.spark.settings import setting
-from deltalakedb.storage.data_storage import DataStorage
-from deltalakedb.storage.location import Location, parse_location
-from deltalakedb.storage.log_storage import epoch_ms
-from deltalakedb.storage.options import Credentials, open_object_store
+from deltalakedb.storage.interface import ListedFile, Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -47,23 +39,14 @@ def partition_text(column: Column, item: StructField) -> Column:
     return F.concat(F.replace(local.cast("string"), F.lit(" "), F.lit("T")), F.lit("Z"))
 
 
-@dataclass(frozen=True, slots=True)
-class _Listed:
-    path: str
-    """Relative to the table's folder."""
-    size: int
-    modified_ms: int
-
-
 class WriteJob:
     """One job, and its folder, which no other writer uses until its files are committed."""
 
-    def __init__(self, location: str, options: Mapping[str, str] | None, storage: DataStorage) -> None:
+    def __init__(self, location: str, options: Mapping[str, str] | None, storage: Storage) -> None:
         # No underscore or dot at the beginning: VACUUM never looks into such folders, and would leave orphans.
         self.folder = f"w-{uuid.uuid4()}"
         self._location = location
         self._options = dict(options or {})
-        self._place: Location = parse_location(location, options)
         self._storage = storage
 
     def run(self, rows: DataFrame, partition_columns: Sequence[str], stats: FooterStats) -> list[AddFile]:
@@ -73,7 +56,7 @@ class WriteJob:
                 rows.write.option(_NO_MARKER, "false").partitionBy(*partition_columns).parquet(
                     f"{spark_location(self._location)}/{self.folder}"
                 )
-            files = list(self._listed())
+            files = self._listed()
             adds = self._adds(rows.sparkSession, files, stats)
             if not adds:
                 self.clean()
@@ -84,7 +67,7 @@ class WriteJob:
             raise
         return adds
 
-    def _adds(self, spark: SparkSession, files: Sequence[_Listed], stats: FooterStats) -> list[AddFile]:
+    def _adds(self, spark: SparkSession, files: Sequence[ListedFile], stats: FooterStats) -> list[AddFile]:
         footers = gather(spark, [file.path for file in files], stats, self._location, self._options)
         adds = []
         for file, footer in zip(files, footers, strict=True):
@@ -109,45 +92,14 @@ class WriteJob:
         """The files in the job's folder, as paths relative to the table's."""
         return frozenset(file.path for file in self._listed())
 
-    def _listed(self) -> Iterator[_Listed]:
-        listed = self._listed_locally() if self._place.scheme == "file" else self._listed_remotely()
-        return (file for file in listed if not any(map(_is_hidden, file.path.split("/"))))
-
-    def _listed_locally(self) -> Iterator[_Listed]:
-        root = self._place.path
-        for above, _, names in os.walk(f"{root}/{self.folder}"):
-            for name in sorted(names):
-                stat = os.stat(f"{above}/{name}")
-                path = os.path.relpath(f"{above}/{name}", root)
-                yield _Listed(path, stat.st_size, stat.st_mtime_ns // 1_000_000)
-
-    def _listed_remotely(self) -> Iterator[_Listed]:
-        prefix = f"{self._place.path}/" if self._place.path else ""
-        for meta in self._objects():
-            yield _Listed(meta["path"].removeprefix(prefix), meta["size"], epoch_ms(meta))
-
-    def _objects(self) -> Iterator[Any]:
-        prefix = f"{self._place.path}/{self.folder}/".lstrip("/")
-        try:
-            for page in self._store().list(prefix, chunk_size=1000):
-                yield from page
-        except BaseError as error:
-            explained = Credentials.of(self._options).explain(error)
-            raise DeltaError(f"cannot list {self._location}/{self.folder}, which Spark wrote: {explained}") from None
-
-    def _store(self) -> Any:
-        return open_object_store(self._place, self._options, Credentials.of(self._options))
+    def _listed(self) -> list[ListedFile]:
+        files = [file for file in self._storage.walk(self.folder) if not any(map(_is_hidden, file.path.split("/")))]
+        return sorted(files, key=lambda file: file.path)
 
     def clean(self) -> None:
         """Remove the folder; failures are ignored, because VACUUM removes what is left."""
-        if self._place.scheme == "file":
-            shutil.rmtree(f"{self._place.path}/{self.folder}", ignore_errors=True)
-            return
-        with suppress(DeltaError, BaseError):
-            paths = [meta["path"] for meta in self._objects()]
-            delete: Callable[[list[str]], None] = partial(self._store().delete)
-            for start in range(0, len(paths), 1000):
-                delete(paths[start : start + 1000])
+        with suppress(DeltaError):
+            self._storage.delete_folder(self.folder)
 
 
 def _is_hidden(name: str) -> bool:

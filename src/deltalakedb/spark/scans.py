@@ -18,7 +18,7 @@ from deltalakedb.spark.places import data_files, metadata_path, reading_path
 from deltalakedb.spark.schemas import quoted, to_physical, to_spark, user_metadata
 from deltalakedb.spark.settings import setting
 from deltalakedb.spark.vectors import row_key, without_deleted
-from deltalakedb.storage.opening import open_data_storage
+from deltalakedb.storage.opening import open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -160,7 +160,7 @@ def _joined_scan(task: Scan, files: list[_File]) -> Iterator[DataFrame]:
     rows = rows.join(F.broadcast(spark.createDataFrame(about)), F.col(_PATH) == F.col(_KEY), "left")
     rows = rows.where(_found(task))
     if vectors:
-        storage = open_data_storage(task.location, task.options)
+        storage = open_storage(task.location, task.options)
         rows = without_deleted(rows, row_key(F.col(_FILE), F.col(_ROW)), vectors, storage, spark)
     yield _select(rows, _columns(task, dict(zip(task.partition_names, texts.values(), strict=True))))
 

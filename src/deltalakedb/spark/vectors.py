@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from deltalakedb.data import DataStorage
+    from deltalakedb.storage.interface import Storage
 
 ROW_BITS: Final = 40
 """A file has fewer than 2^40 rows, a scan fewer than 2^23 files: both fit into one number, the fastest join key."""
@@ -30,7 +30,7 @@ def row_key(file_number: Column, row_index: Column) -> Column:
 
 
 def without_deleted(
-    rows: DataFrame, place: Column, vectors: Iterable[tuple[int, str]], storage: DataStorage, spark: SparkSession
+    rows: DataFrame, place: Column, vectors: Iterable[tuple[int, str]], storage: Storage, spark: SparkSession
 ) -> DataFrame:
     """The rows whose `place` is in no vector; vectors are pairs of a file number and the log's JSON."""
     reader = DeletionVectors(storage)

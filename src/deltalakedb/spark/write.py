@@ -39,7 +39,7 @@ from deltalakedb.spark.replacing import NOTHING, Replaced, check_rows, everythin
 from deltalakedb.spark.scans import FILE_COLUMNS, Scan, scan_files
 from deltalakedb.spark.schemas import quoted, without_void
 from deltalakedb.spark.tables import CatalogLike, opened_catalog
-from deltalakedb.storage.opening import open_data_storage
+from deltalakedb.storage.opening import open_storage
 from deltalakedb.store.names import parse_table_name
 from deltalakedb.transactions.draft import TableDraft
 from deltalakedb.transactions.transaction import CatalogTransaction
@@ -276,7 +276,7 @@ class _Write:
             item = schema.field(name)
             assert item is not None, "a partition column is a column"
             columns[item.name] = partition_text(columns[item.name], item)
-        storage = open_data_storage(location, self.draft.options)
+        storage = open_storage(location, self.draft.options)
         physical = [item.physical_name for name in partitions if (item := schema.field(name)) is not None]
         job = WriteJob(location, self.draft.options, storage)
         stats = FooterStats(schema, partitions, metadata.configuration)

@@ -1,46 +1,70 @@
-"""Opens the storage of a table's data files: the one module that knows both locations and the data layer."""
+"""Opens the storage of a location, and files by the paths that a log has for them."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
+from deltalakedb.exceptions import MissingFileError, redact
+from deltalakedb.log.protocol.paths import check_path, decode_path, is_absolute
+from deltalakedb.storage.interface import Storage
+from deltalakedb.storage.location import Location, parse_location
 
-from deltalakedb.log.protocol.paths import decode_path
-from deltalakedb.storage.data_storage import DataStorage, LocalDataStorage, ObjectDataStorage
-from deltalakedb.storage.location import parse_location
-from deltalakedb.storage.options import Credentials, check_process, open_object_store
-
-_CLOUD_VARIABLES = ("AWS_", "AZURE_", "GOOGLE_")
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
-def open_data_storage(location: str, options: Mapping[str, str] | None = None) -> DataStorage:
-    """Open the storage of the data files at a table's location; `options` are `deltalake`'s, with defaults from the
-    environment.
+def open_storage(location: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Storage:
+    """The storage with the root `location`. `options` are those of `deltalake`; the environment supplies the rest.
 
-    The same location and options return the same object, so that many small writes share connections.
+    The same location and options return the same object, so that many small requests share connections.
     """
-    if location.startswith(("file:", "/")):
-        return _open(location, (), ())
-    environment = (item for item in os.environ.items() if item[0].startswith(_CLOUD_VARIABLES))
+    place = parse_location(location, options)
+    if place.scheme == "file":
+        return _open_local(place)
+    from deltalakedb.storage.options import check_process, cloud_environment
+
     check_process()
-    return _open(location, tuple(sorted((options or {}).items())), tuple(sorted(environment)))
+    return _open_remote(place, tuple(sorted((options or {}).items())), tuple(sorted(cloud_environment().items())))
+
+
+@lru_cache(maxsize=256)
+def _open_local(place: Location) -> Storage:
+    from deltalakedb.storage.local import LocalStorage
+
+    return LocalStorage(place)
 
 
 @lru_cache(maxsize=64)
-def _open(location: str, options: tuple[tuple[str, str], ...], _environment: tuple[Any, ...]) -> DataStorage:
-    options_dict = dict(options)
+def _open_remote(place: Location, options: tuple[tuple[str, str], ...], _environment: tuple[Any, ...]) -> Storage:
+    from deltalakedb.storage.object_store import ObjectStorage
 
-    def open_elsewhere(path: str, size: int | None = None) -> pa.NativeFile:
-        folder, _, name = (decode_path(path) if path.startswith("/") else path).rpartition("/")
-        return open_data_storage(folder, options_dict).open(name if path.startswith("/") else decode_path(name), size)
+    return ObjectStorage(place, dict(options))
 
-    place = parse_location(location, options_dict)
-    if place.scheme == "file":
-        return LocalDataStorage(place.path, place.uri, open_elsewhere)
-    credentials = Credentials.of(options_dict)
-    store = open_object_store(place, options_dict, credentials)
-    return ObjectDataStorage(store, place.path, place.uri, open_elsewhere, credentials.explain)
+
+def open_named(storage: Storage, path: str, size: int | None = None) -> pa.NativeFile:
+    """Open a file by its path in an action: encoded, relative to the table, or absolute, as in clones."""
+    if not is_absolute(path):
+        check_path(path, where=storage.location)
+        return storage.open(decode_path(path), size)
+    if path.startswith("/"):
+        folder, _, name = decode_path(path).rpartition("/")
+    else:
+        folder, _, name = path.rpartition("/")
+        name = decode_path(name)
+    return open_storage(folder or "/", storage.options).open(name, size)
+
+
+def open_logged(storage: Storage, path: str, size: int | None = None) -> pa.NativeFile:
+    """Open a data file that a version names, by its path in the action; MissingFileError if it does not exist."""
+    try:
+        return open_named(storage, path, size)
+    except FileNotFoundError:
+        raise MissingFileError(
+            f"Object at location {storage.location}/{redact(path)} not found: the log names this data file, and it was "
+            "deleted or vacuumed",
+            path=path,
+            advice="a newer version of the table may not need it",
+        ) from None

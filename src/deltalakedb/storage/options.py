@@ -68,6 +68,18 @@ class _AzureStore(_OfOneProcess, AzureStore):
     pass
 
 
+def cloud_environment() -> dict[str, str]:
+    """The environment variables from which obstore takes options that are not given."""
+    return {name: value for name, value in os.environ.items() if name.startswith(("AWS_", "AZURE_", "GOOGLE_"))}
+
+
+class StorageOptions(dict[str, str]):
+    """Storage options whose repr shows no values: some are credentials."""
+
+    def __repr__(self) -> str:
+        return f"StorageOptions({', '.join(sorted(self))})"
+
+
 @dataclass(frozen=True, slots=True)
 class Credentials:
     """Secret values that must never be shown."""
@@ -76,8 +88,7 @@ class Credentials:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Credentials:
-        environment = [item for item in os.environ.items() if item[0].startswith(("AWS_", "AZURE_", "GOOGLE_"))]
-        settings = [*options.items(), *environment]
+        settings = [*options.items(), *cloud_environment().items()]
         secrets = {str(value) for key, value in settings if _SECRET.search(key) and len(str(value)) >= 4}
         return cls(tuple(sorted(secrets, key=len, reverse=True)))
 

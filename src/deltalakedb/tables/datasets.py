@@ -16,7 +16,7 @@ import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
 from pyarrow.fs import FileInfo, FileSelector, FileSystemHandler, FileType
 
-from deltalakedb.data import DataStorage, read_files
+from deltalakedb.data import read_files
 from deltalakedb.log.protocol import paths
 from deltalakedb.log.protocol.actions import Metadata
 from deltalakedb.log.protocol.text import from_sql_text
@@ -25,6 +25,7 @@ from deltalakedb.log.schema.types import DecimalType, PrimitiveType, parse_schem
 from deltalakedb.log.statistics.batch_bounds import compute_bounds_of_batch
 from deltalakedb.log.statistics.bounds import EMPTY, Bound
 from deltalakedb.log.statistics.bounds_columns import BoundsColumn, bounds_columns
+from deltalakedb.storage.interface import Storage
 
 _FILES_AT_ONCE: Final = 2048
 
@@ -32,7 +33,7 @@ _FILES_AT_ONCE: Final = 2048
 def files_dataset(
     files: pa.Table,
     metadata: Metadata,
-    storage: DataStorage,
+    storage: Storage,
     schema: pa.Schema,
     *,
     filesystem: pa_fs.FileSystem | None,
@@ -67,7 +68,7 @@ def _with_dictionaries(schema: pa.Schema, parquet: ds.ParquetFileFormat) -> pa.S
 class _Files:
     """Some files of a table, and how to open them."""
 
-    def __init__(self, files: pa.Table, metadata: Metadata, storage: DataStorage) -> None:
+    def __init__(self, files: pa.Table, metadata: Metadata, storage: Storage) -> None:
         self._table = files
         self._metadata = metadata
         self._storage = storage
@@ -95,7 +96,7 @@ class _Files:
 
     def _open(self, place: int) -> pa.NativeFile:
         if not self._needs_rendering():
-            from deltalakedb.storage.data_storage import open_logged
+            from deltalakedb.storage.opening import open_logged
 
             return open_logged(self._storage, self._logged[place], self._table.column("size")[place].as_py())
         file_columns = [name for name in self._schema.names if name not in self._metadata.partition_columns]

@@ -33,12 +33,12 @@ def read_rows(
 ) -> pa.RecordBatchReader:
     """Return a stream of the rows of these files for which `filters` is true."""
     from deltalakedb.data import read_files
-    from deltalakedb.storage.opening import open_data_storage
+    from deltalakedb.storage.opening import open_storage
 
     schema = parse_schema(metadata.schema_string)
     return read_files(
         files,
-        storage=open_data_storage(location, options),
+        storage=open_storage(location, options),
         schema=schema,
         partition_columns=metadata.partition_columns,
         configuration=metadata.configuration,

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.dataset as ds
 
-    from deltalakedb.data import DataStorage
     from deltalakedb.log.predicates.atoms import Predicate
+    from deltalakedb.storage.interface import Storage
     from deltalakedb.store.aggregates import PartitionCounts
     from deltalakedb.store.reader import Difference, LineageEntry
     from deltalakedb.store.snapshot import FileTotals
@@ -356,10 +356,10 @@ class TableReader:
             )
         return self._backing
 
-    def _storage(self) -> DataStorage:
-        from deltalakedb.storage.opening import open_data_storage
+    def _storage(self) -> Storage:
+        from deltalakedb.storage.opening import open_storage
 
-        return open_data_storage(self._backing.location, self._backing.storage_options())
+        return open_storage(self._backing.location, self._backing.storage_options())
 
     # -- what is different in a transaction
 

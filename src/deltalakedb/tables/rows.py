@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.dataset as ds
 
-    from deltalakedb.data import DataStorage
     from deltalakedb.log.predicates.atoms import Predicate
+    from deltalakedb.storage.interface import Storage
     from deltalakedb.tables.reader import TableReader
 
 _NOT_COPIED = (b"delta.columnMapping.", b"delta.identity.")
@@ -140,7 +140,7 @@ def deletion_vectors(table: TableReader) -> arro3.core.RecordBatchReader:
     return to_stream(table, schema, explain_missing_in(table, batches, version), version)
 
 
-def _selection_vectors(files: pa.Table, storage: DataStorage, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _selection_vectors(files: pa.Table, storage: Storage, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield one batch for each file (of FILES_SCHEMA) that has a deletion vector; true means that the row exists."""
     import numpy as np
     import pyarrow as pa
@@ -162,12 +162,12 @@ def _selection_vectors(files: pa.Table, storage: DataStorage, schema: pa.Schema)
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _num_rows(storage: DataStorage, path: str, size: int | None, stats: str | None) -> int:
+def _num_rows(storage: Storage, path: str, size: int | None, stats: str | None) -> int:
     import pyarrow.parquet as pq
 
     from deltalakedb.log.protocol.text import from_sql_text
     from deltalakedb.log.statistics.stats import parse_stats
-    from deltalakedb.storage.data_storage import open_logged
+    from deltalakedb.storage.opening import open_logged
 
     parsed = None if stats is None else parse_stats(from_sql_text(stats))
     if parsed is not None and parsed.num_records is not None:

@@ -28,7 +28,7 @@ from deltalakedb.operations.vacuum import (
     still_doomed,
 )
 from deltalakedb.runtime.steps import reached
-from deltalakedb.storage.opening import open_data_storage
+from deltalakedb.storage.opening import open_storage
 from deltalakedb.store.snapshot import SqlSnapshot
 from deltalakedb.store.vacuums import end_vacuum
 from deltalakedb.tables.backing import Backing, TableSnapshot
@@ -135,7 +135,7 @@ def vacuum(
     retention = Retention.of(snapshot.metadata, hours, enforced=enforced, default_ms=default_ms, table=backing.name)
     cutoff_ms = now_ms() - retention.kept_ms
     options = backing.storage_options()
-    storage_place = Place(backing.location, options, open_data_storage(backing.location, options))
+    storage_place = Place(backing.location, open_storage(backing.location, options))
     log, since = backing.reader, _oldest_kept(backing, snapshot, cutoff_ms)
     doomed = find_doomed(log, snapshot, storage_place, since=since, cutoff_ms=cutoff_ms, keep=keep, full=full)
     if not dry_run and not doomed.files and isinstance(backing, SqlBacking):

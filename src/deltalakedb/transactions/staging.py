@@ -29,7 +29,7 @@ def stage(
     written: Sequence[AddFile],
 ) -> None:
     """Add a finished commit as `version` of the table at `location`, as the transaction sees it."""
-    from deltalakedb.storage.opening import open_data_storage
+    from deltalakedb.storage.opening import open_storage
 
     draft = drafts.find_at(location)
     is_new = draft is None
@@ -48,7 +48,7 @@ def stage(
         drafts.add(draft)
     draft.propose(commit)
     if written:
-        files.for_table(draft.row.table_uuid).remember(open_data_storage(location, draft.options), written)
+        files.for_table(draft.row.table_uuid).remember(open_storage(location, draft.options), written)
 
 
 def _new_draft(

@@ -36,7 +36,7 @@ from deltalakedb.log.protocol.paths import decode_path
 from deltalakedb.operations.write import metrics_in_sparks_words
 from deltalakedb.runtime.backoff import Backoff
 from deltalakedb.runtime.steps import reached
-from deltalakedb.storage.opening import open_data_storage
+from deltalakedb.storage.opening import open_storage
 
 if TYPE_CHECKING:
     from deltalakedb.catalog.catalog import Catalog
@@ -229,10 +229,10 @@ def remove_files(
         with suppress(DeltaError, OSError):
             place = copies.get(source)
             if place is not None:
-                storage = open_data_storage(place.location, place.options)
+                storage = open_storage(place.location, place.options)
             else:
                 table = capture.tables[source]
                 backing = catalog.table(table.changes if table.keeps_changes else table.current)._backing
-                storage = open_data_storage(backing.location, backing.storage_options())
+                storage = open_storage(backing.location, backing.storage_options())
             for file in files:
                 storage.delete(decode_path(file.add.path))

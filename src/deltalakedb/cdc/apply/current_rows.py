@@ -40,7 +40,7 @@ from deltalakedb.transaction import CommitProperties
 
 if TYPE_CHECKING:
     from deltalakedb.log.schema.types import StructType
-    from deltalakedb.storage.data_storage import DataStorage
+    from deltalakedb.storage.interface import Storage
     from deltalakedb.transactions.transaction import CatalogTransaction
 
 logger = logging.getLogger(__name__)
@@ -119,7 +119,7 @@ class Batch:
     """Changes of one table that are not yet applied."""
 
     table: CapturedTable
-    storage: DataStorage
+    storage: Storage
     schema: StructType
     """The schema of the changes."""
     configuration: Mapping[str, str | None]

@@ -28,7 +28,7 @@ from deltalakedb.operations.write import metrics_in_sparks_words
 from deltalakedb.runtime.steps import reached
 from deltalakedb.spark.jobs import WriteJob
 from deltalakedb.spark.replacing import everything
-from deltalakedb.storage.opening import open_data_storage
+from deltalakedb.storage.opening import open_storage
 from deltalakedb.store.names import TableName, parse_table_name
 from deltalakedb.transactions.places import release_places, reserve_place
 
@@ -91,7 +91,7 @@ def prepare_landing(catalog: Catalog, table: CapturedTable, settings: CaptureSet
         before = snapshot.metadata
         actions = _changed_current(snapshot.protocol, before, table, settings)
         metadata = next((action for action in actions if isinstance(action, Metadata)), before)
-    job = WriteJob(location, options, open_data_storage(location, options))
+    job = WriteJob(location, options, open_storage(location, options))
     return Landing(table, location, options, metadata, actions, before, job, table_uuid)
 
 
@@ -113,7 +113,7 @@ def reopen_landing(
             options = catalog.table(table.current)._backing.storage_options()
         except TableNotFoundError as error:
             raise _changed_meanwhile(table) from error
-    job = WriteJob(location, options, open_data_storage(location, options))
+    job = WriteJob(location, options, open_storage(location, options))
     job.folder = folder
     return Landing(table, location, options, metadata, actions, before, job, reserved_for)
 

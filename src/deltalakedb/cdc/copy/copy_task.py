@@ -27,7 +27,7 @@ from deltalakedb.data.writer import FileWriter
 from deltalakedb.exceptions import CaptureError, DeltaError, redact
 from deltalakedb.log.protocol.actions import AddFile
 from deltalakedb.log.schema.types import parse_schema, to_arrow_type
-from deltalakedb.storage.opening import open_data_storage
+from deltalakedb.storage.opening import open_storage
 
 _BLOCK_BYTES: Final = 16 << 20
 # An unquoted empty value is null, a quoted one is empty; an empty line is the null of a single column.
@@ -133,7 +133,7 @@ def _write(task: CopyTask, blocks: Iterator[bytearray]) -> CopyResult:
     batches = _rows(task, blocks)
     with FileWriter(
         batches.schema,
-        storage=open_data_storage(task.location, task.options),
+        storage=open_storage(task.location, task.options),
         schema=parse_schema(task.schema),
         partition_columns=task.partition_columns,
         configuration=task.configuration,

@@ -46,7 +46,7 @@ from deltalakedb.operations.rewriting import remove_rows
 from deltalakedb.operations.target import Done, Target
 from deltalakedb.operations.write import metrics_in_sparks_words
 from deltalakedb.runtime.steps import reached
-from deltalakedb.storage.opening import open_data_storage
+from deltalakedb.storage.opening import open_storage
 from deltalakedb.store.names import parse_table_name
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class _Changes:
         copy = self.copy
         rows = read_files(
             adds_to_batch(copy.changes),
-            storage=open_data_storage(copy.landing.location, copy.landing.options),
+            storage=open_storage(copy.landing.location, copy.landing.options),
             schema=changes_schema(copy.table),
             columns=columns,
         )
@@ -234,7 +234,7 @@ def _catch_up(target: Target, changes: _Changes) -> Done:
 
 def remove_unused(copy: TableCopy, paths: Sequence[str]) -> None:
     """Delete files of a published copy; failures are ignored."""
-    storage = open_data_storage(copy.landing.location, copy.landing.options)
+    storage = open_storage(copy.landing.location, copy.landing.options)
     for path in paths:
         try:
             storage.delete(path)

@@ -25,7 +25,7 @@ from deltalakedb.log.protocol.codec import to_json
 from deltalakedb.log.protocol.commit import parse_action, render_action
 from deltalakedb.log.protocol.paths import decode_path
 from deltalakedb.log.schema.types import parse_schema
-from deltalakedb.storage.opening import open_data_storage
+from deltalakedb.storage.opening import open_storage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -199,7 +199,7 @@ class _ChangesWriter:
 
     def __init__(self, place: ChangesPlace, arrow: pa.Schema) -> None:
         self._source = place.table.source
-        self._storage = open_data_storage(place.location, place.options)
+        self._storage = open_storage(place.location, place.options)
         self._writer = FileWriter(
             arrow,
             storage=self._storage,

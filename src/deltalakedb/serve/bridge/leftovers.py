@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable
 
 from deltalakedb.catalog.catalog import Catalog
 from deltalakedb.exceptions import DeltaError, redact
-from deltalakedb.files.delete import delete_folder, newest_ms
 from deltalakedb.serve.bridge.overlay import OVERLAY
-from deltalakedb.storage.log_storage import open_storage
+from deltalakedb.storage.opening import open_storage
 from deltalakedb.store import registry
 from deltalakedb.store.registry import TableRow
 
@@ -77,19 +76,20 @@ class Leftovers:
 
     def _collect(self, table: TableRow, is_open: Callable[[str], bool], dead_seconds: float) -> list[str]:
         options = self._catalog.storage_options_of(table)
+        storage = open_storage(table.location, options)
         removed = []
-        for name in open_storage(table.location, options).folder(OVERLAY).folders:
+        for name in storage.folders(OVERLAY):
             folder, txn = f"{OVERLAY}/{name}", name.removeprefix(PREFIX)
             if not name.startswith(PREFIX) or is_open(txn):
                 continue
-            last_ms = newest_ms(table.location, folder, options)
+            last_ms = storage.newest_ms(folder)
             if time.time() * 1000 - last_ms > dead_seconds * 1000 and self._remove(table.location, folder, options):
                 removed.append(f"{table.location}/{folder}")
         return removed
 
     def _remove(self, location: str, folder: str, options: dict[str, str] | None) -> bool:
         try:
-            delete_folder(location, folder, options)
+            open_storage(location, options).delete_folder(folder)
         except (DeltaError, OSError) as error:
             logger.warning("%s/%s is left behind: %s", redact(location), folder, redact(str(error)))
             return False
