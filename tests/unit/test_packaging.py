@@ -24,7 +24,7 @@ def test_no_other_file_states_the_version() -> None:
     files = [*ROOT.glob("*.md"), *ROOT.glob("*.toml"), *(ROOT / "docs").glob("*.md")]
     files += [*(ROOT / "src").rglob("*.py"), *(ROOT / "bridge").rglob("*.py"), *(ROOT / "bridge").rglob("*.java")]
     places = [str(file.relative_to(ROOT)) for file in files if version.search(file.read_text(encoding="utf-8"))]
-    assert places == ["src/deltalakedb/__init__.py"]
+    assert places == ["src/deltalakedb/runtime/version.py"]
 
 
 def test_the_hooks_of_pre_commit_are_the_checks_of_make_check() -> None:
