@@ -22,6 +22,13 @@ def test_a_file_that_the_page_names_exists(path: str) -> None:
     assert (ROOT / path).exists() or [*PACKAGE.rglob(path), *(ROOT / "bridge").rglob(path)]
 
 
+@pytest.mark.parametrize("what", ["commit", "commit of Spark's", "batch of changes", "attach", "plan"])
+def test_the_page_follows_what_matters_through_the_code_in_a_few_steps(what: str) -> None:
+    walk = PAGE.partition(f"\n## One {what}, followed through the code\n")[2].partition("\n## ")[0]
+    assert 3 <= len(re.findall(r"^\d+\. ", walk, re.MULTILINE)) <= 8
+    assert len(walk.splitlines()) < 90
+
+
 def test_the_walk_of_a_commit_names_a_function_in_every_step() -> None:
     walk = PAGE.partition("## One commit, followed")[2].partition("\n## ")[0]
     steps = re.split(r"^\d+\. ", walk, flags=re.MULTILINE)[1:]
