@@ -13,7 +13,7 @@ SLOW   := cluster or slow
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bridge demo test test-full test-partitioned check format soak bench lock clean
+.PHONY: help setup bridge demo test test-full test-partitioned check docs format soak bench lock clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -71,10 +71,14 @@ test-full: setup $(CLASSES) ## `make test` and the slow groups: a Spark cluster,
 test-partitioned: setup ## the conformance suite on Postgres with hash-partitioned tables (docs/scale.md)
 	DL_TEST_PARTITIONED=1 $(PYTEST) tests/conformance -k "postgres and not migrations and not create_its_schema" $(ARGS)
 
-check: setup ## ruff and mypy --strict
+check: setup docs ## ruff, mypy --strict, and a strict build of the docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Without --quiet, which hides warnings from --strict. Material announces its successor on every run.
+docs: setup ## the site of docs/ in build/site; fails on a broken link and on a page that is not in the navigation
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: setup ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .

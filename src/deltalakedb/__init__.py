@@ -11,6 +11,7 @@ from deltalakedb.exceptions import (
     VersionNotFoundError,
 )
 from deltalakedb.runtime.lazy import lazy_names
+from deltalakedb.runtime.version import __version__
 
 if TYPE_CHECKING:
     from deltalakedb.catalog.catalog import Catalog, begin, connect
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
         convert_to_deltalake,
         write_deltalake,
     )
-
-__version__ = "0.1.0"
 
 __all__ = [
     "BloomFilterProperties",

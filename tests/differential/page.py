@@ -19,9 +19,9 @@ def render() -> str:
         mode: sum(mode == where for one in reasons.values() for where, _ in one.calls) for mode in ("path", "sql")
     }
     lines = [
-        f"Of {total} calls {_share(total, different['path'])} come out the same on paths and "
-        f"{_share(total, different['sql'])} on SQL: result, schema, error, warnings, rows, commit info, protocol, "
-        "statistics, files and metrics. The others:",
+        f"Of {total:,} calls, {_share(total, different['path'])} give the same result on paths, and "
+        f"{_share(total, different['sql'])} on tables of a",
+        "catalog. The others differ as follows:",
         "",
         "| what differs | why | calls on paths, on SQL | such as |",
         "|---|---|---|---|",

@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "src" / "deltalakedb"
-PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-PLACES = sorted(set(re.findall(r"`([\w/]+\.py): (\w+(?:\.\w+)?)`", PAGE)))
-FILES = sorted(set(re.findall(r"`([\w/]+\.(?:py|sql|java))(?:`|: )", PAGE)))
+from tests.docs.named_places import PACKAGE, ROOT, definitions_in, named_definitions, named_files, read_page
+
+PAGE = read_page("architecture.md")
 
 
-def defined_in(path: Path) -> set[str]:
-    """The functions and classes of a module, and methods as `Class.method`."""
-    found = set()
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            found.add(node.name)
-        if isinstance(node, ast.ClassDef):
-            found |= {f"{node.name}.{one.name}" for one in node.body if isinstance(one, ast.FunctionDef)}
-    return found
-
-
-@pytest.mark.parametrize(("path", "name"), PLACES)
+@pytest.mark.parametrize(("path", "name"), named_definitions(PAGE))
 def test_a_function_is_where_the_page_says(path: str, name: str) -> None:
-    assert name in defined_in(PACKAGE / path)
+    assert name in definitions_in(PACKAGE / path)
 
 
-@pytest.mark.parametrize("path", FILES)
+@pytest.mark.parametrize("path", named_files(PAGE))
 def test_a_file_that_the_page_names_exists(path: str) -> None:
     """A path may begin at a folder below the package: the paragraph, or the row of the table, says at which."""
     assert (ROOT / path).exists() or [*PACKAGE.rglob(path), *(ROOT / "bridge").rglob(path)]
+
+
+@pytest.mark.parametrize("what", ["commit", "commit of Spark's", "batch of changes", "attach", "plan"])
+def test_the_page_follows_what_matters_through_the_code_in_a_few_steps(what: str) -> None:
+    walk = PAGE.partition(f"\n## One {what}, followed through the code\n")[2].partition("\n## ")[0]
+    assert 3 <= len(re.findall(r"^\d+\. ", walk, re.MULTILINE)) <= 8
+    assert len(walk.splitlines()) < 90
 
 
 def test_the_walk_of_a_commit_names_a_function_in_every_step() -> None:

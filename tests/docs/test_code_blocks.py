@@ -11,7 +11,9 @@ import pytest
 from tests.fixtures.spark import submit_arguments
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted(
+    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "tests" / "README.md", *(ROOT / "docs").glob("*.md")]
+)
 STARTS_SPARK = ("dls.session(", "cdc.run(")
 MAKE = re.compile(r"^make ([a-z-]+)", re.MULTILINE)
 
@@ -89,7 +91,7 @@ def test_the_readme_has_an_example_of_about_twenty_lines() -> None:
     assert 10 <= len([line for line in example.splitlines() if line.strip()]) <= 22
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_make_target_and_file_that_a_page_names_exists(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))

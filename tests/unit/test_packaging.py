@@ -24,4 +24,13 @@ def test_no_other_file_states_the_version() -> None:
     files = [*ROOT.glob("*.md"), *ROOT.glob("*.toml"), *(ROOT / "docs").glob("*.md")]
     files += [*(ROOT / "src").rglob("*.py"), *(ROOT / "bridge").rglob("*.py"), *(ROOT / "bridge").rglob("*.java")]
     places = [str(file.relative_to(ROOT)) for file in files if version.search(file.read_text(encoding="utf-8"))]
-    assert places == ["src/deltalakedb/__init__.py"]
+    assert places == ["src/deltalakedb/runtime/version.py"]
+
+
+def test_the_hooks_of_pre_commit_are_the_checks_of_make_check() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    recipes = re.findall(r"^(?:check|docs): .*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
+    checks = re.findall(r"\$\(BIN\)/(.+)", "".join(recipes))
+    hooks = re.findall(r"entry: \.venv/bin/(.+)", (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    assert len(checks) == 4
+    assert sorted(hooks) == sorted(checks)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version as package_version
 from typing import Any
 
 from deltalakedb.log.protocol.actions import CommitInfo
 from deltalakedb.log.protocol.codec import to_json
 from deltalakedb.log.protocol.commit_info import render_metrics, with_user_fields
 from deltalakedb.log.protocol.proposal import ProposedCommit
-
-_VERSION = package_version("deltalakedb")
+from deltalakedb.runtime.version import __version__
 
 
 def render_plain_commit_info(
@@ -36,8 +34,8 @@ def render_plain_commit_info(
         metrics["num_retries"] = num_retries
     info |= {
         "isBlindAppend": proposed.is_blind_append,
-        "engineInfo": f"deltalakedb:py-{_VERSION}",
-        "clientVersion": f"deltalakedb.py-{_VERSION}",
+        "engineInfo": f"deltalakedb:py-{__version__}",
+        "clientVersion": f"deltalakedb.py-{__version__}",
         **render_metrics(metrics),
         "txnId": txn_id,
     }

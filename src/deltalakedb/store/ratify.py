@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import version as package_version
 
 from deltalakedb.log.protocol.actions import CommitInfo, Metadata, Protocol
 from deltalakedb.log.protocol.commit import Commit
@@ -13,13 +12,14 @@ from deltalakedb.log.protocol.in_commit_timestamps import has_in_commit_timestam
 from deltalakedb.log.protocol.proposal import ProposedCommit
 from deltalakedb.log.protocol.render import render_commit
 from deltalakedb.log.protocol.row_tracking import DOMAIN, high_water_mark
+from deltalakedb.runtime.version import __version__
 from deltalakedb.store.commit_locks import LockedTable, Locks
 from deltalakedb.store.connection import Connection
 from deltalakedb.store.loader import Loader
 from deltalakedb.store.proposals import Proposal, RatifiedCommit, TableProposal
 from deltalakedb.store.registry import TableRow
 
-ENGINE_INFO = f"deltalakedb/{package_version('deltalakedb')}"
+ENGINE_INFO = f"deltalakedb/{__version__}"
 RENDERED_ACTIONS = 2_000
 """Commits up to this many actions are rendered at once, for the mirror."""
 

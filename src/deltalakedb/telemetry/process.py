@@ -5,9 +5,9 @@ from __future__ import annotations
 import atexit
 import os
 from importlib import import_module
-from importlib.metadata import version
 
 from deltalakedb.runtime.arguments import check_text
+from deltalakedb.runtime.version import __version__
 from deltalakedb.telemetry import record_spans
 
 DEFAULT_ENDPOINT = "http://localhost:4318/v1/traces"
@@ -49,4 +49,4 @@ def enable_nanosecond_timestamps() -> None:
 
 def rust_core_version() -> str:
     """Return the version of the core. There is no Rust core here, so it is the package's version."""
-    return version("deltalakedb")
+    return __version__
