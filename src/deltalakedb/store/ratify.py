@@ -52,8 +52,8 @@ class Ratifier:
             return []
         locked = self._locks.tables.get(table.table.table_id)
         if locked is not None and not table.exactly:  # a writer that names the version knows the applications' versions
-            actions = (action for commit in table.commits for action in commit.actions)
-            check_applications(actions, locked.app_versions, table=row.full_name, version=locked.head.current_version)
+            proposed = (action for commit in table.commits for action in commit.actions)
+            check_applications(proposed, locked.app_versions, table=row.full_name, version=locked.head.current_version)
         loader = self._loader(row, locked, in_force[1] if in_force else None)
         protocol, metadata = in_force or (None, None)
         state = InForce(protocol, metadata, high_water_mark(locked.domains.get(DOMAIN) if locked else None))

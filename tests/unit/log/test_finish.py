@@ -3,7 +3,7 @@
 import pytest
 
 from deltalakedb.exceptions import ConcurrentTransactionError
-from deltalakedb.log.protocol.actions import AddFile, AppTransaction, DomainMetadata, Format, Metadata, Protocol
+from deltalakedb.log.protocol.actions import Action, AddFile, AppTransaction, DomainMetadata, Format, Metadata, Protocol
 from deltalakedb.log.protocol.finish import InForce, check_applications
 from deltalakedb.log.protocol.in_commit_timestamps import ENABLED, ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
 from deltalakedb.log.protocol.row_tracking import DOMAIN, high_water_mark
@@ -55,7 +55,7 @@ def test_a_table_without_row_tracking_gets_no_row_ids() -> None:
 
 @pytest.mark.parametrize("version", [6, 7])
 def test_the_version_of_an_application_must_grow(version: int) -> None:
-    actions = [add("a", 1), AppTransaction("load", version)]
+    actions: list[Action] = [add("a", 1), AppTransaction("load", version)]
     with pytest.raises(ConcurrentTransactionError, match="application load is at version 7 already") as raised:
         check_applications(actions, {"load": 7}, table="sales.orders", version=3)
     assert (raised.value.table, raised.value.version) == ("sales.orders", 3)
