@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,6 +18,7 @@ from deltalakedb.catalog.uri import CatalogUri, parse_catalog_uri
 from deltalakedb.catalog.view import CatalogView, wait_for_instant
 from deltalakedb.exceptions import ConfigError
 from deltalakedb.runtime.config import Config, load_config
+from deltalakedb.runtime.lazy import cached_property
 from deltalakedb.store import SchemaMode, Store, open_store, registry
 from deltalakedb.store.audit import read_audit
 from deltalakedb.store.names import parse_namespace, parse_table_name

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import groupby
 from typing import Any, Final, TypeAlias
 
@@ -32,6 +31,7 @@ from deltalakedb.log.protocol.text import from_sql_text
 from deltalakedb.log.schema.partitions import parse_partition_value
 from deltalakedb.log.schema.types import StructField, StructType, to_arrow_type
 from deltalakedb.runtime import forks
+from deltalakedb.runtime.lazy import cached_property
 from deltalakedb.storage.interface import Storage
 from deltalakedb.storage.opening import open_logged
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +15,7 @@ from deltalakedb.log.protocol.actions import Action
 from deltalakedb.log.protocol.codec import to_json
 from deltalakedb.log.protocol.commit import parse_action
 from deltalakedb.log.protocol.fields import SPECS
+from deltalakedb.runtime.lazy import cached_property
 from deltalakedb.storage.interface import Storage
 
 # Objects up to this size are kept in memory, larger ones are spooled to disk.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import pyarrow as pa
 
@@ -19,6 +18,7 @@ from deltalakedb.log.protocol.commit import iter_actions
 from deltalakedb.log.protocol.in_commit_timestamps import in_commit_timestamp, keeps_in_commit_timestamps
 from deltalakedb.log.protocol.snapshot import SnapshotState
 from deltalakedb.log.protocol.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA, deleted_after
+from deltalakedb.runtime.lazy import cached_property
 from deltalakedb.storage.interface import Storage
 
 

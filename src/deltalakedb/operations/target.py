@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 from typing import Protocol as Interface
 
@@ -13,6 +12,7 @@ from deltalakedb.log.protocol.proposal import NOTHING_READ, ProposedCommit, Read
 from deltalakedb.log.schema.types import StructType, parse_schema
 from deltalakedb.operations.written_files import WrittenFiles
 from deltalakedb.runtime.config import Config
+from deltalakedb.runtime.lazy import cached_property
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -24,6 +23,7 @@ from deltalakedb.operations.find import NO_COLUMN, find_rows
 from deltalakedb.operations.rewriting import replace_rows
 from deltalakedb.operations.rules import Rules, refuse_changed_rows
 from deltalakedb.operations.target import Done, Target
+from deltalakedb.runtime.lazy import cached_property
 
 if TYPE_CHECKING:
     from deltalakedb.operations.parquet_options import Properties

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
 from typing import Any, BinaryIO, Final, TypeVar
 
 import obstore
@@ -27,6 +26,7 @@ from obstore.exceptions import (
 
 from deltalakedb.exceptions import SigningNotSupportedError, StorageError
 from deltalakedb.runtime.backoff import Backoff
+from deltalakedb.runtime.lazy import cached_property
 from deltalakedb.runtime.steps import reached
 from deltalakedb.storage.conditional_put import ALLOW_LOCK, PutSupport, find_put_support, warn_of_lock
 from deltalakedb.storage.interface import (

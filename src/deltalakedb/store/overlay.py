@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +15,7 @@ from deltalakedb.log.protocol.snapshot import SnapshotState, replay
 from deltalakedb.log.protocol.text import from_sql_text, to_sql_text
 from deltalakedb.log.protocol.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA, deleted_after
 from deltalakedb.log.statistics.stats import parse_stats
+from deltalakedb.runtime.lazy import cached_property
 from deltalakedb.store.connection import Store
 from deltalakedb.store.planning import PLAN_SCHEMA, PlannedFiles, files_that_may_match, plan
 from deltalakedb.store.registry import OpenTable, TableRow, read_head

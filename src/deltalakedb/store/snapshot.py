@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import pyarrow as pa
 
@@ -16,6 +15,7 @@ from deltalakedb.log.protocol.rows import (
 )
 from deltalakedb.log.protocol.text import to_sql_text
 from deltalakedb.log.protocol.txnlog import FILES_SCHEMA, NEWEST_FIRST, TOMBSTONES_SCHEMA, newest_first
+from deltalakedb.runtime.lazy import cached_property
 from deltalakedb.store.connection import Connection, Row, Store, select_columns
 from deltalakedb.store.kept_versions import check_kept, explain_absence, require_version
 from deltalakedb.store.pages import iter_file_pages, iter_tombstone_pages

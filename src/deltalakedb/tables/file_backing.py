@@ -6,7 +6,6 @@ import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import TableExistsError, TableNotFoundError
@@ -22,6 +21,7 @@ from deltalakedb.log.protocol.features import check_readable
 from deltalakedb.log.protocol.proposal import ProposedCommit
 from deltalakedb.operations.target import Done, Target, Verb
 from deltalakedb.operations.written_files import WrittenFiles
+from deltalakedb.runtime.lazy import cached_property
 from deltalakedb.store.reader import HistoryEntry
 from deltalakedb.tables.file_snapshot import NewTableSnapshot, PathSnapshot
 from deltalakedb.transaction import CommitProperties, PostCommitHookProperties

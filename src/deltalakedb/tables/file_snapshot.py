@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +16,7 @@ from deltalakedb.log.protocol.actions import AppTransaction, DomainMetadata, Met
 from deltalakedb.log.protocol.codec import deletion_vector_from_json
 from deltalakedb.log.protocol.txnlog import FILES_SCHEMA
 from deltalakedb.log.statistics.batch_bounds import compute_bounds_of_batch
+from deltalakedb.runtime.lazy import cached_property
 from deltalakedb.store.planning import PLAN_SCHEMA, PlannedFiles, PlanStep, files_that_may_match
 from deltalakedb.store.snapshot import FileTotals
 

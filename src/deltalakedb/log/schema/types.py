@@ -6,13 +6,14 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
 from deltalakedb.exceptions import DeltaProtocolError, MalformedLogError
 from deltalakedb.log.protocol.codec import to_json
+from deltalakedb.runtime.lazy import cached_property
 
 _PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
 _FIELD_ID: Final = "delta.columnMapping.id"
