@@ -9,9 +9,8 @@ import sys
 import threading
 import time
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pyspark.sql import SparkSession
 
@@ -37,18 +36,11 @@ def choose_kills(few: int, whole: int) -> int:
 
 
 class RunnerProcess:
-    """The process as whoever kills it sees it; without Spark, with `once`, the process runs all tasks itself."""
+    """The process as whoever kills it sees it."""
 
-    def __init__(
-        self,
-        lake: Lake,
-        source: Source,
-        scratch: Path,
-        kill_at: str | None = None,
-        *,
-        with_spark: bool = True,
-        **settings: Any,
-    ) -> None:
+    with_spark: ClassVar[bool] = True
+
+    def __init__(self, lake: Lake, source: Source, scratch: Path, kill_at: str | None = None, **settings: Any) -> None:
         scratch.mkdir(parents=True, exist_ok=True)
         self._log, self._armed = scratch / "runner.log", scratch / "armed"
         told = {
@@ -56,7 +48,7 @@ class RunnerProcess:
             "warehouse": str(lake.warehouse),
             "scratch": str(scratch),
             "kill_at": kill_at,
-            "with_spark": with_spark,
+            "with_spark": self.with_spark,
             "settings": {"source": source.dsn, **settings},
         }
         with self._log.open("w") as log:
@@ -114,6 +106,12 @@ class RunnerProcess:
         return self._log.read_text(errors="replace")
 
 
+class LocalRunnerProcess(RunnerProcess):
+    """Without Spark: the process runs all tasks itself, with `once`."""
+
+    with_spark = False
+
+
 def kill_at(step: str, armed: Path) -> None:
     """Die at a step as a machine does, once `armed` is there. `name#2`: when it is reached for the second time."""
     name, _, times = step.partition("#")
@@ -135,7 +133,8 @@ def main() -> None:
         kill_at(told["kill_at"], Path(told["scratch"]) / "armed")
     print(f"\n{_STARTED}", flush=True)
     with dl.connect(told["catalog"], warehouse=told["warehouse"]) as catalog:
-        report = (run_here if spark is None else partial(cdc.run, spark=spark))(catalog, **told["settings"])
+        settings = told["settings"]
+        report = run_here(catalog, **settings) if spark is None else cdc.run(catalog, spark=spark, **settings)
     print(f"\n{_ENDED}{json.dumps(asdict(report), default=str)}", flush=True)
     if spark is not None:
         spark.stop()

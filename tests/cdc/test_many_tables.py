@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from tests.cdc import judging
 from tests.cdc.capturing import NAMESPACE, SLOT, settings_of
 from tests.cdc.conftest import Lake, Source
 from tests.cdc.load import PUBLICATION
-from tests.cdc.runner_process import RunnerProcess
+from tests.cdc.runner_process import LocalRunnerProcess
 from tests.cdc.witness import Witness
 from tests.fixtures.sizes import FULL, sized
 
@@ -23,7 +24,7 @@ ROWS, BALANCE = 5, 100
 TOTAL = len(TABLES) * ROWS * BALANCE
 COPY_STEPS = ("cdc.copy_begun", "cdc.chunk_committed", "cdc.copy_proposed", "cdc.copy_committed")
 STREAM_STEPS = ("cdc.applied", "commit.written", "cdc.committed")
-SETTINGS = {"publication": PUBLICATION, "namespace": NAMESPACE, "slot": SLOT, "once": True}
+SETTINGS: dict[str, Any] = {"publication": PUBLICATION, "namespace": NAMESPACE, "slot": SLOT, "once": True}
 SECONDS = 300
 CASES = [(18, "sqlite"), (15, "postgres"), (18, "duckdb")]
 
@@ -86,7 +87,7 @@ def moving_money(source: Source) -> Iterator[None]:
 
 
 def kill_at(lake: Lake, source: Source, scratch: Path, step: str) -> None:
-    runner = RunnerProcess(lake, source, scratch, kill_at=step, with_spark=False, **SETTINGS)
+    runner = LocalRunnerProcess(lake, source, scratch, kill_at=step, **SETTINGS)
     try:
         runner.arm()
         assert runner.wait_until_dead(SECONDS), f"it never came to {step}: {runner.said()[-4000:]}"
@@ -95,7 +96,7 @@ def kill_at(lake: Lake, source: Source, scratch: Path, step: str) -> None:
 
 
 def run(lake: Lake, source: Source, scratch: Path) -> None:
-    runner = RunnerProcess(lake, source, scratch, with_spark=False, **SETTINGS)
+    runner = LocalRunnerProcess(lake, source, scratch, **SETTINGS)
     try:
         runner.wait_until_ended(SECONDS)
     finally:

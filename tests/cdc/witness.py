@@ -94,13 +94,12 @@ class Witness:
 
     def _published(self) -> dict[str, str]:
         """What each published table, and each partition of one, is called in the publication."""
-        return dict(
-            self._source.run(
-                "set search_path = ''",
-                "with tables as (select schemaname || '.' || tablename as name, "
-                "format('%I.%I', schemaname, tablename)::regclass as id from pg_publication_tables "
-                f"where pubname = '{self._publication}') "
-                "select id::text, name from tables union all "
-                "select p.relid::text, name from tables, pg_partition_tree(id) p where p.parentrelid is not null",
-            )
+        rows = self._source.run(
+            "set search_path = ''",
+            "with tables as (select schemaname || '.' || tablename as name, "
+            "format('%I.%I', schemaname, tablename)::regclass as id from pg_publication_tables "
+            f"where pubname = '{self._publication}') "
+            "select id::text, name from tables union all "
+            "select p.relid::text, name from tables, pg_partition_tree(id) p where p.parentrelid is not null",
         )
+        return {row[0]: row[1] for row in rows}
