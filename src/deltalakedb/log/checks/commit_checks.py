@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import Final, NoReturn, TypeVar
 
 from deltalakedb.exceptions import InvalidCommitError, MalformedLogError, redact
-from deltalakedb.log.checks.partition_checks import PartitionField, partition_fields, wrong_partition_value
 from deltalakedb.log.checks.secret_checks import refuse_new_secrets
 from deltalakedb.log.checks.table_checks import check_metadata, check_protocol, check_rewritten
 from deltalakedb.log.protocol.actions import (
@@ -28,6 +27,7 @@ from deltalakedb.log.protocol.actions import (
 from deltalakedb.log.protocol.commit import CommitChecker
 from deltalakedb.log.protocol.features import check_writable, is_enabled, writer_features
 from deltalakedb.log.protocol.paths import decode_path, is_absolute, resolve
+from deltalakedb.log.schema.partitions import PartitionField, partition_fields, wrong_partition_value
 from deltalakedb.log.statistics.stats import parse_stats
 
 IsLive = Callable[[Collection[FileKey]], Set[FileKey]]
