@@ -13,7 +13,7 @@ SLOW   := cluster or slow
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bridge demo test test-full test-partitioned check docs format soak bench lock clean
+.PHONY: help setup bridge demo test test-full test-oldest coverage test-partitioned check docs format soak bench lock clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -67,6 +67,28 @@ test-full: setup $(CLASSES) ## `make test` and the slow groups: a Spark cluster,
 	$(PYTEST) -m "not spark and not cluster" -n 2 --dist loadfile $(SLOWEST) $(ARGS); codes=$$?; \
 	$(PYTEST) -m cluster $(SLOWEST) $(ARGS); codes="$$codes $$?"; \
 	wait $$spark; codes="$$codes $$?"; cat "$$log"; $(FAIL_IF_RED)
+
+# Dependencies of the package at the lower ends of their ranges, what judges and runs the tests as locked. The tests that
+# need no server: the pure code, and the store's main behaviour on SQLite.
+OLDEST := build/oldest
+TOOLS  := boto3|deltalake|flask|flask-cors|hatchling|hypothesis|moto|polars|pytest
+OLDEST_TESTS := test_appends test_lossless test_planning test_transaction test_transaction_writes test_mirror_engine
+test-oldest: setup ## unit tests and some conformance tests on the oldest supported versions of the dependencies
+	@mkdir -p build
+	$(BIN)/uv pip compile pyproject.toml --extra all --resolution lowest-direct --no-header --no-annotate --quiet --output-file $(OLDEST).txt
+	sed -nE 's/^(($(TOOLS))==[^ ]+).*/\1/p' requirements.lock >$(OLDEST)-tools.txt
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(OLDEST)
+	$(BIN)/uv pip install --quiet --python $(OLDEST) --requirement $(OLDEST).txt --requirement $(OLDEST)-tools.txt 'pandas>=2.2.2'
+	PYTHONPATH=src $(OLDEST)/bin/python -m pytest -m "not spark and not ($(SLOW))" -k "unit or sqlite" \
+	  tests/unit $(OLDEST_TESTS:%=tests/conformance/%.py) $(ARGS)
+
+# Lines and branches that the tests without a JVM or a server reach; the floor is in pyproject.toml. One test compares
+# times, which the measurement changes.
+coverage: setup ## what the unit tests and the conformance tests on SQLite cover, with a floor
+	@mkdir -p build
+	$(BIN)/coverage run -m pytest tests/unit tests/conformance -k "unit or sqlite" -m "not spark and not ($(SLOW))" \
+	  --deselect tests/unit/test_telemetry.py::test_without_listeners_a_report_costs_less_than_writing_one_down $(ARGS)
+	$(BIN)/coverage report
 
 test-partitioned: setup ## the conformance suite on Postgres with hash-partitioned tables (docs/scale.md)
 	DL_TEST_PARTITIONED=1 $(PYTEST) tests/conformance -k "postgres and not migrations and not create_its_schema" $(ARGS)

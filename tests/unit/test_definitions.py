@@ -119,10 +119,12 @@ def test_whatever_is_set_later_passes_it_too(names: set[str]) -> None:
 
 
 def test_mapped_columns_get_ids_once_and_names_nobody_else_has() -> None:
-    schema, configuration = map_columns(parse_ddl("a long, s struct<b: array<struct<c: long>>>"), {}, fresh=True)
+    schema, configuration = map_columns(
+        parse_ddl("a long, s struct<b: array<struct<c: long>>>"), {}, new_name=iter("pqrs").__next__
+    )
     assert [item.id for _, item in every_field(schema)] == [1, 2, 3, 4]
     assert configuration["delta.columnMapping.maxColumnId"] == "4"
-    again, kept = map_columns(schema, configuration, fresh=True)
+    again, kept = map_columns(schema, configuration, new_name=iter("tuvw").__next__)
     assert (again, kept) == (schema, configuration)
     _, metadata = made("a long", **{"delta.columnMapping.mode": "name"})
     actions = with_columns(Protocol(2, 7), metadata, "b long", table="t")

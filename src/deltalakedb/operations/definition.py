@@ -66,7 +66,7 @@ def new_table(
     check_own_properties(remaining, table=table)
     configuration: dict[str, str | None] = {**remaining, **_names_of_row_ids(remaining)}
     if mapping_mode(configuration) != "none":
-        schema, configuration = map_columns(schema, configuration, fresh=True)
+        schema, configuration = map_columns(schema, configuration, new_name=_new_physical_name)
     metadata = Metadata(
         id=str(uuid.uuid4()),
         format=Format(),
@@ -106,7 +106,7 @@ def with_properties(
                 f"table {table}: Column mapping is not supported for this change: delta.columnMapping.mode cannot go "
                 f"from {old} to {new}, only from none to name; the names in its data files would not fit any more"
             )
-        schema, configuration = map_columns(schema, configuration, fresh=False)
+        schema, configuration = map_columns(schema, configuration, new_name=None)
     enables_row_tracking = is_enabled(configuration, _ROW_TRACKING) and not is_enabled(
         metadata.configuration, _ROW_TRACKING
     )
@@ -169,7 +169,7 @@ def with_schema(
     columns = metadata.partition_columns if partition_by is None else _partition_columns(schema, partition_by, table)
     configuration = metadata.configuration
     if mapping_mode(configuration) != "none":
-        schema, configuration = map_columns(schema, configuration, fresh=True)
+        schema, configuration = map_columns(schema, configuration, new_name=_new_physical_name)
     changed = replace(metadata, schema_string=schema.to_json(), partition_columns=columns, configuration=configuration)
     refuse_new_secrets(changed, metadata, what=f"table {table}")
     raised = with_features(protocol, needed_features(schema, configuration), history=history)
@@ -184,6 +184,10 @@ def to_texts(properties: Mapping[str, PropertyValue]) -> dict[str, str]:
             raise ConfigError(f"a table property is a name and a text, not {key!r} = {value!r}")
         texts[key] = str(value).lower() if isinstance(value, bool) else str(value)
     return texts
+
+
+def _new_physical_name() -> str:
+    return f"col-{uuid.uuid4()}"
 
 
 def _names_of_row_ids(configuration: Mapping[str, str | None]) -> dict[str, str | None]:
