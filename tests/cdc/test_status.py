@@ -1,5 +1,6 @@
 """The state of a capture, as the lake and the source tell it; what is wrong is said with what to do."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -331,7 +332,7 @@ def test_the_metrics_of_a_capture_say_lag_rows_batches_and_failures() -> None:
 
 def test_the_lag_in_seconds_is_the_age_of_the_last_look_that_is_all_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     now = timedelta(seconds=1000)
-    monkeypatch.setattr("deltalakedb.cdc.run.metrics.time.monotonic", lambda: now.total_seconds())
+    monkeypatch.setattr(time, "monotonic", lambda: now.total_seconds())
     meter, lags = LagMeter("dl_meter"), []
     for seconds, flushed, captured in ((0, 100, 100), (5, 200, 100), (10, 300, 150), (15, 400, 250), (20, 400, 400)):
         now = timedelta(seconds=1000 + seconds)

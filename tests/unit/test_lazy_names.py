@@ -4,7 +4,14 @@ from importlib import import_module
 
 import pytest
 
-LAZY_PACKAGES = ("deltalakedb", "deltalakedb.cdc", "deltalakedb.catalog", "deltalakedb.serve", "deltalakedb.spark")
+LAZY_PACKAGES = (
+    "deltalakedb",
+    "deltalakedb.cdc",
+    "deltalakedb.catalog",
+    "deltalakedb.serve",
+    "deltalakedb.spark",
+    "deltalakedb.store",
+)
 
 
 @pytest.mark.parametrize("package", LAZY_PACKAGES)
