@@ -128,7 +128,6 @@ def test_a_process_killed_between_the_steps_leaves_no_torn_commit(step: str, tmp
     script = f"""
         import os, signal, sys
         from deltalakedb.runtime import steps
-from deltalakedb.runtime.backoff import Backoff
         from deltalakedb.files import FileTxnLogWriter
         steps.observe(lambda step: os.kill(os.getpid(), signal.SIGKILL) if step == {step!r} else None)
         FileTxnLogWriter(sys.argv[1], table="t").put_commit(0, b"whole" * 1000, modified_ms=1)

@@ -4,14 +4,7 @@ from importlib import import_module
 
 import pytest
 
-LAZY_PACKAGES = (
-    "deltalakedb",
-    "deltalakedb.cdc",
-    "deltalakedb.catalog",
-    "deltalakedb.serve",
-    "deltalakedb.spark",
-    "deltalakedb.store",
-)
+LAZY_PACKAGES = ("deltalakedb", *(f"deltalakedb.{room}" for room in ("catalog", "cdc", "serve", "spark", "store")))
 
 
 @pytest.mark.parametrize("package", LAZY_PACKAGES)
