@@ -18,10 +18,12 @@ from deltalakedb.exceptions import (
     NameChangedError,
     NamespaceNotEmptyError,
     NamespaceNotFoundError,
+    StorageError,
     TableExistsError,
     TableNotFoundError,
 )
 from deltalakedb.mirror.reconciler import Reconciler
+from deltalakedb.runtime import steps
 from tests.conformance.lives import kill_at
 from tests.conformance.transacting import data_files, ids_in, ids_of, numbers, open_catalog, operations
 
@@ -447,3 +449,24 @@ def test_a_plain_write_into_the_folder_of_a_dropped_table_is_told_of_undrop(cata
     catalog.mirror.flush(30)
     with pytest.raises(dl.exceptions.NotWritableError, match=r"was dropped from its catalog.*`dl undrop eu\.t`"):
         dl.write_deltalake(str(place), numbers(2), mode="append")
+
+
+def test_a_drop_whose_files_cannot_be_finished_is_committed_all_the_same(
+    catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After SQL has committed, nothing may fail the transaction: it would delete the files that it wrote."""
+    with catalog.begin() as tx:
+        tx.write("old", numbers(1), mode="append")
+
+    def fail(step: str) -> None:
+        if step == "drop.committed":
+            raise StorageError("the store is away")
+
+    monkeypatch.setattr(steps, "_observers", [fail])
+    with catalog.begin() as tx:
+        tx.drop_table("old", purge=True)
+        tx.write("new", numbers(2), mode="append")
+    assert tx.result["default.new"] == 0
+    assert ids_of(catalog.table("new")) == [2]
+    assert deltalake.DeltaTable(place_of(catalog, "new")).to_pyarrow_table().num_rows == 1
+    assert "default.old" not in catalog.tables()

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from deltalakedb import telemetry
-from deltalakedb.exceptions import CommitFailedError, GoneError
+from deltalakedb.exceptions import CommitFailedError, GoneError, redact
 from deltalakedb.runtime.steps import reached
 from deltalakedb.store.proposals import NameKey, Outcome, Proposal
 from deltalakedb.transactions.draft import TableDraft
@@ -61,10 +61,7 @@ def commit_drafts(
             telemetry.forget_table(draft.pinned.full_name)
     catalog.mirror.after_commit(outcome)
     for draft in ordered:
-        if draft.purge:
-            _purge(catalog, draft)
-        elif draft.is_handed_over:
-            catalog.mirror.hand_over(draft.pinned)
+        _finish_drop(catalog, draft)
     return outcome
 
 
@@ -125,9 +122,24 @@ def _ratify(catalog: Catalog, proposal: Proposal) -> Outcome:
     return outcome
 
 
+def _finish_drop(catalog: Catalog, draft: TableDraft) -> None:
+    """Delete a dropped table's files, or hand them over to their user. Never raises: the drop is already committed."""
+    try:
+        if draft.purge:
+            _purge(catalog, draft)
+        elif draft.is_handed_over:
+            catalog.mirror.hand_over(draft.pinned)
+    except Exception as error:  # the commit has happened, and the caller must learn that
+        logger.warning(
+            "table %s was dropped, but its files could not be finished: %s; `dl mirror once` tries again",
+            draft.pinned.full_name,
+            redact(str(error)),
+            exc_info=True,
+        )
+
+
 def _purge(catalog: Catalog, draft: TableDraft) -> None:
-    """Delete a dropped table's files. The drop is committed already: a file that cannot be deleted now is recorded
-    for later, and the transaction does not fail."""
+    """Delete a dropped table's files; one that cannot be deleted now is recorded for later."""
     from deltalakedb.mirror.purge import finish_purges
 
     reached("drop.committed")

@@ -406,7 +406,8 @@ class CatalogTransaction(TransactionLife):
                 remove_files_of_dropped(self._drafts.used, self._written)
                 self._written.forget()
             except DeltaError as error:
-                if not isinstance(error, StoreError | OutcomeUnknownError):
+                is_undecided = isinstance(error, StoreError | OutcomeUnknownError)
+                if not is_undecided and self._state != "committed":  # files of a committed version must stay
                     self._state = "failed"
                     self._remove_files()
                 raise
