@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.exceptions import DeltaError, SchemaMismatchError, redact
 from deltalakedb.log.checks.secret_checks import refuse_new_secrets
@@ -23,6 +23,9 @@ from deltalakedb.operations.engines import open_engine
 from deltalakedb.operations.expression_text import constraint_text
 from deltalakedb.operations.expressions import Expression
 from deltalakedb.operations.target import Done, Target
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _MAX_NAME: Final = 255
 _MAX_DESCRIPTION: Final = 4000
@@ -89,7 +92,7 @@ def add_constraint(target: Target, constraints: Mapping[str, str]) -> Done:
     """Add conditions that every row must satisfy; the existing rows are checked first."""
     if not constraints:
         raise DeltaError(f"table {target.name}: No check constraint (Name and Expression) provided")
-    parsed = {name: Expression.parse_rule(text, target.schema) for name, text in constraints.items()}
+    parsed = {name: Expression.parse_rule(text, target.schema, any_case=False) for name, text in constraints.items()}
     texts = {name: constraint_text(text) for name, text in constraints.items()}
     configuration = dict(target.metadata.configuration)
     for name, text in texts.items():
@@ -258,21 +261,11 @@ def _done(
 
 def _check_rows(target: Target, checks: Mapping[str, Expression]) -> None:
     """Raise DeltaError if existing rows violate a check; only the columns of the checks are read."""
-    from deltalakedb.data import read_files
-
     used_columns = sorted(frozenset[str]().union(*(check.columns for check in checks.values())))
     columns = used_columns or list(target.schema.names[:1])
-    reader = read_files(
-        target.snapshot.files_table(),
-        storage=target.storage,
-        schema=target.schema,
-        partition_columns=target.metadata.partition_columns,
-        configuration=target.metadata.configuration,
-        columns=columns,
-    )
     counts = ", ".join(f"count(*) filter (not coalesce({check.sql}, false))" for check in checks.values())
     with open_engine(target) as engine:
-        engine.register("rows", reader)
+        engine.register("rows", _read(target, columns))
         for check in checks.values():
             kind = engine.execute(f"describe select {check.sql} from rows")[0][1]
             if kind != "BOOLEAN":
@@ -284,10 +277,33 @@ def _check_rows(target: Target, checks: Mapping[str, Expression]) -> None:
     for (name, check), broken in zip(checks.items(), violations, strict=True):
         if broken:
             raise DeltaError(
-                f"Invalid data found: {broken} rows failed validation check. table {target.name} version "
-                f"{target.snapshot.version}: they break the constraint {name}, {check.text}; change or delete them "
-                "first"
+                f"Invalid data found: {broken} rows failed validation check.\n{_preview(target, check)}\ntable "
+                f"{target.name} version {target.snapshot.version}: they break the constraint {name}, {check.text}; "
+                "change or delete them first"
             )
+
+
+def _read(target: Target, columns: Sequence[str]) -> pa.RecordBatchReader:
+    from deltalakedb.data import read_files
+
+    return read_files(
+        target.snapshot.files_table(),
+        storage=target.storage,
+        schema=target.schema,
+        partition_columns=target.metadata.partition_columns,
+        configuration=target.metadata.configuration,
+        columns=columns,
+    )
+
+
+def _preview(target: Target, check: Expression) -> str:
+    """The first rows that break a check."""
+    from deltalakedb.data.conform import PREVIEW, preview
+
+    with open_engine(target) as engine:
+        engine.register("rows", _read(target, target.schema.names))
+        rows = engine.table(f"select * from rows where not coalesce({check.sql}, false) limit {PREVIEW}")
+    return preview(rows.column_names, rows.columns)
 
 
 def _column(target: Target, name: str, missing: str) -> StructField:

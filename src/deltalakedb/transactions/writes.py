@@ -37,7 +37,7 @@ def begin_table(draft: TableDraft, first: tuple[Protocol, Metadata], verb: Verb,
 
 def is_spark_frame(data: Any) -> bool:
     """Return whether data is a PySpark DataFrame, classic or Connect, without importing PySpark."""
-    return type(data).__module__.startswith("pyspark.sql.") and type(data).__name__ == "DataFrame"
+    return str(getattr(type(data), "__module__", "")).startswith("pyspark.sql.") and type(data).__name__ == "DataFrame"
 
 
 def write_spark_frame(tx: CatalogTransaction, table: str, data: Any, request: WriteRequest, **options: Any) -> None:
