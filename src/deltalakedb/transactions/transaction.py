@@ -109,8 +109,8 @@ class CatalogTransaction(DescriptionStatements):
                 return
             if mode == "error":
                 raise TableExistsError(
-                    f"A table already exists at: {draft.row.full_name}; mode error refuses it, mode append or overwrite "
-                    "writes to it"
+                    f"A table already exists at: {draft.row.full_name}; mode error refuses it, "
+                    "mode append or overwrite writes to it"
                 )
             self._drafts.make_writable(draft)
             draft.use_options(storage_options)
