@@ -75,11 +75,11 @@ def has_footer_bounds(stored: pa.DataType, data_type: DataType) -> bool:
     """Whether the bounds of a file's column are those of a table's: of the same type, or known how to convert."""
     wanted = file_type(data_type)
     if pt.is_timestamp(stored) and pt.is_timestamp(wanted):
-        return (stored.tz is None) == (wanted.tz is None)
+        return bool((stored.tz is None) == (wanted.tz is None))
     if pt.is_dictionary(stored):
         return has_footer_bounds(stored.value_type, data_type)
     is_text = pt.is_large_string(stored) or pt.is_string_view(stored)
-    return stored.equals(wanted) or (is_text and pt.is_string(wanted))
+    return bool(stored.equals(wanted) or (is_text and pt.is_string(wanted)))
 
 
 def _stored_columns(
