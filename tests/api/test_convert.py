@@ -73,7 +73,8 @@ def test_statistics_come_from_the_footers(both: Both) -> None:
     convert(both.ours)
     (action,) = pa.table(both.ours.table().get_add_actions(flatten=True)).to_pylist()
     assert (action["num_records"], action["min.id"], action["max.id"], action["null_count.name"]) == (2, 1, 2, 1)
-    assert action.get("min.at") is None, "a bound in another unit than the table's is not taken"
+    bounds = (action["min.at"], action["max.at"])
+    assert bounds == (datetime(2026, 1, 1), datetime(2026, 1, 2)), "a bound in another unit is told in the table's"
     assert both.ours.table().to_pyarrow_table(filters=[("id", ">", 1)]).num_rows == 1
     plain = both.other("plain")
     put(plain, "a.parquet")

@@ -452,7 +452,7 @@ def test_a_plain_write_into_the_folder_of_a_dropped_table_is_told_of_undrop(cata
 
 
 def test_a_drop_whose_files_cannot_be_finished_is_committed_all_the_same(
-    catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After SQL has committed, nothing may fail the transaction: it would delete the files that it wrote."""
     with catalog.begin() as tx:

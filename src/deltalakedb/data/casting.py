@@ -178,9 +178,23 @@ def _leaf_cast(source: pa.DataType, target: PrimitiveType | DecimalType, arrow: 
         try:
             return convert(array)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise mismatch(path, target, source, str(error).partition("\n")[0]) from error
+            first = _first_failure(convert, array) or error
+            raise mismatch(path, target, source, str(first).partition("\n")[0]) from error
 
     return cast
+
+
+def _first_failure(convert: Cast, array: pa.Array) -> Exception | None:
+    """The error of the first value that cannot be cast; Arrow tells of any of them."""
+    fits, fails, found = 0, len(array), None
+    while fits < fails:
+        middle = (fits + fails) // 2
+        try:
+            convert(array[fits : middle + 1])
+            fits = middle + 1
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            fails, found = middle, error
+    return found
 
 
 def _conversion(source: pa.DataType, target: PrimitiveType | DecimalType, arrow: pa.DataType) -> Cast:

@@ -18,7 +18,7 @@ from deltalakedb.log.schema.types import ArrayType, DataType, MapType, Primitive
 
 SchemaMode: TypeAlias = Literal["merge"] | None
 Path: TypeAlias = tuple[str, ...]
-_PREVIEW: Final = 5
+PREVIEW: Final = 5
 """How many rows that break a rule are shown."""
 _MAX_SHOWN: Final = 100
 
@@ -132,7 +132,13 @@ class Conformer:
 def describe_invalid(names: Sequence[str], arrays: Sequence[pa.Array], broken: pa.Array) -> str:
     """How many rows a rule refuses, with a preview of the first ones, in `deltalake`'s format."""
     indices = pc.indices_nonzero(broken)
-    columns = [[name, *map(_shown, array.take(indices[:_PREVIEW]))] for name, array in zip(names, arrays, strict=True)]
+    shown = preview(names, [array.take(indices[:PREVIEW]) for array in arrays])
+    return f"Invalid data found: {len(indices)} rows failed validation check.\n{shown}"
+
+
+def preview(names: Sequence[str], columns_of_rows: Sequence[pa.Array | pa.ChunkedArray]) -> str:
+    """Rows that a rule refuses, as a table of texts."""
+    columns = [[name, *map(_shown, array)] for name, array in zip(names, columns_of_rows, strict=True)]
     widths = [max(map(len, column)) for column in columns]
     edge = f"+{'+'.join('-' * (width + 2) for width in widths)}+"
     lines = [
@@ -140,7 +146,7 @@ def describe_invalid(names: Sequence[str], arrays: Sequence[pa.Array], broken: p
         for row in zip(*columns, strict=True)
     ]
     table = "\n".join([edge, lines[0], edge, *lines[1:], edge])
-    return f"Invalid data found: {len(indices)} rows failed validation check.\nPreview of invalid data:\n\n{table}"
+    return f"Preview of invalid data:\n\n{table}"
 
 
 def _shown(value: pa.Scalar) -> str:

@@ -1,13 +1,16 @@
-"""Statistics of data files that another engine wrote, from their Parquet footers: exact or wider.
+"""Statistics of data files that another engine wrote, from their Parquet footers.
 
-A footer has no bounds if there is a NaN or a value longer than 4 KB: unknown bounds are omitted. Timestamps are rounded
-outwards to the millisecond.
+A footer has no bounds if there is a NaN or a value longer than 4 KB: unknown bounds are omitted. Timestamps are
+truncated to the millisecond, as in the statistics of our own files.
 """
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any, Final
 
 import pyarrow as pa
@@ -22,6 +25,11 @@ _MOMENTS: Final = frozenset({"timestamp", "timestamp_ntz"})
 # Whatever their type in the file, a footer has them as text or booleans.
 _OF_NO_UNIT: Final = (PrimitiveType("string"), PrimitiveType("boolean"))
 _AS_STORED: Final = frozenset({"boolean", "byte", "short", "integer", "long", "date", "float", "double"})
+_MICROSECONDS_OF: Final = {
+    "milliseconds": Fraction(1000),
+    "microseconds": Fraction(1),
+    "nanoseconds": Fraction(1, 1000),
+}
 
 
 class FooterStats:
@@ -60,7 +68,18 @@ def _column_of(leaf: Leaf, found: tuple[int, pa.DataType] | None) -> int | None:
     if found is None:
         return None
     column, stored = found
-    return column if leaf.type in _OF_NO_UNIT or stored.equals(file_type(leaf.type)) else None
+    return column if leaf.type in _OF_NO_UNIT or has_footer_bounds(stored, leaf.type) else None
+
+
+def has_footer_bounds(stored: pa.DataType, data_type: DataType) -> bool:
+    """Whether the bounds of a file's column are those of a table's: of the same type, or known how to convert."""
+    wanted = file_type(data_type)
+    if pt.is_timestamp(stored) and pt.is_timestamp(wanted):
+        return bool((stored.tz is None) == (wanted.tz is None))
+    if pt.is_dictionary(stored):
+        return has_footer_bounds(stored.value_type, data_type)
+    is_text = pt.is_large_string(stored) or pt.is_string_view(stored)
+    return bool(stored.equals(wanted) or (is_text and pt.is_string(wanted)))
 
 
 def _stored_columns(
@@ -105,7 +124,8 @@ def _ends(found: pq.Statistics, data_type: DataType) -> Ends:
     if name in _AS_STORED:
         return found.min_raw, found.max_raw
     if name in _MOMENTS and isinstance(found.max_raw, int):  # INT96 has no order
-        return found.min_raw, -(-found.max_raw // 1000) * 1000
+        unit = _MICROSECONDS_OF[json.loads(found.logical_type.to_json())["timeUnit"]]
+        return math.floor(found.min_raw * unit), math.floor(found.max_raw * unit)
     return (_text(found.min_raw), _text(found.max_raw)) if name == "string" else (None, None)
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from deltalakedb.exceptions import DeltaError
+
 
 def prepare_data(data: Any) -> pa.RecordBatchReader:
     """A stream over pyarrow, pandas or polars data, anything with an Arrow C stream, or a sequence of batches.
@@ -35,8 +37,29 @@ def prepare_data(data: Any) -> pa.RecordBatchReader:
     raise _refused(data)
 
 
+def told_failures(rows: pa.Table | pa.RecordBatchReader) -> pa.Table | pa.RecordBatchReader:
+    """The same rows; what is raised while a stream is read is a DeltaError, as in `deltalake`."""
+    if isinstance(rows, pa.Table):
+        return rows
+
+    def read() -> Iterator[pa.RecordBatch]:
+        try:
+            yield from rows
+        except (DeltaError, GeneratorExit):
+            raise
+        except Exception as error:
+            message = f"the data cannot be read to its end: {type(error).__name__}: {error}; nothing was written"
+            raise DeltaError(message) from error
+
+    return pa.RecordBatchReader.from_batches(rows.schema, read())
+
+
 def _is_pandas(data: Any) -> bool:
-    return type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns")
+    return _module(data).partition(".")[0] == "pandas" and hasattr(data, "columns")
+
+
+def _module(data: Any) -> str:
+    return str(getattr(type(data), "__module__", ""))  # a class made at run time may have none
 
 
 def _from_batches(items: Iterator[Any]) -> pa.RecordBatchReader:
@@ -52,7 +75,7 @@ def _from_batches(items: Iterator[Any]) -> pa.RecordBatchReader:
 
 
 def _refused(data: Any) -> TypeError:
-    kind = f"{type(data).__module__}.{type(data).__qualname__}".removeprefix("builtins.")
+    kind = f"{_module(data)}.{type(data).__qualname__}".removeprefix("builtins.")
     hint = "; call .collect() first" if kind.endswith("LazyFrame") else ""
     return TypeError(
         "Expected object with __arrow_c_array__ or __arrow_c_stream__ method: cannot take data from "

@@ -89,7 +89,7 @@ def add_constraint(target: Target, constraints: Mapping[str, str]) -> Done:
     """Add conditions that every row must satisfy; the existing rows are checked first."""
     if not constraints:
         raise DeltaError(f"table {target.name}: No check constraint (Name and Expression) provided")
-    parsed = {name: Expression.parse_rule(text, target.schema) for name, text in constraints.items()}
+    parsed = {name: Expression.parse_rule(text, target.schema, any_case=False) for name, text in constraints.items()}
     texts = {name: constraint_text(text) for name, text in constraints.items()}
     configuration = dict(target.metadata.configuration)
     for name, text in texts.items():
@@ -260,10 +260,9 @@ def _check_rows(target: Target, checks: Mapping[str, Expression]) -> None:
     """Raise DeltaError if existing rows violate a check; only the columns of the checks are read."""
     used_columns = sorted(frozenset[str]().union(*(check.columns for check in checks.values())))
     columns = used_columns or list(target.schema.names[:1])
-    reader = target.read(target.snapshot.files_table(), columns)
     counts = ", ".join(f"count(*) filter (not coalesce({check.sql}, false))" for check in checks.values())
     with open_engine(target) as engine:
-        engine.register("rows", reader)
+        engine.register("rows", target.read(target.snapshot.files_table(), columns))
         for check in checks.values():
             kind = engine.execute(f"describe select {check.sql} from rows")[0][1]
             if kind != "BOOLEAN":
@@ -275,10 +274,20 @@ def _check_rows(target: Target, checks: Mapping[str, Expression]) -> None:
     for (name, check), broken in zip(checks.items(), violations, strict=True):
         if broken:
             raise DeltaError(
-                f"Invalid data found: {broken} rows failed validation check. table {target.name} version "
-                f"{target.snapshot.version}: they break the constraint {name}, {check.text}; change or delete them "
-                "first"
+                f"Invalid data found: {broken} rows failed validation check.\n{_preview(target, check)}\ntable "
+                f"{target.name} version {target.snapshot.version}: they break the constraint {name}, {check.text}; "
+                "change or delete them first"
             )
+
+
+def _preview(target: Target, check: Expression) -> str:
+    """The first rows that break a check."""
+    from deltalakedb.data.conform import PREVIEW, preview
+
+    with open_engine(target) as engine:
+        engine.register("rows", target.read(target.snapshot.files_table(), target.schema.names))
+        rows = engine.table(f"select * from rows where not coalesce({check.sql}, false) limit {PREVIEW}")
+    return preview(rows.column_names, rows.columns)
 
 
 def _column(target: Target, name: str, missing: str) -> StructField:

@@ -122,19 +122,17 @@ class _Footer:
         schema = arrow_to_schema(arrow)
         if not collect_stats:
             return cls(schema, None)
-        # Footer bounds are in the file's unit; only those of columns with exactly the table's type are used.
+        # Footer bounds are in the file's unit; only those that can be told in the table's are used.
         exact = ",".join(_quoted(item.name) for item in arrow if _is_exact(item, schema))
         return cls(schema, FooterStats(schema, (), {_STATS_COLUMNS: exact or _quoted("\0")}).of(footer))
 
 
 def _is_exact(item: pa.Field, schema: StructType) -> bool:
-    import pyarrow.types as pt
-
-    from deltalakedb.data.arrow_types import file_type
+    from deltalakedb.data.footers import has_footer_bounds
 
     field = schema.field(item.name)
     assert field is not None
-    return bool(pt.is_large_string(item.type)) or item.type.equals(file_type(field.type))
+    return has_footer_bounds(item.type, field.type)
 
 
 def _quoted(name: str) -> str:

@@ -48,6 +48,8 @@ _FUNCTIONS: Final[dict[type, str]] = {
     exp.Upper: "upper", exp.Lower: "lower", exp.Abs: "abs", exp.Concat: "concat", exp.Substring: "substr",
     exp.Trim: "btrim", exp.Nullif: "nullif", exp.Round: "round",
 }  # fmt: skip
+_KNOWN_TO_ALL: Final = frozenset({exp.Upper, exp.Lower, exp.Abs, exp.Nullif})
+"""Functions that every engine calls so."""
 _KEYWORDS: Final = frozenset({"AND", "OR", "NOT", "IS", "NULL", "IN", "BETWEEN", "LIKE", "CASE", "WHEN", "THEN", "ELSE",
                               "END"})  # fmt: skip
 _INTEGERS: Final = frozenset({"byte", "short", "integer", "long"})
@@ -86,7 +88,7 @@ def constraint_text(text: str) -> str:
     `deltalake` writes double quotes there, between which Spark reads a text.
     """
     try:
-        return _write(parse_expression(text, RuleDialect), _OR, _Style("`"))
+        return _write(_folded(parse_expression(text, RuleDialect)), _OR, _Style("`"))
     except _NotPlainError:
         return _respell(text)
 
@@ -242,8 +244,7 @@ def _spell(node: Node, style: _Style) -> tuple[str, int]:
         case exp.And():
             return " AND ".join(_write(part, _AND, style) for part in node.flatten()), _AND
         case exp.Or():
-            above = _OR if style.find is not None else _OR + 1
-            return " OR ".join(_write(part, above, style) for part in node.flatten()), _OR
+            return " OR ".join(_write(part, _OR, style) for part in node.flatten()), _OR
         case exp.Not():
             return _negated(node.this, style)
         case exp.Is():
@@ -268,16 +269,18 @@ def _spell(node: Node, style: _Style) -> tuple[str, int]:
     if type(node) in _ARITHMETIC:
         sign, level = _ARITHMETIC[type(node)]
         return f"{_write(node.this, level, style)} {sign} {_write(node.expression, level + 1, style)}", level
+    if isinstance(node, exp.Case):
+        return _case(node, style), _ATOM
     if style.find is not None:
         return _spell_more(node, style)
+    if type(node) in _KNOWN_TO_ALL:
+        return _call(node, style), _ATOM
     raise _NotPlainError
 
 
 def _spell_more(node: Node, style: _Style) -> tuple[str, int]:
     """What stands in commits beside conditions and arithmetic."""
     match node:
-        case exp.Case():
-            return _case(node, style), _ATOM
         case exp.Bracket() if len(node.expressions) == 1:
             key = node.expressions[0]
             if isinstance(key, exp.Literal) and key.is_string:
@@ -295,11 +298,14 @@ def _spell_more(node: Node, style: _Style) -> tuple[str, int]:
             return f"decode('{node.name.lower()}', 'hex')", _ATOM
         case exp.Neg():
             return f"(- {_write(node.this, _ATOM, style)})", _ATOM
-    name = _FUNCTIONS.get(type(node))
-    if name is None:
+    if type(node) not in _FUNCTIONS:
         raise _NotPlainError
+    return _call(node, style), _ATOM
+
+
+def _call(node: Node, style: _Style) -> str:
     arguments = ", ".join(_write(one, _OR, style) for one in node.iter_expressions())
-    return f"{name}({arguments})", _ATOM
+    return f"{_FUNCTIONS[type(node)]}({arguments})"
 
 
 def _case(node: Node, style: _Style) -> str:
@@ -335,14 +341,13 @@ def _is_plain_text(pattern: Node) -> bool:
 
 def _comparison(node: Node, sign: str, style: _Style) -> tuple[str, int]:
     left, right = node.this, node.expression
-    if style.find is not None:
-        if not isinstance(left, exp.Column) and _is_literal(left) and not _is_literal(right):
-            left, right, sign = right, left, _MIRRORED.get(sign, sign)
-        if isinstance(left, exp.Column) and isinstance(right, exp.Column) and _order(right) > _order(left):
-            left, right, sign = right, left, _MIRRORED.get(sign, sign)
-        if isinstance(right, exp.Boolean) and sign == "=":
-            return _spell(left, style) if right.this else _negated(left, style)
-        left = _without_cast(left, right, style)
+    if not isinstance(left, exp.Column) and _is_literal(left) and not _is_literal(right):
+        left, right, sign = right, left, _MIRRORED.get(sign, sign)
+    if isinstance(left, exp.Column) and isinstance(right, exp.Column) and _order(right) > _order(left):
+        left, right, sign = right, left, _MIRRORED.get(sign, sign)
+    if isinstance(right, exp.Boolean) and sign == "=":
+        return _spell(left, style) if right.this else _negated(left, style)
+    left = _without_cast(left, right, style)
     one, (other,) = _typed_first(left, (right,), style)
     return f"{one} {sign} {other}", _COMPARED
 

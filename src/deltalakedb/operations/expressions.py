@@ -70,11 +70,14 @@ class Expression:
         return cls._of(exp.Paren(this=parse_expression(text)), text, _Names(schema, aliases or {}), aliases or {})
 
     @classmethod
-    def parse_rule(cls, text: str, schema: StructType) -> Expression:
-        """Read what a table demands of its rows: the same SQL, and Spark's functions beside it."""
+    def parse_rule(cls, text: str, schema: StructType, *, any_case: bool = True) -> Expression:
+        """Read what a table demands of its rows: the same SQL, and Spark's functions beside it.
+
+        Spark, which wrote most rules, finds columns in any case; a new rule names them as they are.
+        """
         root = exp.Paren(this=parse_expression(text, RuleDialect))
         _texts_in_double_quotes(root, text, schema)
-        return cls._of(root, text, _Names(schema, {}, any_case=True), {}, is_rule=True)
+        return cls._of(root, text, _Names(schema, {}, any_case=any_case), {}, is_rule=True)
 
     @classmethod
     def _of(

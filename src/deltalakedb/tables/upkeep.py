@@ -191,9 +191,8 @@ def _start(doomed: Doomed, retention: Retention) -> ProposedCommit:
     parameters = {
         "retentionCheckEnabled": str(retention.enforced).lower(),
         "defaultRetentionMillis": str(retention.configured_ms),
+        "specifiedRetentionMillis": str(retention.kept_ms),
     }
-    if retention.asked_ms is not None:
-        parameters["specifiedRetentionMillis"] = str(retention.asked_ms)
     metrics = {"numFilesToDelete": len(doomed.files), "sizeOfDataToDelete": doomed.size}
     return ProposedCommit((), "VACUUM START", parameters, metrics)
 

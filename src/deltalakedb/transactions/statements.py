@@ -95,7 +95,8 @@ def write_rows(
             _write_new(drafts, tx._written, target, data, request, options, properties)
         elif request.mode == "error":
             raise TableExistsError(
-                f"A table already exists at: {draft.row.full_name}; mode append or overwrite writes to it"
+                f"A table already exists at: {draft.row.full_name}; mode error refuses it, "
+                "mode append or overwrite writes to it"
             )
         elif request.mode != "ignore":
             drafts.make_writable(draft)
@@ -177,7 +178,8 @@ def _begin(
 
 def is_spark_frame(data: Any) -> bool:
     """Return whether data is a PySpark DataFrame, classic or Connect, without importing PySpark."""
-    return type(data).__module__.startswith("pyspark.sql.") and type(data).__name__ == "DataFrame"
+    module = str(getattr(type(data), "__module__", ""))
+    return module.startswith("pyspark.sql.") and type(data).__name__ == "DataFrame"
 
 
 def _write_spark_frame(

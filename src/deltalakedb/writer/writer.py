@@ -97,7 +97,9 @@ def _to_stream(data: Any) -> Any:
 def _leaves_alone(request: WriteRequest, table: str) -> bool:
     """Return whether an existing table is left alone (mode `ignore`); raise TableExistsError for mode `error`."""
     if request.mode == "error":
-        raise TableExistsError(f"A table already exists at: {table}; mode append or overwrite writes to it")
+        raise TableExistsError(
+            f"A table already exists at: {table}; mode error refuses it, mode append or overwrite writes to it"
+        )
     return request.mode == "ignore"
 
 

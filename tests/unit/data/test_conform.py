@@ -112,6 +112,13 @@ def test_what_does_not_fit_is_refused_with_its_column(data: dict[str, Any], mess
         conform(pa.table(data))
 
 
+def test_the_first_value_that_does_not_fit_is_named() -> None:
+    schema = arrow_to_schema(pa.schema([("n", pa.int64())]))
+    batch = pa.record_batch({"n": ["1", "2", "bad", "4", "worse", "also"]})
+    with pytest.raises(SchemaMismatchError, match="Cannot cast string 'bad' to value of Int64"):
+        Conformer(batch.schema, schema)(batch)
+
+
 def test_a_null_struct_may_hold_what_a_struct_may_not() -> None:
     kind = pa.struct([("a", pa.int32()), ("b", pa.string())])
     data = pa.table({"id": [1, 2], "s": pa.array([None, {"a": 1, "b": None}], kind)})

@@ -64,3 +64,18 @@ def test_a_condition_written_again_is_true_of_the_same_rows(text: str) -> None:
 )
 def test_a_constraint_keeps_its_words_and_only_the_quotes_that_it_needs(text: str, kept: str) -> None:
     assert constraint_text(text) == kept
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("a = 1 or true", "true"),
+        ("0 < a", "a > 0"),
+        ("a in (1, 2) or a is null", "a = 1 OR a = 2 OR a IS NULL"),
+        ("not (a = 1 or b < 2)", "a != 1 AND b >= 2"),
+        ("coalesce(a, 1) >= 1", "CASE WHEN a IS NOT NULL THEN a ELSE 1 END >= 1"),
+        ("lower(s) = s and a in (1, 2)", "lower(s) = s AND (a = 1 OR a = 2)"),
+    ],
+)
+def test_a_constraint_is_folded_as_deltalake_folds_it(text: str, kept: str) -> None:
+    assert constraint_text(text) == kept

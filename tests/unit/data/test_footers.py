@@ -2,11 +2,12 @@
 
 import io
 import json
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from deltalakedb.data.footers import FooterStats
 from deltalakedb.log.schema.types import StructType, parse_schema
@@ -53,8 +54,22 @@ def test_columns_stand_in_any_order_and_beside_others() -> None:
 
 def test_what_the_file_does_not_have_or_has_in_another_unit_is_not_known() -> None:
     schema = schema_of(("a", "long"), ("t", "timestamp"), ("n", "long"), ("s", "string"))
-    moment = pa.array([datetime(2020, 1, 1, tzinfo=UTC)], pa.timestamp("ms", "UTC"))
+    moment = pa.array([datetime(2020, 1, 1)], pa.timestamp("us"))  # no instant without a zone
     found = stats_of(
         pa.table({"t": moment, "n": pa.array([5], pa.int32()), "s": pa.array(["x"], pa.large_string())}), schema
     )
     assert found == {"numRecords": 1, "minValues": {"s": "x"}, "maxValues": {"s": "x"}, "nullCount": {"s": 0}}
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_moments_are_known_in_every_unit(unit: str) -> None:
+    moments = pa.array([datetime(2020, 1, 1), datetime(1960, 1, 1, 0, 0, 1)], pa.timestamp(unit))
+    found = stats_of(pa.table({"t": moments}), schema_of(("t", "timestamp_ntz")))
+    assert found["minValues"] == {"t": "1960-01-01 00:00:01"}
+    assert found["maxValues"] == {"t": "2020-01-01 00:00:00"}
+
+
+def test_a_dictionary_has_the_bounds_of_its_values() -> None:
+    rows = pa.table({"s": pa.array(["b", "a", None]).dictionary_encode()})
+    found = stats_of(rows, schema_of(("s", "string")))
+    assert (found["minValues"], found["maxValues"], found["nullCount"]) == ({"s": "a"}, {"s": "b"}, {"s": 1})

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from deltalakedb.data.sources import prepare_data
+from deltalakedb.data.sources import prepare_data, told_failures
+from deltalakedb.exceptions import DeltaError
 
 pd: Any = importlib.import_module("pandas")  # it brings no types
 TABLE = pa.table({"a": [1, 2, 3], "b": ["x", None, "z"]})
@@ -92,3 +93,15 @@ def test_a_lazy_frame_is_told_what_to_do() -> None:
 def test_no_batches_are_no_data() -> None:
     with pytest.raises(ValueError, match="an empty sequence has no schema"):
         prepare_data([])
+
+
+def test_a_stream_that_fails_while_it_is_read_tells_why_as_a_delta_error() -> None:
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield TABLE.to_batches()[0]
+        raise KeyError("gone")
+
+    rows = told_failures(pa.RecordBatchReader.from_batches(TABLE.schema, batches()))
+    with pytest.raises(DeltaError, match="KeyError: 'gone'") as caught:
+        rows.read_all()
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert told_failures(TABLE) is TABLE
