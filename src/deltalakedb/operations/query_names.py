@@ -69,7 +69,7 @@ def show(node: Node, text: str, column: ShowColumn) -> str:
     def inner(one: Node) -> str:
         return show(one, text, column)
 
-    if isinstance(node, exp.Column):
+    if isinstance(node, exp.Column | exp.Subquery):
         return column(node)
     if isinstance(node, exp.Literal | exp.Boolean | exp.Null):
         return _literal(node)
@@ -189,6 +189,10 @@ def _bracket(node: Node, inner: ShowColumn) -> str:
 
 def _over(node: Node, inner: ShowColumn) -> str:
     """The window of a function; one that names none reaches over all rows, or up to the current one if it is sorted."""
+    if node.args.get("alias") is not None:
+        select = node.find_ancestor(exp.Select)
+        defined = (select.args.get("windows") if select is not None else None) or ()
+        node = next((one for one in defined if one.name == node.alias), node)
     partition, order, spec = node.args.get("partition_by"), node.args.get("order"), node.args.get("spec")
     text = f" PARTITION BY [{', '.join(map(inner, partition))}]" if partition else ""
     text += f" ORDER BY [{_ordered(order, inner)}]" if order is not None else ""
@@ -221,7 +225,9 @@ def _function(node: Node, text: str, inner: ShowColumn) -> str:
     values = [one for one in node.iter_expressions() if not isinstance(one, exp.DataType)]
     values = _values(node, name, values)
     if name in ("array_slice", "array_element", "get_field") and len(values) > 1:
-        places = [one.name if name == "get_field" and isinstance(one, exp.Literal) else inner(one) for one in values[1:]]
+        places = [
+            one.name if name == "get_field" and isinstance(one, exp.Literal) else inner(one) for one in values[1:]
+        ]
         return f"{inner(values[0])}[{':'.join(places)}]"
     if len(values) == 1 and isinstance(values[0], exp.Star):
         return f"{name}(*)"
@@ -229,7 +235,9 @@ def _function(node: Node, text: str, inner: ShowColumn) -> str:
         return f"{name}(DISTINCT {','.join(map(inner, values[0].expressions))})"
     if len(values) == 1 and isinstance(values[0], exp.Order):
         value = values[0].this
-        shown = f"DISTINCT {','.join(map(inner, value.expressions))}" if isinstance(value, exp.Distinct) else inner(value)
+        shown = (
+            f"DISTINCT {','.join(map(inner, value.expressions))}" if isinstance(value, exp.Distinct) else inner(value)
+        )
         return f"{name}({shown}) ORDER BY [{_ordered(values[0], inner)}]"
     return f"{name}({','.join(map(inner, values))})"
 
