@@ -24,6 +24,7 @@ from deltalakedb.store.vacuums import PURGED, purged
 from deltalakedb.tables.answers import DeltaTableConfig, Metadata, ProtocolVersions, history_entry, readable
 from deltalakedb.tables.backing import Backing, TableSnapshot
 from deltalakedb.tables.filters import PredicateLike
+from deltalakedb.tables.kinship import restore, shown_class
 from deltalakedb.tables.raw import RawTable
 from deltalakedb.tables.sql_backing import SqlBacking
 from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
@@ -52,6 +53,14 @@ class TableState:
         return isinstance(other, TableState) and self.table_uri == other.table_uri
 
     __hash__ = None  # type: ignore[assignment]
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """A class of `deltalake` too, once that package is loaded: `polars.scan_delta` takes no other tables."""
+        return shown_class(self)
+
+    def __reduce__(self) -> Any:
+        return restore, (type(self), self.__dict__)
 
     def close(self) -> None:
         """Close the catalog that this table was opened from."""
