@@ -135,6 +135,7 @@ def _overlay(node: Node) -> Node:
 
 _CLASSES: Final[dict[type, Callable[[Node], Node]]] = {
     exp.Overlay: _overlay,
+    exp.SubstringIndex: lambda node: _call("DL_SUBSTRING_INDEX", *node.iter_expressions()),
     exp.Uuid: lambda node: exp.cast(node.copy(), "text"),
     exp.Substring: lambda node: _substring(node),
     exp.Cbrt: lambda node: _call("DL_CBRT", exp.cast(node.this, "double")),

@@ -220,8 +220,8 @@ def _function(node: Node, text: str, inner: ShowColumn) -> str:
     if isinstance(node, exp.Trim) and node.args.get("position"):
         name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(node.args["position"]).upper(), name)
     if isinstance(node, exp.GroupConcat) and isinstance(node.this, exp.Order):
-        values = [inner(node.this.this), *([inner(node.args["separator"])] if node.args.get("separator") else [])]
-        return f"{name}({','.join(values)}) ORDER BY [{_ordered(node.this, inner)}]"
+        shown = [inner(node.this.this), *([inner(node.args["separator"])] if node.args.get("separator") else [])]
+        return f"{name}({','.join(shown)}) ORDER BY [{_ordered(node.this, inner)}]"
     values = [one for one in node.iter_expressions() if not isinstance(one, exp.DataType)]
     values = _values(node, name, values)
     if name in ("array_slice", "array_element", "get_field") and len(values) > 1:
@@ -235,10 +235,9 @@ def _function(node: Node, text: str, inner: ShowColumn) -> str:
         return f"{name}(DISTINCT {','.join(map(inner, values[0].expressions))})"
     if len(values) == 1 and isinstance(values[0], exp.Order):
         value = values[0].this
-        shown = (
-            f"DISTINCT {','.join(map(inner, value.expressions))}" if isinstance(value, exp.Distinct) else inner(value)
-        )
-        return f"{name}({shown}) ORDER BY [{_ordered(values[0], inner)}]"
+        unique = isinstance(value, exp.Distinct)
+        argument = f"DISTINCT {','.join(map(inner, value.expressions))}" if unique else inner(value)
+        return f"{name}({argument}) ORDER BY [{_ordered(values[0], inner)}]"
     return f"{name}({','.join(map(inner, values))})"
 
 

@@ -23,7 +23,7 @@ def shown_class(table: TableState) -> type:
     theirs: Any = getattr(sys.modules.get("deltalake"), "DeltaTable", None)
     if theirs is None or issubclass(ours, theirs) or not _is_read_by_others(table):
         return ours
-    return _class_of_both(ours, theirs)
+    return _class_of_both(ours, theirs)  # type: ignore[arg-type]  # a class is hashable, its instances are not
 
 
 def _is_read_by_others(table: TableState) -> bool:
@@ -43,6 +43,6 @@ def _class_of_both(ours: type, theirs: type) -> type:
 
 def restore(kind: type, state: dict[str, Any]) -> Any:
     """Return a table with these attributes; pickles of tables name this function."""
-    table = object.__new__(kind)
+    table: Any = object.__new__(kind)
     table.__dict__.update(state)
     return table
