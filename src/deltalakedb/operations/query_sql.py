@@ -221,7 +221,10 @@ class _Reader:
         joined = [join.args.get("on") for join in node.args.get("joins") or ()]
         for part in (*node.expressions, *(node.args.get(name) for name in _CLAUSES), *joined):
             for inner in _queries_in(part):
-                self._inner[id(inner)] = self.read(inner, defined, scope)
+                columns = self.read(inner, defined, scope)
+                if columns is not None and _uses(inner, scope):
+                    columns = [replace(one, nullable=True) for one in columns]
+                self._inner[id(inner)] = columns
         for part in (*node.expressions, node.args.get("where")):
             for column in _columns_in(part):
                 scope.check(column)
@@ -375,6 +378,12 @@ def _queries_in(node: Node) -> list[Node]:
         return []
     found = node.walk(prune=lambda one: isinstance(one, exp.Query) and not isinstance(one, exp.Subquery))
     return [one for one in found if isinstance(one, exp.Query) and not isinstance(one, exp.Subquery)]
+
+
+def _uses(inner: Node, scope: Scope) -> bool:
+    """Whether a query uses tables of the one around it by their names."""
+    own = {table.alias_or_name for table in inner.find_all(exp.Table)}
+    return any(one.table in scope.sources and one.table not in own for one in inner.find_all(exp.Column))
 
 
 def _columns_in(node: Node) -> Iterator[Node]:
