@@ -261,7 +261,8 @@ def _spell(node: Node, style: _Style) -> tuple[str, int]:
         case exp.Column():
             return _column(node, style), _ATOM
         case exp.Literal():
-            is_whole = style.find is not None and _is_number(node) and not node.is_int and _number(node) % 1 == 0
+            is_fraction = style.find is not None and _is_number(node) and not node.is_int
+            is_whole = is_fraction and abs(_number(node)) < 10**15 and _number(node) % 1 == 0
             return str(int(_number(node))) if is_whole else node.sql(dialect=DuckDB), _ATOM
         case exp.Boolean() | exp.Null():
             return node.sql(dialect=DuckDB).lower() if isinstance(node, exp.Boolean) else "NULL", _ATOM
