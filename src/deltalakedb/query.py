@@ -68,15 +68,25 @@ class QueryBuilder:
         for name, dataset in self._tables.items():
             engine.register(own_column(name), dataset)
             self._show(engine, name, _FLOATS)
+        try:
+            answer = self._answer(engine, text, query)
+        except PredicateError as error:
+            said = None if query is None else query.explain(str(error))
+            if said is None:
+                raise
+            raise PredicateError(said) from error
+        return stream(answer.schema, answer)
+
+    def _answer(self, engine: Engine, text: str, query: Query | None) -> pa.RecordBatchReader:
+        """The rows, with columns as `deltalake` describes them."""
+        from deltalakedb.tables.streams import with_views
+
         kept = self._kept_from_scans(engine, text)
         if kept:
             for name in self._tables:
                 self._show(engine, name, (*_FLOATS, *kept))
-        answer = _answer(engine, _with_longs(engine, text))
-        if query is not None:
-            answer = _described(answer, query)
-        answer = with_views(answer)
-        return stream(answer.schema, answer)
+        answer = _answer(engine, _with_longs(engine, text), casts_columns=query is not None and query.casts_columns)
+        return with_views(answer if query is None else _described(answer, query))
 
     def _kept_from_scans(self, engine: Engine, sql: str) -> tuple[IsKind, ...]:
         """The kinds of columns, beside floats, whose conditions must not be handed to the tables in this query."""
@@ -176,16 +186,18 @@ def _with_longs(engine: Engine, sql: str) -> str:
     return f"select * replace ({longs}) from ({sql})"
 
 
-def _answer(engine: Engine, sql: str) -> pa.RecordBatchReader:
-    """The rows of a query. One that divides by zero fails while its rows are read, as in `deltalake`."""
+def _answer(engine: Engine, sql: str, *, casts_columns: bool) -> pa.RecordBatchReader:
+    """The rows of a query. One that divides by zero, or casts a value of a row that cannot be cast, fails while its
+    rows are read, as in `deltalake`."""
     import pyarrow as pa
 
     try:
         return engine.reader(sql)
     except PredicateError as error:
-        if DIVIDED_BY_ZERO not in str(error):
+        cannot_cast = casts_columns and str(error).startswith(("Cast error: ", "Parser error: "))
+        if DIVIDED_BY_ZERO not in str(error) and not cannot_cast:
             raise
-        failure = Exception(f"External error: {DIVIDED_BY_ZERO}")
+        failure = Exception(f"External error: {f'Arrow error: {error}' if cannot_cast else DIVIDED_BY_ZERO}")
         failure.__cause__ = error
     schema = engine.table(f"select * from ({sql}) limit 0").schema
     return pa.RecordBatchReader.from_batches(schema, map(_raise, [failure]))

@@ -39,6 +39,10 @@ _FLOAT: Final = _SHORT.format(r"regexp_replace(cast(x as varchar), '^(-?)(\d)(?:
 _BYTES: Final = "from_hex(hex(x))"
 _PADDED: Final = "concat(x, repeat('=', (4 - length(x) % 4) % 4))"
 
+# Whether a value of the list `x` is `e`, and whether it is among the first `n` of those.
+_SAME: Final = "{} is not distinct from e"
+_AMONG_FIRST: Final = "len(list_filter(x[:i], lambda w: w is not distinct from e)) <= n"
+
 DIVIDED_BY_ZERO: Final = "Arrow error: Divide by zero error"
 
 MACROS: Final = (
@@ -91,7 +95,9 @@ MACROS: Final = (
         else make_timestamp(cast(try_cast(x as double) * 1000000 as bigint)) end""",
     "create macro iszero(x) as x = 0",
     "create macro nanvl(x, y) as case when isnan(x) then y else x end",
-    "create macro to_date(x) as cast(x as date)",
+    "create macro to_date(x) as cast(x as date), (x, f) as cast(strptime(x, f) as date)",
+    "create macro to_time(x) as cast(x as time)",
+    "create macro to_timestamp_nanos(x) as make_timestamp_ns(x)",
     "create macro to_timestamp_seconds(x) as make_timestamp(x * 1000000)",
     "create macro from_unixtime(x) as make_timestamp(x * 1000000)",
     "create macro to_timestamp_millis(x) as make_timestamp(x * 1000)",
@@ -99,4 +105,25 @@ MACROS: Final = (
     "create macro to_local_time(x) as cast(x as timestamp)",
     "create macro get_field(x, name) as struct_extract(x, name)",
     "create macro empty(x) as len(x) = 0",
+    "create macro find_in_set(x, y) as cast(case when x is null or y is null then null "
+    "else coalesce(list_position(string_split(y, ','), x), 0) end as integer)",
+    "create macro dl_substring_index(x, y, n) as case when n = 0 then '' "
+    "when n > 0 then array_to_string(string_split(x, y)[:n], y) else array_to_string(string_split(x, y)[n:], y) end",
+    "create macro array_any_value(x) as list_filter(x, lambda e: e is not null)[1]",
+    "create macro dl_array_distance(x, y) as list_distance(cast(x as double[]), cast(y as double[]))",
+    "create macro array_ndims(x) as (length(typeof(x)) - length(replace(typeof(x), '[]', ''))) // 2",
+    f"create macro array_positions(x, e) as cast(list_filter(range(1, len(x) + 1), "
+    f"lambda i: {_SAME.format('x[i]')}) as ubigint[])",
+    f"create macro array_remove_all(x, e) as list_filter(x, lambda v: not ({_SAME.format('v')}))",
+    f"create macro array_remove_n(x, e, n) as list_filter(x, lambda v, i: not ({_SAME.format('v')} "
+    f"and {_AMONG_FIRST}))",
+    f"create macro array_replace_all(x, e, y) as list_transform(x, lambda v: case when {_SAME.format('v')} "
+    "then y else v end)",
+    f"create macro array_replace_n(x, e, y, n) as list_transform(x, lambda v, i: case when {_SAME.format('v')} "
+    f"and {_AMONG_FIRST} then y else v end)",
+    "create macro array_replace(x, e, y) as array_replace_n(x, e, y, 1)",
+    "create macro array_repeat(e, n) as list_transform(range(n), lambda i: e)",
+    "create macro array_union(x, y) as dl_array_distinct(list_concat(x, y))",
+    "create macro dl_array_intersect(x, y) as dl_array_distinct(list_filter(x, lambda v: list_contains(y, v)))",
+    "create macro dl_array_except(x, y) as dl_array_distinct(list_filter(x, lambda v: not list_contains(y, v)))",
 )

@@ -46,10 +46,8 @@ class RowFilter:
             return batch
         if self._expression is None:
             return batch.filter(self._mask(batch))
-        try:
-            batches = pa.Table.from_batches([batch]).filter(self._expression).combine_chunks().to_batches()
-        except pa.ArrowException as error:
-            raise _cannot_judge(error) from error
+        # What Arrow cannot compare it refuses with an error of its own, as it does when `deltalake` hands it filters.
+        batches = pa.Table.from_batches([batch]).filter(self._expression).combine_chunks().to_batches()
         return batches[0] if batches else batch.slice(0, 0)
 
     def _mask(self, batch: pa.RecordBatch) -> pa.Array:
@@ -103,7 +101,7 @@ def _comparison(schema: StructType, name: str, operator: str, value: Any) -> pc.
     folded = operator.strip().lower()
     if folded in ("in", "not in"):
         matches = column.isin(pa.array(_values(value, kind), kind))
-        return matches if folded == "in" else ~matches & column.is_valid()
+        return matches if folded == "in" else ~matches  # null is not in a list, as for every reader of `deltalake`
     if folded not in _OPERATORS:
         raise PredicateError(f"unknown operator {operator!r} in a filter on {name!r}")
     if value is None:

@@ -29,7 +29,19 @@ _RENAMED: Final = {
     "APPROX_MEDIAN": "MEDIAN",
     "CARDINALITY": "LEN",
     "ARRAY_ELEMENT": "LIST_EXTRACT",
-    "ARRAY_REMOVE_ALL": "LIST_REMOVE",
+    "ARRAY_DISTANCE": "DL_ARRAY_DISTANCE",
+    "ARRAY_EMPTY": "EMPTY",
+    "ARRAY_PUSH_FRONT": "LIST_PREPEND",
+    "ARRAYS_OVERLAP": "LIST_HAS_ANY",
+    "LIST_LENGTH": "LEN",
+    "LIST_UNION": "ARRAY_UNION",
+    "MAKE_LIST": "LIST_VALUE",
+    "STRING_TO_LIST": "STRING_SPLIT",
+    "SUBSTR_INDEX": "DL_SUBSTRING_INDEX",
+    "SUBSTRING_INDEX": "DL_SUBSTRING_INDEX",
+    "DATE_FORMAT": "STRFTIME",
+    "VAR_SAMPLE": "VAR_SAMP",
+    "COVAR": "COVAR_SAMP",
     "DATE_BIN": "TIME_BUCKET",
     "SIGNUM": "SIGN",
     "NOW": "NOW",
@@ -123,13 +135,43 @@ def _overlay(node: Node) -> Node:
 
 _CLASSES: Final[dict[type, Callable[[Node], Node]]] = {
     exp.Overlay: _overlay,
+    exp.SubstringIndex: lambda node: _call("DL_SUBSTRING_INDEX", *node.iter_expressions()),
+    exp.Uuid: lambda node: exp.cast(node.copy(), "text"),
+    exp.Substring: lambda node: _substring(node),
     exp.Cbrt: lambda node: _call("DL_CBRT", exp.cast(node.this, "double")),
     exp.ArrayToString: lambda node: _call("DL_ARRAY_TO_STRING", node.this, node.expression),
     exp.ArrayRemove: lambda node: _call("DL_ARRAY_REMOVE", node.this, node.expression),
     exp.ArrayDistinct: lambda node: _call("DL_ARRAY_DISTINCT", node.this),
+    exp.ArrayIntersect: lambda node: _call("DL_ARRAY_INTERSECT", *node.expressions),
+    exp.ArrayExcept: lambda node: _call("DL_ARRAY_EXCEPT", node.this, node.expression),
+    exp.WithinGroup: lambda node: _within_group(node),
 }
 """Functions that sqlglot knows, and what DuckDB calls them."""
 _NAMED: Final = (exp.PropertyEQ, exp.Alias)
+
+
+def _substring(node: Node) -> Node:
+    """`substr('abc', -1, 3)`: places before the text count, and have no characters; DuckDB counts from the end."""
+    start, length = node.args.get("start"), node.args.get("length")
+    value = start.this if isinstance(start, exp.Neg) else None
+    value = value.this if isinstance(value, exp.Cast) else value
+    if not isinstance(value, exp.Literal) or not value.is_int:
+        return node
+    if length is None:
+        return node.this
+    left = exp.Sub(this=exp.Paren(this=length.copy()), expression=exp.Literal.number(int(value.this) + 1))
+    return exp.Left(this=node.this, expression=exp.Greatest(this=left, expressions=[exp.Literal.number(0)]))
+
+
+def _within_group(node: Node) -> Node:
+    """`approx_percentile_cont(0.5) within group (order by x)` as the function of a value and a share."""
+    if isinstance(node.this, exp.Anonymous) and node.this.name.upper() == "APPROX_PERCENTILE_CONT":
+        first = node.expression.expressions[0]
+        share = node.this.expressions[0]
+        if first.args.get("desc"):
+            share = exp.Sub(this=exp.Literal.number(1), expression=share)
+        return _call("QUANTILE_CONT", exp.cast(first.this, "double"), share)
+    return node
 
 
 def _named(name: str, value: Node) -> Node:
@@ -241,6 +283,8 @@ def translate_function(node: Node) -> Node:
         pairs = zip(arguments[::2], arguments[1::2], strict=True)
         made = [exp.PropertyEQ(this=exp.to_identifier(key.name, quoted=True), expression=value) for key, value in pairs]
         return exp.Struct(expressions=made)
+    if name == "ROW":
+        return exp.Struct(expressions=[_named(f"c{place}", one) for place, one in enumerate(arguments)])
     if name == "REGEXP_MATCH":
         return _regexp_match(arguments)
     if name == "APPROX_PERCENTILE_CONT" and len(arguments) > 1:

@@ -76,6 +76,9 @@ class _NotPlainError(Exception):
 
 def commit_text(root: Node, find: FindColumn) -> str:
     """An expression as commits record it: spelled as `deltalake` does, as far as it is conditions and arithmetic."""
+    root = root.copy()
+    for node in root.walk():
+        node.comments = None
     try:
         return _write(_folded(root.copy()), _OR, _Style('"', find))
     except _NotPlainError:
@@ -259,7 +262,9 @@ def _spell(node: Node, style: _Style) -> tuple[str, int]:
         case exp.Column():
             return _column(node, style), _ATOM
         case exp.Literal():
-            return node.sql(dialect=DuckDB), _ATOM
+            is_fraction = style.find is not None and _is_number(node) and not node.is_int
+            is_whole = is_fraction and abs(_number(node)) < 10**15 and _number(node) % 1 == 0
+            return str(int(_number(node))) if is_whole else node.sql(dialect=DuckDB), _ATOM
         case exp.Boolean() | exp.Null():
             return node.sql(dialect=DuckDB).lower() if isinstance(node, exp.Boolean) else "NULL", _ATOM
         case exp.Neg() if isinstance(node.this, exp.Literal):

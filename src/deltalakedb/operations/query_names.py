@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
@@ -14,7 +15,9 @@ ShowColumn: TypeAlias = Callable[[Node], str]
 _OPERATORS: Final[dict[type, str]] = {
     exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.IntDiv: "/", exp.Mod: "%", exp.DPipe: "||",
     exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=", exp.And: "AND", exp.Or: "OR",
-    exp.Like: "LIKE", exp.ILike: "ILIKE", exp.NullSafeNEQ: "IS DISTINCT FROM", exp.NullSafeEQ: "IS NOT DISTINCT FROM",
+    exp.Like: "LIKE", exp.ILike: "ILIKE", exp.BitwiseAnd: "&", exp.BitwiseOr: "|", exp.BitwiseXor: "BIT_XOR",
+    exp.BitwiseLeftShift: "<<", exp.BitwiseRightShift: ">>", exp.RegexpLike: "~", exp.RegexpILike: "~*",
+    exp.NullSafeNEQ: "IS DISTINCT FROM", exp.NullSafeEQ: "IS NOT DISTINCT FROM",
 }  # fmt: skip
 _RENAMED: Final = {
     "substring": "substr",
@@ -31,7 +34,22 @@ _WITHOUT_TEXT: Final[dict[type, str]] = {
     exp.CurrentDate: "current_date",
     exp.Array: "make_array",
     exp.GroupConcat: "string_agg",
+    exp.Initcap: "initcap",
+    exp.AnyValue: "any_value",
+    exp.ToMap: "map",
+    exp.Struct: "named_struct",
 }
+_OF_OPERATORS: Final = (exp.RegexpLike, exp.RegexpILike)
+"""Functions that operators, `~` and `~*`, are read as."""
+_FIRST_ONLY: Final = (exp.Initcap, exp.ArraySort)
+"""Functions to which sqlglot adds arguments that the text does not have."""
+_MONTHS: Final = {"YEAR": 12, "QUARTER": 3, "MONTH": 1, "CENTURY": 1200, "DECADE": 120}
+_DAYS: Final = {"WEEK": 7, "DAY": 1}
+_NANOSECONDS: Final = {
+    "HOUR": 3600 * 10**9, "MINUTE": 60 * 10**9, "SECOND": 10**9, "MILLISECOND": 10**6, "MICROSECOND": 1000,
+    "NANOSECOND": 1,
+}  # fmt: skip
+_AMOUNT: Final = re.compile(r"\s*(-?\d+)\s*([A-Za-z]+)\s*")
 
 
 def function_name(node: Node, text: str) -> str:
@@ -51,12 +69,14 @@ def show(node: Node, text: str, column: ShowColumn) -> str:
     def inner(one: Node) -> str:
         return show(one, text, column)
 
-    if isinstance(node, exp.Column):
+    if isinstance(node, exp.Column | exp.Subquery):
         return column(node)
     if isinstance(node, exp.Literal | exp.Boolean | exp.Null):
         return _literal(node)
-    if isinstance(node, exp.Paren | exp.Cast):
+    if isinstance(node, exp.Paren | exp.Cast | exp.IgnoreNulls):
         return inner(node.this)
+    if isinstance(node, exp.Interval):
+        return _interval(node) or str(node.sql(dialect=DuckDB))
     if isinstance(node, exp.Neg):
         number = isinstance(node.this, exp.Literal)
         return inner(node.this).replace("(", "(-", 1) if number else f"(- {inner(node.this)})"
@@ -64,21 +84,26 @@ def show(node: Node, text: str, column: ShowColumn) -> str:
         negated = _negated(node.this, inner)
         return negated or f"NOT {inner(node.this)}"
     if isinstance(node, exp.Is):
-        return f"{inner(node.this)} IS {inner(node.expression)}"
+        return f"{inner(node.this)} IS {_tested(node.expression, inner)}"
     if isinstance(node, exp.In) and not node.args.get("query"):
         return f"{inner(node.this)} IN {', '.join(map(inner, node.expressions))}"
     if isinstance(node, exp.Between):
         return f"{inner(node.this)} BETWEEN {inner(node.args['low'])} AND {inner(node.args['high'])}"
-    if type(node) in _OPERATORS:
-        return f"{inner(node.this)} {_OPERATORS[type(node)]} {inner(node.expression)}"
+    if type(node) in _OPERATORS and not (isinstance(node, _OF_OPERATORS) and "start" in node.meta):
+        word = f"NOT {_OPERATORS[type(node)]}" if node.args.get("negate") else _OPERATORS[type(node)]
+        return f"{inner(node.this)} {word} {inner(node.expression)}"
     if isinstance(node, exp.Case):
         return _case(node, inner)
     if isinstance(node, exp.Filter):
         return f"{inner(node.this)} FILTER (WHERE {inner(node.expression.this)})"
     if isinstance(node, exp.Window):
         return f"{inner(node.this)}{_over(node, inner)}"
+    if isinstance(node, exp.WithinGroup):
+        return f"{inner(node.this)} WITHIN GROUP [{_ordered(node.expression, inner)}]"
     if isinstance(node, exp.Bracket):
         return _bracket(node, inner)
+    if isinstance(node, exp.ToMap | exp.Struct):
+        return _literal_of_parts(node, inner) or _function(node, text, inner)
     if isinstance(node, exp.Func):
         return _function(node, text, inner)
     return str(node.sql(dialect=DuckDB))
@@ -100,12 +125,46 @@ def _literal(node: Node) -> str:
 def _negated(node: Node, inner: ShowColumn) -> str:
     """Conditions that have a negated form of their own."""
     if isinstance(node, exp.Is):
-        return f"{inner(node.this)} IS NOT {inner(node.expression)}"
+        return f"{inner(node.this)} IS NOT {_tested(node.expression, inner)}"
+    if isinstance(node, _OF_OPERATORS) and "start" not in node.meta:
+        return f"{inner(node.this)} !{_OPERATORS[type(node)]} {inner(node.expression)}"
     for kind, word in ((exp.In, "IN"), (exp.Between, "BETWEEN"), (exp.Like, "LIKE"), (exp.ILike, "ILIKE")):
         if isinstance(node, kind):
             start, _, rest = inner(node).partition(f" {word} ")
             return f"{start} NOT {word} {rest}"
     return ""
+
+
+def _tested(node: Node, inner: ShowColumn) -> str:
+    """What `is` compares with."""
+    return str(node.this).upper() if isinstance(node, exp.Boolean) else inner(node)
+
+
+def _interval(node: Node) -> str:
+    """A literal interval as its months, days and nanoseconds; empty for a text that is not understood."""
+    text = f"{node.name} {node.args['unit'].name}" if node.args.get("unit") is not None else node.name
+    amounts = _AMOUNT.findall(text)
+    if not amounts or _AMOUNT.sub("", text):
+        return ""
+    sums = [0, 0, 0]
+    for amount, unit in amounts:
+        for place, sizes in enumerate((_MONTHS, _DAYS, _NANOSECONDS)):
+            sums[place] += int(amount) * sizes.get(unit.upper().removesuffix("S"), 0)
+    months, days, nanoseconds = sums
+    value = f"IntervalMonthDayNano {{ months: {months}, days: {days}, nanoseconds: {nanoseconds} }}"
+    return f'IntervalMonthDayNano("{value}")'
+
+
+def _literal_of_parts(node: Node, inner: ShowColumn) -> str:
+    """`{'a': 1}` and `map {'a': 1}`; empty for functions that make the same."""
+    struct = node.this if isinstance(node, exp.ToMap) else node
+    if "start" in node.meta or not all(isinstance(one, exp.PropertyEQ) for one in struct.expressions):
+        return ""
+    keys = [f'Utf8("{one.this.name}")' for one in struct.expressions]
+    values = [inner(one.expression) for one in struct.expressions]
+    if isinstance(node, exp.ToMap):
+        return f"map(make_array({','.join(keys)}),make_array({','.join(values)}))"
+    return f"named_struct({','.join(f'{key},{value}' for key, value in zip(keys, values, strict=True))})"
 
 
 def _case(node: Node, inner: ShowColumn) -> str:
@@ -117,6 +176,10 @@ def _case(node: Node, inner: ShowColumn) -> str:
 
 def _bracket(node: Node, inner: ShowColumn) -> str:
     (place,) = node.expressions
+    if isinstance(place, exp.Slice):
+        step = place.args.get("step")
+        bounds = (place.this, place.expression, exp.Literal.number(1) if step is None else step)
+        return f"{inner(node.this)}[{':'.join('' if one is None else inner(one) for one in bounds)}]"
     if isinstance(place, exp.Literal) and place.is_string:
         return f"{inner(node.this)}[{place.this}]"
     shift = 1 if isinstance(place, exp.Literal) and not node.args.get("offset") else 0
@@ -126,6 +189,10 @@ def _bracket(node: Node, inner: ShowColumn) -> str:
 
 def _over(node: Node, inner: ShowColumn) -> str:
     """The window of a function; one that names none reaches over all rows, or up to the current one if it is sorted."""
+    if node.args.get("alias") is not None:
+        select = node.find_ancestor(exp.Select)
+        defined = (select.args.get("windows") if select is not None else None) or ()
+        node = next((one for one in defined if one.name == node.alias), node)
     partition, order, spec = node.args.get("partition_by"), node.args.get("order"), node.args.get("spec")
     text = f" PARTITION BY [{', '.join(map(inner, partition))}]" if partition else ""
     text += f" ORDER BY [{_ordered(order, inner)}]" if order is not None else ""
@@ -150,11 +217,34 @@ def _function(node: Node, text: str, inner: ShowColumn) -> str:
         return f'date_part(Utf8("{node.name.upper()}"),{inner(node.expression)})'
     if isinstance(node, exp.TimestampTrunc | exp.DateTrunc):
         return f'date_trunc(Utf8("{node.args["unit"].name.lower()}"),{inner(node.this)})'
+    if isinstance(node, exp.Trim) and node.args.get("position"):
+        name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(node.args["position"]).upper(), name)
+    if isinstance(node, exp.GroupConcat) and isinstance(node.this, exp.Order):
+        shown = [inner(node.this.this), *([inner(node.args["separator"])] if node.args.get("separator") else [])]
+        return f"{name}({','.join(shown)}) ORDER BY [{_ordered(node.this, inner)}]"
     values = [one for one in node.iter_expressions() if not isinstance(one, exp.DataType)]
+    values = _values(node, name, values)
+    if name in ("array_slice", "array_element", "get_field") and len(values) > 1:
+        places = [
+            one.name if name == "get_field" and isinstance(one, exp.Literal) else inner(one) for one in values[1:]
+        ]
+        return f"{inner(values[0])}[{':'.join(places)}]"
     if len(values) == 1 and isinstance(values[0], exp.Star):
         return f"{name}(*)"
     if len(values) == 1 and isinstance(values[0], exp.Distinct):
         return f"{name}(DISTINCT {','.join(map(inner, values[0].expressions))})"
     if len(values) == 1 and isinstance(values[0], exp.Order):
-        return f"{name}({inner(values[0].this)}) ORDER BY [{_ordered(values[0], inner)}]"
+        value = values[0].this
+        unique = isinstance(value, exp.Distinct)
+        argument = f"DISTINCT {','.join(map(inner, value.expressions))}" if unique else inner(value)
+        return f"{name}({argument}) ORDER BY [{_ordered(values[0], inner)}]"
     return f"{name}({','.join(map(inner, values))})"
+
+
+def _values(node: Node, name: str, values: list[Node]) -> list[Node]:
+    """The arguments of a function as the text has them, of those that sqlglot has."""
+    if isinstance(node, exp.Log) and name in ("log2", "log10"):
+        return values[1:]
+    if isinstance(node, exp.ArrayPrepend):
+        return values[::-1]
+    return values[:1] if isinstance(node, _FIRST_ONLY) else values

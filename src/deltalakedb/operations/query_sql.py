@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -18,12 +18,25 @@ from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ErrorLevel, SqlglotError
 
-from deltalakedb.exceptions import DeltaError
-from deltalakedb.log.predicates.predicate import no_such_column
 from deltalakedb.log.predicates.predicate_sql import DataFusion
 from deltalakedb.operations.engine_values import translate_values
+from deltalakedb.operations.query_checks import (
+    check_condition,
+    check_order,
+    check_tables,
+    check_unique,
+    grouped_values,
+    ungrouped_column,
+)
 from deltalakedb.operations.query_names import function_name, show
-from deltalakedb.operations.query_types import TypeChanges, delta_name, is_constant, is_widened, result_kind
+from deltalakedb.operations.query_scope import AnswerColumn, Columns, Scope
+from deltalakedb.operations.query_types import (
+    TypeChanges,
+    compare_alike,
+    is_constant,
+    is_widened,
+    result_kind,
+)
 
 Node: TypeAlias = Any
 """A node of sqlglot's tree; the library's own names for its types change between releases."""
@@ -31,13 +44,16 @@ IsNull: TypeAlias = Callable[[str], bool]
 
 _IS_QUERY: Final = re.compile(r"(\s|--[^\n]*\n|\()*(select|with|values|from)\b", re.IGNORECASE)
 _NEVER_NULL: Final = frozenset(
-    ("count", "row_number", "rank", "dense_rank", "ntile", "approx_distinct", "percent_rank", "cume_dist")
+    ("count", "row_number", "rank", "dense_rank", "ntile", "approx_distinct", "percent_rank", "cume_dist", "regr_count")
 )
 _ALIKE: Final = (
     exp.Binary, exp.Unary, exp.Paren, exp.Between, exp.In, exp.Cast, exp.Upper, exp.Lower, exp.Concat, exp.Length,
     exp.Round, exp.Abs, exp.Floor, exp.Ceil, exp.Trim, exp.Substring, exp.Replace, exp.Array,
 )  # fmt: skip
 """What is null only if a part of it is."""
+
+
+_CLAUSES: Final = ("where", "group", "having", "order", "qualify")
 
 
 class QueryDialect(DataFusion):
@@ -47,23 +63,15 @@ class QueryDialect(DataFusion):
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerColumn:
-    """A column of an answer, or of a table that a query reads."""
-
-    name: str
-    nullable: bool = True
-    kind: pa.DataType | None = None
-    """The type where it is a column of a table as it is; None where DuckDB tells it."""
-    notes: Mapping[bytes, bytes] | None = None
-    """What the table's schema notes on it, such as a comment."""
-
-
-@dataclass(frozen=True, slots=True)
 class Query:
     """A query in DuckDB's SQL, and the columns of its answer; None where they are not known."""
 
     sql: str
     columns: Sequence[AnswerColumn] | None
+    explain: Callable[[str], str | None] = lambda _: None
+    """What DataFusion says where DuckDB says this; None where it does not matter."""
+    casts_columns: bool = False
+    """Whether a value of a row may be one that a cast refuses, so the query fails while its rows are read."""
 
     def describe(self, schema: pa.Schema) -> pa.Schema:
         """The schema of the answer, of which DuckDB gives this one."""
@@ -91,23 +99,12 @@ def read_query(sql: str, tables: Mapping[str, pa.Schema], is_null: IsNull = lamb
         name: {item.name: AnswerColumn(item.name, item.nullable, item.type, item.metadata) for item in schema}
         for name, schema in tables.items()
     }
-    _check_tables(root, known)
-    columns = _Reader(sql, known, is_null).read(root, {})
-    return Query(root.sql(dialect=DuckDB, unsupported_level=ErrorLevel.IGNORE), columns)
-
-
-def _check_tables(root: Node, known: Mapping[str, Any]) -> None:
-    defined = {cte.alias for cte in root.find_all(exp.CTE)}
-    for table in root.find_all(exp.Table):
-        if not isinstance(table.this, exp.Identifier) or table.name in defined:
-            continue
-        if table.db:
-            raise DeltaError(f"Error during planning: failed to resolve schema: {table.db}")
-        if table.name not in known:
-            raise DeltaError(
-                f"Error during planning: table 'datafusion.public.{table.name}' not found; registered are "
-                f"{', '.join(known) or 'none'}"
-            )
+    check_tables(root, known)
+    casts = any(cast.find(exp.Column) is not None for cast in root.find_all(exp.Cast))
+    reader = _Reader(sql, known, is_null)
+    columns = reader.read(root, {})
+    text = root.sql(dialect=DuckDB, unsupported_level=ErrorLevel.IGNORE)
+    return Query(text, columns, reader.explain, casts or reader.casts_columns)
 
 
 def _with_items(kind: pa.DataType) -> pa.DataType:
@@ -115,59 +112,6 @@ def _with_items(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind):
         return pa.list_(pa.field("item", _with_items(kind.value_type), kind.value_field.nullable))
     return kind
-
-
-Columns: TypeAlias = dict[str, AnswerColumn]
-
-
-@dataclass(slots=True)
-class _Scope:
-    """The tables a select reads, by the names it calls them."""
-
-    sources: dict[str, Columns] = field(default_factory=dict)
-    shared: set[str] = field(default_factory=set)
-    """Columns that a join makes one of."""
-    complete: bool = True
-    """Whether all of them are known."""
-
-    def add(self, alias: str, columns: Columns | None) -> None:
-        if columns is None or alias in self.sources:
-            self.complete = False
-        else:
-            self.sources[alias] = columns
-
-    def make_nullable(self, aliases: Sequence[str]) -> None:
-        for alias in aliases:
-            columns = self.sources.get(alias, {})
-            self.sources[alias] = {name: replace(one, nullable=True) for name, one in columns.items()}
-
-    def find(self, node: Node) -> tuple[str, AnswerColumn] | None:
-        """The table and the column that a name means; None where it means no column, or nobody knows which."""
-        if node.table:
-            column = self.sources.get(node.table, {}).get(node.name)
-            return None if column is None else (node.table, column)
-        found = [(alias, columns[node.name]) for alias, columns in self.sources.items() if node.name in columns]
-        return found[0] if len(found) == 1 or (found and node.name in self.shared) else None
-
-    def kind_of(self, node: Node) -> pa.DataType | None:
-        found = self.find(node)
-        return None if found is None else found[1].kind
-
-    def type_name(self, node: Node) -> str | None:
-        return delta_name(self.kind_of(node))
-
-    def is_part(self, node: Node) -> bool:
-        """Whether a name such as `s.a` means a part of the struct `s`."""
-        return bool(node.table) and any(node.table in columns for columns in self.sources.values())
-
-    def check(self, node: Node) -> None:
-        """DeltaError for a name that means nothing."""
-        named = any(node.name in columns for columns in self.sources.values())
-        if not self.complete or not self.sources or self.is_part(node) or (named and not node.table):
-            return
-        if self.find(node) is None:
-            names = [f"{alias}.{name}" for alias, columns in self.sources.items() for name in columns]
-            raise no_such_column(f"{node.table}.{node.name}" if node.table else node.name, names)
 
 
 class _Reader:
@@ -178,9 +122,24 @@ class _Reader:
         self._tables = tables
         self._is_null = is_null
         self._types = TypeChanges(text)
+        self.casts_columns = False
+        """Whether texts of a table are compared with numbers, which they are cast to."""
+        self._inner: dict[int, list[AnswerColumn] | None] = {}
+        """The columns of queries inside of expressions."""
+        self._last: tuple[Node, str, Scope] | None = None
+        """The outermost select, with what it may show beside groups."""
 
-    def read(self, node: Node, defined: Mapping[str, Columns | None]) -> list[AnswerColumn] | None:
-        """The columns of a query; `defined` are the names given by `with`."""
+    def explain(self, message: str) -> str | None:
+        """What DataFusion says where DuckDB says this."""
+        if self._last is None:
+            return None
+        select, grouped, scope = self._last
+        return ungrouped_column(message, select, grouped, lambda one: self._show(one, scope))
+
+    def read(
+        self, node: Node, defined: Mapping[str, Columns | None], outer: Scope | None = None
+    ) -> list[AnswerColumn] | None:
+        """The columns of a query; `defined` are the names given by `with`, `outer` the tables of a query around it."""
         defined = dict(defined)
         for cte in node.ctes:
             columns = self._renamed(cte, self.read(cte.this, defined))
@@ -188,17 +147,19 @@ class _Reader:
                 columns = [replace(one, nullable=True) for one in columns]  # a query that reads its own rows
             defined[cte.alias] = _by_name(columns)
         if isinstance(node, exp.Subquery):
-            return self.read(node.this, defined)
+            return self.read(node.this, defined, outer)
         if isinstance(node, exp.SetOperation):
-            left, right = self.read(node.this, defined), self.read(node.expression, defined)
+            left, right = self.read(node.this, defined, outer), self.read(node.expression, defined, outer)
             if left is None or right is None or len(left) != len(right):
                 return left
             either = isinstance(node, exp.Union)
             return [
-                AnswerColumn(one.name, one.nullable or (either and other.nullable), one.kind)
+                AnswerColumn(
+                    one.name, one.nullable or (either and other.nullable), one.kind if one.kind == other.kind else None
+                )
                 for one, other in zip(left, right, strict=True)
             ]
-        return self._select(node, defined) if isinstance(node, exp.Select) else None
+        return self._select(node, defined, outer) if isinstance(node, exp.Select) else None
 
     def _renamed(self, node: Node, columns: list[AnswerColumn] | None) -> list[AnswerColumn] | None:
         names = node.alias_column_names
@@ -208,8 +169,8 @@ class _Reader:
 
     # -- where a select reads from
 
-    def _scope(self, node: Node, defined: Mapping[str, Columns | None]) -> _Scope:
-        scope = _Scope()
+    def _scope(self, node: Node, defined: Mapping[str, Columns | None], outer: Scope | None) -> Scope:
+        scope = Scope(outer=outer)
         first = node.args.get("from_") or node.args.get("from")
         if first is not None:
             self._add(scope, first.this, defined)
@@ -226,7 +187,7 @@ class _Reader:
                 scope.complete = False
         return scope
 
-    def _add(self, scope: _Scope, source: Node, defined: Mapping[str, Columns | None]) -> None:
+    def _add(self, scope: Scope, source: Node, defined: Mapping[str, Columns | None]) -> None:
         if isinstance(source, exp.Values):
             scope.add(source.alias, _by_name(self._values(source)))
             return
@@ -249,14 +210,30 @@ class _Reader:
 
     # -- what a select gives
 
-    def _select(self, node: Node, defined: Mapping[str, Columns | None]) -> list[AnswerColumn] | None:
-        scope = self._scope(node, defined)
+    def _select(
+        self, node: Node, defined: Mapping[str, Columns | None], outer: Scope | None = None
+    ) -> list[AnswerColumn] | None:
+        scope = self._scope(node, defined, outer)
+
+        def shown(one: Node) -> str:
+            return self._show(one, scope)
+
+        joined = [join.args.get("on") for join in node.args.get("joins") or ()]
+        for part in (*node.expressions, *(node.args.get(name) for name in _CLAUSES), *joined):
+            for inner in _queries_in(part):
+                columns = self.read(inner, defined, scope)
+                if columns is not None and _uses(inner, scope):
+                    columns = [replace(one, nullable=True) for one in columns]
+                self._inner[id(inner)] = columns
         for part in (*node.expressions, node.args.get("where")):
             for column in _columns_in(part):
                 scope.check(column)
+        check_condition(node.args.get("where"), shown, scope.kind_of)
+        if outer is None:
+            self._last = (node.copy(), grouped_values(node, shown), scope)
         found: list[AnswerColumn] = []
         known = scope.complete
-        _check_unique([self._full_name(item, scope) for item in node.expressions])
+        check_unique(node.expressions, [self._full_name(item, scope) for item in node.expressions], shown)
         for item in list(node.expressions):
             if isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star)):
                 stars = self._stars(item, scope)
@@ -264,36 +241,61 @@ class _Reader:
                 found += stars or ()
             else:
                 found.append(self._projected(item, scope))
+        if known:
+            check_order(node, len(found))
         for name in ("group", "having", "order", "qualify"):
             self._types.change(node.args.get(name), scope.kind_of)
-        for part in (node.args.get("where"), *(join.args.get("on") for join in node.args.get("joins") or ())):
+        for part in (node.args.get("where"), *joined):
             if part is not None:
+                self.casts_columns |= compare_alike(part, scope.kind_of)
                 translate_values(part, scope.type_name)
         return found if known else None
 
-    def _stars(self, item: Node, scope: _Scope) -> list[AnswerColumn] | None:
+    def _show(self, node: Node, scope: Scope) -> str:
+        """A value as DataFusion names it."""
+
+        def column(one: Node) -> str:
+            if isinstance(one, exp.Subquery):
+                inner = self._inner.get(id(one.this))
+                return inner[0].name if inner else str(one.sql(dialect=DuckDB))
+            return _shown(one, scope)
+
+        return show(node, self._text, column)
+
+    def _stars(self, item: Node, scope: Scope) -> list[AnswerColumn] | None:
         star = item if isinstance(item, exp.Star) else item.this
         left_out = {name.name for name in star.args.get("except_") or star.args.get("except") or ()}
-        if star.args.get("replace") or star.args.get("rename") or scope.shared:
+        if star.args.get("rename") or (scope.shared and isinstance(item, exp.Column)):
             return None
         aliases = [item.table] if isinstance(item, exp.Column) else list(scope.sources)
         columns = [one for alias in aliases for one in scope.sources.get(alias, {}).values()]
-        return [one for one in columns if one.name not in left_out]
+        shared = [next(one for one in columns if one.name == name) for name in sorted(scope.shared)]
+        columns = [*shared, *(one for one in columns if one.name not in scope.shared)] if len(shared) < 2 else []
+        replaced = {one.alias: one.this for one in star.args.get("replace") or ()}
+        made = [
+            AnswerColumn(one.name, self._may_be_null(replaced[one.name], scope)) if one.name in replaced else one
+            for one in columns
+            if one.name not in left_out
+        ]
+        return made or None
 
-    def _full_name(self, item: Node, scope: _Scope) -> str:
+    def _full_name(self, item: Node, scope: Scope) -> str:
         """What tells a column of the answer from the others."""
         if isinstance(item, exp.Alias):
             return str(item.alias)
-        return show(item, self._text, lambda one: _shown(one, scope))
+        return self._show(item, scope)
 
-    def _projected(self, item: Node, scope: _Scope) -> AnswerColumn:
+    def _projected(self, item: Node, scope: Scope) -> AnswerColumn:
         value = item.this if isinstance(item, exp.Alias) else item
         found = scope.find(value) if isinstance(value, exp.Column) else None
         if found is not None:
             return replace(found[1], name=item.alias if isinstance(item, exp.Alias) else found[1].name)
-        name = item.alias if isinstance(item, exp.Alias) else show(value, self._text, lambda one: _shown(one, scope))
+        name = item.alias if isinstance(item, exp.Alias) else self._show(value, scope)
         nullable, constant = self._may_be_null(value, scope), is_constant(value)
         kind = result_kind(value, scope.kind_of)
+        inner = self._inner.get(id(value.this)) if isinstance(value, exp.Subquery) else None
+        if inner:
+            nullable, kind = inner[0].nullable, inner[0].kind
         if not isinstance(item, exp.Alias):
             item = item.replace(exp.alias_(value.copy(), name, quoted=True))
         self._types.change(item, scope.kind_of)
@@ -301,12 +303,15 @@ class _Reader:
             nullable = self._is_null(item.this.sql(dialect=DuckDB, unsupported_level=ErrorLevel.IGNORE))
         return AnswerColumn(name, nullable, kind)
 
-    def _may_be_null(self, node: Node, scope: _Scope) -> bool:
+    def _may_be_null(self, node: Node, scope: Scope) -> bool:
         if isinstance(node, exp.Literal | exp.Boolean | exp.Is | exp.Exists):
             return False
         if isinstance(node, exp.Column):
             found = scope.find(node)
             return found is None or found[1].nullable
+        if isinstance(node, exp.Subquery):
+            inner = self._inner.get(id(node.this))
+            return inner is None or inner[0].nullable
         if isinstance(node, exp.Window | exp.Filter):
             return self._may_be_null(node.this, scope)
         if isinstance(node, exp.Func) and function_name(node, self._text) in _NEVER_NULL:
@@ -348,7 +353,7 @@ def _only_table(source: Node) -> str | None:
     return tables[0].alias_or_name if len(tables) == 1 else None
 
 
-def _shown(node: Node, scope: _Scope) -> str:
+def _shown(node: Node, scope: Scope) -> str:
     """A column as messages and names show it."""
     found = scope.find(node)
     if found is not None:
@@ -359,15 +364,6 @@ def _shown(node: Node, scope: _Scope) -> str:
     return f"{node.table}.{node.name}" if node.table else str(node.name)
 
 
-def _check_unique(names: Sequence[str]) -> None:
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise DeltaError(
-            "Error during planning: Projections require unique expression names but the expression "
-            f'"{twice[0]}" is there more than once. Consider aliasing ("AS") one of them.'
-        )
-
-
 def _own(node: Node) -> Iterator[Node]:
     """The parts of an expression, without queries in it and the bounds of windows."""
     if node is None:
@@ -376,9 +372,25 @@ def _own(node: Node) -> Iterator[Node]:
     return (one for one in found if not isinstance(one, exp.Query | exp.WindowSpec | exp.DataType))
 
 
+def _queries_in(node: Node) -> list[Node]:
+    """The queries inside of an expression, not those inside of them."""
+    if node is None:
+        return []
+    found = node.walk(prune=lambda one: isinstance(one, exp.Query) and not isinstance(one, exp.Subquery))
+    return [one for one in found if isinstance(one, exp.Query) and not isinstance(one, exp.Subquery)]
+
+
+def _uses(inner: Node, scope: Scope) -> bool:
+    """Whether a query uses tables of the one around it by their names."""
+    own = {table.alias_or_name for table in inner.find_all(exp.Table)}
+    return any(one.table in scope.sources and one.table not in own for one in inner.find_all(exp.Column))
+
+
 def _columns_in(node: Node) -> Iterator[Node]:
     return (one for one in _own(node) if isinstance(one, exp.Column) and not isinstance(one.this, exp.Star))
 
 
 def _is_value(node: Node) -> bool:
-    return isinstance(node, exp.Condition | exp.Null) and not isinstance(node, exp.DataType | exp.Identifier)
+    return isinstance(node, exp.Condition | exp.Null | exp.Subquery) and not isinstance(
+        node, exp.DataType | exp.Identifier
+    )

@@ -9,6 +9,7 @@ import pyarrow as pa
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 
+from deltalakedb.exceptions import DeltaError
 from deltalakedb.operations.arrow_names import rust_name
 from deltalakedb.operations.engine_values import translate_values
 from deltalakedb.operations.query_names import function_name
@@ -22,13 +23,38 @@ _NUMBERS_IN: Final = (
     exp.Alias, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg, exp.Paren, exp.If, exp.Case, exp.Abs,
     exp.Coalesce, exp.Greatest, exp.Least, exp.Nullif, exp.Array, exp.Sum, exp.Max, exp.Min, exp.Select, exp.Nvl2,
     exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor, exp.BitwiseLeftShift, exp.BitwiseRightShift, exp.Tuple, exp.Struct,
+    exp.PropertyEQ,
 )  # fmt: skip
 """Where the type of a whole number becomes that of a result."""
 _NUMBERS_IN_FUNCTIONS: Final = frozenset(
-    ("make_array", "named_struct", "struct", "gcd", "lcm", "factorial", "arrow_typeof")
+    (
+        "make_array",
+        "make_list",
+        "named_struct",
+        "struct",
+        "row",
+        "gcd",
+        "lcm",
+        "factorial",
+        "arrow_typeof",
+        "array_repeat",
+        "array_replace",
+        "array_replace_all",
+        "array_replace_n",
+    )
 )
 _INT32: Final = frozenset(
-    ("length", "char_length", "character_length", "octet_length", "bit_length", "strpos", "ascii", "levenshtein")
+    (
+        "length",
+        "char_length",
+        "character_length",
+        "octet_length",
+        "bit_length",
+        "strpos",
+        "ascii",
+        "levenshtein",
+        "instr",
+    )
 )
 _UINT64: Final = frozenset(
     (
@@ -41,6 +67,9 @@ _UINT64: Final = frozenset(
         "approx_distinct",
         "array_position",
         "array_ndims",
+        "array_indexof",
+        "list_length",
+        "regr_count",
     )
 )
 _RENAMED: Final = {
@@ -54,9 +83,12 @@ _LISTS: Final = frozenset(
      "array_pop_back", "array_pop_front", "array_replace", "array_union", "array_intersect", "array_except")
 )  # fmt: skip
 _TAKE_VALUES: Final = (exp.ArrayAppend, exp.ArrayPrepend, exp.ArrayRemove)
-_UNITS: Final = {"to_timestamp_seconds": "s", "to_timestamp_millis": "ms", "from_unixtime": "s"}
+_UNITS: Final = {
+    "to_timestamp_seconds": "s", "to_timestamp_millis": "ms", "to_timestamp_nanos": "ns", "from_unixtime": "s",
+}  # fmt: skip
 _VOLATILE: Final = (exp.Rand, exp.Uuid)
 _TIMESTAMPS: Final = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPNTZ)
+_COMPARISONS: Final = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.In, exp.Between)
 _DELTA_NAMES: Final = {
     "int8": "byte", "int16": "short", "int32": "integer", "int64": "long", "float": "float", "double": "double",
     "string": "string", "large_string": "string", "string_view": "string", "bool": "boolean", "binary": "binary",
@@ -104,6 +136,8 @@ def result_kind(node: Node, kind_of: KindOf) -> pa.DataType | None:
         return pa.time64("ns")
     if isinstance(node, exp.UnixToTime):
         return pa.timestamp("ns")
+    if isinstance(node, exp.Anonymous) and node.name.lower() == "to_time":
+        return pa.time64("ns")
     if isinstance(node, exp.Anonymous) and node.name.lower() in _UNITS:
         return pa.timestamp(_UNITS[node.name.lower()])
     if is_duration(node, kind_of):
@@ -115,7 +149,9 @@ def result_kind(node: Node, kind_of: KindOf) -> pa.DataType | None:
         return pa.timestamp("ns", kind.tz if kind is not None and pa.types.is_timestamp(kind) else None)
     if _keeps_list(node):
         return _kind_of_list(node, kind_of)
-    if isinstance(node, exp.DateTrunc | exp.TimestampTrunc) and kind_of_value(node.this, kind_of) == pa.date32():
+    if isinstance(node, exp.DateTrunc | exp.TimestampTrunc) and (
+        isinstance(node.this, exp.Cast) or kind_of_value(node.this, kind_of) == pa.date32()
+    ):
         return pa.timestamp("ns")
     return None
 
@@ -152,6 +188,35 @@ def kind_of_value(node: Node, kind_of: KindOf) -> pa.DataType | None:
     return kind_of(node) if isinstance(node, exp.Column) else None
 
 
+def compare_alike(node: Node, kind_of: KindOf) -> bool:
+    """Give the two sides of comparisons the types they have in DataFusion; whether texts are cast to numbers.
+
+    A float meets a number with a point as a double (no float is 0.1), a text meets a number as a number, and what is
+    true or false can be compared with neither.
+    """
+    casts = False
+    for one in list(node.find_all(*_COMPARISONS)):
+        parts = list(one.iter_expressions())
+        numbers = [part for part in parts if isinstance(part, exp.Literal) and not part.is_string]
+        for column in [part for part in parts if isinstance(part, exp.Column)]:
+            kind = kind_of(column)
+            if kind == pa.float32():
+                for number in numbers:
+                    if not number.is_int:
+                        number.replace(exp.cast(number.copy(), "double"))
+            elif delta_name(kind) == "string" and numbers:
+                whole = all(number.is_int for number in numbers)
+                column.replace(exp.cast(column.copy(), "bigint" if whole else "double"))
+                casts = True
+            elif kind == pa.bool_() and isinstance(one, exp.Binary) and any(isinstance(p, exp.Literal) for p in parts):
+                names = " and ".join("Boolean" if p is column else "Int64" if numbers else "Utf8" for p in parts)
+                raise DeltaError(
+                    f"Error during planning: Cannot infer common argument type for comparison of {names}: "
+                    f"{one.sql(dialect=DuckDB)}"
+                )
+    return casts
+
+
 class TypeChanges:
     """Changes parts of one query's text."""
 
@@ -164,7 +229,8 @@ class TypeChanges:
             return
         for one in list(own_parts(node)):
             if isinstance(one, exp.Literal) and not one.is_string:
-                self._widen(one)
+                if not _is_moved_date(one.parent, kind_of):
+                    self._widen(one)
             elif isinstance(one, exp.Window):
                 if function_name(one.this, self._text) in _UINT64:
                     _cast(one, "ubigint")
@@ -188,7 +254,9 @@ class TypeChanges:
             elif isinstance(one, exp.Nullif) and is_widened((one.this, one.expression), kind_of):
                 one.set("this", exp.cast(one.this, "bigint"))
             elif isinstance(one, exp.UnixToTime):
-                one.replace(exp.Anonymous(this="DL_MOMENT", expressions=[one.this]))
+                form = one.args.get("scale")
+                parsed = exp.Anonymous(this="STRPTIME", expressions=[one.this, form])
+                one.replace(exp.Anonymous(this="DL_MOMENT", expressions=[one.this]) if form is None else parsed)
             elif isinstance(one, exp.Func) and not isinstance(one.parent, exp.Window):
                 self._change_function(one, kind_of)
         translate_values(node, lambda column: delta_name(kind_of(column)))
@@ -197,7 +265,9 @@ class TypeChanges:
         name = function_name(node, self._text)
         if isinstance(node, exp.Anonymous) and name in _RENAMED:
             node.set("this", _RENAMED[name])
-        if name == "date_part":
+        if name == "signum":
+            _cast(node, "double")
+        elif name in ("date_part", "datepart"):
             self._change_part(node, node.expressions[0].name, node.expressions[-1])
         elif name == "arrow_typeof" and len(node.expressions) == 1:
             _name_type(node, node.expressions[0], kind_of)
@@ -243,6 +313,12 @@ class TypeChanges:
         if isinstance(parent, exp.Anonymous):
             return function_name(parent, self._text) in _NUMBERS_IN_FUNCTIONS
         return isinstance(parent, _NUMBERS_IN)
+
+
+def _is_moved_date(node: Node, kind_of: KindOf) -> bool:
+    """Whether it is a date and a number of days."""
+    sides = (node.this, node.expression) if isinstance(node, exp.Add | exp.Sub) else ()
+    return any(kind_of_value(one, kind_of) == pa.date32() for one in sides)
 
 
 def _is_zoned(kind: pa.DataType | None) -> bool:

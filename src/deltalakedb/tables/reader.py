@@ -26,6 +26,7 @@ from deltalakedb.tables.answers import (
 )
 from deltalakedb.tables.backing import Backing, TableSnapshot
 from deltalakedb.tables.filters import FilterDnf, PredicateLike, RowFilter, one_predicate
+from deltalakedb.tables.kinship import restore, shown_class
 from deltalakedb.tables.raw import RawTable
 from deltalakedb.tables.sql_backing import SqlBacking
 
@@ -58,6 +59,14 @@ class TableReader:
         return isinstance(other, TableReader) and self.table_uri == other.table_uri
 
     __hash__ = None  # type: ignore[assignment]
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """A class of `deltalake` too, once that package is loaded: `polars.scan_delta` takes no other tables."""
+        return shown_class(self)
+
+    def __reduce__(self) -> Any:
+        return restore, (type(self), self.__dict__)
 
     def close(self) -> None:
         """Close the catalog that this table was opened from."""

@@ -1,0 +1,122 @@
+"""Owns what a query is refused for before it runs, and what DataFusion says then."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+from sqlglot import exp
+
+from deltalakedb.exceptions import DeltaError
+from deltalakedb.operations.arrow_names import rust_name
+
+Node: TypeAlias = Any
+"""A node of sqlglot's tree."""
+Show: TypeAlias = Callable[[Node], str]
+KindOf: TypeAlias = Callable[[Node], pa.DataType | None]
+
+_CATALOG: Final = "datafusion"
+_SCHEMAS: Final = ("public", "information_schema")
+_NUMBERS: Final = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.Neg, exp.Paren)
+_UNGROUPED: Final = re.compile(r'column "?([^"\s]+)"? must appear in the GROUP BY clause or (must be part|be used)')
+
+
+def check_tables(root: Node, tables: Mapping[str, Any]) -> None:
+    """DeltaError for a table that is not registered; one that is may be called `public.t` too."""
+    defined = {cte.alias for cte in root.find_all(exp.CTE)}
+    for table in root.find_all(exp.Table):
+        if not isinstance(table.this, exp.Identifier) or (table.name in defined and not table.db):
+            continue
+        catalog, schema = table.catalog or _CATALOG, table.db or "public"
+        if schema not in _SCHEMAS or catalog != _CATALOG:
+            raise DeltaError(f"Error during planning: failed to resolve schema: {schema}")
+        if table.name not in tables or schema != "public":
+            raise DeltaError(
+                f"Error during planning: table '{catalog}.{schema}.{table.name}' not found; registered are "
+                f"{', '.join(tables) or 'none'}"
+            )
+        table.set("db", None)
+        table.set("catalog", None)
+    for column in root.find_all(exp.Column):
+        if column.db == "public":
+            column.set("db", None)
+            column.set("catalog", None)
+
+
+def check_unique(items: Sequence[Node], names: Sequence[str], show: Show) -> None:
+    """DeltaError for two columns of one name."""
+    for place, name in enumerate(names):
+        first = names.index(name)
+        if first < place:
+            shown = [_shown_with_name(items[one], show) for one in (first, place)]
+            raise DeltaError(
+                "Error during planning: Projections require unique expression names but the expression "
+                f'"{shown[0]}" at position {first} and "{shown[1]}" at position {place} have the same name. '
+                'Consider aliasing ("AS") one of them.'
+            )
+
+
+def _shown_with_name(item: Node, show: Show) -> str:
+    return f"{show(item.this)} AS {item.alias}" if isinstance(item, exp.Alias) else show(item)
+
+
+def check_condition(where: Node, show: Show, kind_of: KindOf) -> None:
+    """DeltaError for a `where` whose value is known to be a number, a text or a time."""
+    if where is None:
+        return
+    kind = _kind(where.this, kind_of)
+    if kind is not None and kind != "Boolean":
+        raise DeltaError(
+            "Error during planning: Cannot create filter with non-boolean predicate "
+            f"'{show(where.this)}' returning {kind}"
+        )
+
+
+def _kind(node: Node, kind_of: KindOf) -> str | None:
+    """What Arrow calls the type of a value; None where it is not known."""
+    if isinstance(node, exp.Column):
+        kind = kind_of(node)
+        return None if kind is None else rust_name(kind)
+    if isinstance(node, exp.Literal):
+        return "Utf8" if node.is_string else "Int64" if node.is_int else "Float64"
+    if isinstance(node, _NUMBERS):
+        kinds = {_kind(one, kind_of) for one in node.iter_expressions()}
+        if kinds <= {"Int8", "Int16", "Int32", "Int64"}:
+            return "Int64"
+        return "Float64" if kinds <= {"Int8", "Int16", "Int32", "Int64", "Float32", "Float64"} else None
+    return None
+
+
+def check_order(select: Node, width: int) -> None:
+    """DeltaError for `order by 5` of an answer with fewer columns."""
+    for item in select.args["order"].expressions if select.args.get("order") is not None else ():
+        place = item.this
+        if isinstance(place, exp.Literal) and place.is_int and not 1 <= int(place.this) <= width:
+            raise DeltaError(
+                f"Error during planning: Order by column out of bounds, specified: {place.this}, max: {width}"
+            )
+
+
+def grouped_values(select: Node, show: Show) -> str:
+    """What a select with groups may show beside other columns: the values it groups by, and aggregates."""
+    group = select.args.get("group")
+    parts = [] if group is None else list(group.expressions)
+    aggregates = [one for item in select.expressions for one in item.find_all(exp.AggFunc)]
+    return ", ".join(dict.fromkeys(map(show, [*parts, *aggregates]))).replace("count(*)", "count(Int64(1))")
+
+
+def ungrouped_column(message: str, select: Node, grouped: str, show: Show) -> str | None:
+    """What DataFusion says of a column that is neither grouped by nor aggregated; None for another message."""
+    found = _UNGROUPED.search(message)
+    if found is None:
+        return None
+    in_select = any(one.name == found[1] for item in select.expressions for one in item.find_all(exp.Column))
+    stars = any(item.find(exp.Star) is not None for item in select.expressions)
+    clause = "HAVING" if found[2] == "be used" else "SELECT" if in_select or stars else "ORDER BY"
+    return (
+        f"Error during planning: Column in {clause} must be in GROUP BY or an aggregate function: While expanding "
+        f'wildcard, column "{show(exp.column(found[1]))}" must appear in the GROUP BY clause or must be part of an '
+        f'aggregate function, currently only "{grouped}" appears in the SELECT clause satisfies this requirement'
+    )
