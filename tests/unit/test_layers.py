@@ -43,10 +43,13 @@ RANK = {name: len(LAYERS) - row for row, names in enumerate(LAYERS) for name in 
 LATE = {
     ("catalog", "table"): "a Catalog hands out DeltaTables, and a DeltaTable opens a Catalog",
     ("catalog", "transactions"): "a Catalog hands out CatalogTransactions",
-    ("tables", "writer"): "a DeltaTable takes WriterProperties; restoring raw files is a write",
+    ("table", "writer"): "a DeltaTable takes WriterProperties",
+    ("tables", "writer"): "restoring raw files is a write",
+    ("tables", "table"): "maintenance takes the DeltaTable that it changes",
     ("transactions", "writer"): "a transaction takes WriterProperties",
-    ("alter", "tables"): "TableAlterer holds its DeltaTable",
-    ("optimize", "tables"): "TableOptimizer holds its DeltaTable",
+    ("alter", "table"): "TableAlterer holds its DeltaTable",
+    ("alter", "tables"): "add_feature takes TableFeatures",
+    ("optimize", "table"): "TableOptimizer holds its DeltaTable",
     ("transaction", "tables"): "create_table_with_add_actions, a name of `deltalake`, creates a table",
     ("transactions", "spark"): "a transaction writes the rows of a Spark DataFrame",
     ("spark", "serve"): "a session without an endpoint serves its catalog itself",
@@ -68,7 +71,7 @@ FORBIDDEN_CALLS_IN_LOG = {"now", "open", "print", "today", "urlopen", "utcnow", 
 LIBRARIES = {
     "adbc_driver_postgresql": {"cdc", "store/dialects"},
     "duckdb": {"cdc", "data", "query", "store/dialects"},
-    "obstore": {"files", "spark", "storage"},
+    "obstore": {"storage"},
     "opentelemetry": {"telemetry"},
     "prometheus_client": {"cli", "telemetry"},
     "psycopg": {"cdc", "store/dialects"},
@@ -219,16 +222,6 @@ def test_the_log_package_does_no_input_or_output(path: Path) -> None:
         f"{path.name}:{node.lineno} calls {ast.unparse(node.func)}"
         for node in ast.walk(parsed(path))
         if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in FORBIDDEN_CALLS_IN_LOG
-    ]
-    assert not wrong, "\n".join(wrong)
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_only_the_storage_room_speaks_to_object_stores(path: Path) -> None:
-    wrong = [
-        f"{path.relative_to(PACKAGE)}:{line} imports {name}"
-        for line, name in imports_of(path)
-        if name.split(".")[0] == "obstore" and layer_of(module_of(path)) != "storage"
     ]
     assert not wrong, "\n".join(wrong)
 
