@@ -70,7 +70,7 @@ def test_a_copy_that_the_lake_refuses_stops_its_table_alone(
             raise InvalidCommitError("the commit is wrong")
         propose_copy(tx, capture, landing, *more)
 
-    for place in ("landing", "publishing"):
+    for place in ("apply.landing", "copy.publishing"):
         monkeypatch.setattr(f"deltalakedb.cdc.{place}.propose_copy", refuse)
     report = capture(lake, replace(settings_of(source), copy_beside_bytes=1 if beside == "1" else 64 << 20))
     assert report.copied == ("public.good",)
