@@ -11,7 +11,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.table import DeltaTable
-from deltalakedb.tables.kinship import READ_FROM_PATHS
 
 if TYPE_CHECKING:
     import polars as pl
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.merge import TableMerger
 
+_READ_FROM_PATHS = frozenset({"string", "byte", "short", "integer", "long", "date"})
 _PLAIN = re.compile(r"[\w.-]+", re.ASCII)
 """Values that are spelled the same in a path and in a URL."""
 Source = str | os.PathLike[str] | DeltaTable
@@ -42,7 +42,7 @@ def scan_delta(source: Source, *, version: int | str | datetime | None = None, *
 def _is_hive_like(table: DeltaTable) -> bool:
     """Return whether Polars finds the partition values of all files in their paths, and reads them correctly."""
     columns = [table._struct.field(name) for name in table._snapshot.metadata.partition_columns]
-    if any(item is None or str(item.type) not in READ_FROM_PATHS for item in columns):
+    if any(item is None or str(item.type) not in _READ_FROM_PATHS for item in columns):
         return False
     if not columns:
         return True

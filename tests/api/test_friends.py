@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import deltalake
 import duckdb
 import polars as pl
 import pyarrow as pa
@@ -35,19 +34,6 @@ def test_polars_scans_and_reads_a_table(seeded: Both) -> None:
     lazily = pl.scan_pyarrow_dataset(table.lazy_dataset()).filter(pl.col("id") == 2).collect()
     assert lazily.rows() == [(2, "a", 2.5)]
     assert pl.DataFrame(table).height == 4
-
-
-def test_polars_takes_a_table_as_it_takes_one_of_deltalake(seeded: Both) -> None:
-    table = seeded.ours.table()
-    assert isinstance(table, deltalake.DeltaTable)
-    assert pl.scan_delta(table).filter(pl.col("kind") == "b").select("id").collect().rows() == [(3,)]
-    pl.DataFrame({"id": [5], "kind": ["c"], "price": [1.0]}).write_delta(table, mode="append")
-    assert pl.read_delta(seeded.ours.table()).sort("id")["id"].to_list() == [1, 2, 3, 4, 5]
-
-
-def test_a_table_that_polars_would_misread_is_none_of_deltalake(both: Both) -> None:
-    both.ours.seed([pa.table(ROWS)], ["price"], {})
-    assert not isinstance(both.ours.table(), deltalake.DeltaTable)
 
 
 def test_polars_writes_and_merges_into_a_table(seeded: Both) -> None:

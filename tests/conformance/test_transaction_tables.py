@@ -144,6 +144,7 @@ def test_an_existing_table_is_not_created_again(catalog: Catalog) -> None:
     with pytest.raises(TableExistsError, match="exists already"):
         catalog.create_table("SALES.Orders", "id long")
     assert catalog.create_table("sales.orders", "other string", mode="ignore").schema().names == ("id",)
+    assert catalog.create_table("sales.orders", "no such type", mode="ignore").schema().names == ("id",)
     with pytest.raises(ConfigError, match="error or ignore"):
         catalog.create_table("sales.orders", "id long", mode="overwrite")  # type: ignore[arg-type]
 

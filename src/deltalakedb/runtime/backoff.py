@@ -1,4 +1,4 @@
-"""Back-off: how long to wait before another attempt. The loops that try again are elsewhere, as each ends otherwise."""
+"""Back-off: how long to wait before another attempt. The loops are elsewhere: each has its own end condition."""
 
 from __future__ import annotations
 

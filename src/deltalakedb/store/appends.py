@@ -15,7 +15,7 @@ from deltalakedb.log.protocol.actions import AddFile
 from deltalakedb.log.protocol.features import writer_features
 from deltalakedb.runtime.steps import reached
 from deltalakedb.store.commit_locks import LockedTable, Locks
-from deltalakedb.store.commit_sizes import FEW_FILES
+from deltalakedb.store.commit_sizes import APPEND_FILES
 from deltalakedb.store.connection import Connection, Row
 from deltalakedb.store.proposals import Outcome, Proposal
 from deltalakedb.store.ratify import Ratifier
@@ -149,7 +149,7 @@ def _is_append(proposal: Proposal, left: LockedTable) -> bool:
     if table.protocol is None or table.metadata is None or "rowTracking" in writer_features(table.protocol):
         return False
     actions = table.commits[0].actions
-    return 0 < len(actions) <= FEW_FILES and all(type(action) is AddFile for action in actions)
+    return 0 < len(actions) <= APPEND_FILES and all(type(action) is AddFile for action in actions)
 
 
 def _append(proposal: Proposal, left: LockedTable, recorder: _Recorder) -> Append:

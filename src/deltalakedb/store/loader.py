@@ -24,7 +24,7 @@ from deltalakedb.log.protocol.text import from_sql_text, key_hash, key_hashes, t
 from deltalakedb.store.action_rows import ActionRows
 from deltalakedb.store.base_rows import RecordCounter, add_rows, tombstone_rows
 from deltalakedb.store.bounds_index import BoundsIndex
-from deltalakedb.store.commit_sizes import FEW_ROWS, MANY_FILES
+from deltalakedb.store.commit_sizes import FILES_WITH_BOUNDS, MANY_FILES
 from deltalakedb.store.connection import Connection
 from deltalakedb.store.drafts import BaseState, HeadDraft, Known, VersionDraft
 from deltalakedb.store.insert_pipeline import InsertPipeline
@@ -368,7 +368,7 @@ class Loader:
         if self._bounds is None or not live:
             return
         adds = self._rows.adds
-        if len(live) <= FEW_ROWS and self._bounds.insert_few(
+        if len(live) <= FILES_WITH_BOUNDS and self._bounds.insert_few(
             (adds.column("file_id")[row], adds.column("stats")[row], adds.column("partition_values")[row])
             for row in live
         ):

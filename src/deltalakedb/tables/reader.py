@@ -26,7 +26,6 @@ from deltalakedb.tables.answers import (
 )
 from deltalakedb.tables.backing import Backing, TableSnapshot
 from deltalakedb.tables.filters import FilterDnf, PredicateLike, RowFilter, one_predicate
-from deltalakedb.tables.kinship import restore, shown_class
 from deltalakedb.tables.raw import RawTable
 from deltalakedb.tables.sql_backing import SqlBacking
 
@@ -59,14 +58,6 @@ class TableReader:
         return isinstance(other, TableReader) and self.table_uri == other.table_uri
 
     __hash__ = None  # type: ignore[assignment]
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        """A class of `deltalake` too, once that package is loaded: `polars.scan_delta` takes no other tables."""
-        return shown_class(self)
-
-    def __reduce__(self) -> Any:
-        return restore, (type(self), self.__dict__)
 
     def close(self) -> None:
         """Close the catalog that this table was opened from."""
@@ -334,7 +325,7 @@ class TableReader:
         """Return the files that have a deletion vector: their location, and for each row whether it still exists."""
         return rows.deletion_vectors(self)
 
-    # -- what the functions of this room ask of the table
+    # -- helpers for the functions in tables/
 
     @property
     def _table(self) -> RawTable:

@@ -131,7 +131,7 @@ def _finish_drop(catalog: Catalog, draft: TableDraft) -> None:
             catalog.mirror.hand_over(draft.pinned)
     except Exception as error:  # the commit has happened, and the caller must learn that
         logger.warning(
-            "table %s was dropped, but its files could not be finished: %s; `dl mirror once` tries again",
+            "table %s was dropped, but its files could not be deleted or handed over: %s; `dl mirror once` tries again",
             draft.pinned.full_name,
             redact(str(error)),
             exc_info=True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -16,6 +16,7 @@ from deltalakedb.operations.creation import NewTable
 from deltalakedb.operations.definition import (
     PropertyValue,
     SchemaLike,
+    to_schema,
     to_texts,
     with_columns,
     with_properties,
@@ -31,12 +32,15 @@ _DAY_MS = 86_400_000
 def create_table(
     drafts: Drafts,
     name: str,
-    definition: NewTable,
+    schema: SchemaLike,
+    partition_by: Sequence[str] | str,
+    properties: Mapping[str, PropertyValue] | None,
+    description: str | None,
     mode: Literal["error", "ignore"],
     location: str | os.PathLike[str] | None,
     storage_options: Mapping[str, str] | None,
 ) -> None:
-    """Create an empty table."""
+    """Create an empty table. With mode `ignore` an existing one stays, and the schema is not looked at."""
     if mode not in ("error", "ignore"):
         raise ConfigError(f"the mode of a creation is error or ignore, not {mode!r}")
     target = parse_table_name(name)
@@ -47,6 +51,7 @@ def create_table(
         raise TableExistsError(
             f"the table {existing.row.full_name} exists already; drop or rename it, or choose another name"
         )
+    definition = NewTable(to_schema(schema), partition_by, properties, description=description)
     draft, first = drafts.new(target, definition, location, storage_options)
     metadata = first[1]
     parameters = {

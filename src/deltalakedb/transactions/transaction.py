@@ -16,7 +16,7 @@ from deltalakedb.log.checks.properties import to_properties
 from deltalakedb.log.protocol.actions import Action, AddFile
 from deltalakedb.log.protocol.proposal import ProposedCommit
 from deltalakedb.operations.creation import NewTable
-from deltalakedb.operations.definition import PropertyValue, SchemaLike, to_schema
+from deltalakedb.operations.definition import PropertyValue, SchemaLike
 from deltalakedb.operations.describe import set_comment, set_tags
 from deltalakedb.operations.evolution import SchemaMode
 from deltalakedb.operations.write import WriteMode, WriteRequest
@@ -247,8 +247,9 @@ class CatalogTransaction(TransactionLife):
     ) -> None:
         """Create an empty table. Its files are stored at `location`, or in the warehouse at `<namespace>/<name>`."""
         with self._statement():
-            definition = NewTable(to_schema(schema), partition_by, properties, description=description)
-            definitions.create_table(self._drafts, name, definition, mode, location, storage_options)
+            definitions.create_table(
+                self._drafts, name, schema, partition_by, properties, description, mode, location, storage_options
+            )
 
     def drop_table(self, name: str, purge: bool = False) -> None:
         """Remove a table from the catalog. `undrop_table` brings one back if the catalog chose its folder.

@@ -206,7 +206,7 @@ def parse_text(spec: Spec, text: str) -> Any:
             raise ValueError("not a JSON object")
         return parse_object(spec, value, text, start)
     except (ValueError, RecursionError) as error:
-        raise MalformedLogError(f"a {spec.name} cannot be read: {error}") from error
+        raise MalformedLogError(f"the field {spec.name} cannot be read: {error}") from error
 
 
 def deletion_vector_from_json(text: str) -> DeletionVector:

@@ -55,7 +55,7 @@ JSON_TYPES: Final[dict[Kind, type]] = {
 class Field:
     """One field: `name` in JSON and checkpoints, `attribute` of the dataclass, `column` in SQL and Arrow batches.
 
-    `default` stands for an absent field; a field with another default than None is never null in a checkpoint.
+    `default` stands for an absent field; a field whose default is not None is never null in a checkpoint.
     """
 
     name: str
