@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, Final, ParamSpec, TypeVar
 
 import pyarrow as pa
 from pyarrow.fs import FileInfo, FileSelector, FileSystemHandler, FileType
 
-from deltalakedb.exceptions import DeltaError, TableNotFoundError
+from deltalakedb.exceptions import DeltaError, StorageError, TableNotFoundError
 from deltalakedb.runtime.arguments import check_sequence, check_text, wrong_type
 from deltalakedb.storage.interface import ListedFile, NewFile, Storage
 from deltalakedb.storage.location import parse_location
@@ -22,6 +23,21 @@ _SMALL_BUFFER: Final = (
     "You specified a `max_buffer_size` of {given} bits less than {least} bits. Most object stores expect parts of at "
     "least that size, you may experience issues"
 )
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _with_os_errors(method: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Raise OSError, as `deltalake` does and pyarrow expects, where the storage fails."""
+
+    @wraps(method)
+    def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            return method(*args, **kwargs)
+        except StorageError as error:
+            raise OSError(str(error)) from error
+
+    return wrapper
 
 
 class DeltaStorageHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
@@ -68,6 +84,7 @@ class DeltaStorageHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow h
 
     # -- listing
 
+    @_with_os_errors
     def get_file_info(self, paths: list[str]) -> list[FileInfo]:
         check_sequence(paths)
         return [self._info(_key(path)) for path in paths]
@@ -82,6 +99,7 @@ class DeltaStorageHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow h
             return FileInfo(key, FileType.NotFound)
         return FileInfo(key, FileType.File, size=stored_file.size, mtime_ns=stored_file.modified_ns)
 
+    @_with_os_errors
     def get_file_info_selector(self, selector: FileSelector) -> list[FileInfo]:
         folders: list[str] = []
         files: list[ListedFile] = []
@@ -98,6 +116,7 @@ class DeltaStorageHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow h
 
     # -- reading and writing
 
+    @_with_os_errors
     def open_input_file(self, path: str) -> pa.NativeFile:
         key, size = _key(path), self._sizes.get(path)
         return pa.PythonFile(
@@ -107,6 +126,7 @@ class DeltaStorageHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow h
     def open_input_stream(self, path: str) -> pa.NativeFile:
         return self.open_input_file(path)
 
+    @_with_os_errors
     def open_output_stream(self, path: str, metadata: Mapping[str, str] | None = None) -> pa.NativeFile:  # noqa: ARG002  ignored, as in `deltalake`
         size_option = self._options.get("max_buffer_size", "")
         size = int(size_option) if size_option.isdecimal() else _BUFFER_BYTES
@@ -119,20 +139,24 @@ class DeltaStorageHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow h
 
     # -- changing
 
+    @_with_os_errors
     def copy_file(self, src: str, dst: str) -> None:
         self._storage.copy(_key(src), _key(dst))
 
+    @_with_os_errors
     def move(self, src: str, dest: str) -> None:
         self._storage.rename(_key(src), _key(dest))
 
     def create_dir(self, path: str, recursive: bool = True) -> None:
         """Do nothing: a folder exists as soon as it contains a file."""
 
+    @_with_os_errors
     def delete_file(self, path: str) -> None:
         if not self._storage.is_remote:
             self._storage.stat(_key(path))  # a missing file is an error on a disk, as in `deltalake`
-        self._storage.delete(_key(path))
+        self._storage.delete(_key(path), with_checksums=False)
 
+    @_with_os_errors
     def delete_dir(self, path: str) -> None:
         """Delete all files below the folder."""
         pending = [_key(path)]

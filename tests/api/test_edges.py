@@ -348,3 +348,27 @@ def test_a_query_with_a_long_list_and_a_condition_on_a_struct_is_answered(tmp_pa
     query = dl.QueryBuilder().register("t", dl.DeltaTable(tmp_path / "t"))
     text = "select id from t where (id in (1, 3, 5, 7, 9, 11, 13) or id > 17) and part.cost < 9"
     assert pa.table(query.execute(text))["id"].to_pylist() == [1, 3, 5, 7]
+
+
+def test_a_join_that_names_its_columns_keeps_the_order_of_the_left_table(tmp_path: Path) -> None:
+    """The shared column stands where the left table has it, with its own values."""
+    dl.write_deltalake(tmp_path / "a", pa.table({"x": [10, 20], "k": [1, 2]}))
+    dl.write_deltalake(tmp_path / "b", pa.table({"y": ["p", "q"], "k": [1, 2]}))
+    for module in (dl, deltalake):
+        query = module.QueryBuilder()
+        for name in ("a", "b"):
+            query.register(name, module.DeltaTable(str(tmp_path / name)))
+        for kind in ("", "left "):
+            rows = pa.table(query.execute(f"select * from a {kind}join b using (k) order by x")).to_pylist()
+            assert rows == [{"x": 10, "k": 1, "y": "p"}, {"x": 20, "k": 2, "y": "q"}]
+
+
+def test_a_condition_inside_a_subquery_is_judged_by_the_subquerys_own_columns(tmp_path: Path) -> None:
+    dl.write_deltalake(tmp_path / "a", pa.table({"k": [1, 2], "flag": [True, False]}))
+    dl.write_deltalake(tmp_path / "b", pa.table({"k": [1, 2], "flag": [0, 1]}))
+    for module in (dl, deltalake):
+        query = module.QueryBuilder()
+        for name in ("a", "b"):
+            query.register(name, module.DeltaTable(str(tmp_path / name)))
+        answer = query.execute("select k from a where k in (select k from b where flag = 1)")
+        assert pa.table(answer)["k"].to_pylist() == [2]

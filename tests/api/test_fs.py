@@ -7,9 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import deltalake
+import deltalake.fs
 import pyarrow.fs as pa_fs
 import pytest
 
+import deltalakedb as dl
+import deltalakedb.fs
 from tests.api.both import Both, Library
 
 
@@ -113,3 +117,14 @@ def test_a_local_table_has_the_scheme_fs_too(on_paths: Both) -> None:
 def test_an_address_of_no_known_kind_holds_no_table(on_paths: Both, address: str) -> None:
     on_paths.fails(lambda lib: lib.module.DeltaTable(address))
     on_paths.same(lambda lib: lib.module.DeltaTable.is_deltatable(address), exactly=True)
+
+
+def test_a_failure_of_the_disk_is_an_oserror_and_only_the_named_file_is_deleted(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"x")
+    (tmp_path / ".a.crc").write_bytes(b"y")
+    for module in (deltalake, dl):
+        handler = module.fs.DeltaStorageHandler(str(tmp_path))
+        with pytest.raises(OSError):  # noqa: PT011  the messages differ
+            handler.open_input_file("n" * 5000)
+    handler.delete_file("a")
+    assert [path.name for path in tmp_path.iterdir()] == [".a.crc"]

@@ -1,5 +1,6 @@
 """The task of a copy, without Spark: ranges of pages at a snapshot become data files with exactly the rows of it."""
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,6 +36,18 @@ def planned(source: Source, tasks: int = 2, **given: Any) -> Iterator[tuple[str,
         with session_at(source.dsn, snapshot) as conn:
             plans = [plan_copy(conn, table, "shop", tasks) for table in published_tables(conn, settings)]
         yield snapshot, plans
+
+
+def wait_until_alone(source: Source) -> None:
+    others = (
+        "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() "
+        "and backend_type in ('client backend', 'walsender')"
+    )
+    deadline = time.monotonic() + 30
+    with connect(source.dsn) as conn:
+        while conn.execute(others).fetchone() != (0,):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
 
 
 def tasks_of(source: Source, snapshot: str, plan: CopyPlan, folder: Path) -> list[CopyTask]:
@@ -285,6 +298,7 @@ def test_a_task_without_its_snapshot_or_its_server_is_a_source_unavailable(sourc
     source.run("create table t (id int primary key)", ALL)
     with planned(source) as (snapshot, (plan,)):
         (task,) = tasks_of(source, snapshot, plan, tmp_path / "t")
+    wait_until_alone(source)  # the server forgets the snapshot when it notices that its session is gone
     for broken in (task, replace(task, dsn="host=127.0.0.1 port=1")):
         assert isinstance(run_task(broken).failure, SourceUnavailableError)
 

@@ -5,9 +5,11 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import deltalake
 import pyarrow as pa
 import pytest
 
+from deltalakedb.files import FileTxnLogReader
 from deltalakedb.log.protocol.actions import AppTransaction, DomainMetadata
 from deltalakedb.log.protocol.text import from_sql_text
 from tests.files.checkpoints import (
@@ -213,3 +215,15 @@ def test_paths_with_nul_and_backslash_survive_a_checkpoint(handmade: HandmadeTab
     handmade.commit(remove(odd[1]))
     found = open_log(handmade.path).snapshot().files().read_all().column("path").to_pylist()
     assert [from_sql_text(path) for path in found] == [odd[0], odd[2]]
+
+
+def test_a_checkpoint_that_cannot_be_opened_is_passed_over(tmp_path: Path) -> None:
+    table = str(tmp_path / "t")
+    for number in range(4):
+        deltalake.write_deltalake(table, pa.table({"id": [number]}), mode="append")
+        if number in (1, 3):
+            deltalake.DeltaTable(table).create_checkpoint()
+    newest = tmp_path / "t" / "_delta_log" / f"{3:020}.checkpoint.parquet"
+    newest.unlink()
+    newest.symlink_to(newest)
+    assert sum(batch.num_rows for batch in FileTxnLogReader(table).snapshot().files()) == 4

@@ -6,10 +6,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from obstore.store import LocalStore
 
 from deltalakedb.exceptions import DeltaError, LogGapError
 from deltalakedb.files import FileTxnLogReader, parquet
 from deltalakedb.storage import object_store
+from deltalakedb.storage.object_store import ObjectStorage
+from deltalakedb.storage.opening import open_storage
 from tests.files.checkpoints import METADATA, PROTOCOL, classic
 from tests.files.expected import files_of, replayed, without_data_change
 from tests.fixtures.handmade import HandmadeTable, add
@@ -111,3 +114,16 @@ def test_commits_are_fetched_ahead_and_arrive_in_order(s3: S3, handmade: Handmad
     with pytest.raises(LogGapError) as caught:
         list(started)
     assert caught.value.missing_version == 40
+
+
+def test_objects_after_a_missing_one_are_deleted_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """obstore's store on a disk stops a list of deletes at the first missing object, as that of GCS does."""
+    storage = open_storage("memory:///t")
+    assert isinstance(storage, ObjectStorage)
+    monkeypatch.setattr(storage, "_store", LocalStore(tmp_path))
+    names = [f"{number}.parquet" for number in range(40)]
+    (tmp_path / "t").mkdir()
+    for name in names[1:]:
+        (tmp_path / "t" / name).write_bytes(b"x")
+    storage.delete(*names)
+    assert list((tmp_path / "t").iterdir()) == []

@@ -124,6 +124,8 @@ MACROS: Final = (
     "create macro array_replace(x, e, y) as array_replace_n(x, e, y, 1)",
     "create macro array_repeat(e, n) as list_transform(range(n), lambda i: e)",
     "create macro array_union(x, y) as dl_array_distinct(list_concat(x, y))",
-    "create macro dl_array_intersect(x, y) as dl_array_distinct(list_filter(x, lambda v: list_contains(y, v)))",
-    "create macro dl_array_except(x, y) as dl_array_distinct(list_filter(x, lambda v: not list_contains(y, v)))",
+    "create macro dl_array_intersect(x, y) as dl_array_distinct(list_filter(x, lambda v: "
+    "len(list_filter(y, lambda w: w is not distinct from v)) > 0))",
+    "create macro dl_array_except(x, y) as dl_array_distinct(list_filter(x, lambda v: "
+    "len(list_filter(y, lambda w: w is not distinct from v)) = 0))",
 )

@@ -1,7 +1,7 @@
 """Statistics of data files that another engine wrote, from their Parquet footers.
 
-A footer has no bounds if there is a NaN or a value longer than 4 KB: unknown bounds are omitted. Timestamps are
-truncated to the millisecond, as in the statistics of our own files.
+A footer has no bounds if there is a NaN or a value longer than 4 KB: unknown bounds are omitted. Timestamps are rounded
+outwards to the millisecond.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _ends(found: pq.Statistics, data_type: DataType) -> Ends:
         return found.min_raw, found.max_raw
     if name in _MOMENTS and isinstance(found.max_raw, int):  # INT96 has no order
         unit = _MICROSECONDS_OF[json.loads(found.logical_type.to_json())["timeUnit"]]
-        return math.floor(found.min_raw * unit), math.floor(found.max_raw * unit)
+        return math.floor(found.min_raw * unit), math.ceil(found.max_raw * unit / 1000) * 1000
     return (_text(found.min_raw), _text(found.max_raw)) if name == "string" else (None, None)
 
 

@@ -21,7 +21,8 @@ def find_tables(prefix: str | os.PathLike[str], options: Mapping[str, str] | Non
     pending = [""]
     while pending:
         folder = pending.pop()
-        location = canonical_location(f"{storage.location}/{folder.replace('%', '%25')}".rstrip("/"), options)
+        below = f"{storage.location.rstrip('/')}/{folder.replace('%', '%25')}"
+        location = canonical_location(below if folder else storage.location, options)
         if location in visited:  # a symbolic link to a visited folder
             continue
         visited.add(location)

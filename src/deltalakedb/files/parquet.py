@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from deltalakedb.exceptions import MalformedLogError, StorageError
 from deltalakedb.files.columns import BATCH_ROWS, PARSED_COLUMNS, KeyFilter, add_batch, remove_batch
 from deltalakedb.log.protocol.actions import Action
 from deltalakedb.log.protocol.codec import to_json
@@ -85,7 +86,10 @@ class ParquetSource:
 def _open_whole(storage: Storage, path: str) -> pa.NativeFile:
     """A seekable file, which need not fit in memory."""
     if not storage.is_remote:
-        return storage.open(path)
+        try:
+            return storage.open(path)
+        except StorageError as error:  # such a checkpoint is skipped, and an older one is read
+            raise MalformedLogError(str(error)) from error
     stream = storage.stream(path)
     if stream.size <= SMALL_BYTES:
         return pa.BufferReader(b"".join(stream.chunks))

@@ -90,8 +90,11 @@ def constraint_text(text: str) -> str:
 
     `deltalake` writes double quotes there, between which Spark reads a text.
     """
+    root = parse_expression(text, RuleDialect)
+    for node in root.walk():
+        node.comments = None
     try:
-        return _write(_folded(parse_expression(text, RuleDialect)), _OR, _Style("`"))
+        return _write(_folded(root), _OR, _Style("`"))
     except _NotPlainError:
         return _respell(text)
 
@@ -215,6 +218,8 @@ def _computed(node: Node) -> Node | None:
     if not (_is_number(node.this) and _is_number(node.expression)):
         return None
     left, right = _number(node.this), _number(node.expression)
+    if max(abs(left), abs(right)) >= 10**18:  # beyond a long, and soon beyond what a Decimal divides
+        return None
     if left % 1 or right % 1 or isinstance(node, exp.DPipe | exp.Div | exp.IntDiv | exp.Mod):
         return None
     result = {exp.Add: left + right, exp.Sub: left - right, exp.Mul: left * right}[type(node)]

@@ -269,8 +269,10 @@ class _Reader:
             return None
         aliases = [item.table] if isinstance(item, exp.Column) else list(scope.sources)
         columns = [one for alias in aliases for one in scope.sources.get(alias, {}).values()]
-        shared = [next(one for one in columns if one.name == name) for name in sorted(scope.shared)]
-        columns = [*shared, *(one for one in columns if one.name not in scope.shared)] if len(shared) < 2 else []
+        names = [one.name for one in columns]
+        columns = [
+            one for place, one in enumerate(columns) if one.name not in scope.shared or one.name not in names[:place]
+        ]
         replaced = {one.alias: one.this for one in star.args.get("replace") or ()}
         made = [
             AnswerColumn(one.name, self._may_be_null(replaced[one.name], scope)) if one.name in replaced else one

@@ -195,7 +195,7 @@ def compare_alike(node: Node, kind_of: KindOf) -> bool:
     true or false can be compared with neither.
     """
     casts = False
-    for one in list(node.find_all(*_COMPARISONS)):
+    for one in [part for part in own_parts(node) if isinstance(part, _COMPARISONS)]:
         parts = list(one.iter_expressions())
         numbers = [part for part in parts if isinstance(part, exp.Literal) and not part.is_string]
         for column in [part for part in parts if isinstance(part, exp.Column)]:

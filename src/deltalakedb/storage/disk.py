@@ -11,7 +11,8 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from typing import Any, Final
 
@@ -31,9 +32,11 @@ class CannotLinkError(OSError):
 
 def sync_all(paths: Sequence[str]) -> None:
     """Sync all of these files and folders to disk."""
-    futures = [_pool().submit(sync, path) for path in paths[1:]]
+    futures: list[Future[None]] = []
+    with suppress(RuntimeError):  # the interpreter is shutting down, and the pool takes no more work
+        futures.extend(_pool().submit(sync, path) for path in paths[1:])
     try:
-        for path in paths[:1]:
+        for path in (*paths[:1], *paths[1 + len(futures) :]):
             sync(path)
     finally:
         errors = [error for error in (future.exception() for future in futures) if error is not None]

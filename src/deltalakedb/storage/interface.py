@@ -210,7 +210,9 @@ class Storage(Protocol):
 
     # -- deleting; what is missing is no error
 
-    def delete(self, *paths: str) -> None: ...
+    def delete(self, *paths: str, with_checksums: bool = True) -> None:
+        """Delete files, on a disk with the checksum files that Hadoop keeps beside them; missing ones are no error."""
+        ...
 
     def delete_folder(self, folder: str, *, keep: str = "") -> None:
         """Delete a folder with all its content, except for the folder `keep` in it."""

@@ -73,7 +73,7 @@ class LocalStorage:
             return file.readall()
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        with self._reading(path), open(self._at(path), "rb", buffering=0) as file:
+        with self._reading(path), open(self._at(path), "rb") as file:  # buffered: one read(2) ends at 2 GiB
             file.seek(start)
             return file.read(length)
 
@@ -269,10 +269,11 @@ class LocalStorage:
 
     # -- deleting
 
-    def delete(self, *paths: str) -> None:
+    def delete(self, *paths: str, with_checksums: bool = True) -> None:
         for path in paths:
             try:
-                self._delete_hadoop_checksum(path)
+                if with_checksums:
+                    self._delete_hadoop_checksum(path)
                 with suppress(*_MISSING):
                     os.unlink(self._at(path))
             except OSError as error:

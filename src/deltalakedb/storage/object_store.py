@@ -301,13 +301,15 @@ class ObjectStorage:
 
     # -- deleting
 
-    def delete(self, *paths: str) -> None:
+    def delete(self, *paths: str, with_checksums: bool = True) -> None:  # noqa: ARG002  only disks have them
         for start in range(0, len(paths), _DELETE_BATCH):
             batch = paths[start : start + _DELETE_BATCH]
             try:
                 self._store.delete(self._key(batch[0]) if len(batch) == 1 else [self._key(path) for path in batch])
             except _MISSING:
-                continue
+                if len(batch) > 1:  # some stores stop at the first object that is missing
+                    for path in batch:
+                        self.delete(path)
             except BaseError as error:
                 raise self._failure("delete", batch[0], error) from None
 
