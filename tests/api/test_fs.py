@@ -23,7 +23,9 @@ def handler(lib: Library, **arguments: Any) -> Any:
 
 def infos(found: list[pa_fs.FileInfo]) -> list[Any]:
     shown = [[info.path, str(info.type), info.size, info.mtime is not None] for info in found]
-    return sorted(one for one in shown if "_delta_log/" not in one[0] and "parquet" not in one[0])
+    # The notice of a catalog (docs/from-deltalake.md) is written a moment after the commit.
+    apart = ("_delta_log/", "parquet", "_dldb")
+    return sorted(one for one in shown if not any(part in one[0] for part in apart))
 
 
 def selected(base: str, **options: bool) -> Callable[[Library], Any]:
@@ -102,7 +104,7 @@ def below(folder: Path) -> list[str]:
         os.path.relpath(Path(root) / name, folder)
         for root, folders, files in os.walk(folder)
         for name in (*folders, *files)
-        if "_delta_log" not in root and not name.endswith(".parquet")
+        if "_delta_log" not in root and not name.endswith(".parquet") and "_dldb" not in (name, Path(root).name)
     )
 
 
