@@ -75,10 +75,10 @@ TOOLS  := boto3|deltalake|flask|flask-cors|hatchling|hypothesis|moto|polars|pyte
 OLDEST_TESTS := test_appends test_lossless test_planning test_transaction test_transaction_writes test_mirror_engine
 test-oldest: setup ## unit tests and some conformance tests on the oldest supported versions of the dependencies
 	@mkdir -p build
-	$(BIN)/uv pip compile pyproject.toml --extra all --resolution lowest-direct --no-header --no-annotate --quiet --output-file $(OLDEST).txt
+	$(BIN)/uv pip compile pyproject.toml --extra all --resolution lowest-direct --no-header --no-annotate --quiet --upgrade --output-file $(OLDEST).txt
 	sed -nE 's/^(($(TOOLS))==[^ ]+).*/\1/p' requirements.lock >$(OLDEST)-tools.txt
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(OLDEST)
-	$(BIN)/uv pip install --quiet --python $(OLDEST) --requirement $(OLDEST).txt --requirement $(OLDEST)-tools.txt 'pandas>=2.2.2'
+	$(BIN)/uv pip install --quiet --python $(OLDEST) --requirement $(OLDEST).txt --requirement $(OLDEST)-tools.txt 'pandas>=2.2.2' opentelemetry-sdk
 	PYTHONPATH=src $(OLDEST)/bin/python -m pytest -m "not spark and not ($(SLOW))" -k "unit or sqlite" \
 	  tests/unit $(OLDEST_TESTS:%=tests/conformance/%.py) $(ARGS)
 
