@@ -272,10 +272,10 @@ class EndpointClient:
                 failure = self._unreachable(error)
                 if not is_repeatable:
                     raise EndpointError(f"{failure}; whether {method} {route} was done is not known") from error
-            pause = _RETRIES.seconds(attempt)
-            if time.monotonic() + pause > deadline:
+            left_seconds = deadline - time.monotonic()
+            if left_seconds <= 0:
                 raise failure
-            time.sleep(pause)
+            time.sleep(min(_RETRIES.seconds(attempt), left_seconds))
         raise AssertionError("the loop ends by an answer or an error")
 
     def _send(self, method: str, target: str, body: bytes, is_repeatable: bool) -> tuple[int, bytes]:
