@@ -37,7 +37,7 @@ def prepare_data(data: Any) -> pa.RecordBatchReader:
     raise _refused(data)
 
 
-def told_failures(rows: pa.Table | pa.RecordBatchReader) -> pa.Table | pa.RecordBatchReader:
+def with_delta_errors(rows: pa.Table | pa.RecordBatchReader) -> pa.Table | pa.RecordBatchReader:
     """The same rows; what is raised while a stream is read is a DeltaError, as in `deltalake`."""
     if isinstance(rows, pa.Table):
         return rows
@@ -45,9 +45,9 @@ def told_failures(rows: pa.Table | pa.RecordBatchReader) -> pa.Table | pa.Record
     def read() -> Iterator[pa.RecordBatch]:
         try:
             yield from rows
-        except (DeltaError, GeneratorExit):
+        except DeltaError:
             raise
-        except Exception as error:
+        except Exception as error:  # the caller's own stream may raise anything
             message = f"the data cannot be read to its end: {type(error).__name__}: {error}; nothing was written"
             raise DeltaError(message) from error
 

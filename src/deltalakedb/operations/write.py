@@ -129,11 +129,11 @@ def write(target: Target, data: Any, request: WriteRequest) -> Done:
 
     A table that is being created has no version yet; its protocol and metadata are added to the commit by the caller.
     """
-    from deltalakedb.data.sources import told_failures
+    from deltalakedb.data.sources import with_delta_errors
 
     started = time.monotonic_ns()
     data_writable(target.protocol, target.metadata, target.name, evaluates=True)
-    rows = told_failures(to_rows(data))
+    rows = with_delta_errors(to_rows(data))
     is_new = target.snapshot.version < 0
     if is_new:
         definition = Definition.of(target)

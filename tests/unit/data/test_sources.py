@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from deltalakedb.data.sources import prepare_data, told_failures
+from deltalakedb.data.sources import prepare_data, with_delta_errors
 from deltalakedb.exceptions import DeltaError
 
 pd: Any = importlib.import_module("pandas")  # it brings no types
@@ -100,8 +100,8 @@ def test_a_stream_that_fails_while_it_is_read_tells_why_as_a_delta_error() -> No
         yield TABLE.to_batches()[0]
         raise KeyError("gone")
 
-    rows = told_failures(pa.RecordBatchReader.from_batches(TABLE.schema, batches()))
+    rows = with_delta_errors(pa.RecordBatchReader.from_batches(TABLE.schema, batches()))
     with pytest.raises(DeltaError, match="KeyError: 'gone'") as caught:
         rows.read_all()
     assert isinstance(caught.value.__cause__, KeyError)
-    assert told_failures(TABLE) is TABLE
+    assert with_delta_errors(TABLE) is TABLE
