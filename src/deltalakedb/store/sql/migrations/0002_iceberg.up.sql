@@ -1,0 +1,95 @@
+-- Iceberg tables and views: versions and snapshots, the files of manifests, scan plans, idempotency keys.
+
+-- One version of an Iceberg table or view. `metadata` is the metadata file without its snapshots, which are rows of their own.
+create table dl_iceberg_versions (
+    table_id bigint not null,
+    version bigint not null,
+    metadata_location text not null,
+    metadata text not null,
+    primary key (table_id, version)
+);
+
+-- The snapshots of an Iceberg table, as the client sent them; in the metadata of version V if
+-- added_version <= V and removed_version > V, in the order of added_version and ordinal.
+create table dl_iceberg_snapshots (
+    table_id bigint not null,
+    added_version bigint not null,
+    ordinal bigint not null,
+    removed_version bigint not null,
+    snapshot_id bigint not null,
+    snapshot text not null,
+    primary key (table_id, added_version, ordinal)
+);
+create index dl_iceberg_snapshots_by_id on dl_iceberg_snapshots (table_id, snapshot_id);
+
+-- The manifests of Iceberg tables whose files are in SQL. A manifest is immutable: its files are indexed once, when a plan first needs
+-- them. file_id of its files: first_file_id, first_file_id + 1, ... content: `data` or `deletes`.
+create table dl_iceberg_manifests (
+    table_id bigint not null,
+    manifest_id bigint not null,
+    manifest_path text not null,
+    manifest_content text not null,
+    spec_id int not null,
+    first_file_id bigint not null,
+    num_files bigint not null,
+    primary key (table_id, manifest_id)
+);
+-- engines: sqlite, postgres
+create unique index dl_iceberg_manifests_by_path on dl_iceberg_manifests (table_id, manifest_path);
+
+-- The manifests of each snapshot, once they are indexed, with what the manifest list says and the manifest does not.
+create table dl_iceberg_snapshot_manifests (
+    table_id bigint not null,
+    snapshot_id bigint not null,
+    ordinal bigint not null,
+    manifest_id bigint not null,
+    manifest_entry text not null,
+    primary key (table_id, snapshot_id, ordinal)
+);
+
+-- The live entries (added or existing) of indexed manifests: data files, position and equality deletes, deletion vectors. `file` is the
+-- entry's data file as JSON, as scan plans return it; the other columns are what a plan selects by. A sequence number of -1 is inherited
+-- from the manifest list. Bounds of columns are in dl_file_bounds, under the table's id and the file's id.
+create table dl_iceberg_files (
+    table_id bigint not null,
+    file_id bigint not null,
+    manifest_id bigint not null,
+    file_content text not null,
+    file_path text not null,
+    spec_id int not null,
+    file_partition text not null,
+    num_records bigint,
+    size bigint not null,
+    sequence_number bigint not null,
+    referenced_file text,
+    file text not null
+);
+-- engines: sqlite, postgres
+create unique index dl_iceberg_files_by_id on dl_iceberg_files (table_id, file_id);
+-- engines: sqlite, postgres
+create index dl_iceberg_files_by_manifest on dl_iceberg_files (table_id, manifest_id, file_id);
+
+-- Scan plans of Iceberg clients, removed when they expire. `tasks`: what plan tasks refer to; `statistics`: files kept and pruned.
+create table dl_scan_plans (
+    plan_id text not null primary key,
+    table_id bigint not null,
+    plan_status text not null,
+    request text not null,
+    tasks text,
+    statistics text,
+    created_at_ms bigint not null,
+    completed_at_ms bigint,
+    expires_ms bigint not null
+);
+create index dl_scan_plans_by_end on dl_scan_plans (expires_ms);
+
+-- Answers to requests with an idempotency key, to be given again to a repeat of the request. request_hash: method, path and body.
+create table dl_idempotency_keys (
+    idempotency_key text not null primary key,
+    request_hash text not null,
+    answer_status int,
+    answer text,
+    created_at_ms bigint not null,
+    expires_ms bigint not null
+);
+create index dl_idempotency_keys_by_end on dl_idempotency_keys (expires_ms);
