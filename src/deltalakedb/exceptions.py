@@ -84,6 +84,7 @@ __all__ = [
     "NamespaceNotFoundError",
     "NegativeVersionError",
     "NotADatabaseError",
+    "NotADeltaTableError",
     "NotWritableError",
     "OutcomeUnknownError",
     "PredicateError",
