@@ -1,0 +1,1 @@
+"""Iceberg's formats: the metadata of tables and views."""
