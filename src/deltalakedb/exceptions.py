@@ -5,6 +5,7 @@ DeltaError
 |   |__ LocationOwnedError         a TableExistsError, and a CommitFailedError: the location is another table's
 |   |__ FilesPurgedError           a TableNotFoundError: the table was there, its files are deleted
 |   |__ NamespaceNotFoundError     a TableNotFoundError; NamespaceNotEmptyError
+|   |__ NotADeltaTableError        an Iceberg table or view has this name
 |   |__ NegativeVersionError       a VersionNotFoundError, and an OverflowError as in `deltalake`
 |__ MissingFileError               .path: a data file that a version names is not there; a FileNotFoundError too
 |__ DeltaProtocolError             a log that breaks, or asks for more than, the protocol we know
@@ -175,6 +176,10 @@ class NamespaceNotFoundError(TableNotFoundError):
 
 class NamespaceNotEmptyError(DeltaError):
     """A namespace that holds tables or other namespaces is not dropped."""
+
+
+class NotADeltaTableError(DeltaError):
+    """The name belongs to an Iceberg table or view, and the statement is for Delta tables."""
 
 
 class VersionNotFoundError(DeltaError):

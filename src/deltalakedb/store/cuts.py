@@ -80,7 +80,7 @@ def version_at(conn: Connection, table_id: int, at_ms: int) -> int | None:
 def to_pin(row: Row) -> Pin:
     """Builds a Pin from a row of the cut."""
     table, head = registry.to_table_row(row), registry.to_head(row)
-    if "metadata_id" not in row:
+    if row.get("metadata_id") is None:
         return Pin(table, head)
     opened = registry.to_open_table(row)
     return Pin(table, head, opened.metadata, opened.protocol)

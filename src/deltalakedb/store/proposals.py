@@ -16,6 +16,23 @@ NEW_TABLE = -1
 
 
 @dataclass(frozen=True, slots=True)
+class IcebergCommit:
+    """One version of an Iceberg table or view. Its metadata file exists already, under a name of its own."""
+
+    metadata_location: str
+    metadata: str
+    """The metadata as JSON, without the snapshots."""
+    operation: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    added_snapshots: tuple[tuple[int, str], ...] = ()
+    """The ids of new snapshots, and their JSON."""
+    removed_snapshots: frozenset[int] = frozenset()
+    num_files: int | None = None
+    num_records: int | None = None
+    size_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TableProposal:
     """A transaction's changes to one table, based on version `read_version` (-1: the table is created)."""
 
@@ -45,6 +62,8 @@ class TableProposal:
     """`vacuum_count` of the head that was pinned before the commits were made; None if not pinned."""
     exactly: bool = False
     """The commits become exactly the versions after `read_version`, or fail: their writer checked no later version."""
+    iceberg: tuple[IcebergCommit, ...] = ()
+    """The versions of an Iceberg table or view, which has no `commits`."""
 
     @property
     def is_new(self) -> bool:
@@ -53,7 +72,7 @@ class TableProposal:
     @property
     def is_append_only(self) -> bool:
         """Whether the commits cannot disturb a transaction that rewrites the table."""
-        return not self.changes_registry and all(commit.is_blind_append for commit in self.commits)
+        return not self.changes_registry and not self.iceberg and all(commit.is_blind_append for commit in self.commits)
 
     @property
     def changes_registry(self) -> bool:

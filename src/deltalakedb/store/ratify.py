@@ -15,6 +15,7 @@ from deltalakedb.log.protocol.row_tracking import DOMAIN, high_water_mark
 from deltalakedb.runtime.version import __version__
 from deltalakedb.store.commit_locks import LockedTable, Locks
 from deltalakedb.store.connection import Connection
+from deltalakedb.store.iceberg import write_iceberg_commits
 from deltalakedb.store.loader import Loader
 from deltalakedb.store.proposals import Proposal, RatifiedCommit, TableProposal
 from deltalakedb.store.registry import TableRow
@@ -42,15 +43,18 @@ class Ratifier:
         self._participants = tuple(
             Participant(row.table_id, row.table_uuid, self._first_version(table) + number)
             for table, row in zip(proposal.tables, rows, strict=True)
-            for number in range(len(table.commits))
+            for number in range(len(table.commits) + len(table.iceberg))
         )
 
     def ratify(self, number: int, in_force: tuple[Protocol, Metadata] | None) -> list[RatifiedCommit]:
         """Writes the commits of one table of the proposal on top of its head."""
         table, row = self._proposal.tables[number], self._rows[number]
+        locked = self._locks.tables.get(table.table.table_id)
+        if table.iceberg:
+            txn_id = self._proposal.txn_id
+            return write_iceberg_commits(self._conn, table, row, locked, at_ms=self._at_ms, txn_id=txn_id)
         if not table.commits:
             return []
-        locked = self._locks.tables.get(table.table.table_id)
         if locked is not None and not table.exactly:  # a writer that names the version knows the applications' versions
             proposed = (action for commit in table.commits for action in commit.actions)
             check_applications(proposed, locked.app_versions, table=row.full_name, version=locked.head.current_version)

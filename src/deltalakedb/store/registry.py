@@ -8,7 +8,7 @@ from functools import lru_cache
 from operator import attrgetter, itemgetter
 from typing import Any
 
-from deltalakedb.exceptions import StoreError, TableExistsError, TableNotFoundError, redact
+from deltalakedb.exceptions import NotADeltaTableError, StoreError, TableExistsError, TableNotFoundError, redact
 from deltalakedb.log.protocol.actions import Metadata, Protocol
 from deltalakedb.log.protocol.rows import metadata_from_row, protocol_from_row
 from deltalakedb.store import locations
@@ -16,10 +16,14 @@ from deltalakedb.store.connection import UNKNOWN_COUNT, Connection, DuplicateRow
 from deltalakedb.store.names import TableName, name_key
 from deltalakedb.store.namespaces import ensure_namespace
 
+ICEBERG, VIEW = "iceberg", "view"
+ICEBERG_MODES = frozenset({ICEBERG, VIEW})
+"""The modes of Iceberg tables and views; every other mode is that of a Delta table."""
+
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A registered table."""
+    """A registered table or view."""
 
     table_id: int
     table_uuid: str
@@ -35,6 +39,11 @@ class TableRow:
     @property
     def full_name(self) -> str:
         return str(TableName(self.namespace, self.name))
+
+    @property
+    def is_delta(self) -> bool:
+        """Whether it is a Delta table, not an Iceberg table or view."""
+        return self.mode not in ICEBERG_MODES
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +98,18 @@ def resolve_table(conn: Connection, namespace: str, name: str, *, at_ms: int | N
 def open_table(conn: Connection, namespace: str, name: str) -> OpenTable | None:
     """A table with its head, protocol and metadata, read in one query; None if it does not exist or has no version."""
     row = conn.one("open_table", namespace_key=name_key(namespace), name_key=name_key(name))
+    if row is not None and row["metadata_id"] is None:
+        raise not_delta(to_table_row(row))
     return None if row is None else to_open_table(row)
+
+
+def not_delta(table: TableRow) -> NotADeltaTableError:
+    """The error of a statement for Delta tables on an Iceberg table or view."""
+    what = "a view of Iceberg" if table.mode == VIEW else "an Iceberg table"
+    return NotADeltaTableError(
+        f"{table.full_name} is {what}, not a Delta table: use it through the Iceberg REST catalog of `dl serve`, at "
+        "/iceberg (docs/iceberg.md)" + ("" if table.mode == VIEW else ", or in Python with `catalog.iceberg(name)`")
+    )
 
 
 _METADATA_COLUMNS = (

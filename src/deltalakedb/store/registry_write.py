@@ -72,10 +72,18 @@ class _Registering:
         changed = replace(row, **table.changes)
         ensure_namespace(self._conn, changed.namespace, at_ms=self._at_ms)
         registry.insert_row(self._conn, changed, from_ms)
+        if changed.location != row.location:
+            self._move(changed, row)
         if changed.full_name != row.full_name:
             locations.change_location(self._conn, row.table_id, changed.full_name, locations.REGISTERED)
             self._audit("rename", changed, {"from": row.full_name, "to": changed.full_name})
         return changed
+
+    def _move(self, changed: TableRow, row: TableRow) -> None:
+        """Gives an Iceberg table the location that its new metadata names, and frees the old one."""
+        claimant = locations.Claimant(changed.table_uuid, changed.full_name, changed.files_owner, changed.table_id)
+        locations.claim(self._conn, changed.location, claimant, now_ms=self._at_ms)
+        self._audit("move", changed, {"from": row.location, "to": changed.location})
 
     def _drop(self, table: TableProposal, row: TableRow) -> None:
         """Ends the name. The catalog's own files are kept for a while; a user's are released once mirrored."""

@@ -93,13 +93,14 @@ class SqlTxnLogWriter:
                 return _repeated(conn, proposal)
             reached("commit.locked")
             _check_claims(locks, proposal)
+            _check_iceberg(locks, proposal)
             in_force = {
                 table.table.table_id: _check_conflicts(conn, locks.tables[table.table.table_id], table)
                 for table in proposal.tables
-                if not table.is_new
+                if table.table.is_delta and not table.is_new
             }
             for table in proposal.tables:
-                if not table.is_new:
+                if table.table.is_delta and not table.is_new:
                     _check_kept_files(locks.tables[table.table.table_id], table)
                     check_vacuumed(conn, locks.tables[table.table.table_id].head, table)
                 if table.drop and locks.tables[table.table.table_id].row.mode == "managed":
@@ -157,6 +158,21 @@ def _check_claims(locks: Locks, proposal: Proposal) -> None:
         until_ms = locked.intent_until_ms or 0
         if until_ms > locks.committed_at_ms:
             raise _ClaimedError(locked.row, str(locked.intent_holder), until_ms)
+
+
+def _check_iceberg(locks: Locks, proposal: Proposal) -> None:
+    """Raises if an Iceberg table or view has changed since the transaction read or changed its metadata."""
+    for table in proposal.tables:
+        if table.table.is_delta or table.is_new or not table.exactly:
+            continue
+        version = locks.tables[table.table.table_id].head.current_version
+        if version != table.read_version:
+            raise VersionTakenError(
+                f"{table.table.full_name} has changed: it is at version {version}, and this transaction is based on "
+                f"version {table.read_version}; nothing was committed: run it again",
+                table=table.table.full_name,
+                version=table.read_version + 1,
+            )
 
 
 def _check_conflicts(conn: Connection, locked: LockedTable, proposal: TableProposal) -> tuple[Protocol, Metadata]:

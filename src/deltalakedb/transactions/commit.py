@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from deltalakedb import telemetry
@@ -59,7 +60,8 @@ def commit_drafts(
         catalog.use_options(draft.row, draft.options)
         if draft.dropped or draft.row.full_name != draft.pinned.full_name:
             telemetry.forget_table(draft.pinned.full_name)
-    catalog.mirror.after_commit(outcome)
+    delta_commits = tuple(commit for commit in outcome.commits if commit.table.is_delta)
+    catalog.mirror.after_commit(replace(outcome, commits=delta_commits))
     for draft in ordered:
         _finish_drop(catalog, draft)
     return outcome
@@ -93,17 +95,23 @@ def _ratify(catalog: Catalog, proposal: Proposal) -> Outcome:
         for table in proposal.tables
         for number, commit in enumerate(table.commits)
     }
+    iceberg_operations = {
+        (table.table.table_uuid, number): commit.operation
+        for table in proposal.tables
+        for number, commit in enumerate(table.iceberg)
+    }
     commit_counts: dict[str, int] = {}
     versions = []
     for commit in outcome.commits:
         number = commit_counts.get(commit.table.table_uuid, 0)
         commit_counts[commit.table.table_uuid] = number + 1
-        proposed = operations.get((commit.table.table_uuid, number))
+        key = (commit.table.table_uuid, number)
+        proposed = operations.get(key)
         versions.append(
             telemetry.CommittedVersion(
                 table=commit.table.full_name,
                 version=commit.version,
-                operation=proposed.operation if proposed else "",
+                operation=proposed.operation if proposed else iceberg_operations.get(key, ""),
                 num_actions=len(proposed.actions) if proposed else 0,
                 num_files=commit.num_files,
                 table_id=commit.table.table_id,

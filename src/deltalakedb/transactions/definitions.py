@@ -72,7 +72,7 @@ def drop_table(drafts: Drafts, name: str, purge: bool) -> None:
         raise DeltaError(f"{row.full_name} is undropped by this transaction; leave that out instead")
     if row.mode == "managed":
         check_can_drop(row.full_name, draft.snapshot().metadata)
-    if purge and row.mode != "managed":
+    if purge and row.is_delta and row.mode != "managed":
         raise DeltaError(
             f"{row.full_name} is a {row.mode} table: its files belong to others and are not deleted; drop it "
             "without purge"

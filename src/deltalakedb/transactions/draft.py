@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,8 +19,8 @@ from deltalakedb.operations.target import Target
 from deltalakedb.operations.written_files import WrittenFiles
 from deltalakedb.store import Store
 from deltalakedb.store.overlay import OverlaySnapshot, plan_pinned
-from deltalakedb.store.proposals import NEW_TABLE, TableProposal
-from deltalakedb.store.registry import Head, TableRow
+from deltalakedb.store.proposals import NEW_TABLE, IcebergCommit, TableProposal
+from deltalakedb.store.registry import Head, TableRow, not_delta
 from deltalakedb.store.snapshot import SqlSnapshot
 
 Snapshot = SqlSnapshot | OverlaySnapshot
@@ -58,6 +59,10 @@ class TableDraft:
     """Whether the commits must become the versions directly after the pinned one."""
     app_transactions: dict[str, AppTransaction] = field(default_factory=dict)
     """The versions that this transaction records for applications, by app id."""
+    iceberg: list[IcebergCommit] = field(default_factory=list)
+    """The versions that this transaction makes of an Iceberg table or view."""
+    iceberg_metadata: Mapping[str, Any] | None = None
+    """The metadata of an Iceberg table or view as the transaction sees it, once it was read."""
 
     @property
     def is_new(self) -> bool:
@@ -68,7 +73,7 @@ class TableDraft:
         """Whether the commit has anything to write for this table."""
         created_and_dropped = self.is_new and self.dropped
         return not created_and_dropped and bool(
-            self.proposed() or self.dropped or self.undropped or self.row != self.pinned
+            self.proposed() or self.iceberg or self.dropped or self.undropped or self.row != self.pinned
         )
 
     @property
@@ -89,6 +94,8 @@ class TableDraft:
 
     def snapshot(self) -> Snapshot:
         """Return the table with the transaction's own changes so far; later changes do not alter the snapshot."""
+        if not self.row.is_delta:
+            raise not_delta(self.row)
         if self.base is not None and not self.commits:
             return self.base
         return OverlaySnapshot(self.store, self.row, self.base, [commit.actions for commit in self.commits])
@@ -152,6 +159,8 @@ class TableDraft:
     def check_writable(self) -> None:
         """Raise, at the statement, what the commit would raise: only managed, live tables can be written."""
         name, row = self.row.full_name, self.pinned
+        if not row.is_delta:
+            raise not_delta(self.row)
         if row.mode == "follower":
             raise NotWritableError(
                 f"table {name} is a follower: its `_delta_log` is written by others, and read here; "
@@ -171,7 +180,7 @@ class TableDraft:
     def to_proposal(self) -> TableProposal:
         return TableProposal(
             table=self.row if self.is_new else self.pinned,
-            read_version=-1 if self.base is None else self.base.version,
+            read_version=self._read_version(),
             commits=self.proposed(),
             also_read=self.read,
             protocol=None if self.base is None else self.base.protocol,
@@ -186,11 +195,19 @@ class TableDraft:
             # A drop without a commit is allowed in every state: a frozen table can be dropped too.
             allowed_states=_ANY_STATE if self.dropped and not self.proposed() else _LIVE,
             vacuum_count=None if self.head is None else self.head.vacuum_count,
-            exactly=self.exactly,
+            exactly=self.exactly or bool(self.iceberg) or (not self.row.is_delta and self.read != NOTHING_READ),
+            iceberg=tuple(self.iceberg),
         )
+
+    def _read_version(self) -> int:
+        if self.base is not None:
+            return self.base.version
+        return -1 if self.head is None else self.head.current_version
 
     def _changes(self) -> dict[str, str]:
         """Return the columns of the registry row that the transaction changes; it may drop a table it has renamed."""
         if self.is_new or self.row == self.pinned:
             return {}
-        return {"namespace": self.row.namespace, "name": self.row.name}
+        is_moved = self.row.location != self.pinned.location
+        moved = {"location": self.row.location, "files_owner": self.row.files_owner} if is_moved else {}
+        return {"namespace": self.row.namespace, "name": self.row.name, **moved}

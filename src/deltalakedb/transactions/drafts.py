@@ -17,10 +17,11 @@ from deltalakedb.log.protocol.paths import decode_path, is_absolute
 from deltalakedb.log.protocol.proposal import NOTHING_READ
 from deltalakedb.log.protocol.text import from_sql_text
 from deltalakedb.operations.folder import refuse_existing_log, refuse_missing_files
+from deltalakedb.storage.location import canonical_location
 from deltalakedb.store import locations, registry
 from deltalakedb.store.connection import Row
 from deltalakedb.store.cuts import pin_all, pin_some, to_pin
-from deltalakedb.store.locations import Claimant
+from deltalakedb.store.locations import Claimant, LocationRow
 from deltalakedb.store.names import TableName, parse_table_name
 from deltalakedb.store.proposals import NEW_TABLE
 from deltalakedb.store.registry import TableRow, to_table_row
@@ -111,7 +112,8 @@ class Drafts:
             pin = to_pin(row)
             store, table = self.catalog.store, pin.table
             options = self.catalog.storage_options_of(table)
-            self.add(TableDraft(store, table, pin.snapshot(store), table, pin.head, options=options))
+            base = pin.snapshot(store) if table.is_delta else None
+            self.add(TableDraft(store, table, base, table, pin.head, options=options))
         return self._named.get(key)
 
     def find_at(self, location: str) -> TableDraft | None:
@@ -170,14 +172,34 @@ class Drafts:
         return self.new_at(name, location, options), first
 
     def new_at(
-        self, name: TableName, location: str | os.PathLike[str] | None, options: Mapping[str, str] | None = None
+        self,
+        name: TableName,
+        location: str | os.PathLike[str] | None,
+        options: Mapping[str, str] | None = None,
+        *,
+        mode: str = "managed",
+        staged_uuid: str | None = None,
     ) -> TableDraft:
-        """Return a draft of a table that does not exist yet, without a first commit; its location is reserved."""
+        """Return a draft of a table that does not exist yet, without a first commit; its location is reserved.
+
+        With `staged_uuid` an earlier reservation of the location for that uuid is used, if there is one.
+        """
+        staged = None if location is None or staged_uuid is None else self._staged(location, staged_uuid)
+        if staged is not None:
+            return self.adopt(name, staged.location, staged.table_uuid, staged.files_owner, options, mode)
         table_uuid = str(uuid.uuid4())
         dropped_again = [draft.row.table_uuid for draft in self.used if draft.is_new and draft.dropped]
         reserved_location = reserve_place(self.catalog, name, table_uuid, location, options, instead_of=dropped_again)
         self.reserved.append(table_uuid)
-        return self.adopt(name, reserved_location, table_uuid, "catalog" if location is None else "user", options)
+        files_owner = "catalog" if location is None else "user"
+        return self.adopt(name, reserved_location, table_uuid, files_owner, options, mode)
+
+    def _staged(self, location: str | os.PathLike[str], table_uuid: str) -> LocationRow | None:
+        """Return the reservation of a location for a table that was staged before."""
+        with self.catalog.store.read(single=True) as conn:
+            row = locations.find_location(conn, canonical_location(location))
+        is_staged = row is not None and (row.table_uuid, row.state) == (table_uuid, locations.RESERVED)
+        return row if is_staged else None
 
     def join(self, name: TableName, location: str) -> TableDraft:
         """Return a draft of a new table that others may be creating at the same location, under the same name."""
@@ -194,11 +216,12 @@ class Drafts:
         table_uuid: str,
         files_owner: str,
         options: Mapping[str, str] | None = None,
+        mode: str = "managed",
     ) -> TableDraft:
         """Return a draft of a table that does not exist yet, at a location that is reserved for it."""
         stored_options = as_properties(options)
         row = TableRow(
-            NEW_TABLE, table_uuid, name.namespace, name.name, location, "managed", "live", stored_options, files_owner
+            NEW_TABLE, table_uuid, name.namespace, name.name, location, mode, "live", stored_options, files_owner
         )
         return TableDraft(
             self.catalog.store, row, None, row, options=dict(options) if options else None, is_reserved=True

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from deltalakedb.exceptions import DeltaError, OutcomeUnknownError, StoreError
 from deltalakedb.log.checks.properties import to_properties
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from deltalakedb.transactions.read_sets import ReadLike
     from deltalakedb.writer.properties import WriterProperties
 
+T = TypeVar("T")
+
 
 class CatalogTransaction(TransactionLife):
     """A unit of work over many tables: `with catalog.begin() as tx: ...`.
@@ -57,10 +59,11 @@ class CatalogTransaction(TransactionLife):
         lock: Sequence[str] | None = None,
         tables: Sequence[str] | None = None,
         owns_catalog: bool = False,
+        token: str | None = None,
     ) -> None:
         super().__init__(str(uuid.uuid4()), message)
         # With the id, another process can find the outcome or prevent the commit: `commit.py: resolve_outcome`.
-        self._token = self.txn_id
+        self._token = token or self.txn_id
         self._catalog = catalog
         self._owns_catalog = owns_catalog
         self._busy = threading.Lock()
@@ -357,6 +360,11 @@ class CatalogTransaction(TransactionLife):
                 self._drafts, self._written, commit, txn_id=self.txn_id, location=location, version=version, name=name,
                 new=new, written=written,
             )  # fmt: skip
+
+    def run_on_metadata(self, statement: Callable[[Drafts, WrittenFiles], T]) -> T:
+        """Run a statement of `iceberg/`, which adds versions of Iceberg tables and views to the drafts."""
+        with self._statement():
+            return statement(self._drafts, self._written)
 
     def draft_at(self, location: str) -> TableDraft | None:
         """Return the table at a location, with what this transaction has staged for it so far."""

@@ -66,7 +66,7 @@ select h.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.stat
        v.total_closed, i.holder as intent_holder, i.until_ms as intent_until_ms
 from dl_table_heads h
 join dl_table_versions v on v.table_id = h.table_id and v.version = h.current_version
-join dl_protocol_updates p on p.table_id = h.table_id and p.version = h.protocol_version
+left join dl_protocol_updates p on p.table_id = h.table_id and p.version = h.protocol_version
 left join dl_tables t on t.table_id = h.table_id and t.until_ms = 9223372036854775807
 left join dl_leases i on i.lease = :lease
 where h.table_id = :table_id;
@@ -191,8 +191,8 @@ select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.stat
        p.min_reader_version, p.min_writer_version, p.reader_features, p.writer_features, p.fenced, p.extra as protocol_extra
 from dl_tables t
 join dl_table_heads h on h.table_id = t.table_id
-join dl_metadata_updates m on m.table_id = t.table_id and m.version = h.metadata_version
-join dl_protocol_updates p on p.table_id = t.table_id and p.version = h.protocol_version
+left join dl_metadata_updates m on m.table_id = t.table_id and m.version = h.metadata_version
+left join dl_protocol_updates p on p.table_id = t.table_id and p.version = h.protocol_version
 where t.until_ms = 9223372036854775807 limit :max_rows;
 
 -- name: select_pinned_heads

@@ -119,7 +119,8 @@ select table_id, table_uuid, namespace, name, location, mode, state, properties,
 update dl_tables set until_ms = :until_ms where table_id = :table_id and until_ms = 9223372036854775807;
 
 -- name: open_table
--- Everything needed to open a table in one row: registry, head, and the metadata and protocol in force. Reads no file rows.
+-- Everything needed to open a table in one row: registry, head, and the metadata and protocol in force, null for an Iceberg table or view.
+-- Reads no file rows.
 select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties, t.files_owner,
        h.current_version, h.metadata_version, h.protocol_version, h.mirrored_version, h.base_version, h.last_commit_ms, h.num_files,
        h.num_records, h.files_without_records, h.size_bytes, h.next_file_id, h.bounds_epoch, h.vacuumed_version,
@@ -129,8 +130,8 @@ select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.stat
        p.min_reader_version, p.min_writer_version, p.reader_features, p.writer_features, p.fenced, p.extra as protocol_extra
 from dl_tables t
 join dl_table_heads h on h.table_id = t.table_id
-join dl_metadata_updates m on m.table_id = t.table_id and m.version = h.metadata_version
-join dl_protocol_updates p on p.table_id = t.table_id and p.version = h.protocol_version
+left join dl_metadata_updates m on m.table_id = t.table_id and m.version = h.metadata_version
+left join dl_protocol_updates p on p.table_id = t.table_id and p.version = h.protocol_version
 where t.namespace_key = :namespace_key and t.name_key = :name_key and t.until_ms = 9223372036854775807;
 
 -- ---------------------------------------------------------------------------------------------------------------- leases

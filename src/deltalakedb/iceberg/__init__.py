@@ -1,0 +1,1 @@
+"""Iceberg tables and views: an Iceberg REST catalog on the same SQL database."""

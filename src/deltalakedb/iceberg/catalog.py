@@ -1,0 +1,285 @@
+"""IcebergCatalog: the Iceberg tables and views of a catalog, as the REST protocol sees them."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from deltalakedb.exceptions import (
+    BadIcebergRequestError,
+    DeltaError,
+    NamespaceNotFoundError,
+    TableExistsError,
+    VersionTakenError,
+    redact,
+)
+from deltalakedb.iceberg import statements
+from deltalakedb.iceberg.metadata_files import check_location, delete_metadata_file, make_folders
+from deltalakedb.iceberg.statements import Step, TableChange, no_such
+from deltalakedb.runtime.backoff import Backoff
+from deltalakedb.store import registry
+from deltalakedb.store.iceberg import names_in, read_iceberg_version, referenced_snapshots
+from deltalakedb.store.names import TableName
+from deltalakedb.store.namespaces import find_namespace
+from deltalakedb.store.proposals import NEW_TABLE
+from deltalakedb.store.registry import ICEBERG, VIEW, TableRow
+from deltalakedb.transactions import definitions
+from deltalakedb.transactions.places import reserve_place
+from deltalakedb.transactions.transaction import CatalogTransaction
+
+if TYPE_CHECKING:
+    from deltalakedb.catalog.catalog import Catalog
+    from deltalakedb.operations.written_files import WrittenFiles
+    from deltalakedb.store.connection import Connection
+    from deltalakedb.transactions.drafts import Drafts
+
+logger = logging.getLogger(__name__)
+
+ATTEMPTS = 24
+"""How often a commit that lost a race is applied again to the newer metadata."""
+
+_LOST_RACES = Backoff(0.01, 0.5, 0.5)
+
+Kind = Literal["table", "view"]
+Statement = Callable[["Drafts", "WrittenFiles"], Sequence[Step]]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTable:
+    """An Iceberg table or view: its registry row, and one version of its metadata."""
+
+    name: TableName
+    table_id: int
+    table_uuid: str
+    version: int
+    metadata_location: str
+    metadata: Mapping[str, Any]
+
+
+class IcebergCatalog:
+    """Operations of the Iceberg REST protocol on a catalog. Each commits in one SQL transaction, or changes nothing."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+
+    # -- reading
+
+    def list_tables(self, namespace: str) -> list[str]:
+        """Return the names of the tables directly in a namespace, those of Delta tables included."""
+        return [name for name, mode in self._names(namespace).items() if mode != VIEW]
+
+    def list_views(self, namespace: str) -> list[str]:
+        """Return the names of the views directly in a namespace."""
+        return [name for name, mode in self._names(namespace).items() if mode == VIEW]
+
+    def _names(self, namespace: str) -> dict[str, str]:
+        with self.catalog.store.read() as conn:
+            _require_namespace(conn, namespace)
+            return names_in(conn, namespace)
+
+    def load_table(self, name: TableName, *, snapshots: Literal["all", "refs"] = "all") -> LoadedTable:
+        """Load a table; with `refs` only the snapshots that branches and tags refer to."""
+        return self._load(name, "table", only_refs=snapshots == "refs")
+
+    def load_view(self, name: TableName) -> LoadedTable:
+        """Load a view."""
+        return self._load(name, "view")
+
+    def _load(self, name: TableName, kind: Kind, *, only_refs: bool = False) -> LoadedTable:
+        with self.catalog.store.read() as conn:
+            table = self._require(conn, name, kind)
+            head = registry.read_head(conn, table.table_id)
+            assert head is not None, "an Iceberg table is registered with its first version"
+            ids = referenced_snapshots(conn, table.table_id, head.current_version) if only_refs else None
+            loaded = read_iceberg_version(conn, table.table_id, head.current_version, snapshots=ids)
+        return _loaded(table, loaded.version, loaded.metadata_location, loaded.metadata)
+
+    def table_exists(self, name: TableName) -> bool:
+        """Return whether an Iceberg table has this name."""
+        return self._exists(name, ICEBERG)
+
+    def view_exists(self, name: TableName) -> bool:
+        """Return whether a view has this name."""
+        return self._exists(name, VIEW)
+
+    def _exists(self, name: TableName, mode: str) -> bool:
+        with self.catalog.store.read(single=True) as conn:
+            row = registry.resolve_table(conn, name.namespace, name.name)
+        return row is not None and row.mode == mode
+
+    def _require(self, conn: Connection, name: TableName, kind: Kind) -> TableRow:
+        row = registry.resolve_table(conn, name.namespace, name.name)
+        if row is None:
+            _require_namespace(conn, name.namespace)
+            raise no_such(name, kind)
+        if row.mode != (VIEW if kind == "view" else ICEBERG):
+            raise no_such(name, kind, is_delta=row.is_delta)
+        return row
+
+    # -- tables
+
+    def create_table(self, name: TableName, request: Mapping[str, Any], *, stage: bool = False) -> LoadedTable:
+        """Create a table, or with `stage` prepare one: its location is reserved, and a later commit creates it."""
+        self._check_namespace(name)
+        if stage:
+            return self._stage(name, request)
+        return self._one(name, lambda drafts, written: statements.create_table(drafts, written, name, request))
+
+    def _stage(self, name: TableName, request: Mapping[str, Any]) -> LoadedTable:
+        with self.catalog.store.read(single=True) as conn:
+            if registry.resolve_table(conn, name.namespace, name.name) is not None:
+                raise TableExistsError(f"Table already exists: {name}")
+        table_uuid = str(uuid.uuid4())
+        given = request.get("location")
+        if given is not None:
+            given = check_location(given, self.catalog.config, what=str(name))
+        first_metadata = statements.first_metadata(request, location=given or "file:/", table_uuid=table_uuid)
+        reserved = reserve_place(self.catalog, name, table_uuid, given, None)
+        first_metadata["location"] = given or reserved
+        make_folders(first_metadata["location"])
+        return LoadedTable(name, NEW_TABLE, table_uuid, -1, "", first_metadata)
+
+    def commit(self, changes: Sequence[TableChange], *, token: str | None = None) -> list[LoadedTable]:
+        """Apply changes of any number of tables in one SQL transaction; return the tables as they are then.
+
+        `token` identifies the request: if it was committed before, nothing is changed again.
+        """
+        if token is not None and self._is_committed(token):
+            return [self.load_table(change.name) for change in changes]
+        for change in changes:
+            self._check_namespace(change.name)
+
+        def statement(drafts: Drafts, written: WrittenFiles) -> list[Step]:
+            return [statements.change_table(drafts, written, change) for change in changes]
+
+        return self._run([change.name for change in changes], statement, token=token)
+
+    def _is_committed(self, token: str) -> bool:
+        with self.catalog.store.read(single=True) as conn:
+            return conn.one("select_token", client_token=token) is not None
+
+    def rename_table(self, source: TableName, target: TableName) -> None:
+        """Rename a table, also into another namespace; its location stays the same."""
+        self._rename(source, target, "table")
+
+    def rename_view(self, source: TableName, target: TableName) -> None:
+        """Rename a view, also into another namespace."""
+        self._rename(source, target, "view")
+
+    def _rename(self, source: TableName, target: TableName, kind: Kind) -> None:
+        with self.catalog.store.read() as conn:
+            self._require(conn, source, kind)
+            _require_namespace(conn, target.namespace)
+        with self._begin([source, target]) as tx:
+            tx.rename_table(str(source), str(target))
+
+    def drop_table(self, name: TableName, *, purge: bool = False) -> None:
+        """Drop a table. Its files stay, so that it can be registered again; with `purge` they are deleted."""
+        self._drop(name, "table", purge=purge)
+
+    def drop_view(self, name: TableName) -> None:
+        """Drop a view."""
+        self._drop(name, "view")
+
+    def _drop(self, name: TableName, kind: Kind, *, purge: bool = False) -> None:
+        with self.catalog.store.read() as conn:
+            self._require(conn, name, kind)
+        with self._begin([name]) as tx:
+            tx.run_on_metadata(lambda drafts, _: definitions.drop_table(drafts, str(name), purge))
+
+    def register_table(self, name: TableName, metadata_location: str, *, overwrite: bool = False) -> LoadedTable:
+        """Register the table that a metadata file describes; with `overwrite` an existing table gets its metadata."""
+        self._check_namespace(name)
+        return self._one(
+            name,
+            lambda drafts, _: statements.register_table(
+                drafts, name, metadata_location, overwrite=overwrite, load=statements.loader(drafts)
+            ),
+        )
+
+    def unregister_table(self, name: TableName) -> LoadedTable:
+        """Remove a table from the catalog and return its last version; its files stay."""
+        table = self.load_table(name)
+        self.drop_table(name)
+        return table
+
+    # -- views
+
+    def create_view(self, name: TableName, request: Mapping[str, Any]) -> LoadedTable:
+        """Create a view."""
+        self._check_namespace(name)
+        return self._one(name, lambda drafts, written: statements.create_view(drafts, written, name, request))
+
+    def replace_view(
+        self, name: TableName, requirements: Sequence[Mapping[str, Any]], updates: Sequence[Mapping[str, Any]]
+    ) -> LoadedTable:
+        """Apply a client's commit to a view."""
+        change = TableChange(name, requirements, updates)
+        return self._one(name, lambda drafts, written: statements.replace_view(drafts, written, change))
+
+    def register_view(self, name: TableName, metadata_location: str) -> LoadedTable:
+        """Register the view that a metadata file describes."""
+        self._check_namespace(name)
+        return self._one(
+            name,
+            lambda drafts, _: statements.register_view(drafts, name, metadata_location, load=statements.loader(drafts)),
+        )
+
+    # -- transactions
+
+    def _check_namespace(self, name: TableName) -> None:
+        with self.catalog.store.read(single=True) as conn:
+            _require_namespace(conn, name.namespace)
+
+    def _begin(self, names: Sequence[TableName], token: str | None = None) -> CatalogTransaction:
+        return CatalogTransaction(self.catalog, tables=[str(name) for name in names], token=token)
+
+    def _one(self, name: TableName, statement: Callable[[Drafts, WrittenFiles], Step]) -> LoadedTable:
+        (table,) = self._run([name], lambda drafts, written: [statement(drafts, written)])
+        return table
+
+    def _run(self, names: Sequence[TableName], statement: Statement, token: str | None = None) -> list[LoadedTable]:
+        """Run a statement in a transaction of its own; if another commit was faster, run it again on the new state."""
+        if len({name.key for name in names}) != len(names):
+            raise BadIcebergRequestError("a request changes each table once; it names one of them twice")
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                with self._begin(names, token) as tx:
+                    steps = tx.run_on_metadata(statement)
+            except VersionTakenError:
+                if attempt == ATTEMPTS:
+                    raise
+                _LOST_RACES.sleep(attempt)
+                continue
+            self._delete_old_files(steps)
+            return [self._result(step, name, tx.result) for step, name in zip(steps, names, strict=True)]
+        raise AssertionError("the last attempt returns or raises")
+
+    def _result(self, step: Step, name: TableName, versions: Mapping[str, int]) -> LoadedTable:
+        if not step.draft.iceberg:
+            return self.load_table(name)
+        row = step.draft.row
+        version = versions.get(row.full_name, -1)
+        return _loaded(row, version, step.draft.iceberg[-1].metadata_location, step.metadata)
+
+    def _delete_old_files(self, steps: Sequence[Step]) -> None:
+        """Delete metadata files that tables no longer name; what cannot be deleted only takes up space."""
+        for step in steps:
+            for location in step.old_files:
+                try:
+                    delete_metadata_file(location, step.draft.options)
+                except (DeltaError, OSError) as error:
+                    logger.warning("an old metadata file is left behind: %s", redact(str(error)))
+
+
+def _loaded(table: TableRow, version: int, metadata_location: str, metadata: Mapping[str, Any]) -> LoadedTable:
+    name = TableName(table.namespace, table.name)
+    return LoadedTable(name, table.table_id, table.table_uuid, version, metadata_location, metadata)
+
+
+def _require_namespace(conn: Connection, namespace: str) -> None:
+    if find_namespace(conn, namespace) is None:
+        raise NamespaceNotFoundError(f"Namespace does not exist: {namespace}")

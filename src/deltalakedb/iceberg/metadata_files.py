@@ -1,0 +1,109 @@
+"""Metadata files of Iceberg tables and views: where they are put, and which locations clients may name."""
+
+from __future__ import annotations
+
+import gzip
+import uuid
+import zlib
+from collections.abc import Mapping
+from os.path import basename, dirname
+from pathlib import Path
+from typing import Any
+
+from deltalakedb.exceptions import BadIcebergRequestError, ConfigError, UnknownLocationError, redact
+from deltalakedb.operations.written_files import WrittenFiles
+from deltalakedb.runtime.config import Config
+from deltalakedb.storage.location import canonical_location, parse_location
+from deltalakedb.storage.opening import open_storage
+
+MAX_METADATA_BYTES = 512 * 1024 * 1024
+"""Larger metadata files are refused, before and after they are decompressed."""
+
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+def metadata_folder(metadata: Mapping[str, Any]) -> str:
+    """Return the folder of a table's metadata files: `write.metadata.path`, or `metadata` in its location."""
+    own_folder = metadata.get("properties", {}).get("write.metadata.path")
+    return str(own_folder).rstrip("/") if own_folder else f"{metadata['location'].rstrip('/')}/metadata"
+
+
+def write_metadata_file(
+    metadata: Mapping[str, Any],
+    data: bytes,
+    *,
+    version: int,
+    options: Mapping[str, str] | None,
+    config: Config,
+    written: WrittenFiles,
+) -> str:
+    """Write a metadata file under a name of its own; return its location. It is deleted if the commit fails."""
+    folder = check_location(metadata_folder(metadata), config, options, what="the folder of metadata files")
+    is_compressed = metadata.get("properties", {}).get("write.metadata.compression-codec") == "gzip"
+    name = f"{version:05d}-{uuid.uuid4()}{'.gz' if is_compressed else ''}.metadata.json"
+    storage = open_storage(folder, options)
+    storage.put_if_absent(name, gzip.compress(data, mtime=0) if is_compressed else data)
+    written.remember_path(storage, name)
+    return f"{folder}/{name}"
+
+
+def read_metadata_file(location: str, config: Config, options: Mapping[str, str] | None = None) -> bytes:
+    """Read a metadata file that a client names; it must be at an allowed location."""
+    folder = check_location(dirname(location), config, options, what="the metadata file")
+    try:
+        storage = open_storage(folder, options)
+        name = basename(location)
+        size = storage.stat(name).size
+        if size > MAX_METADATA_BYTES:
+            raise BadIcebergRequestError(f"the metadata file {redact(location)} has {size} bytes; that is too large")
+        data = storage.get(name)
+    except (FileNotFoundError, IsADirectoryError):
+        raise BadIcebergRequestError(f"there is no metadata file {redact(location)}") from None
+    return _decompressed(data, location) if data.startswith(_GZIP_MAGIC) else data
+
+
+def _decompressed(data: bytes, location: str) -> bytes:
+    unpacker = zlib.decompressobj(wbits=31)
+    try:
+        text = unpacker.decompress(data, MAX_METADATA_BYTES)
+    except zlib.error as error:
+        raise BadIcebergRequestError(f"the metadata file {redact(location)} is not valid gzip: {error}") from None
+    if unpacker.unconsumed_tail:
+        raise BadIcebergRequestError(f"the metadata file {redact(location)} is too large when it is decompressed")
+    return text
+
+
+def delete_metadata_file(location: str, options: Mapping[str, str] | None) -> None:
+    """Delete a metadata file that fell out of the log of metadata files."""
+    open_storage(dirname(location), options).delete(basename(location))
+
+
+def check_location(location: object, config: Config, options: Mapping[str, str] | None = None, *, what: str) -> str:
+    """Return a location that a client named, without a trailing slash; refuse one outside of the allowed places.
+
+    Allowed are the warehouse and the locations in the setting `serve.iceberg_locations`.
+    """
+    if not isinstance(location, str) or not location:
+        raise BadIcebergRequestError(f"{what}: the location must be a text")
+    text = location.rstrip("/")
+    if any(part in (".", "..") for part in text.split("/")):
+        raise BadIcebergRequestError(f"{what} cannot be at {redact(text)!r}: a location has no . or .. in it")
+    try:
+        canonical = canonical_location(text, options)
+    except (ConfigError, UnknownLocationError) as error:
+        raise BadIcebergRequestError(f"{what}: {error}") from None
+    allowed = [*([config.warehouse] if config.warehouse else []), *(config.serve_iceberg_locations or ())]
+    if not any(f"{canonical}/".startswith(f"{canonical_location(root).rstrip('/')}/") for root in allowed):
+        raise BadIcebergRequestError(
+            f"{what} cannot be at {redact(text)}: it is outside of the warehouse and of the locations that the setting "
+            "serve.iceberg_locations allows"
+        )
+    return text
+
+
+def make_folders(location: str) -> None:
+    """Create the folders of a table on a local disk, where some clients write without creating them."""
+    place = parse_location(location)
+    if place.scheme == "file":
+        for folder in ("data", "metadata"):
+            Path(place.path, folder).mkdir(parents=True, exist_ok=True)

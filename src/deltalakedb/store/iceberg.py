@@ -1,0 +1,184 @@
+"""Iceberg tables and views in SQL: a version is its metadata without snapshots, which are rows of their own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from deltalakedb.exceptions import StoreError
+from deltalakedb.log.protocol.codec import to_json
+from deltalakedb.store import registry
+from deltalakedb.store.connection import LIVE, Connection
+from deltalakedb.store.names import name_key
+from deltalakedb.store.proposals import IcebergCommit, RatifiedCommit, TableProposal
+from deltalakedb.store.registry import Head, TableRow
+from deltalakedb.store.rows import RowBuffer
+
+if TYPE_CHECKING:
+    from deltalakedb.store.commit_locks import LockedTable
+
+SNAPSHOTS = "snapshots"
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergVersion:
+    """A version of an Iceberg table or view, as its metadata file has it."""
+
+    version: int
+    metadata_location: str
+    metadata: dict[str, Any]
+
+
+# -- reading
+
+
+def read_iceberg_version(
+    conn: Connection, table_id: int, version: int, *, snapshots: Iterable[int] | None = None
+) -> IcebergVersion:
+    """Reads a version; `snapshots` limits the snapshots to those with these ids, before any is parsed."""
+    row = conn.one("select_iceberg_version", table_id=table_id, version=version)
+    if row is None:
+        raise StoreError(f"version {version} of the Iceberg table with id {table_id} is not in the database any more")
+    metadata = json.loads(row["metadata"])
+    if SNAPSHOTS in metadata:
+        rows = conn.all("select_iceberg_snapshots", table_id=table_id, version=version)
+        wanted = None if snapshots is None else set(snapshots)
+        metadata[SNAPSHOTS] = [
+            json.loads(row["snapshot"]) for row in rows if wanted is None or row["snapshot_id"] in wanted
+        ]
+    return IcebergVersion(version, row["metadata_location"], metadata)
+
+
+def referenced_snapshots(conn: Connection, table_id: int, version: int) -> set[int]:
+    """The ids of the snapshots that branches and tags of a version refer to."""
+    row = conn.one("select_iceberg_version", table_id=table_id, version=version)
+    metadata = {} if row is None else json.loads(row["metadata"])
+    return {ref["snapshot-id"] for ref in metadata.get("refs", {}).values()}
+
+
+def names_in(conn: Connection, namespace: str) -> dict[str, str]:
+    """The names of the tables and views directly in a namespace, with their modes."""
+    rows = conn.all("select_names_of_modes", namespace_key=name_key(namespace))
+    return {row["name"]: row["mode"] for row in rows}
+
+
+# -- writing
+
+
+def to_commit(
+    base: Mapping[str, Any] | None,
+    metadata: Mapping[str, Any],
+    metadata_location: str,
+    *,
+    operation: str,
+    parameters: Mapping[str, Any],
+) -> IcebergCommit:
+    """Makes the commit that leads from one metadata to the next; the metadata file is written already."""
+    before = {snapshot["snapshot-id"] for snapshot in (base or {}).get(SNAPSHOTS, ())}
+    after = {snapshot["snapshot-id"]: snapshot for snapshot in metadata.get(SNAPSHOTS, ())}
+    summary: Mapping[str, Any] = (after.get(metadata.get("current-snapshot-id")) or {}).get("summary", {})
+    stored = {**metadata, SNAPSHOTS: []} if SNAPSHOTS in metadata else dict(metadata)
+    return IcebergCommit(
+        metadata_location=metadata_location,
+        metadata=to_json(stored),
+        operation=operation,
+        parameters=parameters,
+        added_snapshots=tuple((key, to_json(value)) for key, value in after.items() if key not in before),
+        removed_snapshots=frozenset(before - after.keys()),
+        num_files=_total(summary, "total-data-files"),
+        num_records=_total(summary, "total-records"),
+        size_bytes=_total(summary, "total-files-size"),
+    )
+
+
+def _total(summary: Mapping[str, Any], key: str) -> int | None:
+    """A total of a snapshot's summary, which clients write as text; None if it is missing or not a number."""
+    text = summary.get(key)
+    return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+def write_iceberg_commits(
+    conn: Connection, proposal: TableProposal, row: TableRow, locked: LockedTable | None, *, at_ms: int, txn_id: str
+) -> list[RatifiedCommit]:
+    """Writes the commits of one Iceberg table or view on top of its locked head."""
+    head = locked.head if locked is not None else _first_head(row.table_id)
+    expected = head.current_version
+    ratified = []
+    for commit in proposal.iceberg:
+        head = _next_head(head, commit, at_ms)
+        _write_version(conn, row.table_id, head, commit, txn_id)
+        ratified.append(
+            RatifiedCommit(
+                row,
+                head.current_version,
+                head.last_commit_ms,
+                num_files=head.num_files,
+                size_bytes=head.size_bytes,
+            )
+        )
+    if locked is None:
+        registry.insert_head(conn, head)
+    else:
+        registry.advance_head(conn, head, expected)
+    return ratified
+
+
+def _first_head(table_id: int) -> Head:
+    return Head(table_id, -1, -1, -1, -1, 0, -1, 0, 0, 0, 0, 0, 0)
+
+
+def _next_head(head: Head, commit: IcebergCommit, at_ms: int) -> Head:
+    version = head.current_version + 1
+    return replace(
+        head,
+        current_version=version,
+        metadata_version=version,
+        mirrored_version=version,
+        last_commit_ms=max(at_ms, head.last_commit_ms + 1),
+        num_files=commit.num_files or 0,
+        num_records=commit.num_records or 0,
+        files_without_records=int(commit.num_records is None and bool(commit.num_files)),
+        size_bytes=commit.size_bytes or 0,
+    )
+
+
+def _write_version(conn: Connection, table_id: int, head: Head, commit: IcebergCommit, txn_id: str) -> None:
+    version = head.current_version
+    for snapshot_id in sorted(commit.removed_snapshots):
+        conn.run("end_iceberg_snapshot", table_id=table_id, snapshot_id=snapshot_id, version=version)
+    versions, metadata = RowBuffer("dl_table_versions"), RowBuffer("dl_iceberg_versions")
+    versions.append(
+        table_id=table_id,
+        version=version,
+        txn_id=txn_id,
+        committed_at_ms=head.last_commit_ms,
+        operation=commit.operation,
+        operation_params=to_json(dict(commit.parameters)),
+        operation_metrics=None,
+        commit_info=None,
+        commit_info_ordinal=None,
+        is_base=False,
+        num_actions=0,
+        num_added_files=0,
+        num_removed_files=0,
+        total_added=0,
+        total_closed=0,
+        rendered_bytes=None,
+    )
+    metadata.append(
+        table_id=table_id, version=version, metadata_location=commit.metadata_location, metadata=commit.metadata
+    )
+    snapshots = RowBuffer("dl_iceberg_snapshots")
+    for ordinal, (snapshot_id, snapshot) in enumerate(commit.added_snapshots):
+        snapshots.append(
+            table_id=table_id,
+            added_version=version,
+            ordinal=ordinal,
+            removed_version=LIVE,
+            snapshot_id=snapshot_id,
+            snapshot=snapshot,
+        )
+    for buffer in (versions, metadata, snapshots):
+        buffer.flush_to(conn)
