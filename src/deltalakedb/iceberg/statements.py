@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from deltalakedb.exceptions import TableExistsError, TableNotFoundError
+from deltalakedb.iceberg.metadata.metadata_log import with_previous_file
+from deltalakedb.iceberg.metadata.rendering import render_metadata
 from deltalakedb.iceberg.metadata.requirements import check_requirements
-from deltalakedb.iceberg.metadata.table_builder import apply_updates, with_previous_file
-from deltalakedb.iceberg.metadata.table_metadata import new_table_metadata, parse_table_metadata, render_metadata
+from deltalakedb.iceberg.metadata.table_builder import apply_updates
+from deltalakedb.iceberg.metadata.table_metadata import new_table_metadata, parse_table_metadata
+from deltalakedb.iceberg.metadata.view_builder import apply_view_updates
 from deltalakedb.iceberg.metadata.view_metadata import (
-    apply_view_updates,
     check_view_requirements,
     new_view_metadata,
     parse_view_metadata,
