@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from deltalakedb.exceptions import (
+    BadIcebergRequestError,
     CommitFailedError,
     DeltaError,
     EndpointBusyError,
@@ -103,6 +104,9 @@ def answer_of(error: BaseException, kind: Kind) -> ErrorAnswer:
         return error.answer
     if not isinstance(error, DeltaError):
         return ErrorAnswer(500, "InternalServerError", log_unexpected(error))
+    if isinstance(error, BadIcebergRequestError) and kind == "view":
+        # The Java client raises this one as the exception that its views raise for such arguments.
+        return ErrorAnswer(400, "IllegalArgumentException", str(error))
     status, type_ = _status_and_type(error, kind)
     if status >= 500:
         logger.warning("%s: %s", type(error).__name__, redact(str(error)))

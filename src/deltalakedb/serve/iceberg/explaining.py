@@ -48,9 +48,18 @@ def creating(catalog: IcebergCatalog, noun: Noun, name: TableName) -> Iterator[N
     except LocationOwnedError:  # the name may be free
         raise
     except TableExistsError as error:
-        holder = _holder(catalog, name)
-        same = "already exists" if holder == noun else "with same name already exists"
-        raise _taken(f"{holder.capitalize()} {same}: {shown_name(name)}") from error
+        raise _same_name(catalog, noun, name) from error
+
+
+@contextmanager
+def committing(catalog: IcebergCatalog, name: TableName, *, creates: bool) -> Iterator[None]:
+    """Explain that the table of a commit does not exist; if the commit creates it, that something has its name."""
+    try:
+        yield
+    except NamespaceNotFoundError as error:
+        raise (_no_namespace(name.namespace) if creates else _no_such("table", name)) from error
+    except TableNotFoundError as error:
+        raise (_same_name(catalog, "table", name) if creates else _no_such("table", name)) from error
 
 
 @contextmanager
@@ -71,6 +80,13 @@ def renaming(catalog: IcebergCatalog, noun: Noun, source: TableName, target: Tab
 
 def _holder(catalog: IcebergCatalog, name: TableName) -> Noun:
     return "view" if catalog.view_exists(name) else "table"
+
+
+def _same_name(catalog: IcebergCatalog, noun: Noun, name: TableName) -> Refusal:
+    """The refusal of a new table or view whose name is taken, perhaps by one of the other kind."""
+    holder = _holder(catalog, name)
+    same = "already exists" if holder == noun else "with same name already exists"
+    return _taken(f"{holder.capitalize()} {same}: {shown_name(name)}")
 
 
 def _no_such(noun: Noun, name: TableName) -> Refusal:

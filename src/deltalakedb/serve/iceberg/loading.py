@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Literal
 
 from deltalakedb.iceberg.catalog import LoadedTable
 from deltalakedb.serve.iceberg.call import Call, JsonObject, Reply
-from deltalakedb.serve.iceberg.errors import bad_request
+from deltalakedb.serve.iceberg.errors import Refusal, bad_request
 from deltalakedb.serve.iceberg.storage_settings import StorageSettings
+from deltalakedb.storage.location import parse_location
 
 SnapshotMode = Literal["all", "refs"]
 
@@ -55,6 +57,16 @@ def snapshot_mode(call: Call) -> SnapshotMode:
             return "refs"
         case _:
             raise bad_request("the parameter snapshots must be all or refs")
+
+
+def require_metadata_file(table: LoadedTable) -> None:
+    """Refuse a table whose metadata file is gone from the local disk: some clients open it.
+
+    The catalog itself does not need the file; looking for one in an object store would cost a request for each load.
+    """
+    location = parse_location(table.metadata_location)
+    if location.scheme == "file" and not Path(location.path).exists():
+        raise Refusal(404, "NotFoundException", f"Failed to open input stream for file: {table.metadata_location}")
 
 
 def _tag(table: LoadedTable, mode: SnapshotMode, config: Mapping[str, str]) -> str:

@@ -9,10 +9,10 @@ from deltalakedb.iceberg.catalog import IcebergCatalog
 from deltalakedb.iceberg.statements import TableChange
 from deltalakedb.serve.iceberg.call import Call, JsonObject, Reply, flag_of, objects_of, query_flag, text_of
 from deltalakedb.serve.iceberg.errors import bad_request
-from deltalakedb.serve.iceberg.explaining import creating, reading, renaming
+from deltalakedb.serve.iceberg.explaining import committing, creating, reading, renaming
 from deltalakedb.serve.iceberg.identifiers import identifier_in_body, namespace_in_path, shown_name, table_name
 from deltalakedb.serve.iceberg.listing import list_names
-from deltalakedb.serve.iceberg.loading import TableReplies, snapshot_mode
+from deltalakedb.serve.iceberg.loading import TableReplies, require_metadata_file, snapshot_mode
 from deltalakedb.store.names import TableName
 
 REPORT_TYPES = ("scan-report", "commit-report")
@@ -42,6 +42,7 @@ class TableEndpoints:
         name, mode = name_in_path(call), snapshot_mode(call)
         with reading("table", name):
             table = self._service.load_table(name, snapshots=mode)
+        require_metadata_file(table)
         return self._replies.loaded(call, table, mode)
 
     def exists(self, call: Call) -> Reply:
@@ -52,8 +53,10 @@ class TableEndpoints:
         name = name_in_path(call)
         if call.body.get("identifier") is not None and identifier_in_body(call.body["identifier"]).key != name.key:
             raise bad_request(f"the identifier in the body is not {shown_name(name)}, the table in the path")
-        with reading("table", name):
-            [table] = self._service.commit([_change(name, call.body)], token=call.token)
+        change = _change(name, call.body)
+        creates = any(requirement.get("type") == "assert-create" for requirement in change.requirements)
+        with committing(self._service, name, creates=creates):
+            [table] = self._service.commit([change], token=call.token)
         return self._replies.committed(call, table)
 
     def commit_transaction(self, call: Call) -> Reply:
