@@ -23,7 +23,8 @@ from deltalakedb.exceptions import (
     TableExistsError,
     TableNotFoundError,
 )
-from deltalakedb.iceberg.catalog import IcebergCatalog, LoadedTable, TableChange
+from deltalakedb.iceberg.catalog import IcebergCatalog, LoadedTable
+from deltalakedb.iceberg.statements import TableChange
 from deltalakedb.store.names import TableName
 from tests.conformance.transacting import StopAt, numbers, open_catalog
 from tests.fixtures.sizes import sized
@@ -152,11 +153,11 @@ def test_names_are_shared_with_delta_tables_and_views(catalog: Catalog, iceberg:
     assert iceberg.list_views("shop") == ["items"]
     with pytest.raises(TableNotFoundError, match="is a Delta table"):
         iceberg.load_table(TableName("shop", "delta"))
-    for name in ("shop.orders", "shop.items"):
+    for text in ("shop.orders", "shop.items"):
         with pytest.raises(NotADeltaTableError, match="not a Delta table"):
-            catalog.table(name)
+            catalog.table(text)
         with pytest.raises(NotADeltaTableError), catalog.begin() as tx:
-            tx.write(name, numbers(1), mode="append")
+            tx.write(text, numbers(1), mode="append")
     with pytest.raises(NamespaceNotEmptyError):
         catalog.drop_namespace("shop")
     assert catalog.tables() == ["shop.delta", "shop.items", "shop.orders"]

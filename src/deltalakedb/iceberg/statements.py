@@ -72,7 +72,7 @@ def create_table(drafts: Drafts, written: WrittenFiles, name: TableName, request
 def first_metadata(request: Metadata, *, location: str, table_uuid: str) -> dict[str, Any]:
     """Return the metadata of a table that a client wants to create."""
     return new_table_metadata(
-        schema=request.get("schema"),
+        schema=request.get("schema", {}),
         partition_spec=request.get("partition-spec"),
         write_order=request.get("write-order"),
         properties=request.get("properties"),
