@@ -13,6 +13,7 @@ from typing import Any
 from deltalakedb.exceptions import BadIcebergRequestError, ConfigError, UnknownLocationError, redact
 from deltalakedb.operations.written_files import WrittenFiles
 from deltalakedb.runtime.config import Config
+from deltalakedb.runtime.steps import reached
 from deltalakedb.storage.location import canonical_location, parse_location
 from deltalakedb.storage.opening import open_storage
 
@@ -44,6 +45,7 @@ def write_metadata_file(
     storage = open_storage(folder, options)
     storage.put_if_absent(name, gzip.compress(data, mtime=0) if is_compressed else data)
     written.remember_path(storage, name)
+    reached("iceberg.metadata_written")
     return f"{folder}/{name}"
 
 
