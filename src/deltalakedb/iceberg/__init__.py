@@ -1,0 +1,1 @@
+"""Iceberg tables, natively and as another view of Delta tables."""
