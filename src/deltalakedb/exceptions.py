@@ -6,6 +6,8 @@ DeltaError
 |   |__ FilesPurgedError           a TableNotFoundError: the table was there, its files are deleted
 |   |__ NamespaceNotFoundError     a TableNotFoundError; NamespaceNotEmptyError
 |   |__ NegativeVersionError       a VersionNotFoundError, and an OverflowError as in `deltalake`
+|__ PlanNotFoundError              a scan plan that never was, was cancelled or has expired
+|__ PlanTaskNotFoundError          a task of such a plan, or of none
 |__ MissingFileError               .path: a data file that a version names is not there; a FileNotFoundError too
 |__ DeltaProtocolError             a log that breaks, or asks for more than, the protocol we know
 |   |__ MalformedLogError          truncated JSON, bad UTF-8, two metaData, corrupt checkpoint, escaping path
@@ -85,6 +87,8 @@ __all__ = [
     "NotADatabaseError",
     "NotWritableError",
     "OutcomeUnknownError",
+    "PlanNotFoundError",
+    "PlanTaskNotFoundError",
     "PredicateError",
     "ProtocolChangedError",
     "SchemaMismatchError",
@@ -183,6 +187,14 @@ class VersionNotFoundError(DeltaError):
 
 class NegativeVersionError(VersionNotFoundError, OverflowError):
     """A version below 0; `deltalake` raises OverflowError here."""
+
+
+class PlanNotFoundError(DeltaError):
+    """The scan plan does not exist, was cancelled or has expired: plan the scan again."""
+
+
+class PlanTaskNotFoundError(DeltaError):
+    """The plan task does not exist, or its scan plan was cancelled or has expired: plan the scan again."""
 
 
 class MissingFileError(DeltaError, FileNotFoundError):

@@ -37,7 +37,7 @@ class AvroFile:
 
     path: str
     metadata: Mapping[str, str]
-    _schema: Mapping[str, Any]
+    _schema: Any
     _codec: str
     _sync: bytes
     _data: bytes
@@ -66,7 +66,7 @@ class AvroFile:
         # As one array, the whole block is decoded in one call.
         stream = io.BytesIO(_zigzag(count) + content + b"\0" if count else b"\0")
         try:
-            records = fastavro.schemaless_reader(stream, dict(self._schema), None)
+            records = fastavro.schemaless_reader(stream, self._schema, None)
         except Exception as error:  # whatever the decoder stumbles over
             raise UnreadableAvroError(f"a record cannot be decoded: {type(error).__name__}: {error}") from error
         if stream.read(1) or not isinstance(records, list):
@@ -269,7 +269,9 @@ class _Schema:
             return [self._copy(item) for item in node]
         if not isinstance(node, dict):
             return node
-        copied = {key: self._copy(value) if key in ("type", "items", "values") else value for key, value in node.items()}
+        copied = {
+            key: self._copy(value) if key in ("type", "items", "values") else value for key, value in node.items()
+        }
         if node["type"] == "record":
             copied["fields"] = [{"name": f["name"], "type": self._copy(f["type"])} for f in node["fields"]]
         return self._fresh(copied) if node["type"] in ("record", "fixed") else copied

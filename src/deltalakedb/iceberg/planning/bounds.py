@@ -121,7 +121,7 @@ def _ends(type_: Primitive, raws: Sequence[bytes | None]) -> tuple[Doubles, Doub
     return intervals(_values(type_, raws))
 
 
-def intervals(values: Sequence[Value | None | Any]) -> tuple[Doubles, Doubles]:
+def intervals(values: Sequence[Value | Any | None]) -> tuple[Doubles, Doubles]:
     """Numbers as intervals of doubles; None and `...` are unknown."""
     pairs = np.array([_interval(value) for value in values], np.float64).reshape(-1, 2)
     return pairs[:, 0], pairs[:, 1]

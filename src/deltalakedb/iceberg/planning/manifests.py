@@ -17,7 +17,7 @@ from deltalakedb.iceberg.planning.types import Value, from_avro, to_json_value
 
 ManifestContent: TypeAlias = Literal["data", "deletes"]
 FileContent: TypeAlias = Literal["data", "position-deletes", "equality-deletes"]
-PartitionValue: TypeAlias = Value | None | EllipsisType
+PartitionValue: TypeAlias = Value | EllipsisType | None
 """`...` is a value that cannot be read: it may be anything."""
 
 INHERITED: Final = -1

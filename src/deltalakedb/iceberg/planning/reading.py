@@ -57,8 +57,8 @@ def read_ahead(items: Iterable[Item], path_of: dict[Item, str], read: ReadFile) 
         reading: list[tuple[Item, Future[bytes]]] = []
         try:
             while True:
-                for item in islice(remaining, MAX_READS - len(reading)):
-                    reading.append((item, executor.submit(read, path_of[item])))
+                next_items = islice(remaining, MAX_READS - len(reading))
+                reading += [(item, executor.submit(read, path_of[item])) for item in next_items]
                 if not reading:
                     return
                 item, content = reading.pop(0)

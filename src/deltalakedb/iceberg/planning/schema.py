@@ -64,9 +64,7 @@ def _fields_of(struct: Any, prefix: str, *, in_rows: bool, depth: int) -> Iterat
         yield from _field(item["id"], prefix + item["name"], item["type"], in_rows, depth, bool(item.get("required")))
 
 
-def _field(
-    field_id: int, name: str, type_: Any, in_rows: bool, depth: int, required: bool = False
-) -> Iterator[Field]:
+def _field(field_id: int, name: str, type_: Any, in_rows: bool, depth: int, required: bool = False) -> Iterator[Field]:
     if isinstance(type_, str):
         yield Field(field_id, name, parse_type(type_), in_rows, required)
         return

@@ -136,6 +136,8 @@ class Transform:
             if not isinstance(bucket, int):
                 return None
             buckets.add(bucket)
+        if not buckets:
+            return None
         return unite_numbers(NumberRange(float(bucket), float(bucket)) for bucket in buckets)
 
 
