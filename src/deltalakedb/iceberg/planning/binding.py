@@ -158,6 +158,11 @@ def atoms_of(op: str, column: Column, type_: Primitive, values: Sequence[Value])
     if op in ("starts-with", "not-starts-with"):
         return _prefix_atom(op, column, type_, values[0])
     comparable = [value.hex() if isinstance(value, bytes) else value for value in values]
+    if type_.family == "float" and 0 in comparable:
+        # Java's readers order -0.0 below 0.0, others take them as equal; the index does not tell them apart.
+        op = {"lt": "lt-eq", "gt": "gt-eq"}.get(op, op)
+        if op in ("not-eq", "not-in"):
+            return dnf.unknown(f"{column.name} is not zero")
     if op in ("not-eq", "not-in"):
         outside = dnf.atom(_above_numbers(compare_none(column, comparable)))
         return dnf.any_of([outside, dnf.atom(IsNull(column))])

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from deltalakedb.iceberg.planning.types import Primitive, Value, is_decimal, parse_type
+from deltalakedb.iceberg.planning.types import Primitive, Value, decimal_of, is_decimal, parse_type, unscaled_of
 from deltalakedb.log.predicates.ranges import (
     NumberRange,
     Ranges,
@@ -69,8 +69,8 @@ class Transform:
         if isinstance(value, str | bytes):
             return value[: self.width]
         if isinstance(value, Decimal):
-            unscaled = int(value.scaleb(source.scale))
-            return Decimal(unscaled - unscaled % self.width).scaleb(-source.scale)
+            unscaled = unscaled_of(source, value)
+            return decimal_of(source, unscaled - unscaled % self.width)
         return value - value % self.width if isinstance(value, int) else None
 
     def _time(self, source: Primitive, value: int) -> int:
@@ -177,7 +177,7 @@ def _numbers_in(source: Primitive, item: NumberRange) -> Iterable[Value | None]:
     if last - first >= MAX_HASHED:
         return [None]
     if is_decimal(source):
-        return [Decimal(unscaled).scaleb(-source.scale) for unscaled in range(first, last + 1)]
+        return [decimal_of(source, unscaled) for unscaled in range(first, last + 1)]
     return list(range(first, last + 1))
 
 
@@ -191,7 +191,7 @@ def hashed_bytes(source: Primitive, value: Value) -> bytes | None:
     if isinstance(value, bytes):
         return value
     if isinstance(value, Decimal):
-        unscaled = int(value.scaleb(source.scale))
+        unscaled = unscaled_of(source, value)
         return unscaled.to_bytes((unscaled if unscaled >= 0 else ~unscaled).bit_length() // 8 + 1, "big", signed=True)
     if isinstance(value, int) and source.family in ("integer", "days", "time", "micros", "nanos"):
         value = value // 1000 if source.family == "nanos" else value

@@ -10,7 +10,7 @@ import math
 import re
 import struct
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
@@ -18,6 +18,7 @@ import numpy as np
 
 Value: TypeAlias = int | float | Decimal | str | bytes
 
+_EXACT: Final = Context(prec=100)  # the default context rounds to 28 digits
 _FAMILIES: Final = {
     "boolean": "boolean",
     "int": "integer",
@@ -71,6 +72,15 @@ def is_decimal(type_: Primitive) -> bool:
     return type_.family.startswith("decimal")
 
 
+def decimal_of(type_: Primitive, unscaled: int) -> Decimal:
+    return Decimal(unscaled).scaleb(-type_.scale, _EXACT)
+
+
+def unscaled_of(type_: Primitive, value: Decimal) -> int:
+    """The digits of a decimal as a whole number, without those beyond the type's scale."""
+    return int(value.scaleb(type_.scale, _EXACT))
+
+
 # ---- bytes
 
 
@@ -88,7 +98,7 @@ def from_bytes(type_: Primitive, raw: bytes) -> Value | None:
             return float(struct.unpack("<d", raw)[0])
         return float(struct.unpack("<f", raw)[0]) if len(raw) == 4 else None
     if is_decimal(type_):
-        return Decimal(int.from_bytes(raw, "big", signed=True)).scaleb(-type_.scale) if 0 < len(raw) <= 17 else None
+        return decimal_of(type_, int.from_bytes(raw, "big", signed=True)) if 0 < len(raw) <= 17 else None
     if len(raw) == 8 or (len(raw) == 4 and family in ("integer", "days")):
         return int.from_bytes(raw, "little", signed=True)
     return None
