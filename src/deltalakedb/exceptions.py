@@ -7,6 +7,7 @@ DeltaError
 |   |__ NamespaceNotFoundError     a TableNotFoundError; NamespaceNotEmptyError
 |   |__ NotADeltaTableError        an Iceberg table or view has this name
 |   |__ NegativeVersionError       a VersionNotFoundError, and an OverflowError as in `deltalake`
+|__ BadIcebergRequestError         a request of an Iceberg client, or an Iceberg metadata file, that cannot be accepted
 |__ MissingFileError               .path: a data file that a version names is not there; a FileNotFoundError too
 |__ DeltaProtocolError             a log that breaks, or asks for more than, the protocol we know
 |   |__ MalformedLogError          truncated JSON, bad UTF-8, two metaData, corrupt checkpoint, escaping path
@@ -24,6 +25,7 @@ DeltaError
 |   |__ DropProtectedError         the table's property drop_protection is true
 |   |__ TableLockedError           another transaction holds the table's intent lock
 |   |__ VersionTakenError          .version was committed by somebody else first; read on and try the next one
+|   |__ RequirementFailedError     what an Iceberg client requires of a table or a view does not hold any more
 |   |__ GoneError                  a transaction over HTTP that is over: aborted, timed out or never begun
 |   |__ OutcomeUnknownError        the database went away during the commit and did not come back
 |__ StoreError                     driver error in __cause__
@@ -51,6 +53,7 @@ from typing import Any
 
 __all__ = [
     "AppendOnlyError",
+    "BadIcebergRequestError",
     "CaptureError",
     "CaptureRunningError",
     "CaptureSetupError",
@@ -88,6 +91,7 @@ __all__ = [
     "OutcomeUnknownError",
     "PredicateError",
     "ProtocolChangedError",
+    "RequirementFailedError",
     "SchemaMismatchError",
     "SchemaVersionError",
     "SigningNotSupportedError",
@@ -208,6 +212,10 @@ class PredicateError(DeltaError):
     """A predicate that cannot be parsed, or names a column the table does not have."""
 
 
+class BadIcebergRequestError(DeltaError):
+    """A request of an Iceberg client, or an Iceberg metadata file, that is malformed or against the rules."""
+
+
 class DeltaProtocolError(DeltaError):
     """A log that breaks, or asks for more than, the protocol we know."""
 
@@ -311,6 +319,10 @@ class LocationOwnedError(TableExistsError, CommitFailedError):
 
 class TableLockedError(CommitFailedError):
     """Another transaction holds the table's intent lock."""
+
+
+class RequirementFailedError(CommitFailedError):
+    """What an Iceberg client requires of a table or a view does not hold any more."""
 
 
 class GoneError(CommitFailedError):

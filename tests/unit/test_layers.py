@@ -16,6 +16,7 @@ PACKAGE = Path(__file__).parents[2] / "src" / "deltalakedb"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli",),
     ("serve",),
+    ("iceberg",),
     ("cdc",),
     ("spark",),
     ("__init__",),
