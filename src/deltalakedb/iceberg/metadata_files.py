@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import gzip
+import logging
 import uuid
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from os.path import basename, dirname
 from pathlib import Path
 from typing import Any
 
-from deltalakedb.exceptions import BadIcebergRequestError, ConfigError, UnknownLocationError, redact
+from deltalakedb.exceptions import BadIcebergRequestError, ConfigError, DeltaError, UnknownLocationError, redact
 from deltalakedb.operations.written_files import WrittenFiles
 from deltalakedb.runtime.config import Config
 from deltalakedb.storage.location import canonical_location, parse_location
 from deltalakedb.storage.opening import open_storage
+
+logger = logging.getLogger(__name__)
 
 MAX_METADATA_BYTES = 512 * 1024 * 1024
 """Larger metadata files are refused, before and after they are decompressed."""
@@ -34,7 +38,7 @@ def write_metadata_file(
     *,
     version: int,
     options: Mapping[str, str] | None,
-    config: Config,
+    config: Config | None,
     written: WrittenFiles,
 ) -> str:
     """Write a metadata file under a name of its own; return its location. It is deleted if the commit fails."""
@@ -47,7 +51,7 @@ def write_metadata_file(
     return f"{folder}/{name}"
 
 
-def read_metadata_file(location: str, config: Config, options: Mapping[str, str] | None = None) -> bytes:
+def read_metadata_file(location: str, config: Config | None, options: Mapping[str, str] | None = None) -> bytes:
     """Read a metadata file that a client names; it must be at an allowed location."""
     folder = check_location(dirname(location), config, options, what="the metadata file")
     try:
@@ -73,15 +77,21 @@ def _decompressed(data: bytes, location: str) -> bytes:
     return text
 
 
-def delete_metadata_file(location: str, options: Mapping[str, str] | None) -> None:
-    """Delete a metadata file that fell out of the log of metadata files."""
-    open_storage(dirname(location), options).delete(basename(location))
+def delete_old_files(locations: Iterable[str], options: Mapping[str, str] | None) -> None:
+    """Delete metadata files that a table no longer names; what cannot be deleted only takes up space."""
+    for location in locations:
+        try:
+            open_storage(dirname(location), options).delete(basename(location))
+        except (DeltaError, OSError) as error:
+            logger.warning("an old metadata file is left behind: %s", redact(str(error)))
 
 
-def check_location(location: object, config: Config, options: Mapping[str, str] | None = None, *, what: str) -> str:
+def check_location(
+    location: object, config: Config | None, options: Mapping[str, str] | None = None, *, what: str
+) -> str:
     """Return a location that a client named, without a trailing slash; refuse one outside of the allowed places.
 
-    Allowed are the warehouse and the locations in the setting `serve.iceberg_locations`.
+    Allowed are the warehouse and the locations in the setting `serve.iceberg_locations`; without settings, all.
     """
     if not isinstance(location, str) or not location:
         raise BadIcebergRequestError(f"{what}: the location must be a text")
@@ -92,6 +102,8 @@ def check_location(location: object, config: Config, options: Mapping[str, str] 
         canonical = canonical_location(text, options)
     except (ConfigError, UnknownLocationError) as error:
         raise BadIcebergRequestError(f"{what}: {error}") from None
+    if config is None:
+        return text
     allowed = [*([config.warehouse] if config.warehouse else []), *(config.serve_iceberg_locations or ())]
     if not any(f"{canonical}/".startswith(f"{canonical_location(root).rstrip('/')}/") for root in allowed):
         raise BadIcebergRequestError(
@@ -107,3 +119,12 @@ def make_folders(location: str) -> None:
     if place.scheme == "file":
         for folder in ("data", "metadata"):
             Path(place.path, folder).mkdir(parents=True, exist_ok=True)
+
+
+def remove_empty_folders(location: str) -> None:
+    """Remove the folders of a table that was not created, on a local disk; those that have files stay."""
+    place = parse_location(location)
+    if place.scheme == "file":
+        for folder in (Path(place.path, "data"), Path(place.path, "metadata"), Path(place.path)):
+            with suppress(OSError):
+                folder.rmdir()
