@@ -87,6 +87,7 @@ __all__ = [
     "NamespaceNotFoundError",
     "NegativeVersionError",
     "NotADatabaseError",
+    "NotADeltaTableError",
     "NotWritableError",
     "OutcomeUnknownError",
     "PredicateError",

@@ -20,11 +20,12 @@ def options_of(table: TableRow, given: Mapping[str, str] | None = None) -> dict[
 
 def as_properties(options: Mapping[str, str] | None) -> dict[str, dict[str, str]]:
     """Return the registry properties of a new table that store the permitted part of its storage options."""
-    stored_options = _options_to_keep(options)
+    stored_options = safe_options(options)
     return {_PROPERTY: stored_options} if stored_options else {}
 
 
-def _options_to_keep(options: Mapping[str, str] | None) -> dict[str, str]:
+def safe_options(options: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the options that say where a location is, without credentials."""
     stored_options = {}
     for key, value in (options or {}).items():
         option = key.lower()

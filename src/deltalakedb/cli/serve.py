@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,7 +18,11 @@ from deltalakedb.cli.options import CatalogOption, command
 from deltalakedb.exceptions import ConfigError
 from deltalakedb.runtime.signals import ended_by_signal
 
+if TYPE_CHECKING:
+    from deltalakedb.serve.server import Endpoint
+
 PORT = 8787
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -28,6 +32,9 @@ def add_to(app: typer.Typer) -> None:
 def serve(
     bridge: Annotated[
         bool, typer.Option("--bridge", help="Serve the Spark bridge: unmodified delta-spark commits through SQL.")
+    ] = False,
+    iceberg: Annotated[
+        bool, typer.Option("--iceberg", help="Serve the Iceberg REST catalog: Spark, PyIceberg, DuckDB and others.")
     ] = False,
     host: Annotated[
         str, typer.Option("--host", metavar="ADDRESS", help="The address to listen at; 0.0.0.0 for every interface.")
@@ -43,6 +50,10 @@ def serve(
             help="A file with the token that clients must send. Without it: DL_SERVE_TOKEN, or serve.token.",
         ),
     ] = None,
+    no_token: Annotated[
+        bool,
+        typer.Option("--no-token", help="Let every program on this machine in; not with --bridge or another --host."),
+    ] = False,
     tls_cert: Annotated[
         Path | None,
         typer.Option("--tls-cert", metavar="FILE", help="The certificate chain (PEM); clients then use https."),
@@ -68,33 +79,61 @@ def serve(
     from deltalakedb.catalog.catalog import locate_catalog
     from deltalakedb.serve.server import Endpoint, Tls
 
-    if not bridge:
-        raise typer.BadParameter("say what to serve: --bridge, for Spark", param_hint="--bridge")
+    if not bridge and not iceberg:
+        raise typer.BadParameter(
+            "say what to serve: --bridge for Spark, --iceberg for Iceberg clients, or both", param_hint="--bridge"
+        )
+    if no_token and (bridge or token_file or host not in LOOPBACK):
+        raise typer.BadParameter(
+            "without a token only --iceberg is served, and only on this machine", param_hint="--no-token"
+        )
     if tls_key is not None and tls_cert is None:
         raise typer.BadParameter("a key is of no use without its certificate", param_hint="--tls-cert")
     settings = locate_catalog(catalog, warehouse=warehouse)[1]
-    token = _read_token(token_file) if token_file else settings.serve_token
+    token = None if no_token else _find_token(token_file, settings.serve_token)
+    if tls_cert is None and host not in LOOPBACK:
+        output.warn(f"{host} can be reached by others, and without --tls-cert the token travels in the clear")
+    tls = Tls(str(tls_cert), str(tls_key) if tls_key else None) if tls_cert else None
+    with _logging_to_stderr(access_log), ended_by_signal() as ended:
+        endpoint = Endpoint(
+            catalog,
+            token=token,
+            host=host,
+            port=port,
+            tls=tls,
+            bridge=bridge,
+            iceberg=iceberg,
+            warehouse=warehouse,
+        )
+        with endpoint:
+            _print_address(endpoint, iceberg=iceberg)
+            while not ended.wait(1.0):
+                endpoint.check()
+            output.say("stopping: requests under way are finished, open transactions aborted")
+    output.say("stopped")
+
+
+def _print_address(endpoint: Endpoint, *, iceberg: bool) -> None:
+    """Print the URL; the one of Iceberg clients is below it."""
+    where = {"url": endpoint.url, "catalog": str(endpoint.catalog.uri), "pid": os.getpid()}
+    uri = f"{endpoint.url}/iceberg"
+    if output.settings.json:
+        output.emit_json(where | ({"iceberg": uri} if iceberg else {}), indent=None)
+    else:
+        print(endpoint.url, flush=True)
+    output.say(f"serving {endpoint.catalog.uri}; SIGINT or SIGTERM ends it")
+    if iceberg:
+        output.say(f"Iceberg clients connect to the REST catalog {uri}")
+
+
+def _find_token(file: Path | None, configured: str | None) -> str:
+    token = _read_token(file) if file else configured
     if token is None:
         raise ConfigError(
             "clients must show a token: give --token-file FILE, or set DL_SERVE_TOKEN; make one: "
             "python -c 'import secrets; print(secrets.token_urlsafe(32))' > token && chmod 600 token"
         )
-    if tls_cert is None and host not in ("127.0.0.1", "localhost", "::1"):
-        output.warn(f"{host} can be reached by others, and without --tls-cert the token travels in the clear")
-    tls = Tls(str(tls_cert), str(tls_key) if tls_key else None) if tls_cert else None
-    with _logging_to_stderr(access_log), ended_by_signal() as ended:
-        endpoint = Endpoint(catalog, token=token, host=host, port=port, tls=tls, bridge=bridge, warehouse=warehouse)
-        with endpoint:
-            where = {"url": endpoint.url, "catalog": str(endpoint.catalog.uri), "pid": os.getpid()}
-            if output.settings.json:
-                output.emit_json(where, indent=None)
-            else:
-                print(endpoint.url, flush=True)
-            output.say(f"serving {endpoint.catalog.uri}; SIGINT or SIGTERM ends it")
-            while not ended.wait(1.0):
-                endpoint.check()
-            output.say("stopping: requests under way are finished, open transactions aborted")
-    output.say("stopped")
+    return token
 
 
 def _read_token(path: Path) -> str:

@@ -20,7 +20,7 @@ from deltalakedb.store import registry
 from deltalakedb.store.iceberg import names_in, read_iceberg_version, referenced_snapshots
 from deltalakedb.store.names import TableName
 from deltalakedb.store.namespaces import find_namespace
-from deltalakedb.store.proposals import NEW_TABLE
+from deltalakedb.store.proposals import NEW_TABLE, Outcome
 from deltalakedb.store.registry import ICEBERG, VIEW, TableRow
 from deltalakedb.transactions import definitions
 from deltalakedb.transactions.drafts import IcebergFiles
@@ -245,14 +245,14 @@ class IcebergCatalog:
                 continue
             for step in steps:
                 delete_old_files(step.old_files, step.draft.options)
-            return [self._result(step, name, tx.result) for step, name in zip(steps, names, strict=True)]
+            return [self._result(step, name, tx.outcome) for step, name in zip(steps, names, strict=True)]
         raise AssertionError("the last attempt returns or raises")
 
-    def _result(self, step: Step, name: TableName, versions: Mapping[str, int]) -> LoadedTable:
-        if not step.draft.iceberg:
-            return self.load_table(name)
-        row = step.draft.row
-        version = versions.get(row.full_name, -1)
+    def _result(self, step: Step, name: TableName, outcome: Outcome | None) -> LoadedTable:
+        if outcome is None or outcome.repeated or not step.draft.iceberg:
+            return self._load(name, "view" if step.draft.row.mode == VIEW else "table")
+        row = outcome.tables[step.draft.pinned.full_name]
+        version = outcome.versions[row.full_name]
         return self._loaded(row, version, step.draft.iceberg[-1].metadata_location, step.metadata)
 
     def _loaded(

@@ -91,5 +91,5 @@ def refuse_writes(file_io: FileIO, reason: str) -> FileIO:
 
 def _replace_output(file_io: FileIO, new_output: Callable[[str], OutputFile]) -> FileIO:
     # PyIceberg asks for the class of a FileIO, so that an object around it would not be accepted.
-    file_io.new_output = new_output  # type: ignore[method-assign]
+    file_io.new_output = new_output  # type: ignore[method-assign, assignment]
     return file_io

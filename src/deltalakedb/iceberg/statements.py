@@ -15,8 +15,8 @@ from deltalakedb.iceberg.metadata.rendering import render_metadata
 from deltalakedb.iceberg.metadata.requirements import check_requirements
 from deltalakedb.iceberg.metadata.table_builder import apply_updates
 from deltalakedb.iceberg.metadata.table_metadata import new_table_metadata, parse_table_metadata
+from deltalakedb.iceberg.metadata.view_builder import apply_view_updates
 from deltalakedb.iceberg.metadata.view_metadata import (
-    apply_view_updates,
     check_view_requirements,
     new_view_metadata,
     parse_view_metadata,
@@ -96,7 +96,7 @@ def stage_table(catalog: Catalog, files: IcebergFiles, name: TableName, request:
 def first_metadata(request: Metadata, *, location: str, table_uuid: str) -> dict[str, Any]:
     """Return the metadata of a table that a client wants to create."""
     return new_table_metadata(
-        schema=request.get("schema"),
+        schema=request.get("schema", {}),
         partition_spec=request.get("partition-spec"),
         write_order=request.get("write-order"),
         properties=request.get("properties"),

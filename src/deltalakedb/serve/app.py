@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from deltalakedb.exceptions import DeltaError, MissingExtraError
 from deltalakedb.serve.workers import WAIT_SECONDS, Workers
@@ -17,7 +17,7 @@ try:
     from starlette.responses import Response
     from starlette.routing import BaseRoute, Mount
 
-    from deltalakedb.serve.auth import AccessLog, BearerToken, check_token
+    from deltalakedb.serve.auth import AccessLog, BearerToken, NoBrowsers, check_token
     from deltalakedb.serve.bridge.router import BridgeRouter
     from deltalakedb.serve.problems import answer_error, problem
 except ModuleNotFoundError as error:
@@ -29,14 +29,39 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.catalog import Catalog
 
 
-def create_app(catalog: Catalog, *, token: str, bridge: bool = True, wait_seconds: float = WAIT_SECONDS) -> Starlette:
-    """Create the application over a catalog; every request must carry the token. `bridge`: serve delta-spark's bridge.
+class Router(Protocol):
+    """The routes of one kind of client."""
 
-    `wait_seconds`: how long a request waits for a free thread before it is answered 503.
+    prefix: str
+
+    def routes(self) -> Sequence[BaseRoute]: ...
+
+    def start(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def create_app(
+    catalog: Catalog,
+    *,
+    token: str | None,
+    bridge: bool = True,
+    iceberg: bool = False,
+    wait_seconds: float = WAIT_SECONDS,
+) -> Starlette:
+    """Create the application over a catalog; every request must carry the token, unless that is None.
+
+    `bridge`: serve delta-spark's bridge; `iceberg`: serve the Iceberg REST catalog. `wait_seconds`: how long a request
+    waits for a free thread before it is answered 503.
     """
-    check_token(token)
     workers = Workers(catalog.config.serve_threads, wait_seconds=wait_seconds)
-    routers = [BridgeRouter(catalog, workers)] if bridge else []
+    routers: list[Router] = []
+    if bridge:
+        routers.append(BridgeRouter(catalog, workers))
+    if iceberg:
+        from deltalakedb.serve.iceberg.router import IcebergRouter
+
+        routers.append(IcebergRouter(catalog, workers, token))
     routes: list[BaseRoute] = [Mount(router.prefix, routes=router.routes()) for router in routers]
 
     @contextlib.asynccontextmanager
@@ -52,13 +77,25 @@ def create_app(catalog: Catalog, *, token: str, bridge: bool = True, wait_second
     return Starlette(
         routes=routes,
         lifespan=lifespan,
-        middleware=[Middleware(AccessLog), Middleware(BearerToken, token=token)],
+        middleware=[Middleware(AccessLog), _guard(token, iceberg=iceberg)],
         exception_handlers={
             DeltaError: answer_error,
             HTTPException: _answer_http,
             ClientDisconnect: _answer_gone,
         },
     )
+
+
+def _guard(token: str | None, *, iceberg: bool) -> Middleware:
+    """The check of the token, or of what stands in for it."""
+    if token is None:
+        return Middleware(NoBrowsers)
+    check_token(token)
+    if not iceberg:
+        return Middleware(BearerToken, token=token)
+    from deltalakedb.serve.iceberg.router import PREFIX, TOKENS_PATH, refuse_unauthorized
+
+    return Middleware(BearerToken, token=token, open_paths=[TOKENS_PATH], refusals={f"{PREFIX}/": refuse_unauthorized})
 
 
 async def _answer_http(request: Request, error: Exception) -> Response:

@@ -6,7 +6,9 @@ import hashlib
 import hmac
 import logging
 import time
+from collections.abc import Callable, Collection, Mapping
 
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deltalakedb.exceptions import ConfigError
@@ -28,19 +30,30 @@ def check_token(token: str) -> str:
 
 
 class BearerToken:
-    """Passes on requests that carry the token, and answers 401 to all others."""
+    """Passes on requests that carry the token, or that ask for one, and answers 401 to all others.
 
-    def __init__(self, app: ASGIApp, token: str) -> None:
+    `refusals` are the 401 answers of path prefixes whose clients expect another form.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        token: str,
+        open_paths: Collection[str] = (),
+        refusals: Mapping[str, Callable[[str], Response]] | None = None,
+    ) -> None:
         self._app = app
         self._digest = _digest(token.encode())
+        self._open_paths = frozenset(open_paths)
+        self._refusals = dict(refusals or {})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or self._is_allowed(scope):
+        if scope["type"] != "http" or scope["path"] in self._open_paths or self._is_allowed(scope):
             await self._app(scope, receive, send)
             return
-        answer = problem(
-            401, "UnauthorizedError", "the request carries no token, or another one than the endpoint was started with"
-        )
+        message = "the request carries no token, or another one than the endpoint was started with"
+        refuse = next((make for prefix, make in self._refusals.items() if scope["path"].startswith(prefix)), None)
+        answer = refuse(message) if refuse else problem(401, "UnauthorizedError", message)
         await answer(scope, receive, send)
 
     def _is_allowed(self, scope: Scope) -> bool:
@@ -48,6 +61,20 @@ class BearerToken:
         scheme, _, token = headers[0].partition(b" ") if len(headers) == 1 else (b"", b"", b"")
         # Digests have the same length whatever was sent, so the comparison reveals nothing about the token.
         return hmac.compare_digest(_digest(token.strip()), self._digest) and scheme.lower() == b"bearer"
+
+
+class NoBrowsers:
+    """Refuses requests of web pages: without a token, any page open on this machine could send some."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and any(key == b"origin" for key, _ in scope["headers"]):
+            answer = problem(403, "ForbiddenError", "an endpoint without a token answers no web pages")
+            await answer(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
 
 
 def _digest(token: bytes) -> bytes:

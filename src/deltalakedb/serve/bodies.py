@@ -31,6 +31,18 @@ async def body_chunks(request: Request) -> Iterator[bytes]:
     return iter(first)
 
 
+async def read_body(request: Request, longest: int) -> bytes | None:
+    """The whole body; None if it has more than `longest` bytes."""
+    parts: list[bytes] = []
+    size = 0
+    async for chunk in request.stream():
+        parts.append(chunk)
+        size += len(chunk)
+        if size > longest:
+            return None
+    return b"".join(parts)
+
+
 def _arriving(first: list[bytes], stream: AsyncIterator[bytes], loop: asyncio.AbstractEventLoop) -> Iterator[bytes]:
     async def next_chunk() -> bytes | None:
         return await anext(stream, None)

@@ -81,11 +81,14 @@ async def answer_error(_request: Request, error: Exception) -> Response:
     return problem(status, type(error).__name__, str(error), **about)
 
 
-def answer_unexpected(error: Exception) -> Response:
+def answer_unexpected(error: BaseException) -> Response:
     """The answer to a bug: an id that finds the traceback in the log, and nothing that could be secret."""
+    return problem(500, "InternalError", log_unexpected(error))
+
+
+def log_unexpected(error: BaseException) -> str:
+    """Log a bug with its traceback; return the message for the client, with the id of the log's entry."""
     number = uuid.uuid4().hex[:12]
     trace = (type(error), error, error.__traceback__)
     logger.error("unexpected error %s: %s", number, redact(str(error)), exc_info=trace)
-    return problem(
-        500, "InternalError", f"unexpected error {number} ({type(error).__name__}); the endpoint's log says more"
-    )
+    return f"unexpected error {number} ({type(error).__name__}); the endpoint's log says more"

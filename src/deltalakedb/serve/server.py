@@ -53,22 +53,25 @@ class Endpoint:
         self,
         catalog: str | os.PathLike[str] | Catalog | None,
         *,
-        token: str,
+        token: str | None,
         host: str = LOOPBACK,
         port: int = 0,
         tls: Tls | None = None,
         bridge: bool = True,
+        iceberg: bool = False,
         wait_seconds: float = WAIT_SECONDS,
         **config: Any,
     ) -> None:
         self._owns_catalog = not isinstance(catalog, Catalog)
-        self.token = token
-        self.catalog = catalog if isinstance(catalog, Catalog) else _open(catalog, config)
+        self.token: str | None = token
+        self.catalog = (
+            catalog if isinstance(catalog, Catalog) else _open(catalog, config, "bridge" if bridge else "iceberg")
+        )
         self._pid = os.getpid()
         self._socket: socket.socket | None = None
         try:
             self._server = _configure(
-                create_app(self.catalog, token=token, bridge=bridge, wait_seconds=wait_seconds), tls
+                create_app(self.catalog, token=token, bridge=bridge, iceberg=iceberg, wait_seconds=wait_seconds), tls
             )
             self._socket = _listen(host, port)
             self.host, self.port = self._socket.getsockname()[:2]
@@ -144,6 +147,8 @@ class Endpoint:
 class LocalEndpoint(Endpoint):
     """The endpoint of this process alone: on the loopback interface, at a free port, with a random token."""
 
+    token: str
+
     def __init__(self, catalog: str | os.PathLike[str] | Catalog | None = None, **config: Any) -> None:
         super().__init__(catalog, token=secrets.token_urlsafe(32), **config)
 
@@ -186,11 +191,11 @@ os.register_at_fork(after_in_child=_after_fork)
 atexit.register(_at_exit)
 
 
-def _open(catalog: str | os.PathLike[str] | None, config: dict[str, Any]) -> Catalog:
+def _open(catalog: str | os.PathLike[str] | None, config: dict[str, Any], origin: str) -> Catalog:
     """Open a catalog with at least one connection per thread."""
     _, settings = locate_catalog(catalog, **config)
     connections = max(settings.sql_max_connections, settings.serve_threads)
-    return connect(catalog, **{"origin": "bridge", **config, "sql_max_connections": connections})
+    return connect(catalog, **{"origin": origin, **config, "sql_max_connections": connections})
 
 
 def _configure(app: Starlette, tls: Tls | None) -> uvicorn.Server:

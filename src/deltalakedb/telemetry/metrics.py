@@ -63,6 +63,9 @@ CDC_TABLE_CHANGED = Described(
     "When changes of a source table were last committed, in seconds since 1970.",
     ("slot", "table"),
 )
+ICEBERG_REPORTS = Described(
+    "counter", "iceberg_reports_total", "Reports of scans and commits that Iceberg clients sent.", ("report",)
+)
 METRICS = (
     OPEN_LATENCY,
     COMMIT_LATENCY,
@@ -82,6 +85,7 @@ METRICS = (
     CDC_SLOT_LEFT,
     CDC_TABLE_STREAMING,
     CDC_TABLE_CHANGED,
+    ICEBERG_REPORTS,
 )
 
 

@@ -25,6 +25,7 @@ from deltalakedb.telemetry.metrics import (
     COMMIT_LATENCY,
     CONFLICTS,
     FILES,
+    ICEBERG_REPORTS,
     MIRROR_FAILURES,
     MIRROR_LAG,
     MIRROR_LATENCY,
@@ -141,6 +142,12 @@ def _version_fields(version: CommittedVersion, changes: FileChanges) -> dict[str
 def conflict(reason: str) -> None:
     """Record a refused commit; the reason is the name of its exception."""
     _add(CONFLICTS, reason)
+
+
+@never_raises
+def iceberg_report(report: str) -> None:
+    """Count a report that an Iceberg client sent about a scan or a commit of its own."""
+    _add(ICEBERG_REPORTS, report)
 
 
 @never_raises

@@ -23,6 +23,7 @@ from deltalakedb.operations.evolution import SchemaMode
 from deltalakedb.operations.write import WriteMode, WriteRequest
 from deltalakedb.operations.written_files import WrittenFiles
 from deltalakedb.store.names import TableName, parse_table_name
+from deltalakedb.store.proposals import Outcome
 from deltalakedb.transaction import AppProgress, CommitProperties, PostCommitHookProperties
 from deltalakedb.transactions import definitions, staging, statements
 from deltalakedb.transactions.commit import commit_drafts, remove_files_of_dropped
@@ -66,6 +67,8 @@ class CatalogTransaction(TransactionLife, IcebergAccess):
         super().__init__(str(uuid.uuid4()), message)
         # With the id, another process can find the outcome or prevent the commit: `commit.py: resolve_outcome`.
         self._token = token or self.txn_id
+        self.outcome: Outcome | None = None
+        """What was committed, with the registry rows; None before the commit, and if there was nothing to commit."""
         self._catalog = catalog
         self._owns_catalog = owns_catalog
         self._busy = threading.Lock()
@@ -426,6 +429,7 @@ class CatalogTransaction(TransactionLife, IcebergAccess):
                     self._catalog, self._drafts.used, txn_id=self.txn_id, token=self._token, message=self.message,
                     absent=self._drafts.absent, listed=self._drafts.listed,
                 )  # fmt: skip
+                self.outcome = outcome
                 self.result = {} if outcome is None else outcome.versions
                 self._state = "committed"
                 remove_files_of_dropped(self._drafts.used, self._written)

@@ -24,7 +24,7 @@ from deltalakedb.exceptions import (
     redact,
 )
 from deltalakedb.files.listing import commit_name
-from deltalakedb.serve.bodies import body_chunks, bytes_answer, lines_of
+from deltalakedb.serve.bodies import body_chunks, bytes_answer, lines_of, read_body
 from deltalakedb.serve.bridge.log import BridgedLog
 from deltalakedb.serve.bridge.names import Names
 from deltalakedb.serve.bridge.places import Place, bridge_uri
@@ -328,12 +328,9 @@ def _flag(request: Request, key: str) -> bool:
 
 async def _json_body(request: Request) -> Mapping[str, Any]:
     """The request's JSON object; an empty one without a body."""
-    parts: list[bytes] = []
-    async for chunk in request.stream():
-        parts.append(chunk)
-        if sum(map(len, parts)) > MAX_JSON:
-            raise ConfigError(f"the body of {request.method} {request.url.path} has more than {MAX_JSON} bytes")
-    text = b"".join(parts)
+    text = await read_body(request, MAX_JSON)
+    if text is None:
+        raise ConfigError(f"the body of {request.method} {request.url.path} has more than {MAX_JSON} bytes")
     try:
         value = json.loads(text) if text.strip() else {}
     except ValueError:

@@ -1,0 +1,1 @@
+"""The Iceberg REST catalog: its endpoints over HTTP, above `deltalakedb.iceberg`."""
