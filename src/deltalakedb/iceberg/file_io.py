@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from os.path import basename, dirname
 from typing import TYPE_CHECKING, NoReturn
 
 from pyiceberg.io import FileIO, OutputFile, load_file_io
 
 from deltalakedb.exceptions import NotWritableError
+from deltalakedb.iceberg.locations import from_iceberg, open_file
 from deltalakedb.storage.location import parse_location
-from deltalakedb.storage.opening import open_storage
 from deltalakedb.storage.options import cloud_environment
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def open_file_io(location: str, options: Mapping[str, str] | None) -> FileIO:
 
 def file_io_properties(location: str, options: Mapping[str, str] | None) -> dict[str, str]:
     """Return storage options in PyIceberg's names; the environment supplies what is not given, as for Delta tables."""
-    prefix, names = _NAMES.get(parse_location(location, options).scheme, ("", {}))
+    prefix, names = _NAMES.get(parse_location(from_iceberg(location), options).scheme, ("", {}))
     properties: dict[str, str] = {}
     for key, value in [*cloud_environment().items(), *(options or {}).items()]:
         name = names.get(key.lower().removeprefix(prefix))
@@ -74,7 +73,7 @@ def remember_writes(file_io: FileIO, written: WrittenFiles, options: Mapping[str
     create = file_io.new_output
 
     def new_output(location: str) -> OutputFile:
-        written.remember_path(open_storage(dirname(location), options), basename(location))
+        written.remember_path(*open_file(location, options))
         return create(location)
 
     return _replace_output(file_io, new_output)

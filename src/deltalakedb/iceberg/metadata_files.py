@@ -8,15 +8,15 @@ import uuid
 import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from os.path import basename, dirname
+from os.path import dirname
 from pathlib import Path
 from typing import Any
 
 from deltalakedb.exceptions import BadIcebergRequestError, ConfigError, DeltaError, UnknownLocationError, redact
+from deltalakedb.iceberg.locations import from_iceberg, open_file
 from deltalakedb.operations.written_files import WrittenFiles
 from deltalakedb.runtime.config import Config
 from deltalakedb.storage.location import canonical_location, parse_location
-from deltalakedb.storage.opening import open_storage
 
 logger = logging.getLogger(__name__)
 
@@ -45,18 +45,18 @@ def write_metadata_file(
     folder = check_location(metadata_folder(metadata), config, options, what="the folder of metadata files")
     is_compressed = metadata.get("properties", {}).get("write.metadata.compression-codec") == "gzip"
     name = f"{version:05d}-{uuid.uuid4()}{'.gz' if is_compressed else ''}.metadata.json"
-    storage = open_storage(folder, options)
+    location = f"{folder}/{name}"
+    storage, name = open_file(location, options)
     storage.put_if_absent(name, gzip.compress(data, mtime=0) if is_compressed else data)
     written.remember_path(storage, name)
-    return f"{folder}/{name}"
+    return location
 
 
 def read_metadata_file(location: str, config: Config | None, options: Mapping[str, str] | None = None) -> bytes:
     """Read a metadata file that a client names; it must be at an allowed location."""
-    folder = check_location(dirname(location), config, options, what="the metadata file")
+    check_location(dirname(location), config, options, what="the metadata file")
     try:
-        storage = open_storage(folder, options)
-        name = basename(location)
+        storage, name = open_file(location, options)
         size = storage.stat(name).size
         if size > MAX_METADATA_BYTES:
             raise BadIcebergRequestError(f"the metadata file {redact(location)} has {size} bytes; that is too large")
@@ -81,7 +81,8 @@ def delete_old_files(locations: Iterable[str], options: Mapping[str, str] | None
     """Delete metadata files that a table no longer names; what cannot be deleted only takes up space."""
     for location in locations:
         try:
-            open_storage(dirname(location), options).delete(basename(location))
+            storage, name = open_file(location, options)
+            storage.delete(name)
         except (DeltaError, OSError) as error:
             logger.warning("an old metadata file is left behind: %s", redact(str(error)))
 
@@ -99,7 +100,7 @@ def check_location(
     if any(part in (".", "..") for part in text.split("/")):
         raise BadIcebergRequestError(f"{what} cannot be at {redact(text)!r}: a location has no . or .. in it")
     try:
-        canonical = canonical_location(text, options)
+        canonical = canonical_location(from_iceberg(text), options)
     except (ConfigError, UnknownLocationError) as error:
         raise BadIcebergRequestError(f"{what}: {error}") from None
     if config is None:
@@ -115,7 +116,7 @@ def check_location(
 
 def make_folders(location: str) -> None:
     """Create the folders of a table on a local disk, where some clients write without creating them."""
-    place = parse_location(location)
+    place = parse_location(from_iceberg(location))
     if place.scheme == "file":
         for folder in ("data", "metadata"):
             Path(place.path, folder).mkdir(parents=True, exist_ok=True)
@@ -123,7 +124,7 @@ def make_folders(location: str) -> None:
 
 def remove_empty_folders(location: str) -> None:
     """Remove the folders of a table that was not created, on a local disk; those that have files stay."""
-    place = parse_location(location)
+    place = parse_location(from_iceberg(location))
     if place.scheme == "file":
         for folder in (Path(place.path, "data"), Path(place.path, "metadata"), Path(place.path)):
             with suppress(OSError):

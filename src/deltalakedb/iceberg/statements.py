@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from deltalakedb.exceptions import TableExistsError, TableNotFoundError
+from deltalakedb.iceberg.locations import from_iceberg, to_iceberg
 from deltalakedb.iceberg.metadata.metadata_log import with_previous_file
 from deltalakedb.iceberg.metadata.rendering import render_metadata
 from deltalakedb.iceberg.metadata.requirements import check_requirements
@@ -87,8 +88,8 @@ def stage_table(catalog: Catalog, files: IcebergFiles, name: TableName, request:
     if given is not None:
         given = check_location(given, files.limits, what=str(name))
     metadata = first_metadata(request, location=given or "file:/", table_uuid=table_uuid)
-    reserved = reserve_place(catalog, name, table_uuid, given, files.options)
-    metadata["location"] = given or reserved
+    reserved = reserve_place(catalog, name, table_uuid, None if given is None else from_iceberg(given), files.options)
+    metadata["location"] = given or to_iceberg(reserved)
     make_folders(metadata["location"])
     return metadata
 
@@ -118,7 +119,7 @@ def change_table(drafts: Drafts, written: WrittenFiles, change: TableChange) -> 
     draft = _new_draft(drafts, change.name, asked_location, ICEBERG, _first(change.updates, "assign-uuid", "uuid"))
     updates: JsonObjects = change.updates
     if asked_location is None:
-        updates = [*updates, {"action": "set-location", "location": draft.row.location}]
+        updates = [*updates, {"action": "set-location", "location": to_iceberg(draft.row.location)}]
     metadata = apply_updates(None, updates, now_ms=_now_ms(), table_uuid=draft.row.table_uuid)
     drafts.add(draft)
     return _add_version(drafts, written, draft, metadata, "CREATE TABLE", _described(updates))
@@ -243,18 +244,19 @@ def _new_draft(
     which the registry knows a table is always one that this catalog made.
     """
     given = None if location is None else check_location(location, drafts.iceberg_files.limits, what=str(name))
-    return drafts.new_at(name, given, drafts.iceberg_files.options, mode=mode, staged_uuid=staged_uuid)
+    place = None if given is None else from_iceberg(given)
+    return drafts.new_at(name, place, drafts.iceberg_files.options, mode=mode, staged_uuid=staged_uuid)
 
 
 def _location_of(draft: TableDraft, request: Metadata) -> str:
     """Return the location in the client's spelling, which its metadata keeps."""
-    return str(request.get("location") or draft.row.location).rstrip("/")
+    return str(request.get("location") or to_iceberg(draft.row.location)).rstrip("/")
 
 
 def _move(drafts: Drafts, draft: TableDraft, location: str) -> None:
     """Note a new location; the commit claims it."""
     text = check_location(location, drafts.iceberg_files.limits, what=draft.row.full_name)
-    draft.row = replace(draft.row, location=canonical_location(text), files_owner="user")
+    draft.row = replace(draft.row, location=canonical_location(from_iceberg(text)), files_owner="user")
 
 
 def metadata_file(draft: TableDraft) -> str:
