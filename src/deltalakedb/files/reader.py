@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 
 from deltalakedb.exceptions import (
@@ -14,13 +15,16 @@ from deltalakedb.exceptions import (
     VersionNotFoundError,
     redact,
 )
-from deltalakedb.files.checkpoint import CheckpointContent, read_checkpoint
-from deltalakedb.files.lines import split_lines
+from deltalakedb.files.checkpoint_reader import CheckpointContent, read_checkpoint, split_lines
 from deltalakedb.files.listing import LAST_CHECKPOINT, LOG_FOLDER, JsonEntry, LogListing, Segment, commit_name
 from deltalakedb.files.snapshot import FileSnapshot
 from deltalakedb.log.protocol.actions import Action
 from deltalakedb.log.protocol.commit import Commit, iter_actions
-from deltalakedb.log.protocol.in_commit_timestamps import InCommitTimestamps
+from deltalakedb.log.protocol.in_commit_timestamps import (
+    InCommitTimestamps,
+    in_commit_timestamp,
+    keeps_in_commit_timestamps,
+)
 from deltalakedb.log.protocol.snapshot import SnapshotState
 from deltalakedb.storage.interface import FileStream, Storage
 from deltalakedb.storage.opening import open_storage
@@ -231,3 +235,28 @@ class _UnusableFileError(Exception):
         super().__init__(str(reason))
         self.names = names
         self.reason = reason
+
+
+def version_at(reader: FileTxnLogReader, configuration: Mapping[str, str | None], at_ms: int) -> int:
+    """The newest version committed at or before an instant; the oldest remaining one if all came later.
+
+    `configuration` is the newest one. Uses binary search, so few times are read. If times decrease, as clocks may, the
+    result is a nearby version.
+    """
+    listing = reader.listing()
+    latest = listing.latest_version
+    if latest is None:
+        raise TableNotFoundError(f"there is no Delta table at {reader.table} any more")
+    earliest = listing.earliest_version(reader.table)
+    versions = sorted(version for version in listing.commits if version >= earliest) or [latest]
+    position = bisect_right(versions, at_ms, key=lambda version: commit_time_ms(reader, configuration, version))
+    return versions[max(position - 1, 0)]
+
+
+def commit_time_ms(reader: FileTxnLogReader, configuration: Mapping[str, str | None], version: int) -> int:
+    """The time of a commit: its in-commit timestamp if the table has them, else its file's time."""
+    if keeps_in_commit_timestamps(configuration, version):
+        stamp = in_commit_timestamp(next(reader.actions(version), None))
+        if stamp is not None:
+            return stamp
+    return reader.storage.stat(f"{LOG_FOLDER}/{commit_name(version)}").modified_ms

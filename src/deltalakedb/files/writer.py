@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from deltalakedb import telemetry
 from deltalakedb.exceptions import DeltaError, MirrorError, redact
-from deltalakedb.files.checkpoint import sidecar_names
+from deltalakedb.files.checkpoint_reader import sidecar_names
 from deltalakedb.files.checkpoint_writer import CheckpointFile, layout_of
 from deltalakedb.files.checksum import Checksum, checksum_name
 from deltalakedb.files.cleanup import DAY_MS, CleanedUp, Expired, find_expired, find_expired_by_times

@@ -17,7 +17,7 @@ from deltalakedb.log.protocol.commit import Commit
 from deltalakedb.log.protocol.commit_info import Mark, parse_mark
 from deltalakedb.log.protocol.fence import unfence
 from deltalakedb.mirror.external import Importer, newest_mark
-from deltalakedb.mirror.importer import load_history
+from deltalakedb.mirror.follow import load_history
 from deltalakedb.runtime.steps import reached
 from deltalakedb.store import locations, registry
 from deltalakedb.store.audit import write_audit

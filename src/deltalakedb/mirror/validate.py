@@ -5,19 +5,29 @@ Lag is not drift: a follower's SQL catches up with its files, a managed table's 
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from deltalakedb.exceptions import DeltaProtocolError, LogGapError, TableNotFoundError
+from deltalakedb.files.checkpoint_reader import read_checkpoint
+from deltalakedb.files.last_checkpoint import CHECKSUM, json_checksum
+from deltalakedb.files.listing import LAST_CHECKPOINT, LOG_FOLDER, CheckpointEntry, LogListing, Segment
 from deltalakedb.files.reader import FileTxnLogReader
-from deltalakedb.log.protocol.commit import Commit, iter_actions
-from deltalakedb.mirror import derived
-from deltalakedb.mirror.compare import Difference, compare_commits, compare_states
+from deltalakedb.files.snapshot import FileSnapshot
+from deltalakedb.log.protocol.actions import Metadata, Protocol
+from deltalakedb.log.protocol.commit import Commit, iter_actions, parse_action
+from deltalakedb.log.protocol.fence import fence
+from deltalakedb.log.protocol.snapshot import SnapshotState
+from deltalakedb.mirror.checkpoints import Totals, totals_at
+from deltalakedb.mirror.compare import Difference, compare_action, compare_commits, compare_states
 from deltalakedb.store import registry
 from deltalakedb.store.connection import Connection, Store
 from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.registry import Head, TableRow
+from deltalakedb.store.snapshot import SqlSnapshot
 
 CHECKSUMS = 200
 """How many of the newest checksums to compare: each is a file to fetch."""
@@ -93,12 +103,12 @@ class _Check:
         # read after it the versions that they may have.
         with store.read(single=True) as conn:
             self._before = self._read_head(conn)
-        self._pointer = derived.read_pointer(theirs)
+        self._pointer = read_pointer(theirs)
         self._listing = theirs.listing()
         self._files_version = -1 if self._listing.latest_version is None else self._listing.latest_version
         with store.read() as conn:
             self._head = self._read_head(conn)
-            self._counters = derived.compare_counters(conn, self._head)
+            self._counters = compare_counters(conn, self._head)
             rows = conn.all("select_version_numbers", table_id=table.table_id)
         self._is_base = {row["version"]: bool(row["is_base"]) for row in rows}
 
@@ -207,7 +217,7 @@ class _Check:
                 self._num_states += 1
                 snapshot = self._ours.snapshot(version)
                 theirs = self._theirs.snapshot(version)
-                difference = compare_states(snapshot, theirs, protocol=derived.shown_protocol(snapshot))
+                difference = compare_states(snapshot, theirs, protocol=shown_protocol(snapshot))
             except DeltaProtocolError as error:
                 difference = Difference("the state", "one", f"none that can be read: {error}")
             if difference is not None:
@@ -216,22 +226,20 @@ class _Check:
 
     def _check_checkpoints(self) -> None:
         """Compare the newest checkpoint of a version that SQL has, and the pointer to it."""
-        pointer = derived.compare_pointer(self._pointer, self._listing)
+        pointer = compare_pointer(self._pointer, self._listing)
         if pointer is not None:
             self._found("pointer", *pointer)
         for entry in self._listing.checkpoints:
             if entry.version in self._is_base:
                 self._num_checkpoints += 1
-                difference = derived.compare_checkpoint(self._ours, self._theirs, entry)
+                difference = compare_checkpoint(self._ours, self._theirs, entry)
                 if difference is not None:
                     self._found("checkpoint", entry.version, difference)
                 return
 
     def _check_checksums(self) -> None:
-        versions = [version for version in derived.checksum_versions(self._theirs) if version in self._is_base]
-        for version, difference in derived.compare_checksums(
-            self._store, self._ours, self._theirs, versions[:CHECKSUMS]
-        ):
+        versions = [version for version in checksum_versions(self._theirs) if version in self._is_base]
+        for version, difference in compare_checksums(self._store, self._ours, self._theirs, versions[:CHECKSUMS]):
             self._num_checksums += 1
             if difference is not None:
                 self._found("checksum", version, difference)
@@ -292,3 +300,105 @@ def _find_remedy_of_followed(part: str, table: TableRow) -> str:
         f"the files are the authority and are not those that SQL has read: `dl drop {table.full_name}` and `dl attach` "
         "it again"
     )
+
+
+_CHECKSUM_NAME = re.compile(r"([0-9]{20})\.crc")
+_COUNTERS = ("num_files", "size_bytes", "num_records", "files_without_records")
+
+
+def shown_protocol(snapshot: SqlSnapshot) -> Protocol:
+    """The protocol that the files must show."""
+    return fence(snapshot.protocol) if snapshot.fenced else snapshot.protocol
+
+
+def compare_counters(conn: Connection, head: Head) -> Difference | None:
+    """Compare the head's counters with a recount of the live files in the same database snapshot."""
+    row = conn.one("count_live_files", table_id=head.table_id) or {}
+    for name in _COUNTERS:
+        stored, counted = getattr(head, name), int(row.get(name) or 0)
+        if stored != counted:
+            return Difference(name, str(stored), str(counted))
+    return None
+
+
+def compare_checkpoint(ours: SqlTxnLogReader, theirs: FileTxnLogReader, entry: CheckpointEntry) -> Difference | None:
+    """Compare a checkpoint alone, without the commits around it, with the state at its version."""
+    try:
+        content = read_checkpoint(theirs.storage, entry, table=theirs.table)
+        checkpoint_state = FileSnapshot.of(
+            theirs.storage, theirs.table, Segment(entry.version, entry, ()), content, SnapshotState(), set()
+        )
+        snapshot = ours.snapshot(entry.version)
+        return compare_states(snapshot, checkpoint_state, protocol=shown_protocol(snapshot))
+    except DeltaProtocolError as error:
+        return Difference(entry.names[0], "a readable state", f"a checkpoint that cannot be read: {error}")
+
+
+def read_pointer(theirs: FileTxnLogReader) -> bytes | None:
+    """The content of `_last_checkpoint`; read before the listing, because it is written after its checkpoint."""
+    return _read(theirs, LAST_CHECKPOINT)
+
+
+def compare_pointer(text: bytes | None, listing: LogListing) -> tuple[int, Difference] | None:
+    """Check the checksum of `_last_checkpoint`, and that the checkpoint that it names exists."""
+    if text is None:
+        return None
+    newest = listing.checkpoints[0].version if listing.checkpoints else -1
+    try:
+        value = json.loads(text)
+        version, checksum = int(value["version"]), value.get(CHECKSUM)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return max(newest, 0), Difference(LAST_CHECKPOINT, "JSON with a version", "something else")
+    if checksum is not None and checksum != json_checksum(value):
+        return version, Difference(LAST_CHECKPOINT, f"the checksum {json_checksum(value)}", str(checksum))
+    if all(entry.version != version for entry in listing.checkpoints):
+        in_files = f"{newest} as the newest checkpoint" if newest >= 0 else "no checkpoint at all"
+        return version, Difference(f"{LAST_CHECKPOINT} names the checkpoint of version {version}", "that one", in_files)
+    return None
+
+
+def checksum_versions(theirs: FileTxnLogReader) -> list[int]:
+    """The versions that have a checksum, newest first."""
+    matches = map(_CHECKSUM_NAME.fullmatch, theirs.storage.names(LOG_FOLDER))
+    return sorted((int(match[1]) for match in matches if match), reverse=True)
+
+
+def compare_checksums(
+    store: Store, ours: SqlTxnLogReader, theirs: FileTxnLogReader, versions: list[int]
+) -> Iterator[tuple[int, Difference | None]]:
+    """Compare each checksum with SQL's totals for its version, oldest first."""
+    with store.read() as conn:
+        head = registry.read_head(conn, ours.table.table_id)
+        totals = totals_at(conn, head, versions) if head else {}
+    for version in sorted(totals):
+        text = _read(theirs, f"{version:020d}.crc")
+        if text is not None:
+            yield version, _compare_checksum(ours.snapshot(version), totals[version], text)
+
+
+def _compare_checksum(snapshot: SqlSnapshot, totals: Totals, text: bytes) -> Difference | None:
+    try:
+        value: Mapping[str, Any] = json.loads(text)
+        metadata, protocol = _action(value, "metadata", "metaData"), _action(value, "protocol", "protocol")
+        expected_totals = {"numFiles": totals.num_files, "tableSizeBytes": totals.size_bytes}
+        for name, expected in expected_totals.items():
+            if value[name] != expected:
+                return Difference(f"checksum, {name}", str(expected), str(value[name]))
+    except (ValueError, KeyError, TypeError, RecursionError, DeltaProtocolError) as error:
+        return Difference("checksum", "a checksum", f"a file that cannot be read as one ({type(error).__name__})")
+    assert isinstance(metadata, Metadata)
+    assert isinstance(protocol, Protocol)
+    return compare_action("checksum, metadata", snapshot.metadata, metadata) or compare_action(
+        "checksum, protocol", shown_protocol(snapshot), protocol
+    )
+
+
+def _action(value: Mapping[str, Any], name: str, kind: str) -> Any:
+    return parse_action(json.dumps({kind: value[name]}), where="a checksum")
+
+
+def _read(theirs: FileTxnLogReader, name: str) -> bytes | None:
+    try:
+        return theirs.storage.get(f"{LOG_FOLDER}/{name}")
+    except FileNotFoundError:
+        return None
