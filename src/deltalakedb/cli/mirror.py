@@ -144,10 +144,7 @@ def _resolution_value(done: Resolution) -> dict[str, Any]:
         "own_versions_taken_in": done.num_own,
         "compensating_version": done.compensating_version,
         "fence_version": done.fence_version,
-        "recommitted": [
-            {"from": commit.old_version, "to": commit.new_version, "txn_id": commit.txn_id}
-            for commit in done.recommitted
-        ],
+        "recommitted": [commit.to_value() for commit in done.recommitted],
     }
 
 

@@ -209,7 +209,7 @@ class ParquetSource:
         self.path = path
         self._storage = storage
         self._keep = keep
-        self._kept: pq.ParquetFile | None = None
+        self._file: pq.ParquetFile | None = None
 
     def table_actions(self) -> Iterator[Action]:
         layout = self._open()
@@ -242,11 +242,11 @@ class ParquetSource:
                     yield from _some(remove_batch(batch.column("remove"), later))
 
     def _open(self) -> _Layout:
-        if self._kept is not None:
-            return _Layout(self._kept)
+        if self._file is not None:
+            return _Layout(self._file)
         opened = pq.ParquetFile(_open_whole(self._storage, self.path), **_READ_OPTIONS)
         if self._keep:
-            self._kept = opened
+            self._file = opened
         return _Layout(opened)
 
 

@@ -290,7 +290,7 @@ class FileCommitter:
             adds = {add.key: add for add in self._files_of({remove.path for remove in removes})}
             adds |= {a.key: a for commit in commits for a in commit.actions if isinstance(a, AddFile)}
         return [
-            conflicts.Winner(commit.version, tuple(_described(action, adds) for action in commit.actions))
+            conflicts.Winner(commit.version, tuple(_with_values(action, adds) for action in commit.actions))
             for commit in commits
         ]
 
@@ -352,8 +352,8 @@ def _mark_of(reader: FileTxnLogReader, version: int) -> Mark | None:
     return parse_mark(first) if isinstance(first, CommitInfo) else None
 
 
-def _described(action: Action, told: dict[FileKey, AddFile]) -> Action:
-    add = told.get(action.key) if isinstance(action, RemoveFile) else None
+def _with_values(action: Action, adds: dict[FileKey, AddFile]) -> Action:
+    add = adds.get(action.key) if isinstance(action, RemoveFile) else None
     if add is None or not isinstance(action, RemoveFile):
         return action
     return replace(action, partition_values=add.partition_values, stats=add.stats)

@@ -187,6 +187,9 @@ class Recommitted:
     new_version: int
     txn_id: str | None
 
+    def to_value(self) -> dict[str, Any]:
+        return {"from": self.old_version, "to": self.new_version, "txn_id": self.txn_id}
+
 
 def read_own(store: Store, table: TableRow, first: int) -> tuple[OwnCommit, ...]:
     """All commits that SQL has from a version on."""

@@ -382,10 +382,7 @@ class _Job:
             "own_versions_taken_in": resolution.num_own,
             "compensating_version": resolution.compensating_version,
             "fence_version": resolution.fence_version,
-            "recommitted": [
-                {"from": commit.old_version, "to": commit.new_version, "txn_id": commit.txn_id}
-                for commit in resolution.recommitted
-            ],
+            "recommitted": [commit.to_value() for commit in resolution.recommitted],
         }
         write_audit(
             conn, action="resolve", at_ms=now_ms, actor=self.actor, origin=self.origin, table=thawed, details=details

@@ -18,11 +18,11 @@ from deltalakedb.files.listing import LAST_CHECKPOINT, LOG_FOLDER, CheckpointEnt
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.files.snapshot import FileSnapshot
 from deltalakedb.log.protocol.actions import Metadata, Protocol
-from deltalakedb.log.protocol.commit import Commit, iter_actions, parse_action
-from deltalakedb.log.protocol.fence import fence
+from deltalakedb.log.protocol.commit import parse_action
 from deltalakedb.log.protocol.snapshot import SnapshotState
 from deltalakedb.mirror.checkpoints import Totals, totals_at
-from deltalakedb.mirror.compare import Difference, compare_action, compare_commits, compare_states
+from deltalakedb.mirror.compare import Difference, compare_action, compare_commits, compare_states, parse_commit
+from deltalakedb.mirror.external import shown_protocol
 from deltalakedb.store import registry
 from deltalakedb.store.connection import Connection, Store
 from deltalakedb.store.reader import SqlTxnLogReader
@@ -125,7 +125,7 @@ class _Check:
             self._check_checkpoints()
             self._check_checksums()
         if self._counters is not None:
-            self._found("counters", self._head.current_version, self._counters)
+            self._add_drift("counters", self._head.current_version, self._counters)
         return ValidationReport(
             self._table,
             self._head.current_version,
@@ -148,19 +148,21 @@ class _Check:
         if self._table.mode == "managed":
             sql_version, mirrored_version = self._head.current_version, self._before.mirrored_version
             if files_version > sql_version:
-                self._found(
+                self._add_drift(
                     "versions",
                     sql_version + 1,
                     Difference("versions", f"{sql_version} as the newest", str(files_version)),
                 )
             elif files_version < mirrored_version:
                 in_sql = f"{mirrored_version} as the newest that was mirrored"
-                self._found("versions", files_version + 1, Difference("versions", in_sql, str(files_version)))
+                self._add_drift("versions", files_version + 1, Difference("versions", in_sql, str(files_version)))
             elif (missing := self._missing_commit()) is not None:
-                self._found("versions", missing, Difference(f"version {missing}", "its commit", "a gap in its place"))
+                self._add_drift(
+                    "versions", missing, Difference(f"version {missing}", "its commit", "a gap in its place")
+                )
         elif self._before.current_version > files_version:
             in_sql = f"{self._before.current_version} as the newest that was read"
-            self._found("versions", files_version + 1, Difference("versions", in_sql, str(files_version)))
+            self._add_drift("versions", files_version + 1, Difference("versions", in_sql, str(files_version)))
 
     def _missing_commit(self) -> int | None:
         """A missing version between existing commits. Clean-up removes the oldest commits and leaves no gap."""
@@ -176,7 +178,7 @@ class _Check:
             theirs = self._theirs.commits(first, last)
             for version in range(first, last + 1):
                 mirrored = next(ours)
-                expected = _parsed(self._table.full_name, version, mirrored.data)
+                expected = parse_commit(self._table.full_name, version, mirrored.data)
                 try:
                     difference = compare_commits(expected, next(theirs))
                 except LogGapError:
@@ -185,7 +187,7 @@ class _Check:
                     difference = Difference("the file", "a commit", f"what cannot be read: {error}")
                 self._num_commits += 1
                 if difference is not None:
-                    self._found("commit", version, difference)
+                    self._add_drift("commit", version, difference)
                     return True
                 if self._progress:
                     self._progress(1)
@@ -221,20 +223,20 @@ class _Check:
             except DeltaProtocolError as error:
                 difference = Difference("the state", "one", f"none that can be read: {error}")
             if difference is not None:
-                self._found("state", version, difference)
+                self._add_drift("state", version, difference)
                 return
 
     def _check_checkpoints(self) -> None:
         """Compare the newest checkpoint of a version that SQL has, and the pointer to it."""
         pointer = compare_pointer(self._pointer, self._listing)
         if pointer is not None:
-            self._found("pointer", *pointer)
+            self._add_drift("pointer", *pointer)
         for entry in self._listing.checkpoints:
             if entry.version in self._is_base:
                 self._num_checkpoints += 1
                 difference = compare_checkpoint(self._ours, self._theirs, entry)
                 if difference is not None:
-                    self._found("checkpoint", entry.version, difference)
+                    self._add_drift("checkpoint", entry.version, difference)
                 return
 
     def _check_checksums(self) -> None:
@@ -242,10 +244,10 @@ class _Check:
         for version, difference in compare_checksums(self._store, self._ours, self._theirs, versions[:CHECKSUMS]):
             self._num_checksums += 1
             if difference is not None:
-                self._found("checksum", version, difference)
+                self._add_drift("checksum", version, difference)
                 return
 
-    def _found(self, part: Part, version: int, difference: Difference) -> None:
+    def _add_drift(self, part: Part, version: int, difference: Difference) -> None:
         text = str(difference)
         if part == "counters":
             text = (
@@ -254,10 +256,6 @@ class _Check:
             )
         remedy = _find_remedy(part, version, self._table, mirrored_version=self._head.mirrored_version)
         self._drifts.append(Drift(part, version, text, difference.in_sql, difference.in_files, remedy))
-
-
-def _parsed(table: str, version: int, data: bytes) -> Commit:
-    return Commit(version, 0, tuple(iter_actions(data.split(b"\n"), table=table, version=version)))
 
 
 def _find_remedy(part: str, version: int, table: TableRow, *, mirrored_version: int) -> str:
@@ -304,11 +302,6 @@ def _find_remedy_of_followed(part: str, table: TableRow) -> str:
 
 _CHECKSUM_NAME = re.compile(r"([0-9]{20})\.crc")
 _COUNTERS = ("num_files", "size_bytes", "num_records", "files_without_records")
-
-
-def shown_protocol(snapshot: SqlSnapshot) -> Protocol:
-    """The protocol that the files must show."""
-    return fence(snapshot.protocol) if snapshot.fenced else snapshot.protocol
 
 
 def compare_counters(conn: Connection, head: Head) -> Difference | None:

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable
 from deltalakedb.catalog.catalog import Catalog
 from deltalakedb.exceptions import DeltaError, StoreError, redact
 from deltalakedb.files.checksum import Checksum
+from deltalakedb.files.cleanup import DAY_MS, retention_ms
 from deltalakedb.files.writer import FileTxnLogWriter
 from deltalakedb.log.protocol.actions import CommitInfo
 from deltalakedb.log.protocol.in_commit_timestamps import has_in_commit_timestamps
 from deltalakedb.log.protocol.retention import deleted_file_retention_ms
 from deltalakedb.log.protocol.rows import metadata_from_row, protocol_from_row
-from deltalakedb.mirror.checkpoints import retention_ms, totals_at
+from deltalakedb.mirror.checkpoints import totals_at
 from deltalakedb.storage.opening import open_storage
 from deltalakedb.store import registry
 from deltalakedb.store.reader import SqlTxnLogReader
@@ -57,8 +58,8 @@ class Overlay:
 
     def _write(self, writer: FileTxnLogWriter, table: TableRow, version: int) -> None:
         snapshot = SqlTxnLogReader(self._catalog.store, table).snapshot(version)
-        default_days = self._catalog.config.retention_deleted_file_days
-        keep_ms = retention_ms(deleted_file_retention_ms, snapshot.metadata, default_days)
+        default_ms = self._catalog.config.retention_deleted_file_days * DAY_MS
+        keep_ms = retention_ms(deleted_file_retention_ms, snapshot.metadata, default_ms)
         cutoff_ms = snapshot.timestamp_ms - keep_ms
         written = writer.write_checkpoint(snapshot, protocol=snapshot.protocol, tombstone_cutoff_ms=cutoff_ms)
         writer.write_last_checkpoint(written)
