@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 import deltalakedb as dl
 from deltalakedb import cdc
 from deltalakedb.catalog.view import CatalogView
-from deltalakedb.cdc.report import CaptureReport
 from deltalakedb.cdc.run.presence import find_runner, request_stop
+from deltalakedb.cdc.run.report import CaptureReport
 from deltalakedb.cdc.settings import CaptureSettings
 from tests.cdc.conftest import Lake, Source
 from tests.cdc.load import ACCOUNTS, PUBLICATION, TOTAL
