@@ -306,8 +306,13 @@ class Load:
         self.did: Counter[str] = Counter()
         self._name = f"load {seed}"
 
-    def run(self, transactions: int, until: threading.Event | None = None) -> None:
-        """So many transactions, or fewer when `until` is set; with a new connection after one is lost."""
+    def run(
+        self, transactions: int, until: threading.Event | None = None, wait: Callable[[], None] = lambda: None
+    ) -> None:
+        """So many transactions, or fewer when `until` is set; with a new connection after one is lost.
+
+        `wait` is called between two of them.
+        """
         done = 0
         while done < transactions and not (until and until.is_set()):
             try:
@@ -318,6 +323,7 @@ class Load:
                         self.transact(connection)
                         done += 1
                         time.sleep(self.pause_seconds)
+                        wait()
             except psycopg.OperationalError:
                 self.did["connections lost"] += 1
                 time.sleep(0.2)
@@ -412,11 +418,17 @@ class Alterations:
 class Loads:
     """Several clients at once, in threads, until the block ends."""
 
-    def __init__(self, loads: Sequence[Load]) -> None:
+    def __init__(self, loads: Sequence[Load], is_too_much: Callable[[], bool] = lambda: False) -> None:
         self.loads = loads
+        self._is_too_much = is_too_much
+        """Whether the clients wait: on a busy machine a capture would not follow all that they can write."""
         self._stop = threading.Event()
+        self._free = threading.Event()
+        self._free.set()
+        self._is_awaited = False
         self._errors: list[BaseException] = []
         self._threads = [threading.Thread(target=self._run, args=(load,), daemon=True) for load in loads]
+        self._threads.append(threading.Thread(target=self._watch, daemon=True))
 
     def __enter__(self) -> "Loads":
         for thread in self._threads:
@@ -435,22 +447,41 @@ class Loads:
     def wait_for(self, committed: int, seconds: float = 60) -> None:
         """Until so many more transactions are committed."""
         goal, deadline = self.committed + committed, time.monotonic() + seconds
+        self._is_awaited = True
+        self._free.set()
         while self.committed < goal:
             self._check()
             assert time.monotonic() < deadline, f"the load stands still: {self.committed} of {goal}"
             time.sleep(0.02)
+        self._is_awaited = False
 
     def stop(self) -> None:
         self._stop.set()
+        self._free.set()
         for thread in self._threads:
             thread.join(30)
         self._check()
 
     def _run(self, load: Load) -> None:
         try:
-            load.run(1 << 62, self._stop)
+            load.run(1 << 62, self._stop, self._wait)
         except BaseException as error:  # the test is told
             self._errors.append(error)
+
+    def _wait(self) -> None:
+        while not self._free.wait(1) and not self._stop.is_set():
+            pass
+
+    def _watch(self) -> None:
+        try:
+            while not self._stop.wait(1):
+                if self._is_awaited or not self._is_too_much():
+                    self._free.set()
+                else:
+                    self._free.clear()
+        except BaseException as error:  # the test is told
+            self._errors.append(error)
+            self._free.set()
 
     def _check(self) -> None:
         if self._errors:

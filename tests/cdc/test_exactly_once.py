@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from deltalakedb.cdc.control import load_capture
 from tests.cdc import judging
-from tests.cdc.capturing import WHAT, capture_once, check_money, money, settings_of
+from tests.cdc.capturing import WHAT, capture_once, check_money, is_far_behind, money, settings_of
 from tests.cdc.conftest import Lake, Source
 from tests.cdc.load import PUBLICATION, TOTAL, Alterations, Load, Loads, create_tables, fill, total
 from tests.cdc.runner_process import RunnerProcess, choose_kills
@@ -51,7 +51,7 @@ def test_each_change_is_captured_once_however_often_the_capture_is_killed(
     witness = Witness(source, PUBLICATION)
     clients = [Load(source, seed, truncates=False, pause_seconds=0.04 if FULL else 0.15) for seed in (1, 2)]
     clients.append(Load(source, 3, truncates=False, think_seconds=0.5))
-    with Loads(clients) as loads:
+    with Loads(clients, lambda: is_far_behind(source)) as loads:
         for number in range(KILLS[catalog_engine]):
             scratch = tmp_path / f"runner{number}"
             if number < COPY_KILLS:
