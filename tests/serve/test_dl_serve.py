@@ -19,7 +19,7 @@ from deltalakedb import connect
 from deltalakedb.cli import app
 from deltalakedb.exceptions import EndpointError, GoneError
 from deltalakedb.spark.endpoint import EndpointClient
-from tests.serve.conftest import Served
+from tests.fixtures.served import Served
 from tests.serve.wire import add, append, info, make_table, versions
 
 ServeProcess = Callable[..., Served]

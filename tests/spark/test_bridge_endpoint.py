@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 import deltalakedb as dl
 import deltalakedb.spark as dls
 from tests.faults.cutting_proxy import cutting
-from tests.serve.conftest import Served, serve_process, warehouse  # noqa: F401  (fixtures)
+from tests.fixtures.served import Served
+from tests.serve.conftest import serve_process, warehouse  # noqa: F401  (fixtures)
 
 Bridge = Callable[[dl.Catalog], SparkSession]
 RETRY_SECONDS = 3

@@ -16,6 +16,7 @@ from deltalakedb.exceptions import BadIcebergRequestError, ConfigError, DeltaErr
 from deltalakedb.iceberg.locations import from_iceberg, open_file
 from deltalakedb.operations.written_files import WrittenFiles
 from deltalakedb.runtime.config import Config
+from deltalakedb.runtime.steps import reached
 from deltalakedb.storage.location import canonical_location, parse_location
 
 logger = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ def write_metadata_file(
     storage, name = open_file(location, options)
     storage.put_if_absent(name, gzip.compress(data, mtime=0) if is_compressed else data)
     written.remember_path(storage, name)
+    reached("iceberg.metadata_written")
     return location
 
 

@@ -63,7 +63,7 @@ class Endpoint:
         **config: Any,
     ) -> None:
         self._owns_catalog = not isinstance(catalog, Catalog)
-        self.token: str | None = token
+        self.token = token or ""  # empty: clients need none
         self.catalog = (
             catalog if isinstance(catalog, Catalog) else _open(catalog, config, "bridge" if bridge else "iceberg")
         )
@@ -146,8 +146,6 @@ class Endpoint:
 
 class LocalEndpoint(Endpoint):
     """The endpoint of this process alone: on the loopback interface, at a free port, with a random token."""
-
-    token: str
 
     def __init__(self, catalog: str | os.PathLike[str] | Catalog | None = None, **config: Any) -> None:
         super().__init__(catalog, token=secrets.token_urlsafe(32), **config)

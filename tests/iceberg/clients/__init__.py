@@ -1,0 +1,1 @@
+"""Unmodified Iceberg clients against `dl serve --iceberg`."""
