@@ -22,9 +22,10 @@ from pyiceberg.exceptions import (
     ViewAlreadyExistsError,
 )
 from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import StringType
+from pyiceberg.types import LongType, NestedField, StringType
 
 from deltalakedb import Catalog
 from deltalakedb.exceptions import NotADeltaTableError, NotWritableError, TableNotFoundError
@@ -49,10 +50,11 @@ def test_the_metadata_file_is_the_table_that_pyiceberg_has(catalog: Catalog) -> 
 
 
 def test_partitioning_order_and_properties_of_a_new_table_are_kept(catalog: Catalog) -> None:
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "day", StringType()))
     spec = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="day"))
     order = SortOrder(SortField(source_id=1, transform=IdentityTransform()))
     created = catalog.iceberg().create_table(
-        "shop.days", days((1, "mon")).schema, partition_spec=spec, sort_order=order, properties={"owner": "ann"}
+        "shop.days", schema, partition_spec=spec, sort_order=order, properties={"owner": "ann"}
     )
     created.append(days((1, "mon"), (2, "tue")))
     table = catalog.iceberg("shop.days")

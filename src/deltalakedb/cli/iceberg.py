@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deltalakedb.cli import output
-from deltalakedb.cli.group import CommandGroup
 from deltalakedb.cli.options import (
     CatalogOption,
+    CommandGroup,
     StorageOption,
     TableArgument,
     command,

@@ -10,19 +10,17 @@ from deltalakedb.catalog.entries import require_table
 from deltalakedb.exceptions import NotADeltaTableError, VersionNotFoundError
 from deltalakedb.iceberg.catalog import LoadedTable
 from deltalakedb.store import cuts, registry
+from deltalakedb.store.connection import LIVE
 from deltalakedb.store.iceberg import read_iceberg_version
 from deltalakedb.store.names import TableName, parse_table_name
 from deltalakedb.store.registry import VIEW
 
 if TYPE_CHECKING:
     from deltalakedb.catalog.catalog import Catalog
+    from deltalakedb.store.registry import TableRow
 
-_ALL = 2**62
 
-
-def load_version(
-    catalog: Catalog, name: str, version: int | None = None, *, at_ms: int | None = None
-) -> LoadedTable:
+def load_version(catalog: Catalog, name: str, version: int | None = None, *, at_ms: int | None = None) -> LoadedTable:
     """Return a table or view at a version, at an instant, or as it is now."""
     with catalog.store.read() as conn:
         row = require_table(conn, parse_table_name(name))
@@ -48,21 +46,19 @@ def load_version(
 
 def history(
     catalog: Catalog,
-    name: str,
-    *,
+    table: TableRow,
     limit: int | None = None,
     since_ms: int | None = None,
     until_ms: int | None = None,
 ) -> list[dict[str, Any]]:
     """Return the versions of a table or view, newest first, in the form in which Delta tables have their history."""
-    with catalog.store.read() as conn:
-        row = require_table(conn, parse_table_name(name))
+    with catalog.store.read(single=True) as conn:
         rows = conn.all(
             "select_history",
-            table_id=row.table_id,
+            table_id=table.table_id,
             since_ms=since_ms,
             until_ms=until_ms,
-            max_rows=_ALL if limit is None else limit,
+            max_rows=LIVE if limit is None else limit,
         )
     return [
         {
@@ -158,9 +154,8 @@ def _column_names(type_json: Any, before: str = "") -> dict[int, str]:
         return {}
     names: dict[int, str] = {}
     parts = [(field["id"], field["name"], field["type"]) for field in type_json.get("fields", ())]
-    for key in ("element", "key", "value"):
-        if key in type_json:
-            parts.append((type_json[f"{key}-id"], key, type_json[key]))
+    inner_keys = [key for key in ("element", "key", "value") if key in type_json]
+    parts += [(type_json[f"{key}-id"], key, type_json[key]) for key in inner_keys]
     for field_id, name, inner in parts:
         names[field_id] = f"{before}{name}"
         names.update(_column_names(inner, f"{before}{name}."))

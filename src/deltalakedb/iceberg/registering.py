@@ -36,9 +36,7 @@ def register(
     def statement(drafts: Drafts, _: WrittenFiles) -> Step:
         if b'"view-uuid"' in text and b'"table-uuid"' not in text:
             return statements.register_view(drafts, target, metadata_location, load=lambda _: text)
-        return statements.register_table(
-            drafts, target, metadata_location, overwrite=overwrite, load=lambda _: text
-        )
+        return statements.register_table(drafts, target, metadata_location, overwrite=overwrite, load=lambda _: text)
 
     with catalog.begin(tables=[str(target)]) as tx:
         tx.use_iceberg_files(IcebergFiles(None, options))
@@ -51,6 +49,6 @@ def copy_metadata(loaded: LoadedTable, folder: str, options: Mapping[str, str] |
     location = f"{folder.rstrip('/')}/{loaded.metadata_location.rpartition('/')[2]}"
     source, source_name = open_file(loaded.metadata_location, loaded.options)
     storage, name = open_file(location, options)
-    if not storage.put_if_absent(name, source.get(source_name)).stored:
+    if storage.put_if_absent(name, source.get(source_name)) == "exists":
         raise TableExistsError(f"there is a file {location} already")
     return location
