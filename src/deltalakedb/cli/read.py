@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deltalakedb.cli import output
-from deltalakedb.cli.options import CatalogOption, TableArgument, command, open_catalog, travel_time
+from deltalakedb.cli import iceberg_tables, output
+from deltalakedb.cli.options import CatalogOption, TableArgument, command, instant, open_catalog, travel_time
+from deltalakedb.exceptions import NotADeltaTableError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,7 +47,11 @@ def files(
 ) -> None:
     """List the active files of a table, or those that may match a predicate."""
     with open_catalog(catalog) as cat:
-        opened = _open_at(cat, table, version, timestamp)
+        try:
+            opened = _open_at(cat, table, version, timestamp)
+        except NotADeltaTableError:
+            iceberg_tables.files(cat, table, where, version, instant(timestamp, "--timestamp"))
+            return
         file_table = opened.files(_COLUMNS) if where is None else opened.plan(where, columns=_COLUMNS).files
     if output.settings.json:
         output.records(_COLUMNS, _json_rows(file_table))
@@ -131,16 +136,19 @@ def read(
     catalog: CatalogOption = None,
 ) -> None:
     """Print rows of a table. SQL chooses the files; only those that may hold a matching row are opened."""
-    if version is not None and timestamp is not None:
-        raise typer.BadParameter("give --version or --timestamp, not both", param_hint="--timestamp")
     if csv and output.settings.json:
         raise typer.BadParameter("give --csv or --json, not both", param_hint="--csv")
     with open_catalog(catalog) as cat:
-        opened = cat.table(table, version=version)
-        if (moment := travel_time(timestamp)) is not None:
-            opened.load_as_version(moment)
         chosen = None if columns is None else [name.strip() for name in columns.split(",")]
-        rows = opened.to_pyarrow_reader(chosen, where)
+        try:
+            opened = _open_at(cat, table, version, timestamp)
+        except NotADeltaTableError:
+            at_ms = instant(timestamp, "--timestamp")
+            rows = iceberg_tables.read(
+                cat, table, where=where, columns=chosen, limit=limit, version=version, at_ms=at_ms
+            )
+        else:
+            rows = opened.to_pyarrow_reader(chosen, where)
         batches = _at_most(rows, limit)
         if csv:
             _print_csv(rows.schema, batches)
