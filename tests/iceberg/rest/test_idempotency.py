@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from deltalakedb import connect
 from deltalakedb.serve.server import Endpoint
 from deltalakedb.store.idempotency import Claim, claim_key, delete_expired_keys
 from tests.fixtures.catalogs import NewCatalog
@@ -32,7 +33,7 @@ def key() -> dict[str, str]:
 
 
 def rows(endpoint: Endpoint) -> list[dict[str, object]]:
-    return endpoint.catalog.sql("select answer_status, answer from dl_idempotency_keys").to_pylist()
+    return list(endpoint.catalog.sql("select answer_status, answer from dl_idempotency_keys").to_pylist())
 
 
 def test_a_repeated_commit_answers_the_state_and_commits_nothing(shop: Client) -> None:
@@ -165,9 +166,7 @@ def test_the_same_request_sent_many_times_at_once_takes_effect_once(shop: Client
     assert len(shop.get(ORDERS).json["metadata"]["snapshots"]) == 1
 
 
-def test_another_endpoint_of_the_same_catalog_repeats_the_answer(
-    shop: Client, endpoint: Endpoint, tmp_path: Path, warehouse: Path
-) -> None:
+def test_another_endpoint_of_the_same_catalog_repeats_the_answer(shop: Client, tmp_path: Path, warehouse: Path) -> None:
     created = create_table(shop)
     headers, body = key(), add_snapshot(created, 7)
     first = shop.post(ORDERS, body, headers=headers)
@@ -247,8 +246,6 @@ def test_a_repeat_waits_for_a_first_try_that_still_runs(shop: Client, endpoint: 
 def test_an_expired_key_may_be_used_again_and_is_swept(
     engine: str, tmp_path: Path, new_catalog: NewCatalog, request: pytest.FixtureRequest
 ) -> None:
-    from deltalakedb import connect
-
     target = tmp_path / f"catalog.{engine}"
     if engine == "postgres":
         uri = str(request.getfixturevalue("postgres_catalog"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from deltalakedb.serve.server import Endpoint
@@ -14,7 +16,7 @@ def create(client: Client, *parts: str, **properties: str) -> None:
     assert answer.json == {"namespace": list(parts), "properties": properties}
 
 
-def names(client: Client, **query: str) -> list[list[str]]:
+def names(client: Client, **query: Any) -> list[list[str]]:
     answer = client.get("/v1/namespaces", **query)
     assert answer.status == 200, answer.body
     return list(answer.json["namespaces"])

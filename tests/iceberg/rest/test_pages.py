@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import chain
+from typing import Any
+
 import pytest
 
 from deltalakedb.serve.server import Endpoint
 from tests.iceberg.rest.wire import VIEW, Client, create_table
 
 
-def walk(client: Client, path: str, field: str, size: int, **query: str) -> list[list[object]]:
+def walk(client: Client, path: str, field: str, size: int, **query: Any) -> list[list[object]]:
     """The pages of a listing."""
     pages, token = [], ""
     for _ in range(100):
@@ -24,7 +27,8 @@ def walk(client: Client, path: str, field: str, size: int, **query: str) -> list
 def test_without_a_token_everything_comes_at_once(client: Client) -> None:
     for number in range(5):
         client.post("/v1/namespaces", {"namespace": [f"n{number}"]})
-    for query in ({}, {"pageSize": 2}):
+    queries: list[dict[str, Any]] = [{}, {"pageSize": 2}]
+    for query in queries:
         answer = client.get("/v1/namespaces", **query)
         assert len(answer.json["namespaces"]) == 6
         assert answer.json["next-page-token"] is None
@@ -36,7 +40,7 @@ def test_pages_have_the_length_that_is_asked_for(client: Client, size: int, leng
         client.post("/v1/namespaces", {"namespace": [f"n{number}"]})
     pages = walk(client, "/v1/namespaces", "namespaces", size)
     assert [len(page) for page in pages] == lengths
-    assert sum(pages, []) == [["default"], *([f"n{number}"] for number in range(5))]
+    assert list(chain(*pages)) == [["default"], *([f"n{number}"] for number in range(5))]
 
 
 def test_tables_and_views_and_children_come_in_pages(shop: Client) -> None:
@@ -86,5 +90,5 @@ def test_an_empty_listing_has_no_next_page(shop: Client) -> None:
         {"pageSize": "²"},
     ],
 )
-def test_tokens_and_sizes_that_make_no_sense_are_refused(client: Client, query: dict[str, str]) -> None:
+def test_tokens_and_sizes_that_make_no_sense_are_refused(client: Client, query: dict[str, Any]) -> None:
     assert client.get("/v1/namespaces", **query).error == (400, "BadRequestException")

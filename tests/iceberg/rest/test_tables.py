@@ -7,8 +7,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from deltalakedb.telemetry.metrics import ICEBERG_REPORTS, value_of
 from deltalakedb.serve.server import Endpoint
+from deltalakedb.telemetry.metrics import ICEBERG_REPORTS, value_of
 from tests.iceberg.rest.wire import (
     SCHEMA,
     VIEW,
