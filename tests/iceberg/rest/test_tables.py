@@ -97,7 +97,7 @@ def test_a_delta_table_is_listed_and_not_loaded(shop: Client, endpoint: Endpoint
 
 
 def test_a_staged_table_exists_once_it_is_committed(shop: Client) -> None:
-    staged = create_table(shop, **{"stage-create": True})
+    staged = create_table(shop, "orders", **{"stage-create": True})
     assert staged.get("metadata-location") is None
     location = path_of(staged["metadata"]["location"])
     assert (location / "data").is_dir()  # some clients write files before they commit
