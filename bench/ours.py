@@ -10,7 +10,7 @@ from pathlib import Path
 import deltalakedb as dl
 from bench.postgres import Postgres
 from deltalakedb.catalog.uri import parse_catalog_uri
-from deltalakedb.mirror.importer import attach
+from deltalakedb.mirror.follow import attach
 from deltalakedb.store import open_store
 
 ENGINES = ("sqlite", "duckdb", "postgres")

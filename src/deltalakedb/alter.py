@@ -5,8 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.runtime.arguments import check_flag, check_sequence, check_settings, check_text, wrong_type
-from deltalakedb.runtime.positional import commit_arguments
+from deltalakedb.runtime.arguments import (
+    check_flag,
+    check_sequence,
+    check_settings,
+    check_text,
+    commit_arguments,
+    wrong_type,
+)
 
 if TYPE_CHECKING:
     from deltalakedb.log.schema.types import StructField

@@ -8,6 +8,8 @@ DeltaError
 |   |__ NotADeltaTableError        an Iceberg table or view has this name
 |   |__ NegativeVersionError       a VersionNotFoundError, and an OverflowError as in `deltalake`
 |__ BadIcebergRequestError         a request of an Iceberg client, or an Iceberg metadata file, that cannot be accepted
+|__ PlanNotFoundError              a scan plan that never was, was cancelled or has expired
+|__ PlanTaskNotFoundError          a task of such a plan, or of none
 |__ MissingFileError               .path: a data file that a version names is not there; a FileNotFoundError too
 |__ DeltaProtocolError             a log that breaks, or asks for more than, the protocol we know
 |   |__ MalformedLogError          truncated JSON, bad UTF-8, two metaData, corrupt checkpoint, escaping path
@@ -90,6 +92,8 @@ __all__ = [
     "NotADeltaTableError",
     "NotWritableError",
     "OutcomeUnknownError",
+    "PlanNotFoundError",
+    "PlanTaskNotFoundError",
     "PredicateError",
     "ProtocolChangedError",
     "RequirementFailedError",
@@ -193,6 +197,14 @@ class VersionNotFoundError(DeltaError):
 
 class NegativeVersionError(VersionNotFoundError, OverflowError):
     """A version below 0; `deltalake` raises OverflowError here."""
+
+
+class PlanNotFoundError(DeltaError):
+    """The scan plan does not exist, was cancelled or has expired: plan the scan again."""
+
+
+class PlanTaskNotFoundError(DeltaError):
+    """The plan task does not exist, or its scan plan was cancelled or has expired: plan the scan again."""
 
 
 class MissingFileError(DeltaError, FileNotFoundError):

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.runtime.arguments import check_number, check_texts
-from deltalakedb.runtime.positional import commit_arguments
+from deltalakedb.runtime.arguments import check_number, check_texts, commit_arguments
 
 if TYPE_CHECKING:
     from deltalakedb.operations.optimize import Request

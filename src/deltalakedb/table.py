@@ -18,16 +18,17 @@ from deltalakedb.operations.creation import CreationMode
 from deltalakedb.operations.target import Done, Target, Verb
 from deltalakedb.optimize import TableOptimizer
 from deltalakedb.runtime.arguments import (
+    ORDER,
     check_commit_arguments,
     check_flag,
     check_number,
     check_numbers,
     check_settings,
     check_text,
+    commit_arguments,
     describe_kind,
 )
 from deltalakedb.runtime.lazy import lazy_names
-from deltalakedb.runtime.positional import ORDER, commit_arguments
 from deltalakedb.store import registry
 from deltalakedb.store.names import parse_table_name
 from deltalakedb.tables import creation

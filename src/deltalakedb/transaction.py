@@ -243,7 +243,7 @@ def create_table_with_add_actions(
     from deltalakedb.log.checks.properties import to_properties
     from deltalakedb.operations.creation import NewTable
     from deltalakedb.operations.definition import to_schema
-    from deltalakedb.runtime.positional import commit_arguments
+    from deltalakedb.runtime.arguments import commit_arguments
     from deltalakedb.tables.creation import make_table
 
     commit_properties, post_commithook_properties = commit_arguments(

@@ -11,14 +11,15 @@ from pyspark.sql import SparkSession
 import deltalakedb as dl
 from deltalakedb import cdc
 from deltalakedb.catalog.view import CatalogView
-from deltalakedb.cdc.report import CaptureReport
 from deltalakedb.cdc.run.presence import find_runner, request_stop
+from deltalakedb.cdc.run.report import CaptureReport
 from deltalakedb.cdc.settings import CaptureSettings
 from tests.cdc.conftest import Lake, Source
 from tests.cdc.load import ACCOUNTS, PUBLICATION, TOTAL
 
 SLOT: Final = "dl_shop"
 NAMESPACE: Final = "shop"
+MOST_BEHIND: Final = 8 << 20
 WHAT: Final = {"publication": PUBLICATION, "namespace": NAMESPACE, "slot": SLOT}
 
 
@@ -29,6 +30,14 @@ def settings_of(source: Source) -> CaptureSettings:
 def capture_once(lake: Lake, source: Source, spark: SparkSession, **settings: Any) -> CaptureReport:
     """Everything that is committed now."""
     return cdc.run(lake.catalog, source.dsn, spark=spark, once=True, **{**WHAT, **settings})
+
+
+def is_far_behind(source: Source) -> bool:
+    """Whether the source has much log that is not captured."""
+    rows = source.run(
+        f"select pg_current_wal_flush_lsn() - confirmed_flush_lsn from pg_replication_slots where slot_name = '{SLOT}'"
+    )
+    return any(behind > MOST_BEHIND for (behind,) in rows)
 
 
 def money(tables: dl.Catalog | CatalogView) -> int:

@@ -8,9 +8,9 @@ from typing import Any
 
 from deltalakedb.cdc.control import begin_batch, note_progress, save_tables
 from deltalakedb.cdc.evolve.evolution import follow, stop_table
-from deltalakedb.cdc.evolve.quiet import apply_unseen_changes, look_for_changes
 from deltalakedb.cdc.layers import changes_schema, current_schema
 from deltalakedb.cdc.run.opening import add_tables, open_capture
+from deltalakedb.cdc.run.watch import apply_unseen_changes, look_for_changes
 from deltalakedb.cdc.settings import CaptureSettings
 from deltalakedb.cdc.source.peek import RelationChanged, Stopped
 from deltalakedb.cdc.source.server import connect, flush_lsn

@@ -3,8 +3,8 @@
 import random
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from types import TracebackType
 from typing import Any
@@ -306,8 +306,13 @@ class Load:
         self.did: Counter[str] = Counter()
         self._name = f"load {seed}"
 
-    def run(self, transactions: int, until: threading.Event | None = None) -> None:
-        """So many transactions, or fewer when `until` is set; with a new connection after one is lost."""
+    def run(
+        self, transactions: int, until: threading.Event | None = None, wait: Callable[[], None] = lambda: None
+    ) -> None:
+        """So many transactions, or fewer when `until` is set; with a new connection after one is lost.
+
+        `wait` is called between two of them.
+        """
         done = 0
         while done < transactions and not (until and until.is_set()):
             try:
@@ -318,6 +323,7 @@ class Load:
                         self.transact(connection)
                         done += 1
                         time.sleep(self.pause_seconds)
+                        wait()
             except psycopg.OperationalError:
                 self.did["connections lost"] += 1
                 time.sleep(0.2)
@@ -370,33 +376,59 @@ class Alterations:
         "rename kept to extra",
         "drop extra",
     )
+    _COLUMNS = (
+        "select attname::text from pg_attribute where attrelid = '{}'::regclass and attnum > 0 and not attisdropped "
+        "and attgenerated = '' order by attnum"
+    )
     TABLES = ("orders", "documents", "readings")
 
     def __init__(self, source: Source) -> None:
-        self._source, self._done = source, 0
+        self._source = source
+        self._next = deque(self.TABLES)
+        self.did: Counter[str] = Counter()
+        """How often each table was altered."""
 
-    def one(self) -> str:
-        """The next change of the next table."""
-        step, place = divmod(self._done, len(self.TABLES))
-        statement = f"alter table {self.TABLES[place]} {self._STEPS[step % len(self._STEPS)]}"
+    def one(self, known: Mapping[str, Sequence[str]]) -> None:
+        """The next change of the next table; of none if the capture has still to read of a change of each of them.
+
+        `known` has the columns of the tables that a capture follows. Of two changes that it has not read, nobody could
+        tell it which columns are which.
+        """
+        for table in list(self._next):
+            if table not in known or self._columns(table) == list(known[table]):
+                self._alter(table)
+                self._next.remove(table)
+                self._next.append(table)
+                return
+
+    def _columns(self, table: str) -> list[str]:
+        return [name for (name,) in self._source.run(self._COLUMNS.format(table))]
+
+    def _alter(self, table: str) -> None:
+        step = self._STEPS[self.did[table] % len(self._STEPS)]
         while True:
             try:
-                self._source.run("set deadlock_timeout = '5s'", statement)
+                self._source.run("set deadlock_timeout = '5s'", f"alter table {table} {step}")
                 break
             except psycopg.errors.DeadlockDetected:  # the load goes on meanwhile
                 time.sleep(0.1)
-        self._done += 1
-        return statement
+        self.did[table] += 1
 
 
 class Loads:
     """Several clients at once, in threads, until the block ends."""
 
-    def __init__(self, loads: Sequence[Load]) -> None:
+    def __init__(self, loads: Sequence[Load], is_too_much: Callable[[], bool] = lambda: False) -> None:
         self.loads = loads
+        self._is_too_much = is_too_much
+        """Whether the clients wait: on a busy machine a capture would not follow all that they can write."""
         self._stop = threading.Event()
+        self._free = threading.Event()
+        self._free.set()
+        self._is_awaited = False
         self._errors: list[BaseException] = []
         self._threads = [threading.Thread(target=self._run, args=(load,), daemon=True) for load in loads]
+        self._threads.append(threading.Thread(target=self._watch, daemon=True))
 
     def __enter__(self) -> "Loads":
         for thread in self._threads:
@@ -415,22 +447,41 @@ class Loads:
     def wait_for(self, committed: int, seconds: float = 60) -> None:
         """Until so many more transactions are committed."""
         goal, deadline = self.committed + committed, time.monotonic() + seconds
+        self._is_awaited = True
+        self._free.set()
         while self.committed < goal:
             self._check()
             assert time.monotonic() < deadline, f"the load stands still: {self.committed} of {goal}"
             time.sleep(0.02)
+        self._is_awaited = False
 
     def stop(self) -> None:
         self._stop.set()
+        self._free.set()
         for thread in self._threads:
             thread.join(30)
         self._check()
 
     def _run(self, load: Load) -> None:
         try:
-            load.run(1 << 62, self._stop)
+            load.run(1 << 62, self._stop, self._wait)
         except BaseException as error:  # the test is told
             self._errors.append(error)
+
+    def _wait(self) -> None:
+        while not self._free.wait(1) and not self._stop.is_set():
+            pass
+
+    def _watch(self) -> None:
+        try:
+            while not self._stop.wait(1):
+                if self._is_awaited or not self._is_too_much():
+                    self._free.set()
+                else:
+                    self._free.clear()
+        except BaseException as error:  # the test is told
+            self._errors.append(error)
+            self._free.set()
 
     def _check(self) -> None:
         if self._errors:

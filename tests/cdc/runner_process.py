@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 
 import deltalakedb as dl
 from deltalakedb import cdc
-from deltalakedb.cdc.report import CaptureReport
 from deltalakedb.cdc.run.configured import load_settings
+from deltalakedb.cdc.run.report import CaptureReport
 from deltalakedb.cdc.run.runner import Runner
 from deltalakedb.runtime import steps
 from tests.cdc.conftest import Lake, Source

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from deltalakedb.cdc.run.presence import RunnerPresence
 from deltalakedb.cli import app
-from deltalakedb.cli.metrics_port import served_metrics
+from deltalakedb.cli.cdc import served_metrics
 from deltalakedb.exceptions import ConfigError
 from tests.cdc.capturing import Capturing, wait_until
 from tests.cdc.conftest import Lake, Source

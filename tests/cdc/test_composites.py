@@ -8,8 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from deltalakedb.cdc.decode.record_texts import parse_record, to_json_text
-from deltalakedb.cdc.decode.values import convert
+from deltalakedb.cdc.decode.values import convert, parse_record, to_json_text
 from deltalakedb.exceptions import ValueNotHeld
 from deltalakedb.log.schema.types import ArrayType, PrimitiveType, StructField, StructType
 from tests.cdc.choosing import choosing, rows, settings_from

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltalakedb.cdc.decode.messages import Relation, RelationColumn
-from deltalakedb.cdc.evolve.renames import number_columns
-from deltalakedb.cdc.evolve.retyping import widening_steps
+from deltalakedb.cdc.evolve.decision import number_columns
+from deltalakedb.cdc.evolve.lake_columns import widening_steps
 from deltalakedb.cdc.source.source_catalog import Attribute
 from deltalakedb.cdc.tables import CapturedTable, SourceColumn
 from deltalakedb.log.schema.ddl import parse_ddl

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from deltalakedb.cdc.control import load_capture
 from tests.cdc import judging
-from tests.cdc.capturing import WHAT, capture_once, check_money, money, settings_of
+from tests.cdc.capturing import WHAT, capture_once, check_money, is_far_behind, money, settings_of
 from tests.cdc.conftest import Lake, Source
 from tests.cdc.load import PUBLICATION, TOTAL, Alterations, Load, Loads, create_tables, fill, total
 from tests.cdc.runner_process import RunnerProcess, choose_kills
@@ -51,7 +51,7 @@ def test_each_change_is_captured_once_however_often_the_capture_is_killed(
     witness = Witness(source, PUBLICATION)
     clients = [Load(source, seed, truncates=False, pause_seconds=0.04 if FULL else 0.15) for seed in (1, 2)]
     clients.append(Load(source, 3, truncates=False, think_seconds=0.5))
-    with Loads(clients) as loads:
+    with Loads(clients, lambda: is_far_behind(source)) as loads:
         for number in range(KILLS[catalog_engine]):
             scratch = tmp_path / f"runner{number}"
             if number < COPY_KILLS:
@@ -63,13 +63,14 @@ def test_each_change_is_captured_once_however_often_the_capture_is_killed(
                 for client in clients[:2]:
                     client.truncates = True
                 assert money(lake.catalog) == TOTAL
-            alterations.one()  # while nobody captures
+            alterations.one(_known_columns(lake, source))  # while nobody captures
         loads.wait_for(30)
     assert total(source) == TOTAL
     capture_once(lake, source, spark, column_mapping=True)
     did = sum((client.did for client in clients), Counter[str]())
     assert did["rolled back"], did
     assert did["back to a savepoint"], did
+    assert sum(alterations.did.values()) > KILLS[catalog_engine] // 2, alterations.did
     capture = judging.captured(lake.catalog, settings_of(source))
     altered = {f"public.{name}" for name in Alterations.TABLES}
     judging.check_all(lake.catalog, source, capture, witness.happened(), altered)
@@ -99,7 +100,7 @@ def _kill_stream(
         runner.wait_until_started()
         _wait_for_stream(lake, source, runner)
         loads.wait_for(10)
-        alterations.one()
+        alterations.one(_known_columns(lake, source))
         runner.arm()
         if step is None:
             time.sleep(choices.uniform(0, 6))
@@ -114,11 +115,20 @@ def _wait_for_stream(lake: Lake, source: Source, runner: RunnerProcess) -> None:
     deadline = time.monotonic() + LONGEST_SECONDS
     while True:
         capture = load_capture(lake.catalog, settings_of(source))
-        if capture is not None and {table.stage for table in capture.tables.values()} == {"streaming"}:
+        tables = () if capture is None else tuple(capture.tables.values())
+        assert [table.reason for table in tables if table.stage == "stopped"] == []
+        if {table.stage for table in tables} == {"streaming"}:
             return
         assert runner.is_running(), runner.said()[-4000:]
         assert time.monotonic() < deadline, "the tables are not copied"
         time.sleep(0.1)
+
+
+def _known_columns(lake: Lake, source: Source) -> dict[str, list[str]]:
+    """The columns of the tables that follow the stream, as the capture knows them."""
+    capture = load_capture(lake.catalog, settings_of(source))
+    streaming = () if capture is None else capture.streaming
+    return {table.source.removeprefix("public."): [column.name for column in table.sent] for table in streaming}
 
 
 def _check_cut_copy(lake: Lake, source: Source) -> None:

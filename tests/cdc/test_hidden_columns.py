@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from deltalakedb.cdc.copy.resnapshot import resnapshot
-from deltalakedb.cdc.report import CaptureReport
 from deltalakedb.cdc.run.choice_changes import apply_choice
 from deltalakedb.cdc.run.configured import load_settings
+from deltalakedb.cdc.run.report import CaptureReport
 from deltalakedb.cdc.run.runner import Runner
 from deltalakedb.cdc.settings import CaptureSettings
 from tests.cdc.conftest import Lake, Source

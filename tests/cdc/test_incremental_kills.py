@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from deltalakedb.cdc.control import load_capture
 from deltalakedb.cdc.copy.resnapshot import request_resnapshot
 from tests.cdc import judging
-from tests.cdc.capturing import WHAT, capture_once, check_money, money, settings_of
+from tests.cdc.capturing import WHAT, capture_once, check_money, is_far_behind, money, settings_of
 from tests.cdc.conftest import Lake, Source
 from tests.cdc.load import ACCOUNTS, PUBLICATION, TABLES, TOTAL, Load, Loads, create_tables, fill
 from tests.cdc.runner_process import RunnerProcess, choose_kills
@@ -39,7 +39,7 @@ def test_copies_beside_the_stream_are_whole_however_often_the_capture_is_killed(
     fill(source, 3_000 if FULL else 300)
     witness = Witness(source, PUBLICATION)
     clients = [Load(source, seed, truncates=False, pause_seconds=0.1) for seed in (1, 2)]
-    with Loads(clients) as loads:
+    with Loads(clients, lambda: is_far_behind(source)) as loads:
         for number in range(KILLS[catalog_engine]):
             step = STEPS[number] if number < len(STEPS) else choices.choice(STEPS)
             times = choices.randrange(1, 5) if "copy_" not in step else 1

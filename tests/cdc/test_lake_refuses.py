@@ -8,9 +8,9 @@ import pytest
 
 from deltalakedb.cdc.apply.landing import Landing, propose_copy
 from deltalakedb.cdc.copy.resnapshot import resnapshot
-from deltalakedb.cdc.report import CaptureReport
 from deltalakedb.cdc.run.choice_changes import apply_choice
 from deltalakedb.cdc.run.configured import load_settings
+from deltalakedb.cdc.run.report import CaptureReport
 from deltalakedb.cdc.run.runner import Runner
 from deltalakedb.cdc.settings import CaptureSettings
 from deltalakedb.exceptions import InvalidCommitError

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from deltalakedb.cdc.report import CaptureReport
 from deltalakedb.cdc.run.configured import load_settings
+from deltalakedb.cdc.run.report import CaptureReport
 from deltalakedb.cdc.run.runner import Runner
 from deltalakedb.cdc.settings import CaptureSettings
 from deltalakedb.cdc.source.server import connect

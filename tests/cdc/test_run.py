@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 from deltalakedb import cdc
 from deltalakedb.cdc.apply.batches import reload_capture
 from deltalakedb.cdc.copy.resnapshot import resnapshot
-from deltalakedb.cdc.report import BatchDone, CaptureReport
 from deltalakedb.cdc.run.presence import RunnerPresence
+from deltalakedb.cdc.run.report import BatchDone, CaptureReport
 from deltalakedb.cdc.settings import CaptureSettings
 from deltalakedb.cdc.source.slots import find_slot
 from deltalakedb.exceptions import CaptureRunningError, CaptureSetupError, ConfigError, SourceUnavailableError

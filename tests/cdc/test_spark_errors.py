@@ -1,6 +1,6 @@
 """What is said when Spark fails: one line, with what to do."""
 
-from deltalakedb.cdc.run.spark_errors import describe_error
+from deltalakedb.cdc.run.sessions import describe_error
 
 JAVA = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times, most recent \

@@ -12,8 +12,8 @@ import pytest
 from deltalakedb import telemetry
 from deltalakedb.cdc.control import Capture, Server, begin_batch, create_capture, note_progress, save_tables
 from deltalakedb.cdc.run.configured import find_settings, load_settings
-from deltalakedb.cdc.run.metrics import LagMeter, record_batch, record_failure, record_slot, record_tables
 from deltalakedb.cdc.run.presence import RunnerPresence
+from deltalakedb.cdc.run.report import LagMeter, record_batch, record_failure, record_slot, record_tables
 from deltalakedb.cdc.run.status import CaptureStatus, capture_status, is_close_to_limit
 from deltalakedb.cdc.settings import CaptureSettings
 from deltalakedb.cdc.source.server import connect, identify

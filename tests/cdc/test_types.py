@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from deltalakedb.cdc.source.server import connect
-from deltalakedb.cdc.source.types import Shapes, delta_type, source_columns
+from deltalakedb.cdc.source.source_catalog import Shapes, delta_type, source_columns
 from deltalakedb.cdc.tables import SourceColumn
 from deltalakedb.log.schema.types import DecimalType, PrimitiveType
 from tests.cdc.conftest import Source, both_versions

@@ -11,7 +11,7 @@ import pytest
 
 from deltalakedb.exceptions import TableExistsError, TableNotFoundError, VersionNotFoundError
 from deltalakedb.log.protocol.text import from_sql_text
-from deltalakedb.mirror.importer import attach
+from deltalakedb.mirror.follow import attach
 from deltalakedb.store import registry
 from deltalakedb.store.connection import Store
 from deltalakedb.store.reader import SqlTxnLogReader

@@ -12,7 +12,7 @@ import pytest
 
 from deltalakedb.exceptions import DeltaProtocolError, LogGapError, MalformedLogError, UnsupportedFeatureError
 from deltalakedb.log.protocol.commit import render_action
-from deltalakedb.mirror.importer import attach
+from deltalakedb.mirror.follow import attach
 from deltalakedb.store import registry
 from deltalakedb.store.connection import Store
 from deltalakedb.store.reader import SqlTxnLogReader
@@ -140,7 +140,7 @@ def test_a_commit_line_of_100_mb_is_read_in_bounded_memory(tmp_path: Path) -> No
         """
         import resource, sys
         from pathlib import Path
-        from deltalakedb.mirror.importer import attach
+        from deltalakedb.mirror.follow import attach
         from deltalakedb.store import open_store
         from tests.fixtures.handmade import HandmadeTable, add
 

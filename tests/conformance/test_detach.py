@@ -12,7 +12,7 @@ from deltalakedb.log.protocol.actions import Protocol
 from deltalakedb.log.protocol.fence import FEATURE
 from deltalakedb.mirror.detach import detach, plainest
 from deltalakedb.mirror.engine import MirrorEngine
-from deltalakedb.mirror.importer import attach
+from deltalakedb.mirror.follow import attach
 from deltalakedb.mirror.promote import promote
 from deltalakedb.mirror.resolve import resolve
 from deltalakedb.mirror.validate import validate

@@ -8,8 +8,7 @@ import deltalake
 import pytest
 
 from deltalakedb.exceptions import TableNotFoundError, TableReplacedError, VersionNotFoundError
-from deltalakedb.mirror.follow import Gap, follow
-from deltalakedb.mirror.importer import attach
+from deltalakedb.mirror.follow import Gap, attach, follow
 from deltalakedb.mirror.validate import validate
 from deltalakedb.store.connection import Store
 from deltalakedb.store.reader import SqlTxnLogReader

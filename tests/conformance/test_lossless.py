@@ -16,7 +16,7 @@ from deltalakedb.log.protocol.actions import Action
 from deltalakedb.log.protocol.commit import render_action
 from deltalakedb.log.protocol.text import from_sql_text
 from deltalakedb.log.protocol.txnlog import LogSnapshot
-from deltalakedb.mirror.importer import History, attach
+from deltalakedb.mirror.follow import History, attach
 from deltalakedb.mirror.validate import validate
 from deltalakedb.store.connection import Store
 from deltalakedb.store.reader import SqlTxnLogReader

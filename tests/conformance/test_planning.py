@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from deltalakedb.log.predicates.predicate import Predicate, parse_predicate
 from deltalakedb.log.predicates.pruning import may_match
-from deltalakedb.store import Store, planning
+from deltalakedb.store import Store, candidates
 from deltalakedb.store.planning import plan
 from tests.fixtures.judge import ZONES, Judge
 from tests.fixtures.planned import TableInStore, bounds_of_files, numbers, store_table
@@ -43,7 +43,7 @@ def test_a_plan_keeps_what_may_match_and_every_file_with_a_matching_row(
     store: Store, judge: Judge, monkeypatch: pytest.MonkeyPatch, data: st.DataObject, table: Table, zone: str
 ) -> None:
     # small caps make a small table go through all the rounds of counting
-    monkeypatch.setattr(planning, "COUNT_CAPS", data.draw(st.sampled_from([(256, 4096), (1, 2, 100)])))
+    monkeypatch.setattr(candidates, "COUNT_CAPS", data.draw(st.sampled_from([(256, 4096), (1, 2, 100)])))
     removed = data.draw(st.sets(st.integers(0, len(table.files) - 1), max_size=1))
     stored = store_table(store, table, removed=sorted(removed))
     live = [number for number in range(len(table.files)) if number not in removed]

@@ -9,7 +9,7 @@ import pytest
 from deltalakedb.log.predicates.predicate import parse_predicate
 from deltalakedb.log.protocol.actions import Action, AddFile, DeletionVector, Metadata, Protocol
 from deltalakedb.log.schema.types import StructType, parse_schema
-from deltalakedb.store import Store, planning
+from deltalakedb.store import Store, candidates, planning
 from deltalakedb.store.planning import PlannedFiles, plan
 from tests.fixtures.planned import TableInStore, metadata_of, numbers, remove
 
@@ -92,7 +92,7 @@ def test_long_lists_are_planned_through_the_index_too(store: Store) -> None:
 @pytest.fixture
 def _low_caps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counting goes through all its rounds on a small table."""
-    monkeypatch.setattr(planning, "COUNT_CAPS", (2, 8, 100_000))
+    monkeypatch.setattr(candidates, "COUNT_CAPS", (2, 8, 100_000))
 
 
 @pytest.mark.usefixtures("_low_caps")

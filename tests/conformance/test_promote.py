@@ -13,8 +13,7 @@ import pytest
 import deltalakedb as dl
 from deltalakedb.exceptions import DeltaError, NotWritableError, UnsupportedFeatureError
 from deltalakedb.log.protocol.fence import FEATURE
-from deltalakedb.mirror.follow import follow
-from deltalakedb.mirror.importer import attach
+from deltalakedb.mirror.follow import attach, follow
 from deltalakedb.mirror.promote import promote
 from deltalakedb.mirror.validate import validate
 from deltalakedb.store import open_store

@@ -14,7 +14,7 @@ from deltalakedb.log.protocol.fence import FEATURE
 from deltalakedb.log.protocol.proposal import ProposedCommit
 from deltalakedb.mirror.detach import open_registered
 from deltalakedb.mirror.engine import MirrorEngine
-from deltalakedb.mirror.importer import attach
+from deltalakedb.mirror.follow import attach
 from deltalakedb.mirror.promote import promote
 from deltalakedb.mirror.resolve import Decision, resolve
 from deltalakedb.mirror.validate import validate

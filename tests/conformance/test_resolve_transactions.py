@@ -8,7 +8,7 @@ import pytest
 
 import deltalakedb as dl
 from deltalakedb.exceptions import ExternalWriterError
-from deltalakedb.mirror.importer import attach
+from deltalakedb.mirror.follow import attach
 from deltalakedb.mirror.promote import promote
 from deltalakedb.mirror.resolve import resolve
 from deltalakedb.mirror.validate import validate

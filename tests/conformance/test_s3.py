@@ -9,8 +9,7 @@ import pytest
 
 import deltalakedb as dl
 from deltalakedb.exceptions import DeltaError
-from deltalakedb.mirror.follow import follow
-from deltalakedb.mirror.importer import attach
+from deltalakedb.mirror.follow import attach, follow
 from deltalakedb.mirror.validate import validate
 from deltalakedb.store.connection import Store
 from tests.conformance.test_attach import live_paths

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from deltalakedb.mirror.importer import attach
+from deltalakedb.mirror.follow import attach
 from deltalakedb.mirror.validate import validate
 from deltalakedb.store.connection import Store
 from tests.conformance.test_attach import write_rows

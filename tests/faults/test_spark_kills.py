@@ -12,7 +12,7 @@ import deltalakedb as dl
 import deltalakedb.spark as dls
 from deltalakedb.exceptions import GoneError
 from deltalakedb.mirror.reconciler import Reconciler
-from deltalakedb.serve.bridge.leftovers import Leftovers
+from deltalakedb.serve.bridge.overlay import Leftovers
 from deltalakedb.serve.server import Endpoint
 from tests.faults import spark_driver
 from tests.faults.conftest import FULL

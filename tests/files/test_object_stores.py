@@ -9,7 +9,7 @@ from deltalake import DeltaTable, write_deltalake
 from obstore.store import LocalStore
 
 from deltalakedb.exceptions import DeltaError, LogGapError
-from deltalakedb.files import FileTxnLogReader, parquet
+from deltalakedb.files import FileTxnLogReader, checkpoint_reader
 from deltalakedb.storage import object_store
 from deltalakedb.storage.object_store import ObjectStorage
 from deltalakedb.storage.opening import open_storage
@@ -79,7 +79,7 @@ def test_large_objects_are_read_in_ranges_and_spooled(
     s3: S3, handmade: HandmadeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(object_store, "CHUNK_BYTES", 1_000)
-    monkeypatch.setattr(parquet, "SMALL_BYTES", 5_000)
+    monkeypatch.setattr(checkpoint_reader, "SMALL_BYTES", 5_000)
     adds = [add(f"{number:04d}.parquet") for number in range(200)]
     classic(handmade.log, 0, [PROTOCOL, METADATA, *adds])
     handmade.version = 0

@@ -14,8 +14,8 @@ from obstore.exceptions import GenericError
 
 from deltalakedb.exceptions import MirrorError
 from deltalakedb.files import FileTxnLogReader, FileTxnLogWriter
+from deltalakedb.files.checkpoint_writer import read_ahead
 from deltalakedb.files.log_folder import LogFolder
-from deltalakedb.files.read_ahead import read_ahead
 from deltalakedb.storage import object_store
 from deltalakedb.storage.object_store import ObjectStorage
 from tests.fixtures.handmade import HandmadeTable, add

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deltalakedb.serve import LocalEndpoint
-from deltalakedb.serve.bridge.leftovers import TABLES_AT_ONCE, Leftovers
+from deltalakedb.serve.bridge.overlay import TABLES_AT_ONCE, Leftovers
 from deltalakedb.spark.endpoint import EndpointClient
 from tests.fixtures.s3 import S3
 from tests.serve.wire import make_table

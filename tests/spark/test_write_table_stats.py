@@ -17,7 +17,7 @@ from deltalakedb.data.footers import FooterStats
 from deltalakedb.log.schema.types import Leaf, leaf_columns
 from deltalakedb.log.statistics.moments import parse_timestamp
 from deltalakedb.schema import to_struct
-from deltalakedb.spark.gathering import gather
+from deltalakedb.spark.jobs import gather
 
 pytestmark = pytest.mark.spark
 

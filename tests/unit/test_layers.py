@@ -44,6 +44,8 @@ RANK = {name: len(LAYERS) - row for row, names in enumerate(LAYERS) for name in 
 LATE = {
     ("catalog", "table"): "a Catalog hands out DeltaTables, and a DeltaTable opens a Catalog",
     ("catalog", "transactions"): "a Catalog hands out CatalogTransactions",
+    ("catalog", "iceberg"): "a Catalog hands out PyIceberg's tables and catalogs",
+    ("transactions", "iceberg"): "a CatalogTransaction hands out PyIceberg's tables and catalogs",
     ("table", "writer"): "a DeltaTable takes WriterProperties",
     ("tables", "writer"): "restoring raw files is a write",
     ("tables", "table"): "maintenance takes the DeltaTable that it changes",
@@ -77,6 +79,7 @@ LIBRARIES = {
     "prometheus_client": {"cli", "telemetry"},
     "psycopg": {"cdc", "store/dialects"},
     "py4j": {"cdc", "spark"},
+    "pyiceberg": {"iceberg"},
     "pyspark": {"cdc", "spark"},
     "rich": {"cli"},
     "sqlite3": {"cli", "store/dialects"},

@@ -18,7 +18,7 @@ from deltalakedb.log.protocol.commit_info import MARK
 from deltalakedb.log.protocol.in_commit_timestamps import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
 from deltalakedb.log.protocol.proposal import NOTHING_READ, WHOLE_TABLE
 from deltalakedb.log.protocol.row_tracking import DOMAIN
-from deltalakedb.mirror.recommit import OwnCommit, Rebaser, as_proposed
+from deltalakedb.mirror.own_commits import OwnCommit, Rebaser, as_proposed
 
 METADATA = Metadata("id", Format(), '{"type":"struct","fields":[]}', (), {})
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltalakedb.exceptions import ConfigError
-from deltalakedb.spark.templates import fill, quoted_path
+from deltalakedb.spark.transaction import fill_table_names, quoted_path
 
 
 def shown(name: str, creates: bool) -> str:
@@ -29,13 +29,13 @@ def shown(name: str, creates: bool) -> str:
     ],
 )
 def test_names_in_braces_are_filled_in_where_they_are_names(text: str, filled: str) -> None:
-    assert fill(text, shown) == filled
+    assert fill_table_names(text, shown) == filled
 
 
 @pytest.mark.parametrize("text", ["select {", "select } from x", "select * from {}", "select * from { }"])
 def test_a_brace_that_means_nothing_is_refused_with_its_place(text: str) -> None:
     with pytest.raises(ConfigError, match=r"position \d+ of the SQL text"):
-        fill(text, shown)
+        fill_table_names(text, shown)
 
 
 def test_a_path_with_a_backquote_stays_one_name() -> None:
@@ -45,4 +45,4 @@ def test_a_path_with_a_backquote_stays_one_name() -> None:
 @given(st.text(alphabet="ab'\"`-/*\\ {}\n", max_size=40))
 def test_text_without_braces_outside_of_literals_is_kept_as_it_is(text: str) -> None:
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    assert fill(f"select '{escaped}'", shown) == f"select '{escaped}'"
+    assert fill_table_names(f"select '{escaped}'", shown) == f"select '{escaped}'"

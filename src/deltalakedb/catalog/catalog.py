@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from deltalakedb.catalog.delta_logs import CatalogFiles
 from deltalakedb.catalog.entries import TableInfo, is_promoted_by_writes, require_table, table_info, within
+from deltalakedb.catalog.iceberg_access import IcebergAccess
 from deltalakedb.catalog.instants import Instant, to_epoch_ms
 from deltalakedb.catalog.names import CatalogNames
 from deltalakedb.catalog.storage_options import options_of
@@ -29,6 +30,7 @@ from deltalakedb.telemetry import record_spans
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from deltalakedb.iceberg.pyiceberg_catalog import PyIcebergCatalog
     from deltalakedb.mirror.engine import MirrorEngine
     from deltalakedb.operations.definition import PropertyValue, SchemaLike
     from deltalakedb.store.search import SearchHit
@@ -98,8 +100,8 @@ def open_catalog_store(address: CatalogUri, settings: Config, *, schema: SchemaM
     )
 
 
-class Catalog(CatalogFiles, CatalogNames):
-    """A database of Delta logs. Call `close()` when done, or use it in a `with` block."""
+class Catalog(CatalogFiles, CatalogNames, IcebergAccess):
+    """A database of Delta logs and Iceberg metadata. Call `close()` when done, or use it in a `with` block."""
 
     def __init__(self, store: Store, uri: CatalogUri, config: Config, *, origin: str = "python") -> None:
         self.uri = uri
@@ -317,6 +319,11 @@ class Catalog(CatalogFiles, CatalogNames):
             return table
         self.promote_table(table.full_name)
         return replace(table, mode="managed")
+
+    def _open_iceberg(self, storage_options: Mapping[str, str] | None) -> PyIcebergCatalog:
+        from deltalakedb.iceberg.opening import open_catalog
+
+        return open_catalog(self, storage_options)
 
     # -- comments and tags, which are stored in the tables' own metadata: each change of them makes a version
 

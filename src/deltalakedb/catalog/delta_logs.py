@@ -64,7 +64,7 @@ class CatalogFiles(ABC):
         Of the storage options only region, endpoint and the like are stored; credentials come from the environment, or
         must be passed to `follow` again.
         """
-        from deltalakedb.mirror.importer import attach
+        from deltalakedb.mirror.follow import attach
 
         if history not in ("full", "latest"):
             raise ConfigError(f"history is full or latest, not {history!r}")

@@ -161,7 +161,7 @@ def _attach(catalog: Catalog, location: str, storage_options: Mapping[str, str] 
 def _attach_as(
     catalog: Catalog, name: TableName, location: str, storage_options: Mapping[str, str] | None, attached_by: str
 ) -> None:
-    from deltalakedb.mirror.importer import attach
+    from deltalakedb.mirror.follow import attach
 
     attach(
         catalog.store,

@@ -6,7 +6,8 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import quote, unquote
+from pathlib import Path
+from urllib.parse import quote, unquote, urlsplit
 
 from deltalakedb.exceptions import CatalogUriError, redact
 from deltalakedb.store.names import TableName, check_part, parse_namespace, parse_table_name, quote_part, split_name
@@ -31,6 +32,7 @@ LIBPQ_KEYWORDS = frozenset({
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+)://")
 _OURS = ("table", "warehouse")
+_DBNAME = re.compile(r"\bdbname\s*=\s*'?([^\s']+)")
 _KEYWORD_DSN = re.compile(r"^\s*(host|hostaddr|port|dbname|user|password|service|sslmode)\s*=")
 
 
@@ -59,6 +61,18 @@ class CatalogUri:
 
     def __repr__(self) -> str:
         return f"CatalogUri({str(self)!r})"
+
+    @property
+    def database(self) -> str:
+        """The name of the database: that of Postgres, or that of the file without its ending."""
+        if self.engine != "postgres":
+            return Path(str(self.target)).stem
+        if not isinstance(self.target, str):
+            return self.target.get("dbname", "postgres")
+        if "://" in self.target:
+            return unquote(urlsplit(self.target).path.strip("/")) or "postgres"
+        keyword = _DBNAME.search(self.target)
+        return keyword[1] if keyword else "postgres"
 
 
 def parse_catalog_uri(uri: str | os.PathLike[str]) -> CatalogUri:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from deltalakedb.catalog.entries import within
+from deltalakedb.catalog.iceberg_access import IcebergAccess
 from deltalakedb.catalog.instants import Instant, to_epoch_ms
 from deltalakedb.exceptions import DeltaError
 from deltalakedb.store import Connection, Store, registry
@@ -13,13 +15,14 @@ from deltalakedb.store.namespaces import list_namespaces
 
 if TYPE_CHECKING:
     from deltalakedb.catalog.catalog import Catalog
+    from deltalakedb.iceberg.pyiceberg_catalog import PyIcebergCatalog
     from deltalakedb.table import DeltaTable
 
 LONGEST_WAIT_MS = 1_000
 """How far in the future an instant may be and is waited for, because the clocks of machines differ."""
 
 
-class CatalogView:
+class CatalogView(IcebergAccess):
     """The catalog as of an instant, read-only: names, and each table's version, as they were then."""
 
     def __init__(self, catalog: Catalog, at_ms: int) -> None:
@@ -37,6 +40,11 @@ class CatalogView:
     def namespaces(self) -> list[str]:
         with self._catalog.store.read(single=True) as conn:
             return [row.namespace for row in list_namespaces(conn, self.at_ms)]
+
+    def _open_iceberg(self, storage_options: Mapping[str, str] | None) -> PyIcebergCatalog:
+        from deltalakedb.iceberg.opening import open_at
+
+        return open_at(self._catalog, self.at_ms, storage_options)
 
     def table(self, name: str) -> DeltaTable:
         """Open the table that had this name then, at its version of that instant."""

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from deltalakedb.cdc.report import BatchDone, CaptureReport
+from deltalakedb.cdc.run.report import BatchDone, CaptureReport
 
 # Not lazy: the function `run` must exist before the module of that name is imported.
 from deltalakedb.cdc.run.start import run

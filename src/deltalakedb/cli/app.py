@@ -13,21 +13,18 @@ from deltalakedb.cli import (
     cdc,
     describing,
     doctor,
-    life,
     log,
     maintenance,
     mirror,
     namespaces,
     output,
-    planning,
     read,
     registry,
     schema,
     serve,
     sync,
-    upkeep,
 )
-from deltalakedb.cli.group import CommandGroup
+from deltalakedb.cli.options import CommandGroup
 from deltalakedb.exceptions import ConfigError, DeltaError, MissingExtraError, PredicateError
 
 DONE, FAILED, MISUSED = 0, 1, 2
@@ -128,13 +125,10 @@ for group in (
     namespaces,
     describing,
     log,
-    planning,
     read,
     sync,
-    life,
     mirror,
     maintenance,
-    upkeep,
     cdc,
     serve,
     doctor,

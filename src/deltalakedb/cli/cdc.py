@@ -38,10 +38,8 @@ from deltalakedb.cli.cdc_options import (
     settings_of,
     split,
 )
-from deltalakedb.cli.group import CommandGroup
-from deltalakedb.cli.metrics_port import MetricsPortOption, served_metrics
-from deltalakedb.cli.options import CatalogOption, DryRunOption, command, open_catalog
-from deltalakedb.exceptions import CaptureError, ConfigError, redact
+from deltalakedb.cli.options import CatalogOption, CommandGroup, DryRunOption, command, open_catalog
+from deltalakedb.exceptions import CaptureError, ConfigError, MissingExtraError, redact
 from deltalakedb.runtime.signals import ended_by_signal
 
 if TYPE_CHECKING:
@@ -322,3 +320,42 @@ def _warnings_to_stderr() -> Iterator[None]:
 class _Redacted(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         return redact(super().format(record)).replace("WARNING", "warning", 1).replace("ERROR", "error", 1)
+
+
+MetricsPortOption = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        metavar="N",
+        min=0,
+        max=65535,
+        help="Serve this process's metrics for Prometheus at http://127.0.0.1:N/metrics; 0 chooses a free port.",
+    ),
+]
+
+
+@contextmanager
+def served_metrics(port: int | None) -> Iterator[int | None]:
+    """Serve the metrics for the duration of the block; yields the port. Without a port nothing is served."""
+    if port is None:
+        yield None
+        return
+    try:
+        from prometheus_client import CollectorRegistry, start_http_server
+    except ImportError:
+        raise MissingExtraError("--metrics-port", "serve") from None
+    from deltalakedb.telemetry import MetricsCollector
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(MetricsCollector())
+    try:
+        server, thread = start_http_server(port, addr="127.0.0.1", registry=registry)
+    except OSError as error:
+        raise ConfigError(f"the metrics cannot be served at port {port}: {error.strerror}") from error
+    try:
+        output.say(f"metrics: http://127.0.0.1:{server.server_port}/metrics")
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
     from rich.status import Status
 
-    from deltalakedb.cdc.report import BatchDone, CaptureReport
     from deltalakedb.cdc.run.choice_changes import ChoicePlan
+    from deltalakedb.cdc.run.report import BatchDone, CaptureReport
     from deltalakedb.cdc.run.status import CaptureStatus, TableStatus
     from deltalakedb.cdc.source.slots import Slot
 

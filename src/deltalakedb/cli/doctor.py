@@ -8,10 +8,10 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -161,12 +161,34 @@ def _catalog(uri: str | None) -> Check:
         return Check("catalog", status, redact(" ".join(str(error).split())), "dl init --catalog URI creates one")
 
 
-def _spark(catalog: str | None, master: str | None, endpoint: str | None, conf: list[str]) -> list[Check]:
+def _spark(catalog: str | None, master: str | None, endpoint: str | None, conf: Sequence[str]) -> list[Check]:
+    """The checks of a new session, started as a job would; or why none can be started."""
     if importlib.util.find_spec("pyspark") is None:
         return [Check("session", "failed", "pyspark is not installed", "pip install 'deltalakedb[spark]'")]
-    from deltalakedb.cli.doctor_spark import check_spark
+    import deltalakedb.spark as dls
 
-    return [Check(**asdict(check)) for check in check_spark(catalog, master, endpoint, conf)]
+    settings: dict[str, Any] = {"spark.app.name": "dl doctor", "spark.ui.showConsoleProgress": "false"}
+    settings |= dict(_parse_setting(text) for text in conf)
+    settings |= {"spark.master": master} if master else {}
+    try:
+        spark = dls.session(None if endpoint else catalog, endpoint=endpoint, **settings)
+    except DeltaError as error:
+        return [Check("session", "failed", redact(" ".join(str(error).split())), "do what the message says")]
+    except Exception as error:  # Spark's own: any failure is a finding
+        message = next(iter(str(error).splitlines()), type(error).__name__)
+        advice = "see that the master is reached, and the driver from the workers (spark.driver.host)"
+        return [Check("session", "failed", redact(message), advice)]
+    try:
+        return [Check(**asdict(check)) for check in dls.doctor(spark)]
+    finally:
+        spark.stop()
+
+
+def _parse_setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.startswith("spark."):
+        raise typer.BadParameter(f"{text!r} is no setting of Spark: it is spark.KEY=VALUE", param_hint="--conf")
+    return key, value
 
 
 def _storage(location: str | None, options: dict[str, str] | None) -> Iterator[Check]:

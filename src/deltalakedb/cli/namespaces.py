@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deltalakedb.cli import output
-from deltalakedb.cli.group import CommandGroup
-from deltalakedb.cli.options import CatalogOption, DryRunOption, command, key_values, open_catalog
+from deltalakedb.cli.options import CatalogOption, CommandGroup, DryRunOption, command, key_values, open_catalog
 
 if TYPE_CHECKING:
     from deltalakedb.store.namespaces import Namespace

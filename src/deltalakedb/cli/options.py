@@ -1,4 +1,4 @@
-"""Options that many commands share, and their parsing."""
+"""Options that many commands share, their parsing, and the groups of commands."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from deltalakedb.cli import output
 from deltalakedb.exceptions import StoreError
 
 if TYPE_CHECKING:
     from deltalakedb.catalog.catalog import Catalog
-
 
 CatalogOption = Annotated[
     str | None,
@@ -114,3 +114,13 @@ def key_values(pairs: list[str] | None, option: str) -> dict[str, str]:
             raise typer.BadParameter(f"number {number} is not of the form KEY=VALUE", param_hint=option)
         values[key] = value
     return values
+
+
+class CommandGroup(TyperGroup):
+    """Wraps the first sentences of commands; typer would cut them at the end of the line."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        del ctx
+        rows = [(name, command.get_short_help_str(formatter.width * 4)) for name, command in self.commands.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deltalakedb.cli import output
-from deltalakedb.cli.group import CommandGroup
-from deltalakedb.cli.options import CatalogOption, DryRunOption, command
+from deltalakedb.cli.options import CatalogOption, CommandGroup, DryRunOption, command
 
 if TYPE_CHECKING:
     from deltalakedb.catalog.uri import CatalogUri

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from deltalakedb.files.listing import CheckpointEntry, LogListing, commit_name
@@ -13,6 +13,7 @@ from deltalakedb.log.protocol.actions import Metadata, Protocol
 PROTECTION_FEATURE = "checkpointProtection"
 PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
 DAY_MS = 86_400_000
+_FOR_EVER_MS = 100 * 366 * DAY_MS
 
 _COMMIT = re.compile(r"([0-9]{20})\.json")
 _CHECKSUM = re.compile(r"([0-9]{20})\.crc")
@@ -43,6 +44,19 @@ def protected_before(protocol: Protocol, metadata: Metadata) -> int:
         return 0
     text = (metadata.configuration.get(PROTECTED_BEFORE) or "0").strip()
     return int(text) if text.isdecimal() else 0
+
+
+def retention_ms(read: Callable[[Mapping[str, str], int], int], metadata: Metadata, default_ms: int) -> int:
+    """A retention of the table; an unreadable one keeps everything, which can be corrected later."""
+    try:
+        return read(settings_of(metadata), default_ms)
+    except ValueError:
+        return _FOR_EVER_MS
+
+
+def settings_of(metadata: Metadata) -> dict[str, str]:
+    """The table's properties that have a value."""
+    return {key: value for key, value in metadata.configuration.items() if value is not None}
 
 
 def find_expired(

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,7 +22,6 @@ from deltalakedb.exceptions import (
     TableExistsError,
     redact,
 )
-from deltalakedb.files.commit_info import render_plain_commit_info
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.files.writer import FileTxnLogWriter
 from deltalakedb.log.checks import conflicts
@@ -37,8 +37,9 @@ from deltalakedb.log.protocol.actions import (
     Protocol,
     RemoveFile,
 )
+from deltalakedb.log.protocol.codec import to_json
 from deltalakedb.log.protocol.commit import Commit
-from deltalakedb.log.protocol.commit_info import Mark, parse_mark
+from deltalakedb.log.protocol.commit_info import Mark, parse_mark, render_metrics, with_user_fields
 from deltalakedb.log.protocol.feature_use import features_in_use
 from deltalakedb.log.protocol.features import check_writable
 from deltalakedb.log.protocol.fence import FEATURE
@@ -52,6 +53,7 @@ from deltalakedb.log.protocol.text import from_sql_text, to_sql_text
 from deltalakedb.log.protocol.txnlog import LogSnapshot
 from deltalakedb.log.schema.types import parse_schema
 from deltalakedb.runtime.steps import reached
+from deltalakedb.runtime.version import __version__
 
 RETRIES = 100
 """How often a commit that lost a race is retried by default. Whenever one loses, another has won."""
@@ -288,7 +290,7 @@ class FileCommitter:
             adds = {add.key: add for add in self._files_of({remove.path for remove in removes})}
             adds |= {a.key: a for commit in commits for a in commit.actions if isinstance(a, AddFile)}
         return [
-            conflicts.Winner(commit.version, tuple(_described(action, adds) for action in commit.actions))
+            conflicts.Winner(commit.version, tuple(_with_values(action, adds) for action in commit.actions))
             for commit in commits
         ]
 
@@ -350,8 +352,8 @@ def _mark_of(reader: FileTxnLogReader, version: int) -> Mark | None:
     return parse_mark(first) if isinstance(first, CommitInfo) else None
 
 
-def _described(action: Action, told: dict[FileKey, AddFile]) -> Action:
-    add = told.get(action.key) if isinstance(action, RemoveFile) else None
+def _with_values(action: Action, adds: dict[FileKey, AddFile]) -> Action:
+    add = adds.get(action.key) if isinstance(action, RemoveFile) else None
     if add is None or not isinstance(action, RemoveFile):
         return action
     return replace(action, partition_values=add.partition_values, stats=add.stats)
@@ -364,3 +366,38 @@ def _count(snapshot: LogSnapshot) -> int:
 def _pause(attempt: int) -> None:
     """Sleep a random time, shorter after each lost race, so that the writer that waited longest goes first."""
     time.sleep(random.uniform(0.0, _PAUSE_SECONDS / (attempt + 1)))
+
+
+def render_plain_commit_info(
+    proposed: ProposedCommit,
+    *,
+    timestamp_ms: int,
+    read_version: int | None,
+    txn_id: str,
+    in_commit_timestamps: bool,
+    num_retries: int,
+) -> CommitInfo:
+    """The commitInfo action. An in-commit timestamp comes first; parameters are strings, metrics stay numbers."""
+    info: dict[str, Any] = {"inCommitTimestamp": timestamp_ms} if in_commit_timestamps else {}
+    info |= {
+        "timestamp": timestamp_ms,
+        "operation": proposed.operation,
+        "operationParameters": {key: _text(value) for key, value in proposed.operation_parameters.items()},
+    }
+    if read_version is not None and not proposed.is_blind_append:
+        info["readVersion"] = read_version
+    metrics = dict(proposed.operation_metrics)
+    if "num_retries" in metrics:
+        metrics["num_retries"] = num_retries
+    info |= {
+        "isBlindAppend": proposed.is_blind_append,
+        "engineInfo": f"deltalakedb:py-{__version__}",
+        "clientVersion": f"deltalakedb.py-{__version__}",
+        **render_metrics(metrics),
+        "txnId": txn_id,
+    }
+    return CommitInfo(to_json(with_user_fields(info, proposed.user_info, is_blind_append=proposed.is_blind_append)))
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else to_json(value)

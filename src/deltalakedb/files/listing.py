@@ -142,7 +142,9 @@ class LogListing:
             extent = "holds no versions" if latest is None else f"ends at version {latest}"
             raise VersionNotFoundError(f"table {table} has no version {version}; its log {extent}")
         bases = [
-            entry for entry in self.checkpoints if entry.version <= version and not excluded_by(entry.names, excluded)
+            entry
+            for entry in self.checkpoints
+            if entry.version <= version and not any(name in excluded for name in entry.names)
         ]
         first_gap: int | None = None
         for base in (*bases, None):
@@ -176,10 +178,6 @@ class LogListing:
 def is_log_name(name: str) -> bool:
     """Whether a file name alone shows that its folder is a Delta log."""
     return _COMMIT.fullmatch(name) is not None or _CHECKPOINT.fullmatch(name) is not None
-
-
-def excluded_by(names: Iterable[str], excluded: Collection[str]) -> bool:
-    return any(name in excluded for name in names)
 
 
 def _complete_multipart(parts: Mapping[tuple[int, int], Mapping[int, str]]) -> Iterator[CheckpointEntry]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 
 from deltalakedb.exceptions import (
@@ -14,13 +15,16 @@ from deltalakedb.exceptions import (
     VersionNotFoundError,
     redact,
 )
-from deltalakedb.files.checkpoint import CheckpointContent, read_checkpoint
-from deltalakedb.files.lines import split_lines
+from deltalakedb.files.checkpoint_reader import CheckpointContent, read_checkpoint, split_lines
 from deltalakedb.files.listing import LAST_CHECKPOINT, LOG_FOLDER, JsonEntry, LogListing, Segment, commit_name
 from deltalakedb.files.snapshot import FileSnapshot
 from deltalakedb.log.protocol.actions import Action
 from deltalakedb.log.protocol.commit import Commit, iter_actions
-from deltalakedb.log.protocol.in_commit_timestamps import InCommitTimestamps
+from deltalakedb.log.protocol.in_commit_timestamps import (
+    InCommitTimestamps,
+    in_commit_timestamp,
+    keeps_in_commit_timestamps,
+)
 from deltalakedb.log.protocol.snapshot import SnapshotState
 from deltalakedb.storage.interface import FileStream, Storage
 from deltalakedb.storage.opening import open_storage
@@ -54,13 +58,13 @@ class FileTxnLogReader:
         if since:
             latest = self._list(since).latest_version
             if latest is not None:
-                return self._seen(latest)
-        return self._seen(self._list_all().latest_version)
+                return self._note_latest(latest)
+        return self._note_latest(self.listing().latest_version)
 
     def earliest_version(self) -> int:
         """The oldest version from which every version up to the latest can be rebuilt."""
-        listing = self._list_all()
-        self._seen(listing.latest_version)
+        listing = self.listing()
+        self._note_latest(listing.latest_version)
         return listing.earliest_version(self.table)
 
     def commits(self, start: int, end: int | None = None) -> Iterator[Commit]:
@@ -68,7 +72,7 @@ class FileTxnLogReader:
         # List from the version before, which exists in an idle log; an empty listing would not tell whether there is a
         # log.
         listing = self._list(start - 1)
-        if listing.latest_version is None and self._list_all().latest_version is None:
+        if listing.latest_version is None and self.listing().latest_version is None:
             raise self._not_found()
         latest = listing.latest_version if listing.latest_version is not None else start - 1
         last = latest if end is None else min(end, latest)
@@ -94,12 +98,12 @@ class FileTxnLogReader:
 
     def listing(self) -> LogListing:
         """The listing of the whole log."""
-        return self._list_all()
+        return self._list(0)
 
     def snapshot(self, version: int | None = None) -> FileSnapshot:
         """The table at `version` or the latest: the newest usable checkpoint and the JSON files after it."""
         listing = self._list_from_hint(version)
-        target = self._seen(listing.latest_version) if version is None else version
+        target = self._note_latest(listing.latest_version) if version is None else version
         first_error: MalformedLogError | None = None
         relisted = 0
         # Every round excludes at least one more file or uses up a listing, so this ends.
@@ -111,29 +115,29 @@ class FileTxnLogReader:
                 relisted += 1
                 if relisted > _MAX_LISTINGS:
                     raise first_error or error from None
-                listing = self._list_all()
+                listing = self.listing()
             except _UnusableFileError as error:
                 self._unusable.update(error.names)
                 first_error = first_error or error.reason
                 _log.warning("%s; trying an older checkpoint", error.reason)
 
-    def advance(self, known: FileSnapshot) -> FileSnapshot:
-        """The newest version; reads only the commits after `known` if that is enough."""
-        listing = self._list(known.version)
+    def advance(self, earlier: FileSnapshot) -> FileSnapshot:
+        """The newest version; reads only the commits after `earlier` if that is enough."""
+        listing = self._list(earlier.version)
         latest = listing.latest_version
-        newer_checkpoint = any(entry.version != known.checkpoint_version for entry in listing.checkpoints)
-        if latest is None or known.version not in listing.commits or newer_checkpoint:
+        newer_checkpoint = any(entry.version != earlier.checkpoint_version for entry in listing.checkpoints)
+        if latest is None or earlier.version not in listing.commits or newer_checkpoint:
             return self.snapshot()
-        if latest == self._seen(known.version):
-            return known
-        if listing.missing_commit(known.version + 1, latest) is not None:
+        if latest == self._note_latest(earlier.version):
+            return earlier
+        if listing.missing_commit(earlier.version + 1, latest) is not None:
             return self.snapshot()
-        entries = tuple(JsonEntry(version, version) for version in range(known.version + 1, latest + 1))
-        tail = known.tail_copy()
+        entries = tuple(JsonEntry(version, version) for version in range(earlier.version + 1, latest + 1))
+        tail = earlier.tail_copy()
         for entry, opened in zip(entries, self._open_json(entries), strict=True):
             tail.apply_commit(self._replay_file(opened, entry))
-        self._seen(latest)
-        return known.followed_by(entries, tail)
+        self._note_latest(latest)
+        return earlier.followed_by(entries, tail)
 
     def _load(self, segment: Segment) -> FileSnapshot:
         checkpoint: CheckpointContent | None = None
@@ -188,17 +192,14 @@ class FileTxnLogReader:
         names = self.storage.names(LOG_FOLDER, start_after=f"{since:020d}" if since > 0 else "")
         return LogListing.of(names, since=max(since, 0))
 
-    def _list_all(self) -> LogListing:
-        return self._list(0)
-
     def _list_from_hint(self, version: int | None) -> LogListing:
-        """Names from the newest known checkpoint on, or all of them if the hint is missing, stale or wrong."""
+        """Names from the newest earlier checkpoint on, or all of them if the hint is missing, stale or wrong."""
         hint = self._hinted_version()
         if hint and (version is None or hint <= version):
             listing = self._list(hint)
             if any(entry.version == hint for entry in listing.checkpoints):
                 return listing
-        listing = self._list_all()
+        listing = self.listing()
         if listing.latest_version is None:
             raise self._not_found()
         return listing
@@ -212,7 +213,7 @@ class FileTxnLogReader:
             return None
         return version if isinstance(version, int) and 0 <= version < 10**18 else None
 
-    def _seen(self, latest: int | None) -> int:
+    def _note_latest(self, latest: int | None) -> int:
         if latest is None:
             raise self._not_found()
         self._newest_seen = latest
@@ -231,3 +232,28 @@ class _UnusableFileError(Exception):
         super().__init__(str(reason))
         self.names = names
         self.reason = reason
+
+
+def version_at(reader: FileTxnLogReader, configuration: Mapping[str, str | None], at_ms: int) -> int:
+    """The newest version committed at or before an instant; the oldest remaining one if all came later.
+
+    `configuration` is the newest one. Uses binary search, so few times are read. If times decrease, as clocks may, the
+    result is a nearby version.
+    """
+    listing = reader.listing()
+    latest = listing.latest_version
+    if latest is None:
+        raise TableNotFoundError(f"there is no Delta table at {reader.table} any more")
+    earliest = listing.earliest_version(reader.table)
+    versions = sorted(version for version in listing.commits if version >= earliest) or [latest]
+    position = bisect_right(versions, at_ms, key=lambda version: commit_time_ms(reader, configuration, version))
+    return versions[max(position - 1, 0)]
+
+
+def commit_time_ms(reader: FileTxnLogReader, configuration: Mapping[str, str | None], version: int) -> int:
+    """The time of a commit: its in-commit timestamp if the table has them, else its file's time."""
+    if keeps_in_commit_timestamps(configuration, version):
+        stamp = in_commit_timestamp(next(reader.actions(version), None))
+        if stamp is not None:
+            return stamp
+    return reader.storage.stat(f"{LOG_FOLDER}/{commit_name(version)}").modified_ms

@@ -53,7 +53,8 @@ def json_maps(column: pa.MapArray) -> pa.Array:
     else:
         names = pc.binary_join_element_wise(json_strings(column.keys), ":", "")
         members = pc.binary_join_element_wise(names, json_strings(column.items).fill_null("null"), "")
-        texts = _braces(pc.binary_join(pa.ListArray.from_arrays(column.offsets, members), ","))
+        joined = pc.binary_join(pa.ListArray.from_arrays(column.offsets, members), ",")
+        texts = pc.binary_join_element_wise("{", joined, "}", "")
     return _null_like(texts, column)
 
 
@@ -135,10 +136,6 @@ _RENDERERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.A
     (pa.types.is_list, _lists),
     (pa.types.is_map, _maps),
 )
-
-
-def _braces(texts: pa.Array) -> pa.Array:
-    return pc.binary_join_element_wise("{", texts, "}", "")
 
 
 def _null_like(texts: pa.Array, column: pa.Array) -> pa.Array:

@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable, Mapping
 
 from deltalakedb.exceptions import DeltaError, redact
-from deltalakedb.files.cleanup import DAY_MS, CleanedUp, protected_before
+from deltalakedb.files.cleanup import DAY_MS, CleanedUp, protected_before, retention_ms, settings_of
 from deltalakedb.files.last_checkpoint import CheckpointWritten
 from deltalakedb.files.snapshot import FileSnapshot
 from deltalakedb.files.writer import FileTxnLogWriter
-from deltalakedb.log.protocol.actions import Metadata
 from deltalakedb.log.protocol.retention import cleans_up, deleted_file_retention_ms, log_retention_ms
 from deltalakedb.log.protocol.txnlog import LogSnapshot
 from deltalakedb.runtime.steps import reached
@@ -24,13 +23,17 @@ DEFAULT_INTERVAL = 100
 
 _LOG_RETENTION_MS = 30 * DAY_MS
 _DELETED_FILE_RETENTION_MS = 7 * DAY_MS
-_FOR_EVER_MS = 100 * 366 * DAY_MS
+
+
+def checkpoint_interval(configuration: Mapping[str, str | None], default: int) -> int:
+    """The table's `delta.checkpointInterval` if it is a positive number, else the default."""
+    text = (configuration.get(CHECKPOINT_INTERVAL) or "").strip()
+    return int(text) if text.isdecimal() and int(text) > 0 else default
 
 
 def checkpoint_is_due(snapshot: FileSnapshot) -> bool:
     """Whether a checkpoint is due, counted as `deltalake` does; also if others omitted theirs for two intervals."""
-    text = (snapshot.metadata.configuration.get(CHECKPOINT_INTERVAL) or "").strip()
-    interval = int(text) if text.isdecimal() and int(text) > 0 else DEFAULT_INTERVAL
+    interval = checkpoint_interval(snapshot.metadata.configuration, DEFAULT_INTERVAL)
     last_checkpoint = -1 if snapshot.checkpoint_version is None else snapshot.checkpoint_version
     behind = snapshot.version - last_checkpoint
     return behind > 0 and ((snapshot.version + 1) % interval == 0 or behind >= 2 * interval)
@@ -38,7 +41,7 @@ def checkpoint_is_due(snapshot: FileSnapshot) -> bool:
 
 def write_checkpoint(writer: FileTxnLogWriter, snapshot: LogSnapshot) -> CheckpointWritten:
     """Write a checkpoint of the snapshot, and point `_last_checkpoint` to it."""
-    keep_ms = _retention_ms(deleted_file_retention_ms, snapshot.metadata, _DELETED_FILE_RETENTION_MS)
+    keep_ms = retention_ms(deleted_file_retention_ms, snapshot.metadata, _DELETED_FILE_RETENTION_MS)
     checkpoint = writer.write_checkpoint(
         snapshot, protocol=snapshot.protocol, tombstone_cutoff_ms=time.time_ns() // 1_000_000 - keep_ms
     )
@@ -49,7 +52,7 @@ def write_checkpoint(writer: FileTxnLogWriter, snapshot: LogSnapshot) -> Checkpo
 
 def clean_up(writer: FileTxnLogWriter, snapshot: LogSnapshot) -> CleanedUp:
     """Delete commits older than the table's retention that a checkpoint replaces."""
-    keep_ms = _retention_ms(log_retention_ms, snapshot.metadata, _LOG_RETENTION_MS)
+    keep_ms = retention_ms(log_retention_ms, snapshot.metadata, _LOG_RETENTION_MS)
     cutoff_ms = (time.time_ns() // 1_000_000 - keep_ms) // DAY_MS * DAY_MS  # midnight UTC, as the protocol requires
     return writer.clean_up(cutoff_ms=cutoff_ms, protected_before=protected_before(snapshot.protocol, snapshot.metadata))
 
@@ -65,20 +68,8 @@ def after_commit(
         if not checkpoint_is_due(snapshot) or (writer.last_checkpoint() or -1) >= snapshot.version:
             return
         write_checkpoint(writer, snapshot)
-        cleans = cleans_up(_settings(snapshot.metadata)) if cleanup is None else cleanup
+        cleans = cleans_up(settings_of(snapshot.metadata)) if cleanup is None else cleanup
         if cleans:
             clean_up(writer, snapshot)
     except DeltaError as error:
         _log.warning("table %s: committed, but without its checkpoint: %s", redact(writer.table), redact(str(error)))
-
-
-def _retention_ms(read: Callable[[Mapping[str, str], int], int], metadata: Metadata, default_ms: int) -> int:
-    """A retention of the table; an unreadable one keeps everything, which can be corrected later."""
-    try:
-        return read(_settings(metadata), default_ms)
-    except ValueError:
-        return _FOR_EVER_MS
-
-
-def _settings(metadata: Metadata) -> dict[str, str]:
-    return {key: value for key, value in metadata.configuration.items() if value is not None}

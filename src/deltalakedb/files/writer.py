@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from deltalakedb import telemetry
 from deltalakedb.exceptions import DeltaError, MirrorError, redact
-from deltalakedb.files.checkpoint import sidecar_names
+from deltalakedb.files.checkpoint_reader import sidecar_names
 from deltalakedb.files.checkpoint_writer import CheckpointFile, layout_of
 from deltalakedb.files.checksum import Checksum, checksum_name
 from deltalakedb.files.cleanup import DAY_MS, CleanedUp, Expired, find_expired, find_expired_by_times
@@ -128,7 +128,7 @@ class FileTxnLogWriter:
     def write_last_checkpoint(self, written: CheckpointWritten) -> bool:
         """Point `_last_checkpoint` to a checkpoint unless it names a newer one; return whether it was written."""
         current = self.last_checkpoint()
-        if current is not None and current > written.version and self._has_checkpoint(current):
+        if current is not None and current > written.version and current in self.checkpoints():
             return False
         with self._put_span(LAST_CHECKPOINT):
             self._folder.replace(LAST_CHECKPOINT, render_last_checkpoint(written))
@@ -197,6 +197,3 @@ class FileTxnLogWriter:
 
     def _put_span(self, name: str) -> AbstractContextManager[None]:
         return telemetry.span("deltalakedb.put", table=self.table, file=f"{self.location}/{name}")
-
-    def _has_checkpoint(self, version: int) -> bool:
-        return version in self.checkpoints()

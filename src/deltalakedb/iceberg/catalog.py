@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import logging
-import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from deltalakedb.exceptions import (
     BadIcebergRequestError,
-    DeltaError,
     NamespaceNotFoundError,
     TableExistsError,
     VersionTakenError,
-    redact,
 )
 from deltalakedb.iceberg import statements
-from deltalakedb.iceberg.metadata_files import check_location, delete_metadata_file, make_folders
+from deltalakedb.iceberg.metadata_files import delete_old_files
 from deltalakedb.iceberg.statements import Step, TableChange, no_such
 from deltalakedb.runtime.backoff import Backoff
 from deltalakedb.store import registry
@@ -27,7 +23,7 @@ from deltalakedb.store.namespaces import find_namespace
 from deltalakedb.store.proposals import NEW_TABLE, Outcome
 from deltalakedb.store.registry import ICEBERG, VIEW, TableRow
 from deltalakedb.transactions import definitions
-from deltalakedb.transactions.places import reserve_place
+from deltalakedb.transactions.drafts import IcebergFiles
 from deltalakedb.transactions.transaction import CatalogTransaction
 
 if TYPE_CHECKING:
@@ -35,8 +31,6 @@ if TYPE_CHECKING:
     from deltalakedb.operations.written_files import WrittenFiles
     from deltalakedb.store.connection import Connection
     from deltalakedb.transactions.drafts import Drafts
-
-logger = logging.getLogger(__name__)
 
 ATTEMPTS = 24
 """How often a commit that lost a race is applied again to the newer metadata."""
@@ -57,13 +51,16 @@ class LoadedTable:
     version: int
     metadata_location: str
     metadata: Mapping[str, Any]
+    options: Mapping[str, str] | None = field(default=None, repr=False)
+    """The storage options in force for its files."""
 
 
 class IcebergCatalog:
     """Operations of the Iceberg REST protocol on a catalog. Each commits in one SQL transaction, or changes nothing."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, files: IcebergFiles | None = None) -> None:
         self.catalog = catalog
+        self._files = files or IcebergFiles(catalog.config)
 
     # -- reading
 
@@ -95,7 +92,7 @@ class IcebergCatalog:
             assert head is not None, "an Iceberg table is registered with its first version"
             ids = referenced_snapshots(conn, table.table_id, head.current_version) if only_refs else None
             loaded = read_iceberg_version(conn, table.table_id, head.current_version, snapshots=ids)
-        return _loaded(table, loaded.version, loaded.metadata_location, loaded.metadata)
+        return self._loaded(table, loaded.version, loaded.metadata_location, loaded.metadata)
 
     def table_exists(self, name: TableName) -> bool:
         """Return whether an Iceberg table has this name."""
@@ -125,22 +122,12 @@ class IcebergCatalog:
         """Create a table, or with `stage` prepare one: its location is reserved, and a later commit creates it."""
         self._check_namespace(name)
         if stage:
-            return self._stage(name, request)
+            with self.catalog.store.read(single=True) as conn:
+                if registry.resolve_table(conn, name.namespace, name.name) is not None:
+                    raise TableExistsError(f"Table already exists: {name}")
+            metadata = statements.stage_table(self.catalog, self._files, name, request)
+            return LoadedTable(name, NEW_TABLE, metadata["table-uuid"], -1, "", metadata, self._files.options)
         return self._one(name, lambda drafts, written: statements.create_table(drafts, written, name, request))
-
-    def _stage(self, name: TableName, request: Mapping[str, Any]) -> LoadedTable:
-        with self.catalog.store.read(single=True) as conn:
-            if registry.resolve_table(conn, name.namespace, name.name) is not None:
-                raise TableExistsError(f"Table already exists: {name}")
-        table_uuid = str(uuid.uuid4())
-        given = request.get("location")
-        if given is not None:
-            given = check_location(given, self.catalog.config, what=str(name))
-        first_metadata = statements.first_metadata(request, location=given or "file:/", table_uuid=table_uuid)
-        reserved = reserve_place(self.catalog, name, table_uuid, given, None)
-        first_metadata["location"] = given or reserved
-        make_folders(first_metadata["location"])
-        return LoadedTable(name, NEW_TABLE, table_uuid, -1, "", first_metadata)
 
     def commit(self, changes: Sequence[TableChange], *, token: str | None = None) -> list[LoadedTable]:
         """Apply changes of any number of tables in one SQL transaction; return the tables as they are then.
@@ -235,7 +222,9 @@ class IcebergCatalog:
             _require_namespace(conn, name.namespace)
 
     def _begin(self, names: Sequence[TableName], token: str | None = None) -> CatalogTransaction:
-        return CatalogTransaction(self.catalog, tables=[str(name) for name in names], token=token)
+        tx = CatalogTransaction(self.catalog, tables=[str(name) for name in names], token=token)
+        tx.use_iceberg_files(self._files)
+        return tx
 
     def _one(self, name: TableName, statement: Callable[[Drafts, WrittenFiles], Step]) -> LoadedTable:
         (table,) = self._run([name], lambda drafts, written: [statement(drafts, written)])
@@ -254,7 +243,8 @@ class IcebergCatalog:
                     raise
                 _LOST_RACES.sleep(attempt)
                 continue
-            self._delete_old_files(steps)
+            for step in steps:
+                delete_old_files(step.old_files, step.draft.options)
             return [self._result(step, name, tx.outcome) for step, name in zip(steps, names, strict=True)]
         raise AssertionError("the last attempt returns or raises")
 
@@ -263,21 +253,14 @@ class IcebergCatalog:
             return self._load(name, "view" if step.draft.row.mode == VIEW else "table")
         row = outcome.tables[step.draft.pinned.full_name]
         version = outcome.versions[row.full_name]
-        return _loaded(row, version, step.draft.iceberg[-1].metadata_location, step.metadata)
+        return self._loaded(row, version, step.draft.iceberg[-1].metadata_location, step.metadata)
 
-    def _delete_old_files(self, steps: Sequence[Step]) -> None:
-        """Delete metadata files that tables no longer name; what cannot be deleted only takes up space."""
-        for step in steps:
-            for location in step.old_files:
-                try:
-                    delete_metadata_file(location, step.draft.options)
-                except (DeltaError, OSError) as error:
-                    logger.warning("an old metadata file is left behind: %s", redact(str(error)))
-
-
-def _loaded(table: TableRow, version: int, metadata_location: str, metadata: Mapping[str, Any]) -> LoadedTable:
-    name = TableName(table.namespace, table.name)
-    return LoadedTable(name, table.table_id, table.table_uuid, version, metadata_location, metadata)
+    def _loaded(
+        self, table: TableRow, version: int, metadata_location: str, metadata: Mapping[str, Any]
+    ) -> LoadedTable:
+        name = TableName(table.namespace, table.name)
+        options = {**(self.catalog.storage_options_of(table) or {}), **(self._files.options or {})} or None
+        return LoadedTable(name, table.table_id, table.table_uuid, version, metadata_location, metadata, options)
 
 
 def _require_namespace(conn: Connection, namespace: str) -> None:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import gzip
+import logging
 import uuid
 import zlib
-from collections.abc import Mapping
-from os.path import basename, dirname
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from os.path import dirname
 from pathlib import Path
 from typing import Any
 
-from deltalakedb.exceptions import BadIcebergRequestError, ConfigError, UnknownLocationError, redact
+from deltalakedb.exceptions import BadIcebergRequestError, ConfigError, DeltaError, UnknownLocationError, redact
+from deltalakedb.iceberg.locations import from_iceberg, open_file
 from deltalakedb.operations.written_files import WrittenFiles
 from deltalakedb.runtime.config import Config
+from deltalakedb.runtime.steps import reached
 from deltalakedb.storage.location import canonical_location, parse_location
-from deltalakedb.storage.opening import open_storage
+
+logger = logging.getLogger(__name__)
 
 MAX_METADATA_BYTES = 512 * 1024 * 1024
 """Larger metadata files are refused, before and after they are decompressed."""
@@ -34,25 +39,26 @@ def write_metadata_file(
     *,
     version: int,
     options: Mapping[str, str] | None,
-    config: Config,
+    config: Config | None,
     written: WrittenFiles,
 ) -> str:
     """Write a metadata file under a name of its own; return its location. It is deleted if the commit fails."""
     folder = check_location(metadata_folder(metadata), config, options, what="the folder of metadata files")
     is_compressed = metadata.get("properties", {}).get("write.metadata.compression-codec") == "gzip"
     name = f"{version:05d}-{uuid.uuid4()}{'.gz' if is_compressed else ''}.metadata.json"
-    storage = open_storage(folder, options)
+    location = f"{folder}/{name}"
+    storage, name = open_file(location, options)
     storage.put_if_absent(name, gzip.compress(data, mtime=0) if is_compressed else data)
     written.remember_path(storage, name)
-    return f"{folder}/{name}"
+    reached("iceberg.metadata_written")
+    return location
 
 
-def read_metadata_file(location: str, config: Config, options: Mapping[str, str] | None = None) -> bytes:
+def read_metadata_file(location: str, config: Config | None, options: Mapping[str, str] | None = None) -> bytes:
     """Read a metadata file that a client names; it must be at an allowed location."""
-    folder = check_location(dirname(location), config, options, what="the metadata file")
+    check_location(dirname(location), config, options, what="the metadata file")
     try:
-        storage = open_storage(folder, options)
-        name = basename(location)
+        storage, name = open_file(location, options)
         size = storage.stat(name).size
         if size > MAX_METADATA_BYTES:
             raise BadIcebergRequestError(f"the metadata file {redact(location)} has {size} bytes; that is too large")
@@ -73,15 +79,22 @@ def _decompressed(data: bytes, location: str) -> bytes:
     return text
 
 
-def delete_metadata_file(location: str, options: Mapping[str, str] | None) -> None:
-    """Delete a metadata file that fell out of the log of metadata files."""
-    open_storage(dirname(location), options).delete(basename(location))
+def delete_old_files(locations: Iterable[str], options: Mapping[str, str] | None) -> None:
+    """Delete metadata files that a table no longer names; what cannot be deleted only takes up space."""
+    for location in locations:
+        try:
+            storage, name = open_file(location, options)
+            storage.delete(name)
+        except (DeltaError, OSError) as error:
+            logger.warning("an old metadata file is left behind: %s", redact(str(error)))
 
 
-def check_location(location: object, config: Config, options: Mapping[str, str] | None = None, *, what: str) -> str:
+def check_location(
+    location: object, config: Config | None, options: Mapping[str, str] | None = None, *, what: str
+) -> str:
     """Return a location that a client named, without a trailing slash; refuse one outside of the allowed places.
 
-    Allowed are the warehouse and the locations in the setting `serve.iceberg_locations`.
+    Allowed are the warehouse and the locations in the setting `serve.iceberg_locations`; without settings, all.
     """
     if not isinstance(location, str) or not location:
         raise BadIcebergRequestError(f"{what}: the location must be a text")
@@ -89,9 +102,11 @@ def check_location(location: object, config: Config, options: Mapping[str, str] 
     if any(part in (".", "..") for part in text.split("/")):
         raise BadIcebergRequestError(f"{what} cannot be at {redact(text)!r}: a location has no . or .. in it")
     try:
-        canonical = canonical_location(text, options)
+        canonical = canonical_location(from_iceberg(text), options)
     except (ConfigError, UnknownLocationError) as error:
         raise BadIcebergRequestError(f"{what}: {error}") from None
+    if config is None:
+        return text
     allowed = [*([config.warehouse] if config.warehouse else []), *(config.serve_iceberg_locations or ())]
     if not any(f"{canonical}/".startswith(f"{canonical_location(root).rstrip('/')}/") for root in allowed):
         raise BadIcebergRequestError(
@@ -103,7 +118,16 @@ def check_location(location: object, config: Config, options: Mapping[str, str] 
 
 def make_folders(location: str) -> None:
     """Create the folders of a table on a local disk, where some clients write without creating them."""
-    place = parse_location(location)
+    place = parse_location(from_iceberg(location))
     if place.scheme == "file":
         for folder in ("data", "metadata"):
             Path(place.path, folder).mkdir(parents=True, exist_ok=True)
+
+
+def remove_empty_folders(location: str) -> None:
+    """Remove the folders of a table that was not created, on a local disk; those that have files stay."""
+    place = parse_location(from_iceberg(location))
+    if place.scheme == "file":
+        for folder in (Path(place.path, "data"), Path(place.path, "metadata"), Path(place.path)):
+            with suppress(OSError):
+                folder.rmdir()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from deltalakedb.exceptions import TableExistsError, TableNotFoundError
+from deltalakedb.iceberg.locations import from_iceberg, to_iceberg
 from deltalakedb.iceberg.metadata.metadata_log import with_previous_file
 from deltalakedb.iceberg.metadata.rendering import render_metadata
 from deltalakedb.iceberg.metadata.requirements import check_requirements
@@ -20,17 +23,25 @@ from deltalakedb.iceberg.metadata.view_metadata import (
     parse_view_metadata,
     render_view_metadata,
 )
-from deltalakedb.iceberg.metadata_files import check_location, make_folders, read_metadata_file, write_metadata_file
+from deltalakedb.iceberg.metadata_files import (
+    check_location,
+    make_folders,
+    read_metadata_file,
+    remove_empty_folders,
+    write_metadata_file,
+)
 from deltalakedb.log.protocol.proposal import WHOLE_TABLE
 from deltalakedb.storage.location import canonical_location
 from deltalakedb.store.iceberg import read_iceberg_version, to_commit
 from deltalakedb.store.names import TableName
 from deltalakedb.store.registry import ICEBERG, VIEW
+from deltalakedb.transactions.places import reserve_place
 
 if TYPE_CHECKING:
+    from deltalakedb.catalog.catalog import Catalog
     from deltalakedb.operations.written_files import WrittenFiles
     from deltalakedb.transactions.draft import TableDraft
-    from deltalakedb.transactions.drafts import Drafts
+    from deltalakedb.transactions.drafts import Drafts, IcebergFiles
 
 Metadata: TypeAlias = Mapping[str, Any]
 JsonObjects: TypeAlias = Sequence[Mapping[str, Any]]
@@ -65,8 +76,22 @@ def create_table(drafts: Drafts, written: WrittenFiles, name: TableName, request
     draft = _new_draft(drafts, name, request.get("location"), ICEBERG)
     metadata = first_metadata(request, location=_location_of(draft, request), table_uuid=draft.row.table_uuid)
     make_folders(metadata["location"])
+    written.for_table(draft.row.table_uuid).remember_folder(partial(remove_empty_folders, metadata["location"]))
     drafts.add(draft)
     return _add_version(drafts, written, draft, metadata, "CREATE TABLE", {})
+
+
+def stage_table(catalog: Catalog, files: IcebergFiles, name: TableName, request: Metadata) -> dict[str, Any]:
+    """Return the metadata of a table that a later commit creates; its location is reserved for its uuid."""
+    table_uuid = str(uuid.uuid4())
+    given = request.get("location")
+    if given is not None:
+        given = check_location(given, files.limits, what=str(name))
+    metadata = first_metadata(request, location=given or "file:/", table_uuid=table_uuid)
+    reserved = reserve_place(catalog, name, table_uuid, None if given is None else from_iceberg(given), files.options)
+    metadata["location"] = given or to_iceberg(reserved)
+    make_folders(metadata["location"])
+    return metadata
 
 
 def first_metadata(request: Metadata, *, location: str, table_uuid: str) -> dict[str, Any]:
@@ -94,13 +119,14 @@ def change_table(drafts: Drafts, written: WrittenFiles, change: TableChange) -> 
     draft = _new_draft(drafts, change.name, asked_location, ICEBERG, _first(change.updates, "assign-uuid", "uuid"))
     updates: JsonObjects = change.updates
     if asked_location is None:
-        updates = [*updates, {"action": "set-location", "location": draft.row.location}]
+        updates = [*updates, {"action": "set-location", "location": to_iceberg(draft.row.location)}]
     metadata = apply_updates(None, updates, now_ms=_now_ms(), table_uuid=draft.row.table_uuid)
     drafts.add(draft)
     return _add_version(drafts, written, draft, metadata, "CREATE TABLE", _described(updates))
 
 
 def _change_existing(drafts: Drafts, written: WrittenFiles, draft: TableDraft, change: TableChange) -> Step:
+    draft.use_options(drafts.iceberg_files.options)
     base = current_metadata(draft, "table")
     check_requirements(change.requirements, base)
     metadata = apply_updates(base, change.updates, now_ms=_now_ms())
@@ -110,7 +136,7 @@ def _change_existing(drafts: Drafts, written: WrittenFiles, draft: TableDraft, c
     if metadata["location"] != base["location"]:
         _move(drafts, draft, metadata["location"])
     metadata, old_files = with_previous_file(
-        metadata, previous_location=_file_of(draft), previous_updated_ms=base["last-updated-ms"]
+        metadata, previous_location=metadata_file(draft), previous_updated_ms=base["last-updated-ms"]
     )
     step = _add_version(drafts, written, draft, metadata, _operation(change.updates), _described(change.updates))
     return replace(step, old_files=tuple(old_files))
@@ -181,7 +207,7 @@ def register_view(drafts: Drafts, name: TableName, metadata_location: str, *, lo
 
 def loader(drafts: Drafts) -> Callable[[str], bytes]:
     """Return a function that reads a metadata file which a client names."""
-    return lambda location: read_metadata_file(location, drafts.catalog.config)
+    return lambda location: read_metadata_file(location, drafts.iceberg_files.limits)
 
 
 def current_metadata(draft: TableDraft, kind: str) -> Metadata:
@@ -217,22 +243,23 @@ def _new_draft(
     `staged_uuid` is the uuid of a staged table, whose location is reserved already. It is not trusted: the uuid by
     which the registry knows a table is always one that this catalog made.
     """
-    given = None if location is None else check_location(location, drafts.catalog.config, what=str(name))
-    return drafts.new_at(name, given, mode=mode, staged_uuid=staged_uuid)
+    given = None if location is None else check_location(location, drafts.iceberg_files.limits, what=str(name))
+    place = None if given is None else from_iceberg(given)
+    return drafts.new_at(name, place, drafts.iceberg_files.options, mode=mode, staged_uuid=staged_uuid)
 
 
 def _location_of(draft: TableDraft, request: Metadata) -> str:
     """Return the location in the client's spelling, which its metadata keeps."""
-    return str(request.get("location") or draft.row.location).rstrip("/")
+    return str(request.get("location") or to_iceberg(draft.row.location)).rstrip("/")
 
 
 def _move(drafts: Drafts, draft: TableDraft, location: str) -> None:
     """Note a new location; the commit claims it."""
-    text = check_location(location, drafts.catalog.config, what=draft.row.full_name)
-    draft.row = replace(draft.row, location=canonical_location(text), files_owner="user")
+    text = check_location(location, drafts.iceberg_files.limits, what=draft.row.full_name)
+    draft.row = replace(draft.row, location=canonical_location(from_iceberg(text)), files_owner="user")
 
 
-def _file_of(draft: TableDraft) -> str:
+def metadata_file(draft: TableDraft) -> str:
     """Return the current metadata file of a table or view, as the transaction sees it."""
     if draft.iceberg:
         return draft.iceberg[-1].metadata_location
@@ -258,7 +285,7 @@ def _add_version(
         render(dict(metadata)),
         version=(-1 if draft.head is None else draft.head.current_version) + len(draft.iceberg) + 1,
         options=draft.options,
-        config=drafts.catalog.config,
+        config=drafts.iceberg_files.limits,
         written=written.for_table(draft.row.table_uuid),
     )
     return _add_file(draft, metadata, location, operation, parameters)

@@ -31,7 +31,7 @@ class Alerts:
         self._after_seconds = config.mirror_alert_after
         self._command = config.mirror_alert_command
         self._lock = threading.Lock()
-        self._told: dict[str, float] = {}
+        self._alerted_at: dict[str, float] = {}
         self._running: list[threading.Thread] = []
 
     def lag(self, table: str, seconds: float, *, version: int, error: str | None = None) -> None:
@@ -40,26 +40,26 @@ class Alerts:
         if seconds <= 0:
             self.well(table)
         elif seconds >= self._after_seconds:
-            self._tell("mirror_lag", table, version, seconds, error)
+            self._alert("mirror_lag", table, version, seconds, error)
 
     def external_writer(self, table: str, version: int, error: str) -> None:
         """Alert that another program wrote into a table's files."""
         with self._lock:
-            self._told.pop(table, None)
-        self._tell("external_writer", table, version, 0.0, error)
+            self._alerted_at.pop(table, None)
+        self._alert("external_writer", table, version, 0.0, error)
 
     def well(self, table: str) -> None:
         """Reset a table's alert: its files have everything."""
         with self._lock:
-            self._told.pop(table, None)
+            self._alerted_at.pop(table, None)
 
-    def _tell(self, kind: str, table: str, version: int, seconds: float, error: str | None) -> None:
+    def _alert(self, kind: str, table: str, version: int, seconds: float, error: str | None) -> None:
         now = time.monotonic()
         with self._lock:
-            alerted_at = self._told.get(table)
+            alerted_at = self._alerted_at.get(table)
             if alerted_at is not None and now - alerted_at < REPEAT_SECONDS:
                 return
-            self._told[table] = now
+            self._alerted_at[table] = now
         text = redact(error or "")
         telemetry.log_event(
             "mirror_alert",

@@ -7,28 +7,30 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from deltalakedb.exceptions import DeltaError, redact
-from deltalakedb.files.cleanup import protected_before
-from deltalakedb.log.protocol.actions import Metadata
-from deltalakedb.log.protocol.fence import fence
+from deltalakedb.exceptions import DeltaError, StoreError, redact
+from deltalakedb.files.checksum import Checksum
+from deltalakedb.files.cleanup import DAY_MS, protected_before, retention_ms, settings_of
+from deltalakedb.files.upkeep import checkpoint_interval
+from deltalakedb.log.protocol.actions import CommitInfo
+from deltalakedb.log.protocol.in_commit_timestamps import has_in_commit_timestamps
 from deltalakedb.log.protocol.retention import cleans_up, deleted_file_retention_ms, log_retention_ms
+from deltalakedb.log.protocol.rows import metadata_from_row
 from deltalakedb.mirror import bookkeeping
-from deltalakedb.mirror.checksums import prepare_checksums, put_checksums
+from deltalakedb.mirror.external import protocol_in_files, shown_protocol
 from deltalakedb.mirror.notice import prepare_notice, put_notice
-from deltalakedb.mirror.table_mirror import TableMirror
+from deltalakedb.mirror.table_mirror import MAX_CHECKSUMS, InForce, TableMirror
 from deltalakedb.runtime.config import Config
 from deltalakedb.runtime.steps import reached
-from deltalakedb.store.connection import Connection, Row, Store
+from deltalakedb.store import registry
+from deltalakedb.store.connection import LIVE, Connection, Row, Store
 from deltalakedb.store.reader import SqlTxnLogReader
+from deltalakedb.store.registry import Head
 
 logger = logging.getLogger(__name__)
 
-CHECKPOINT_INTERVAL = "delta.checkpointInterval"
-DAY_MS = 86_400_000
-FOR_EVER_MS = 100 * 366 * DAY_MS
 PAUSE_SECONDS = 30.0
 """How long to wait after a failed checkpoint before the table's next one."""
 
@@ -68,12 +70,6 @@ class CheckpointState:
         return version if version > self.checkpoint_version and version >= self.base_version else None
 
 
-def checkpoint_interval(configuration: Mapping[str, str | None], default: int) -> int:
-    """The table's `delta.checkpointInterval` if it is a positive number, else the default."""
-    text = configuration.get(CHECKPOINT_INTERVAL)
-    return int(text) if text is not None and text.strip().isdecimal() and int(text) > 0 else default
-
-
 class Maintenance:
     """Writes checkpoints, checksums and notices when due. None is urgent, so nothing here raises."""
 
@@ -82,7 +78,7 @@ class Maintenance:
         self._config = config
         self._address = address
         self._holder = bookkeeping.new_holder()
-        self._seen: dict[int, CheckpointState] = {}
+        self._states: dict[int, CheckpointState] = {}
         self._not_before: dict[int, float] = {}
         self._next_turn: dict[int, float] = {}
         self._locks: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
@@ -90,18 +86,18 @@ class Maintenance:
 
     def has_work(self, mirror: TableMirror, version: int) -> bool:
         """Whether a table whose files are at `version` needs maintenance, as far as this process knows."""
-        state = self._seen.get(mirror.table.table_id)
+        state = self._states.get(mirror.table.table_id)
         return bool(mirror.checksums) or mirror.notice is not None or state is None or self._wants(state, version)
 
     @staticmethod
-    def _wants(seen: CheckpointState, version: int) -> bool:
+    def _wants(state: CheckpointState, version: int) -> bool:
         """A guess without SQL. A changed interval is noticed at the next checkpoint."""
-        return version // seen.interval * seen.interval > seen.checkpoint_version
+        return version // state.interval * state.interval > state.checkpoint_version
 
     def prepare(self, conn: Connection, mirror: TableMirror) -> None:
         """Read what maintenance needs, in the caller's transaction: on DuckDB a transaction costs more than a query."""
         table_id = mirror.table.table_id
-        if table_id not in self._seen:  # a process that died may have left work
+        if table_id not in self._states:  # a process that died may have left work
             self._remember(table_id, conn.one("select_checkpoint_state", table_id=table_id))
         prepare_checksums(conn, mirror)
         prepare_notice(conn, mirror, self._address)
@@ -127,7 +123,7 @@ class Maintenance:
         except DeltaError as error:
             logger.warning("table %s: no checksum: %s", mirror.table.full_name, redact(str(error)))
         self._explain(mirror)
-        state = self._seen.get(mirror.table.table_id)
+        state = self._states.get(mirror.table.table_id)
         if state is None or self._wants(state, mirror.known):
             self._checkpoint(mirror)
 
@@ -178,7 +174,7 @@ class Maintenance:
         if row is None:
             return None
         state = CheckpointState.of(row, self._config.mirror_checkpoint_interval)
-        self._seen[table_id] = state
+        self._states[table_id] = state
         return state
 
     # -- the lease
@@ -236,18 +232,20 @@ class Maintenance:
         metadata = snapshot.metadata
         if (mirror.files.last_checkpoint() or 0) < version:
             # Otherwise it exists: from before the promotion, or by a process that died before it recorded it.
-            keep_ms = retention_ms(deleted_file_retention_ms, metadata, self._config.retention_deleted_file_days)
+            keep_ms = retention_ms(
+                deleted_file_retention_ms, metadata, self._config.retention_deleted_file_days * DAY_MS
+            )
             entry = mirror.files.write_checkpoint(
                 snapshot,
-                protocol=fence(snapshot.protocol) if snapshot.fenced else snapshot.protocol,
+                protocol=shown_protocol(snapshot),
                 tombstone_cutoff_ms=now_ms - keep_ms,
             )
             reached("mirror.checkpoint_written")
             mirror.files.write_last_checkpoint(entry)
             reached("mirror.last_checkpoint_written")
-        if not cleans_up({k: v for k, v in metadata.configuration.items() if v is not None}):
+        if not cleans_up(settings_of(metadata)):
             return state.cleaned_before
-        keep_ms = retention_ms(log_retention_ms, metadata, self._config.retention_log_days)
+        keep_ms = retention_ms(log_retention_ms, metadata, self._config.retention_log_days * DAY_MS)
         cutoff_ms = (now_ms - keep_ms) // DAY_MS * DAY_MS  # midnight UTC, as the protocol requires
         if not self._is_older(mirror, state.cleaned_before, cutoff_ms):
             return state.cleaned_before
@@ -263,10 +261,90 @@ class Maintenance:
         return row is not None and row["committed_at_ms"] < cutoff_ms
 
 
-def retention_ms(read: Callable[[Mapping[str, str], int], int], metadata: Metadata, default_days: int) -> int:
-    """A retention of the table in milliseconds; an unreadable one keeps everything, which can be corrected later."""
-    configuration = {key: value for key, value in metadata.configuration.items() if value is not None}
-    try:
-        return read(configuration, default_days * DAY_MS)
-    except ValueError:
-        return FOR_EVER_MS
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Number and size of a version's live files."""
+
+    num_files: int
+    size_bytes: int
+
+
+def prepare_checksums(conn: Connection, mirror: TableMirror) -> None:
+    """Compute the checksums of the versions that this process put since the last call, to be written later."""
+    put = dict(mirror.take_written()[-MAX_CHECKSUMS:])
+    table_id = mirror.table.table_id
+    head = registry.read_head(conn, table_id) if put else None
+    if head is None or head.vacuumed_version == LIVE:  # purged: its folder is gone, or another table's
+        return
+    mirror.checked_at = time.monotonic()
+    counted = totals_at(conn, head, [version for version, totals in put.items() if totals is None])
+    checksums: list[tuple[int, Checksum]] = []
+    for version in sorted(put, reverse=True):
+        in_force = _in_force(conn, mirror, head, version)
+        commit_totals = put[version]
+        totals = counted[version] if commit_totals is None else Totals(*commit_totals)
+        timestamp = None
+        if has_in_commit_timestamps(in_force.metadata):
+            timestamp = _in_commit_timestamp(conn, table_id, version)
+            if timestamp is None:
+                continue  # the protocol requires the timestamp in the checksum
+        checksum = Checksum(totals.size_bytes, totals.num_files, in_force.metadata, in_force.protocol, timestamp)
+        checksums.append((version, checksum))
+    mirror.checksums.extend(reversed(checksums))
+
+
+def put_checksums(mirror: TableMirror) -> None:
+    """Write the computed checksums."""
+    while mirror.checksums:
+        mirror.files.put_checksum(*mirror.checksums.popleft())
+        reached("mirror.crc_written")
+
+
+def totals_at(conn: Connection, head: Head, versions: Iterable[int]) -> dict[int, Totals]:
+    """The totals of versions: those of the head, minus what later commits added, plus what they removed.
+
+    The cost is that of the rows changed since, not of the table. A file that is added again replaces its row: both
+    count.
+    """
+    descending = sorted(set(versions), reverse=True)
+    if not descending:
+        return {}
+    range_ = {"table_id": head.table_id, "first_version": descending[-1] + 1, "last_version": head.current_version}
+    changes: dict[int, tuple[int, int]] = {}
+    if descending[-1] < head.current_version:
+        for query, sign in (("count_adds_by_version", -1), ("count_closes_by_version", 1)):
+            for row in conn.all(query, **range_):
+                files, size = changes.get(row["version"], (0, 0))
+                changes[row["version"]] = (files + sign * int(row["num_files"]), size + sign * int(row["size_bytes"]))
+    num_files, size_bytes = head.num_files, head.size_bytes
+    totals: dict[int, Totals] = {}
+    newer = head.current_version
+    for version in descending:
+        for undone in range(newer, version, -1):
+            files, size = changes.get(undone, (0, 0))
+            num_files, size_bytes = num_files + files, size_bytes + size
+        newer = version
+        totals[version] = Totals(num_files, size_bytes)
+    return totals
+
+
+def _in_force(conn: Connection, mirror: TableMirror, head: Head, version: int) -> InForce:
+    """Metadata and protocol at a version; those of the head, which are needed almost always, are cached."""
+    since = max(head.metadata_version, head.protocol_version)
+    cached = mirror.in_force
+    if cached is not None and cached.since == since and since <= version:
+        return cached
+    metadata = conn.one("select_metadata", table_id=head.table_id, version=version)
+    protocol = conn.one("select_protocol", table_id=head.table_id, version=version)
+    if metadata is None or protocol is None:
+        raise StoreError(f"table {mirror.table.full_name} has no metadata or no protocol at version {version}")
+    since = max(metadata["version"], protocol["version"])
+    mirror.in_force = InForce(since, metadata_from_row(metadata), protocol_in_files(protocol))
+    return mirror.in_force
+
+
+def _in_commit_timestamp(conn: Connection, table_id: int, version: int) -> int | None:
+    row = conn.one("select_version", table_id=table_id, version=version)
+    if row is None or row["commit_info"] is None:
+        return None
+    return CommitInfo(row["commit_info"]).in_commit_timestamp

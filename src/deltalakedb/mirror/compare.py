@@ -9,13 +9,13 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from deltalakedb.log.protocol.actions import AppTransaction, DomainMetadata, Metadata, Protocol
-from deltalakedb.log.protocol.commit import Commit, render_action
+from deltalakedb.log.protocol.commit import Commit, iter_actions, render_action
 from deltalakedb.log.protocol.text import from_sql_text
 from deltalakedb.log.protocol.txnlog import LogSnapshot
 from deltalakedb.log.statistics.moments import parse_timestamp
 from deltalakedb.log.statistics.stats import load_stats
 
-Kept: TypeAlias = AppTransaction | DomainMetadata | Metadata | Protocol
+TableAction: TypeAlias = AppTransaction | DomainMetadata | Metadata | Protocol
 FileState: TypeAlias = tuple[str, int, str | None, str | None, str]
 
 
@@ -29,6 +29,11 @@ class Difference:
 
     def __str__(self) -> str:
         return f"{self.place}: SQL has {self.in_sql}, the files have {self.in_files}"
+
+
+def parse_commit(table: str, version: int, data: bytes) -> Commit:
+    """A commit from the bytes of its file, without its time."""
+    return Commit(version, 0, tuple(iter_actions(data.split(b"\n"), table=table, version=version)))
 
 
 def first_difference(ours: Commit, theirs: Commit) -> str | None:
@@ -51,10 +56,10 @@ def compare_commits(ours: Commit, theirs: Commit) -> Difference | None:
 def compare_states(ours: LogSnapshot, theirs: LogSnapshot, *, protocol: Protocol) -> Difference | None:
     """The first part in which two snapshots differ; `protocol` is the one that the files must show."""
     parts = {
-        "protocol": (_known(protocol), _known(theirs.protocol)),
-        "metaData": (_known(ours.metadata), _known(theirs.metadata)),
-        "app transactions": (_all_known(ours.app_transactions()), _all_known(theirs.app_transactions())),
-        "domain metadata": (_all_known(ours.domain_metadata()), _all_known(theirs.domain_metadata())),
+        "protocol": (_checkpoint_fields(protocol), _checkpoint_fields(theirs.protocol)),
+        "metaData": (_checkpoint_fields(ours.metadata), _checkpoint_fields(theirs.metadata)),
+        "app transactions": (_fields_by_name(ours.app_transactions()), _fields_by_name(theirs.app_transactions())),
+        "domain metadata": (_fields_by_name(ours.domain_metadata()), _fields_by_name(theirs.domain_metadata())),
     }
     for name, (left, right) in parts.items():
         if left != right:
@@ -64,11 +69,11 @@ def compare_states(ours: LogSnapshot, theirs: LogSnapshot, *, protocol: Protocol
 
 def compare_action(place: str, ours: Metadata | Protocol, theirs: Metadata | Protocol) -> Difference | None:
     """Compare two metadata or protocol actions, by the fields that a checkpoint keeps."""
-    left, right = _known(ours), _known(theirs)
+    left, right = _checkpoint_fields(ours), _checkpoint_fields(theirs)
     return None if left == right else Difference(place, _shortened(_text(left)), _shortened(_text(right)))
 
 
-def _known(action: Kept) -> Any:
+def _checkpoint_fields(action: TableAction) -> Any:
     """The fields of an action that a checkpoint keeps: those that the protocol names; null is the same as absent."""
     if isinstance(action, Metadata):
         action = replace(action, format=replace(action.format, extra=""))
@@ -79,8 +84,8 @@ def _known(action: Kept) -> Any:
     return value
 
 
-def _all_known(actions: Mapping[str, AppTransaction] | Mapping[str, DomainMetadata]) -> dict[str, Any]:
-    return {name: _known(action) for name, action in actions.items()}
+def _fields_by_name(actions: Mapping[str, AppTransaction] | Mapping[str, DomainMetadata]) -> dict[str, Any]:
+    return {name: _checkpoint_fields(action) for name, action in actions.items()}
 
 
 def _text(value: Any) -> str:

@@ -91,11 +91,11 @@ def _look_up(store: Store, location: str) -> _Registered:
         )
 
 
-def _explain_gap(where: str, listing: LogListing, first: int, known: _Registered | None) -> Diagnosis:
+def _explain_gap(where: str, listing: LogListing, first: int, registered: _Registered | None) -> Diagnosis:
     """Describe a log with missing commits that no checkpoint replaces."""
     latest = listing.latest_version or first
     sentence = f"the log of {where} has a gap: {_missing(listing, first, latest)}, its newest is {latest}"
-    table = None if known is None else known.table
+    table = None if registered is None else registered.table
     if table is not None and table.mode == "managed":
         advice = f"`dl validate {table.full_name} --repair` writes them again from the catalog"
     else:
@@ -118,10 +118,10 @@ def _missing(listing: LogListing, first: int, latest: int) -> str:
     return f"version {listed} is missing" if is_one else f"versions {listed} are missing"
 
 
-def _explain_open(where: str, version: int, known: _Registered | None) -> Diagnosis:
+def _explain_open(where: str, version: int, registered: _Registered | None) -> Diagnosis:
     """Describe a table that every Delta writer can write."""
     sentence = f"a plain Delta table at version {version}: every Delta writer can write it"
-    table = None if known is None else known.table
+    table = None if registered is None else registered.table
     if table is None:
         advice = f"`dl attach {where} --as NS.NAME` follows it, `dl import` lets the catalog manage it"
         return Diagnosis("plain", sentence, advice)
@@ -137,12 +137,12 @@ def _explain_open(where: str, version: int, known: _Registered | None) -> Diagno
     return Diagnosis(table.mode, f"{sentence}; this catalog {what}, as {table.full_name}", _again("promote", table))
 
 
-def _explain_own(fenced: _Fenced, known: _Registered) -> Diagnosis:
+def _explain_own(fenced: _Fenced, registered: _Registered) -> Diagnosis:
     """Describe a table behind the given catalog's own fence."""
-    table = known.table
+    table = registered.table
     if table is None:
-        if known.place is not None and known.place.state == locations.DROPPED:
-            sentence, name = f"{fenced.summary}; it was dropped from this catalog", known.place.table_name
+        if registered.place is not None and registered.place.state == locations.DROPPED:
+            sentence, name = f"{fenced.summary}; it was dropped from this catalog", registered.place.table_name
             return Diagnosis("dropped", sentence, f"`dl undrop {name}` brings it back until its files are purged")
         sentence = f"{fenced.summary}; this catalog put the fence there and knows no table here"
         return Diagnosis("unknown", sentence, _take_over(fenced), is_wrong=True)
@@ -159,14 +159,14 @@ def _explain_own(fenced: _Fenced, known: _Registered) -> Diagnosis:
     return Diagnosis("managed", sentence, _how_to_write(table.full_name, fenced))
 
 
-def _explain_foreign(fenced: _Fenced, known: _Registered | None) -> Diagnosis:
+def _explain_foreign(fenced: _Fenced, registered: _Registered | None) -> Diagnosis:
     """Describe a table behind the fence of another catalog, or of one that was not given."""
     mark = fenced.mark
     if mark is None:
         return Diagnosis("fenced", f"{fenced.summary}; no commit tells by whom", _take_over(fenced), is_wrong=True)
     owner = f"the catalog {mark.catalog_id}" + (f" ({fenced.notice})" if fenced.notice else "")
-    sentence = f"{fenced.summary}; managed by {owner}" + (", not by this one" if known is not None else "")
-    return Diagnosis("fenced", sentence, _how_to_write(mark.table, fenced), is_wrong=known is not None)
+    sentence = f"{fenced.summary}; managed by {owner}" + (", not by this one" if registered is not None else "")
+    return Diagnosis("fenced", sentence, _how_to_write(mark.table, fenced), is_wrong=registered is not None)
 
 
 def _how_to_write(name: str, fenced: _Fenced) -> str:

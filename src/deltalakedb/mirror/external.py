@@ -11,13 +11,15 @@ from deltalakedb.log.protocol.actions import CommitInfo, Protocol
 from deltalakedb.log.protocol.commit import Commit
 from deltalakedb.log.protocol.commit_info import MARK, Mark, parse_mark
 from deltalakedb.log.protocol.fence import fence
+from deltalakedb.log.protocol.rows import protocol_from_row
 from deltalakedb.mirror.compare import first_difference
 from deltalakedb.store import registry
-from deltalakedb.store.connection import Connection, Store
+from deltalakedb.store.connection import Connection, Row, Store
 from deltalakedb.store.drafts import BaseState
 from deltalakedb.store.loader import Loader
 from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.registry import OpenTable
+from deltalakedb.store.snapshot import SqlSnapshot
 
 MAX_COMMITS_SEARCHED = 1_000
 """How many commits to search for the newest one of a catalog; in a fenced table it is the newest of all."""
@@ -106,6 +108,17 @@ def fenced_by_another(table: str, location: str, mark: Mark | None) -> str:
     )
 
 
+def shown_protocol(snapshot: SqlSnapshot) -> Protocol:
+    """The protocol that the files must show."""
+    return fence(snapshot.protocol) if snapshot.fenced else snapshot.protocol
+
+
+def protocol_in_files(row: Row) -> Protocol:
+    """The protocol that the files show, from the row of the one in SQL."""
+    protocol = protocol_from_row(row)
+    return fence(protocol) if row["fenced"] else protocol
+
+
 def first_foreign(store: Store, opened: OpenTable, reader: FileTxnLogReader, latest: int) -> int | None:
     """The first version in the files that SQL lacks or has differently; None if they agree."""
     head, ours = opened.head, SqlTxnLogReader(store, opened.table)
@@ -118,9 +131,9 @@ def first_foreign(store: Store, opened: OpenTable, reader: FileTxnLogReader, lat
     return head.current_version + 1 if latest > head.current_version else None
 
 
-def difference(stored: Commit, found: Commit) -> str | None:
+def difference(stored: Commit, in_files: Commit) -> str | None:
     """The first difference between a commit in SQL and in the files; SQL keeps the protocol without the fence."""
-    return first_difference(_fenced(stored), _fenced(found))
+    return first_difference(_fenced(stored), _fenced(in_files))
 
 
 def _fenced(commit: Commit) -> Commit:

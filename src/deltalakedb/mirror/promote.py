@@ -12,10 +12,10 @@ from deltalakedb.files.writer import FileTxnLogWriter
 from deltalakedb.log.protocol.actions import Metadata, Protocol
 from deltalakedb.log.protocol.commit import Commit
 from deltalakedb.log.protocol.features import check_writable
-from deltalakedb.log.protocol.fence import fence, unfence
+from deltalakedb.log.protocol.fence import unfence
 from deltalakedb.log.protocol.render import render_commit
-from deltalakedb.log.protocol.rows import metadata_from_row, protocol_from_row
-from deltalakedb.mirror.external import fenced_by_another, newest_mark
+from deltalakedb.log.protocol.rows import metadata_from_row
+from deltalakedb.mirror.external import fenced_by_another, newest_mark, protocol_in_files
 from deltalakedb.mirror.follow import PromotedError, catch_up, follow, open_loader
 from deltalakedb.mirror.own_commits import own_commit_info
 from deltalakedb.mirror.put_lock import open_log_writer
@@ -132,8 +132,7 @@ def _tip_of(store: Store, table: TableRow) -> _Tip:
         protocol, metadata = conn.one("select_protocol", **at_head), conn.one("select_metadata", **at_head)
     assert protocol is not None, "a followed table has a protocol"
     assert metadata is not None, "and metadata"
-    files_protocol = fence(protocol_from_row(protocol)) if protocol["fenced"] else protocol_from_row(protocol)
-    return _Tip(head.current_version, head.last_commit_ms, files_protocol, metadata_from_row(metadata))
+    return _Tip(head.current_version, head.last_commit_ms, protocol_in_files(protocol), metadata_from_row(metadata))
 
 
 def _put_fence(

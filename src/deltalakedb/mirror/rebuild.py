@@ -17,7 +17,7 @@ from deltalakedb.log.protocol.commit import Commit
 from deltalakedb.log.protocol.commit_info import Mark, parse_mark
 from deltalakedb.log.protocol.fence import unfence
 from deltalakedb.mirror.external import Importer, newest_mark
-from deltalakedb.mirror.importer import load_history
+from deltalakedb.mirror.follow import load_history
 from deltalakedb.runtime.steps import reached
 from deltalakedb.store import locations, registry
 from deltalakedb.store.audit import write_audit
@@ -133,11 +133,11 @@ def _check_empty(conn: Connection) -> None:
 
 
 def _choose(
-    prefix: str | os.PathLike[str], found: Sequence[MirroredTable], take_over: str | None
+    prefix: str | os.PathLike[str], mirrored: Sequence[MirroredTable], take_over: str | None
 ) -> list[MirroredTable]:
     """The tables of the catalog that is to be rebuilt."""
     counts: dict[str, int] = {}
-    for table in found:
+    for table in mirrored:
         counts[table.mark.catalog_id] = counts.get(table.mark.catalog_id, 0) + 1
     listed = ", ".join(f"{catalog_id} ({count} tables)" for catalog_id, count in sorted(counts.items()))
     where = redact(os.fspath(prefix))
@@ -154,7 +154,9 @@ def _choose(
             "ID, and make sure that no database still decides for it"
         )
     chosen_id = take_over or next(iter(counts))
-    return sorted((table for table in found if table.mark.catalog_id == chosen_id), key=lambda one: one.mark.table_id)
+    return sorted(
+        (table for table in mirrored if table.mark.catalog_id == chosen_id), key=lambda one: one.mark.table_id
+    )
 
 
 def _check_no_copies(chosen: Iterable[MirroredTable]) -> None:
@@ -217,7 +219,7 @@ class _Rebuild:
     actor: str | None
     origin: str | None
     drop_retention_ms: int
-    _taken: set[tuple[str, str]] = field(default_factory=set)
+    _used_names: set[tuple[str, str]] = field(default_factory=set)
 
     def run(self) -> Rebuilt:
         self.conn.one("select_next_table_id")  # takes a lock, so that concurrent rebuilds run one after the other
@@ -302,9 +304,9 @@ class _Rebuild:
     def _free_name(self, mark: Mark) -> str:
         marked_name = name = parse_table_name(mark.table)
         for number in range(len(self.chosen) + 1):
-            if name.key not in self._taken:
+            if name.key not in self._used_names:
                 break
             suffix = f"_{mark.table_id + number}"
             name = TableName(marked_name.namespace, marked_name.name[: MAX_PART_LENGTH - len(suffix)] + suffix)
-        self._taken.add(name.key)
+        self._used_names.add(name.key)
         return str(name)

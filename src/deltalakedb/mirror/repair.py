@@ -10,7 +10,7 @@ from deltalakedb.files.listing import LogListing
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.files.writer import FileTxnLogWriter
 from deltalakedb.log.protocol.retention import deleted_file_retention_ms
-from deltalakedb.mirror.derived import shown_protocol
+from deltalakedb.mirror.external import shown_protocol
 from deltalakedb.mirror.put_lock import open_log_writer
 from deltalakedb.runtime.config import ConditionalPut
 from deltalakedb.store.audit import write_audit

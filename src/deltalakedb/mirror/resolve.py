@@ -30,11 +30,18 @@ from deltalakedb.log.protocol.proposal import NOTHING_READ
 from deltalakedb.log.protocol.row_tracking import DOMAIN, high_water_mark
 from deltalakedb.log.schema.types import parse_schema
 from deltalakedb.mirror import bookkeeping
-from deltalakedb.mirror.compensate import StateBesideFiles, compensating_actions
 from deltalakedb.mirror.detach import open_registered
 from deltalakedb.mirror.external import Importer, first_foreign
-from deltalakedb.mirror.own_commits import own_commit_info
-from deltalakedb.mirror.recommit import OwnCommit, Rebaser, Recommitted, as_proposed, read_own
+from deltalakedb.mirror.own_commits import (
+    OwnCommit,
+    Rebaser,
+    Recommitted,
+    StateBesideFiles,
+    as_proposed,
+    compensating_actions,
+    own_commit_info,
+    read_own,
+)
 from deltalakedb.runtime.steps import reached
 from deltalakedb.store import registry
 from deltalakedb.store.audit import write_audit
@@ -375,10 +382,7 @@ class _Job:
             "own_versions_taken_in": resolution.num_own,
             "compensating_version": resolution.compensating_version,
             "fence_version": resolution.fence_version,
-            "recommitted": [
-                {"from": commit.old_version, "to": commit.new_version, "txn_id": commit.txn_id}
-                for commit in resolution.recommitted
-            ],
+            "recommitted": [commit.to_value() for commit in resolution.recommitted],
         }
         write_audit(
             conn, action="resolve", at_ms=now_ms, actor=self.actor, origin=self.origin, table=thawed, details=details

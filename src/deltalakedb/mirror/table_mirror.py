@@ -15,9 +15,9 @@ from deltalakedb.exceptions import LogGapError, MalformedLogError, MirrorError
 from deltalakedb.files.checksum import Checksum
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.log.protocol.actions import CommitInfo, Metadata, Protocol
-from deltalakedb.log.protocol.commit import Commit, iter_actions, parse_action
+from deltalakedb.log.protocol.commit import iter_actions, parse_action
 from deltalakedb.log.protocol.commit_info import Mark, parse_mark
-from deltalakedb.mirror.compare import first_difference
+from deltalakedb.mirror.compare import first_difference, parse_commit
 from deltalakedb.mirror.external import mark_of
 from deltalakedb.mirror.put_lock import open_log_writer
 from deltalakedb.runtime.config import ConditionalPut
@@ -317,14 +317,10 @@ def _totals(commit: RatifiedCommit) -> tuple[int, int] | None:
 def _difference(table: str, version: int, ours: bytes, theirs: bytes) -> str | None:
     """The first difference between two renderings of a commit; None if they differ only in serialization."""
     try:
-        difference = first_difference(_parsed(table, version, ours), _parsed(table, version, theirs))
+        difference = first_difference(parse_commit(table, version, ours), parse_commit(table, version, theirs))
     except MalformedLogError as error:
         return f"it cannot be read ({error})"
     return None if difference is None else f"{_author(table, version, theirs)}; {difference}"
-
-
-def _parsed(table: str, version: int, data: bytes) -> Commit:
-    return Commit(version, 0, tuple(iter_actions(data.split(b"\n"), table=table, version=version)))
 
 
 def _author(table: str, version: int, data: bytes) -> str:

@@ -5,19 +5,29 @@ Lag is not drift: a follower's SQL catches up with its files, a managed table's 
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from deltalakedb.exceptions import DeltaProtocolError, LogGapError, TableNotFoundError
+from deltalakedb.files.checkpoint_reader import read_checkpoint
+from deltalakedb.files.last_checkpoint import CHECKSUM, json_checksum
+from deltalakedb.files.listing import LAST_CHECKPOINT, LOG_FOLDER, CheckpointEntry, LogListing, Segment
 from deltalakedb.files.reader import FileTxnLogReader
-from deltalakedb.log.protocol.commit import Commit, iter_actions
-from deltalakedb.mirror import derived
-from deltalakedb.mirror.compare import Difference, compare_commits, compare_states
+from deltalakedb.files.snapshot import FileSnapshot
+from deltalakedb.log.protocol.actions import Metadata, Protocol
+from deltalakedb.log.protocol.commit import parse_action
+from deltalakedb.log.protocol.snapshot import SnapshotState
+from deltalakedb.mirror.checkpoints import Totals, totals_at
+from deltalakedb.mirror.compare import Difference, compare_action, compare_commits, compare_states, parse_commit
+from deltalakedb.mirror.external import shown_protocol
 from deltalakedb.store import registry
 from deltalakedb.store.connection import Connection, Store
 from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.registry import Head, TableRow
+from deltalakedb.store.snapshot import SqlSnapshot
 
 CHECKSUMS = 200
 """How many of the newest checksums to compare: each is a file to fetch."""
@@ -93,12 +103,12 @@ class _Check:
         # read after it the versions that they may have.
         with store.read(single=True) as conn:
             self._before = self._read_head(conn)
-        self._pointer = derived.read_pointer(theirs)
+        self._pointer = read_pointer(theirs)
         self._listing = theirs.listing()
         self._files_version = -1 if self._listing.latest_version is None else self._listing.latest_version
         with store.read() as conn:
             self._head = self._read_head(conn)
-            self._counters = derived.compare_counters(conn, self._head)
+            self._counters = compare_counters(conn, self._head)
             rows = conn.all("select_version_numbers", table_id=table.table_id)
         self._is_base = {row["version"]: bool(row["is_base"]) for row in rows}
 
@@ -115,7 +125,7 @@ class _Check:
             self._check_checkpoints()
             self._check_checksums()
         if self._counters is not None:
-            self._found("counters", self._head.current_version, self._counters)
+            self._add_drift("counters", self._head.current_version, self._counters)
         return ValidationReport(
             self._table,
             self._head.current_version,
@@ -138,19 +148,21 @@ class _Check:
         if self._table.mode == "managed":
             sql_version, mirrored_version = self._head.current_version, self._before.mirrored_version
             if files_version > sql_version:
-                self._found(
+                self._add_drift(
                     "versions",
                     sql_version + 1,
                     Difference("versions", f"{sql_version} as the newest", str(files_version)),
                 )
             elif files_version < mirrored_version:
                 in_sql = f"{mirrored_version} as the newest that was mirrored"
-                self._found("versions", files_version + 1, Difference("versions", in_sql, str(files_version)))
+                self._add_drift("versions", files_version + 1, Difference("versions", in_sql, str(files_version)))
             elif (missing := self._missing_commit()) is not None:
-                self._found("versions", missing, Difference(f"version {missing}", "its commit", "a gap in its place"))
+                self._add_drift(
+                    "versions", missing, Difference(f"version {missing}", "its commit", "a gap in its place")
+                )
         elif self._before.current_version > files_version:
             in_sql = f"{self._before.current_version} as the newest that was read"
-            self._found("versions", files_version + 1, Difference("versions", in_sql, str(files_version)))
+            self._add_drift("versions", files_version + 1, Difference("versions", in_sql, str(files_version)))
 
     def _missing_commit(self) -> int | None:
         """A missing version between existing commits. Clean-up removes the oldest commits and leaves no gap."""
@@ -166,7 +178,7 @@ class _Check:
             theirs = self._theirs.commits(first, last)
             for version in range(first, last + 1):
                 mirrored = next(ours)
-                expected = _parsed(self._table.full_name, version, mirrored.data)
+                expected = parse_commit(self._table.full_name, version, mirrored.data)
                 try:
                     difference = compare_commits(expected, next(theirs))
                 except LogGapError:
@@ -175,7 +187,7 @@ class _Check:
                     difference = Difference("the file", "a commit", f"what cannot be read: {error}")
                 self._num_commits += 1
                 if difference is not None:
-                    self._found("commit", version, difference)
+                    self._add_drift("commit", version, difference)
                     return True
                 if self._progress:
                     self._progress(1)
@@ -207,37 +219,35 @@ class _Check:
                 self._num_states += 1
                 snapshot = self._ours.snapshot(version)
                 theirs = self._theirs.snapshot(version)
-                difference = compare_states(snapshot, theirs, protocol=derived.shown_protocol(snapshot))
+                difference = compare_states(snapshot, theirs, protocol=shown_protocol(snapshot))
             except DeltaProtocolError as error:
                 difference = Difference("the state", "one", f"none that can be read: {error}")
             if difference is not None:
-                self._found("state", version, difference)
+                self._add_drift("state", version, difference)
                 return
 
     def _check_checkpoints(self) -> None:
         """Compare the newest checkpoint of a version that SQL has, and the pointer to it."""
-        pointer = derived.compare_pointer(self._pointer, self._listing)
+        pointer = compare_pointer(self._pointer, self._listing)
         if pointer is not None:
-            self._found("pointer", *pointer)
+            self._add_drift("pointer", *pointer)
         for entry in self._listing.checkpoints:
             if entry.version in self._is_base:
                 self._num_checkpoints += 1
-                difference = derived.compare_checkpoint(self._ours, self._theirs, entry)
+                difference = compare_checkpoint(self._ours, self._theirs, entry)
                 if difference is not None:
-                    self._found("checkpoint", entry.version, difference)
+                    self._add_drift("checkpoint", entry.version, difference)
                 return
 
     def _check_checksums(self) -> None:
-        versions = [version for version in derived.checksum_versions(self._theirs) if version in self._is_base]
-        for version, difference in derived.compare_checksums(
-            self._store, self._ours, self._theirs, versions[:CHECKSUMS]
-        ):
+        versions = [version for version in checksum_versions(self._theirs) if version in self._is_base]
+        for version, difference in compare_checksums(self._store, self._ours, self._theirs, versions[:CHECKSUMS]):
             self._num_checksums += 1
             if difference is not None:
-                self._found("checksum", version, difference)
+                self._add_drift("checksum", version, difference)
                 return
 
-    def _found(self, part: Part, version: int, difference: Difference) -> None:
+    def _add_drift(self, part: Part, version: int, difference: Difference) -> None:
         text = str(difference)
         if part == "counters":
             text = (
@@ -246,10 +256,6 @@ class _Check:
             )
         remedy = _find_remedy(part, version, self._table, mirrored_version=self._head.mirrored_version)
         self._drifts.append(Drift(part, version, text, difference.in_sql, difference.in_files, remedy))
-
-
-def _parsed(table: str, version: int, data: bytes) -> Commit:
-    return Commit(version, 0, tuple(iter_actions(data.split(b"\n"), table=table, version=version)))
 
 
 def _find_remedy(part: str, version: int, table: TableRow, *, mirrored_version: int) -> str:
@@ -292,3 +298,100 @@ def _find_remedy_of_followed(part: str, table: TableRow) -> str:
         f"the files are the authority and are not those that SQL has read: `dl drop {table.full_name}` and `dl attach` "
         "it again"
     )
+
+
+_CHECKSUM_NAME = re.compile(r"([0-9]{20})\.crc")
+_COUNTERS = ("num_files", "size_bytes", "num_records", "files_without_records")
+
+
+def compare_counters(conn: Connection, head: Head) -> Difference | None:
+    """Compare the head's counters with a recount of the live files in the same database snapshot."""
+    row = conn.one("count_live_files", table_id=head.table_id) or {}
+    for name in _COUNTERS:
+        stored, counted = getattr(head, name), int(row.get(name) or 0)
+        if stored != counted:
+            return Difference(name, str(stored), str(counted))
+    return None
+
+
+def compare_checkpoint(ours: SqlTxnLogReader, theirs: FileTxnLogReader, entry: CheckpointEntry) -> Difference | None:
+    """Compare a checkpoint alone, without the commits around it, with the state at its version."""
+    try:
+        content = read_checkpoint(theirs.storage, entry, table=theirs.table)
+        checkpoint_state = FileSnapshot.of(
+            theirs.storage, theirs.table, Segment(entry.version, entry, ()), content, SnapshotState(), set()
+        )
+        snapshot = ours.snapshot(entry.version)
+        return compare_states(snapshot, checkpoint_state, protocol=shown_protocol(snapshot))
+    except DeltaProtocolError as error:
+        return Difference(entry.names[0], "a readable state", f"a checkpoint that cannot be read: {error}")
+
+
+def read_pointer(theirs: FileTxnLogReader) -> bytes | None:
+    """The content of `_last_checkpoint`; read before the listing, because it is written after its checkpoint."""
+    return _read(theirs, LAST_CHECKPOINT)
+
+
+def compare_pointer(text: bytes | None, listing: LogListing) -> tuple[int, Difference] | None:
+    """Check the checksum of `_last_checkpoint`, and that the checkpoint that it names exists."""
+    if text is None:
+        return None
+    newest = listing.checkpoints[0].version if listing.checkpoints else -1
+    try:
+        value = json.loads(text)
+        version, checksum = int(value["version"]), value.get(CHECKSUM)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return max(newest, 0), Difference(LAST_CHECKPOINT, "JSON with a version", "something else")
+    if checksum is not None and checksum != json_checksum(value):
+        return version, Difference(LAST_CHECKPOINT, f"the checksum {json_checksum(value)}", str(checksum))
+    if all(entry.version != version for entry in listing.checkpoints):
+        in_files = f"{newest} as the newest checkpoint" if newest >= 0 else "no checkpoint at all"
+        return version, Difference(f"{LAST_CHECKPOINT} names the checkpoint of version {version}", "that one", in_files)
+    return None
+
+
+def checksum_versions(theirs: FileTxnLogReader) -> list[int]:
+    """The versions that have a checksum, newest first."""
+    matches = map(_CHECKSUM_NAME.fullmatch, theirs.storage.names(LOG_FOLDER))
+    return sorted((int(match[1]) for match in matches if match), reverse=True)
+
+
+def compare_checksums(
+    store: Store, ours: SqlTxnLogReader, theirs: FileTxnLogReader, versions: list[int]
+) -> Iterator[tuple[int, Difference | None]]:
+    """Compare each checksum with SQL's totals for its version, oldest first."""
+    with store.read() as conn:
+        head = registry.read_head(conn, ours.table.table_id)
+        totals = totals_at(conn, head, versions) if head else {}
+    for version in sorted(totals):
+        text = _read(theirs, f"{version:020d}.crc")
+        if text is not None:
+            yield version, _compare_checksum(ours.snapshot(version), totals[version], text)
+
+
+def _compare_checksum(snapshot: SqlSnapshot, totals: Totals, text: bytes) -> Difference | None:
+    try:
+        value: Mapping[str, Any] = json.loads(text)
+        metadata, protocol = _action(value, "metadata", "metaData"), _action(value, "protocol", "protocol")
+        expected_totals = {"numFiles": totals.num_files, "tableSizeBytes": totals.size_bytes}
+        for name, expected in expected_totals.items():
+            if value[name] != expected:
+                return Difference(f"checksum, {name}", str(expected), str(value[name]))
+    except (ValueError, KeyError, TypeError, RecursionError, DeltaProtocolError) as error:
+        return Difference("checksum", "a checksum", f"a file that cannot be read as one ({type(error).__name__})")
+    assert isinstance(metadata, Metadata)
+    assert isinstance(protocol, Protocol)
+    return compare_action("checksum, metadata", snapshot.metadata, metadata) or compare_action(
+        "checksum, protocol", shown_protocol(snapshot), protocol
+    )
+
+
+def _action(value: Mapping[str, Any], name: str, kind: str) -> Any:
+    return parse_action(json.dumps({kind: value[name]}), where="a checksum")
+
+
+def _read(theirs: FileTxnLogReader, name: str) -> bytes | None:
+    try:
+        return theirs.storage.get(f"{LOG_FOLDER}/{name}")
+    except FileNotFoundError:
+        return None

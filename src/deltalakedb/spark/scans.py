@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from weakref import WeakKeyDictionary
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812  the usual name
 
+from deltalakedb.data.deletion_vectors import DeletionVectors
+from deltalakedb.log.protocol.codec import deletion_vector_from_json
 from deltalakedb.log.schema.types import StructField, StructType
-from deltalakedb.spark.known_files import scan_known_files
 from deltalakedb.spark.places import data_files, metadata_path, reading_path
 from deltalakedb.spark.schemas import quoted, to_physical, to_spark, user_metadata
-from deltalakedb.spark.settings import setting
-from deltalakedb.spark.vectors import row_key, without_deleted
+from deltalakedb.spark.session import setting
 from deltalakedb.storage.opening import open_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql import types as T  # noqa: N812  the usual name
+
+    from deltalakedb.storage.interface import Storage
 
 MAX_SCANS: Final = 6
 """Up to this many different partition values get a scan each; with more, values are joined to the rows.
@@ -158,14 +162,14 @@ def _joined_scan(task: Scan, files: list[_File]) -> Iterator[DataFrame]:
         places.append(F.col("_metadata.row_index").alias(_ROW))
     rows = scan.select("*", *places)
     rows = rows.join(F.broadcast(spark.createDataFrame(about)), F.col(_PATH) == F.col(_KEY), "left")
-    rows = rows.where(_found(task))
+    rows = rows.where(_refuse_unplanned(task))
     if vectors:
         storage = open_storage(task.location, task.options)
         rows = without_deleted(rows, row_key(F.col(_FILE), F.col(_ROW)), vectors, storage, spark)
     yield _select(rows, _columns(task, dict(zip(task.partition_names, texts.values(), strict=True))))
 
 
-def _found(task: Scan) -> Column:
+def _refuse_unplanned(task: Scan) -> Column:
     """A filter that fails the job if Spark reports a path that we did not expect: the file would lose its partition
     values, or its deleted rows would come back."""
     message = F.concat(F.lit(f"table {task.table}: Spark reads a file that was not planned: "), F.col(_PATH))
@@ -242,3 +246,66 @@ def _select(rows: DataFrame, columns: Sequence[Column | str]) -> DataFrame:
     if len(texts) == len(columns):
         return rows.selectExpr(*texts)
     return rows.select(*(F.expr(item) if isinstance(item, str) else item for item in columns))
+
+
+KnownFile: TypeAlias = tuple[str | int | None, ...]
+"""A path in Hadoop's spelling, length, modification time in milliseconds, and the text of each partition value."""
+_CLASS: Final = "PlannedFiles"
+_scans_by_jvm: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+
+def scan_known_files(
+    spark: SparkSession, schema: T.StructType, partitions: T.StructType, files: Sequence[KnownFile], *, by_id: bool
+) -> DataFrame | None:
+    """Scan these files; partition values are the last columns.
+
+    None without the jar, over Spark Connect, or if `spark.deltalakedb.plannedFiles` is false.
+    """
+    scan = _scan_of(spark)
+    if scan is None:
+        return None
+    from pyspark.sql.classic.dataframe import DataFrame
+
+    frame = scan(spark._jsparkSession, schema.json(), partitions.json(), json.dumps(files), by_id)
+    return None if frame is None else DataFrame(frame, spark)
+
+
+def _scan_of(spark: SparkSession) -> Any:
+    """The jar's function, or None. Cached, because the lookup takes five JVM calls."""
+    jvm = getattr(spark, "_jvm", None) if hasattr(spark, "_jsparkSession") else None
+    if jvm is None:
+        return None
+    if jvm not in _scans_by_jvm:
+        from py4j.java_gateway import JavaClass
+
+        java_class = getattr(jvm.io.deltalakedb, _CLASS)
+        _scans_by_jvm[jvm] = java_class.scan if isinstance(java_class, JavaClass) else None
+    return _scans_by_jvm[jvm]
+
+
+ROW_BITS: Final = 40
+"""A file has fewer than 2^40 rows, a scan fewer than 2^23 files: both fit into one number, the fastest join key."""
+_BROADCAST_ROWS: Final = 5_000_000
+_DELETED: Final = "__dldb_deleted"
+
+
+def row_key(file_number: Column, row_index: Column) -> Column:
+    """The position of a row in a scan, as one number."""
+    return F.shiftleft(file_number.cast("bigint"), ROW_BITS) + row_index
+
+
+def without_deleted(
+    rows: DataFrame, place: Column, vectors: Iterable[tuple[int, str]], storage: Storage, spark: SparkSession
+) -> DataFrame:
+    """The rows whose `place` is in no vector; vectors are pairs of a file number and the log's JSON."""
+    reader = DeletionVectors(storage)
+    keys = [
+        reader.rows(deletion_vector_from_json(text)).astype(np.int64) + (number << ROW_BITS) for number, text in vectors
+    ]
+    if not keys:
+        return rows
+    deleted = pa.table({_DELETED: np.concatenate(keys)})
+    frame = spark.createDataFrame(deleted)
+    # With more rows a hash table in every executor costs more than moving rows: Spark chooses.
+    side = F.broadcast(frame) if deleted.num_rows <= _BROADCAST_ROWS else frame
+    return rows.join(side, place == F.col(_DELETED), "left_anti")

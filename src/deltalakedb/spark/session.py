@@ -1,9 +1,13 @@
-"""Spark sessions with the bridge: configured, checked, and connected to the endpoint of a catalog."""
+"""Spark sessions with the bridge: configured, checked, connected to the endpoint of a catalog, and their settings."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +96,7 @@ def bridge_of(
     spark: SparkSession, catalog: CatalogLike = None, *, retry_seconds: float = ENDPOINT_RETRY_SECONDS
 ) -> EndpointClient:
     """The endpoint of a bridged session. `catalog` only checks which catalog it serves: another one is an error."""
-    url, token, ca = (_setting(spark, key) for key in (ENDPOINT, TOKEN, TLS_CA))
+    url, token, ca = (_bridge_setting(spark, key) for key in (ENDPOINT, TOKEN, TLS_CA))
     if url is None:
         raise ConfigError(
             "this Spark session has no bridge to a catalog: start it with deltalakedb.spark.session(), or pass its "
@@ -157,7 +161,46 @@ def check_java() -> None:
         raise ConfigError("Spark needs Java 17: install it (`apt install openjdk-17-jre-headless`), or set JAVA_HOME")
 
 
-def _setting(spark: SparkSession, key: str) -> str | None:
+def _bridge_setting(spark: SparkSession, key: str) -> str | None:
     """A setting of the session, or the one with the prefix `spark.hadoop.` that it was started with."""
     value = spark.conf.get(key, None) or spark.conf.get(f"spark.hadoop.{key}", None)
     return None if value is None else str(value)
+
+
+_lock = threading.Lock()
+_held: dict[tuple[str, str], _Held] = {}
+
+
+@dataclass(slots=True)
+class _Held:
+    before: str | None
+    users: int = 0
+
+
+@contextmanager
+def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    """Apply a setting for the duration of the block. Concurrent threads share it; the last one restores it."""
+    key = (_session_of(spark), name)
+    with _lock:
+        held = _held.get(key)
+        if held is None:
+            held = _held[key] = _Held(spark.conf.get(name, None))
+            spark.conf.set(name, value)
+        held.users += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            held.users -= 1
+            if not held.users:
+                del _held[key]
+                if held.before is None:
+                    spark.conf.unset(name)
+                else:
+                    spark.conf.set(name, held.before)
+
+
+def _session_of(spark: SparkSession) -> str:
+    """The session's id: several Python objects may stand for one session of the JVM."""
+    of_jvm = getattr(spark, "_jsparkSession", None)
+    return f"python {id(spark)}" if of_jvm is None else str(of_jvm.sessionUUID())

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import re
+import threading
 import uuid
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import (
+    ConfigError,
     DeltaError,
     EndpointError,
     GoneError,
@@ -18,10 +21,7 @@ from deltalakedb.exceptions import (
     StoreError,
     TableNotFoundError,
 )
-from deltalakedb.spark.heartbeat import Heartbeat
-from deltalakedb.spark.session import bridge_of
-from deltalakedb.spark.settings import setting
-from deltalakedb.spark.templates import fill, quoted_path
+from deltalakedb.spark.session import bridge_of, setting
 from deltalakedb.store.names import parse_table_name
 from deltalakedb.transactions.life import TransactionLife
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
     from deltalakedb.spark.endpoint import EndpointClient, Named
 
+_log = logging.getLogger(__name__)
+
 # A query that Delta answers from metadata alone opens no data file, so the read would not be recorded.
 _METADATA_QUERIES = "spark.databricks.delta.optimizeMetadataQuery.enabled"
-
-_log = logging.getLogger(__name__)
 
 
 def begin(
@@ -116,7 +116,7 @@ class SparkTransaction(TransactionLife):
                 return view
             return quoted_path(self.path(name) if creates else self._existing_path(name))
 
-        filled = fill(text, resolve)
+        filled = fill_table_names(text, resolve)
         try:
             with self._explained():
                 return self._spark.sql(filled)
@@ -254,3 +254,82 @@ def _to_path(named: Named) -> str:
             table=named.name,
         )
     return named.path
+
+
+LONGEST_INTERVAL_SECONDS = 20.0
+
+
+class Heartbeat:
+    """Tells the endpoint every few seconds that a transaction's driver is alive, until `stop()` or the process ends."""
+
+    def __init__(self, endpoint: EndpointClient, txn: str, timeout_seconds: float) -> None:
+        self.gone: GoneError | None = None
+        """Why the transaction is over, once the endpoint has said so."""
+        self._endpoint, self._txn = endpoint, txn
+        # Several within the time-out, because one may be lost.
+        self._interval_seconds = min(LONGEST_INTERVAL_SECONDS, timeout_seconds / 5)
+        self._stopped = threading.Event()
+        thread = threading.Thread(target=self._beat, name=f"deltalakedb-alive-{txn[:9]}", daemon=True)
+        thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def _beat(self) -> None:
+        while not self._stopped.wait(self._interval_seconds):
+            try:
+                self._endpoint.alive(self._txn)
+            except GoneError as gone:
+                self.gone = gone
+                return
+            except DeltaError:
+                continue  # the next statement reports a dead endpoint; it may be back by then
+
+
+# What may contain braces that are no placeholders comes first. Spark's literals have escapes, except raw ones.
+_TOKEN = re.compile(
+    r"""
+      (?P<kept> (?<!\w)[rR](?:'[^']*'|"[^"]*")
+              | '(?:[^'\\]|\\.)*'
+              | "(?:[^"\\]|\\.)*"
+              | `(?:[^`]|``)*`
+              | --[^\n]*
+              | /\*.*?\*/ )
+    | (?P<doubled> \{\{ | \}\} )
+    | \{(?P<name>(?:`(?:[^`]|``)*`|[^{}`])*)\}
+    | (?P<stray> [{}] )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_CREATES = re.compile(r"\b(?:create|replace)\s+table\s+(?:if\s+not\s+exists\s+)?\Z", re.IGNORECASE)
+
+
+def fill_table_names(text: str, resolve: Callable[[str, bool], str]) -> str:
+    """Replace each placeholder by `resolve(name, creates)`; `{{` and `}}` are braces.
+
+    `creates` is true if the statement creates the table: after CREATE TABLE or REPLACE TABLE.
+    """
+    parts: list[str] = []
+    position = 0
+    for token in _TOKEN.finditer(text):
+        parts.append(text[position : token.start()])
+        position = token.end()
+        name = token["name"]
+        if token["kept"] is not None:
+            parts.append(token["kept"])
+        elif token["doubled"] is not None:
+            parts.append(token["doubled"][0])
+        elif name is None or not name.strip():
+            raise ConfigError(
+                f"position {token.start()} of the SQL text: a table is written {{namespace.name}}, "
+                f"a brace that is meant as one {token[0][0] * 2}"
+            )
+        else:
+            parts.append(resolve(name.strip(), _CREATES.search("".join(parts)) is not None))
+    parts.append(text[position:])
+    return "".join(parts)
+
+
+def quoted_path(path: str) -> str:
+    """The name of a Delta table at a path in Spark SQL."""
+    return "delta.`" + path.replace("`", "``") + "`"

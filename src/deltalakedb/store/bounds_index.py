@@ -68,20 +68,24 @@ class BoundsIndex:
 
     def use_metadata(self, metadata: Metadata, next_file_id: int) -> None:
         """Sets the schema of the next files. A new column has complete bounds from the next file on."""
-        self._columns, self._keys = _columns_of(
+        self._columns, keys = _columns_of(
             metadata.schema_string, tuple(metadata.partition_columns), tuple(sorted(metadata.configuration.items()))
         )
-        columns_by_key = dict(zip(self._keys, self._columns, strict=True))
+        self.use_keys(keys, [column.is_partition for column in self._columns], next_file_id)
+
+    def use_keys(self, keys: list[tuple[str, str]], are_partitions: Sequence[bool], next_file_id: int) -> None:
+        """Sets the columns of the next files by their keys: path and kind."""
+        self._keys = keys
         for key, indexed in self._indexed.items():
-            if key not in columns_by_key and indexed.first_file_id != NEVER:
+            if key not in keys and indexed.first_file_id != NEVER:
                 indexed.first_file_id, indexed.is_changed = NEVER, True
-        for key, column in columns_by_key.items():
+        for key, is_partition in zip(keys, are_partitions, strict=True):
             existing = self._indexed.get(key)
             if existing is None:
                 number = len(self._indexed)  # rows are never deleted, so the count is the next free id
-                self._indexed[key] = _IndexedColumn(number, *key, column.is_partition, next_file_id, is_new=True)
-            elif existing.first_file_id == NEVER or existing.is_partition != column.is_partition:
-                existing.is_partition, existing.is_changed = column.is_partition, True
+                self._indexed[key] = _IndexedColumn(number, *key, is_partition, next_file_id, is_new=True)
+            elif existing.first_file_id == NEVER or existing.is_partition != is_partition:
+                existing.is_partition, existing.is_changed = is_partition, True
                 existing.first_file_id = next_file_id
 
     def compute(self, files: pa.RecordBatch) -> FileBounds:

@@ -9,9 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import TableExistsError, TableNotFoundError
-from deltalakedb.files.commit_times import version_at
 from deltalakedb.files.committing import FileCommitter, check_plain_writer, without_beginning
-from deltalakedb.files.reader import FileTxnLogReader
+from deltalakedb.files.reader import FileTxnLogReader, version_at
 from deltalakedb.files.snapshot import FileSnapshot
 from deltalakedb.files.upkeep import after_commit
 from deltalakedb.files.writer import FileTxnLogWriter

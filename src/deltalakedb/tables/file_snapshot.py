@@ -17,7 +17,8 @@ from deltalakedb.log.protocol.codec import deletion_vector_from_json
 from deltalakedb.log.protocol.txnlog import FILES_SCHEMA
 from deltalakedb.log.statistics.batch_bounds import compute_bounds_of_batch
 from deltalakedb.runtime.lazy import cached_property
-from deltalakedb.store.planning import PLAN_SCHEMA, PlannedFiles, PlanStep, files_that_may_match
+from deltalakedb.store.candidates import PlanStep
+from deltalakedb.store.planning import PLAN_SCHEMA, PlannedFiles, files_that_may_match
 from deltalakedb.store.snapshot import FileTotals
 
 PAGE_ROWS = 20_000

@@ -20,10 +20,11 @@ from deltalakedb.telemetry.metrics import (
     PREFIX,
     VERSIONS,
     Described,
+    MetricsCollector,
+    exposition,
     total_of,
     value_of,
 )
-from deltalakedb.telemetry.prometheus import MetricsCollector, exposition
 from deltalakedb.telemetry.reports import (
     CommittedVersion,
     Stopwatch,

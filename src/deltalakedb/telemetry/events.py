@@ -1,14 +1,31 @@
-"""Log events: one structured record for each notable event, without secrets."""
+"""Log events: one structured record for each notable event, without secrets; recording never raises."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, ParamSpec
 
 from deltalakedb.exceptions import redact
-from deltalakedb.telemetry.guard import never_raises
+
+logger = logging.getLogger("deltalakedb.telemetry")
+P = ParamSpec("P")
+
+
+def never_raises(function: Callable[P, None]) -> Callable[P, None]:
+    """Log an error at level DEBUG instead of raising it."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            function(*args, **kwargs)
+        except Exception:  # no commit may fail because it could not be counted
+            logger.debug("telemetry could not record %s", function.__name__, exc_info=True)
+
+    return call
+
 
 events = logging.getLogger("deltalakedb.events")
 events.addHandler(logging.NullHandler())  # without a handler Python prints warnings to stderr

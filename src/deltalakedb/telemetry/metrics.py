@@ -1,11 +1,19 @@
-"""The metrics: their descriptions, and the values that this process has counted, in plain Python."""
+"""The metrics: their descriptions, and the values that this process has counted, in plain Python and for Prometheus."""
 
 from __future__ import annotations
 
 import os
 import threading
 from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from deltalakedb.exceptions import MissingExtraError
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+    from prometheus_client.registry import CollectorRegistry
 
 PREFIX = "deltalakedb_"
 BUCKETS_MS = (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000)
@@ -166,3 +174,44 @@ def lines_of(metric: Described) -> list[tuple[tuple[str, ...], float, list[int]]
 reset()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=reset)
+
+
+class MetricsCollector:
+    """A collector for prometheus-client: `REGISTRY.register(telemetry.MetricsCollector())`."""
+
+    def collect(self) -> Iterator[Metric]:
+        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+        for metric in METRICS:
+            name, labels = PREFIX + metric.name, list(metric.labels)
+            if metric.kind == "histogram":
+                histogram = HistogramMetricFamily(name, metric.help, labels=labels)
+                for _, total, counts in lines_of(metric) or [((), 0.0, [0] * (len(metric.buckets) + 1))]:
+                    histogram.add_metric([], _cumulative(metric.buckets, counts), total)
+                yield histogram
+                continue
+            kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+            family = kind(name, metric.help, labels=labels)
+            for values, value, _ in lines_of(metric):
+                family.add_metric(list(values), value)
+            yield family
+
+
+def _cumulative(edges: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
+    """Cumulative bucket counts: in Prometheus each bucket includes the smaller ones."""
+    total, buckets = 0, []
+    for edge, count in zip([*map(str, map(float, edges)), "+Inf"], counts, strict=True):
+        total += count
+        buckets.append((edge, float(total)))
+    return buckets
+
+
+def exposition() -> bytes:
+    """This process's metrics in Prometheus' text format."""
+    try:
+        from prometheus_client import CollectorRegistry, generate_latest
+    except ImportError:
+        raise MissingExtraError("the Prometheus text of the metrics", "serve") from None
+    registry: CollectorRegistry = CollectorRegistry(auto_describe=False)
+    registry.register(MetricsCollector())
+    return generate_latest(registry)

@@ -7,8 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from deltalakedb.exceptions import redact
-from deltalakedb.telemetry.events import masked
-from deltalakedb.telemetry.guard import logger, never_raises
+from deltalakedb.telemetry.events import logger, masked, never_raises
 
 _NO_SPAN: AbstractContextManager[None] = nullcontext()
 _recording = False
@@ -35,7 +34,7 @@ def span(name: str, **attributes: str | int | float | bool) -> AbstractContextMa
         return _Span(
             provider.get_tracer("deltalakedb").start_as_current_span(name, attributes=safe, **exception_options)
         )
-    except Exception:  # as in guard.py: an error in the application's tracer must not fail the operation
+    except Exception:  # as in `never_raises`: an error in the application's tracer must not fail the operation
         logger.debug("no span could be opened for %s", name, exc_info=True)
         return _NO_SPAN
 

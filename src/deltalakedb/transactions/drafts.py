@@ -6,7 +6,8 @@ import logging
 import os
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from deltalakedb.catalog.entries import is_promoted_by_writes, not_among, not_dropped
@@ -32,10 +33,21 @@ from deltalakedb.transactions.places import release_places, reserve_place
 if TYPE_CHECKING:
     from deltalakedb.catalog.catalog import Catalog
     from deltalakedb.operations.creation import NewTable
+    from deltalakedb.runtime.config import Config
 
 logger = logging.getLogger(__name__)
 
 Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergFiles:
+    """How statements on Iceberg tables and views reach files."""
+
+    limits: Config | None
+    """The settings that limit the locations which a client may name; None if the client is in this process."""
+    options: Mapping[str, str] | None = field(default=None, repr=False)
+    """Storage options for all tables of the statements."""
 
 
 class Drafts:
@@ -56,21 +68,26 @@ class Drafts:
         """The uuids of new tables whose locations this transaction reserved."""
         self.used: list[TableDraft] = []
         """Every table that the transaction used, in the order of first use."""
+        self.iceberg_files = IcebergFiles(catalog.config)
 
     # -- what the transaction saw of the registry
 
     def names(self) -> list[str]:
         """Return all names as the transaction sees them; this counts as a read."""
+        return [row.full_name for row in self.rows()]
+
+    def rows(self) -> list[TableRow]:
+        """Return the registry rows of all tables as the transaction sees them; this counts as a read of the names."""
         if self._only is None:
             self._is_listed = True
         else:
             self._absent.update(name.key for name in self._only if name.key not in self._pinned_keys)
-        return self._all_names()
+        return self._all_rows()
 
-    def _all_names(self) -> list[str]:
-        pinned = {key: str(TableName(row["namespace"], row["name"])) for key, row in self._pins.items()}
-        own_names = {key: draft.row.full_name for key, draft in self._named.items()}
-        return [name for _, name in sorted({**pinned, **own_names}.items())]
+    def _all_rows(self) -> list[TableRow]:
+        pinned = {key: to_table_row(row) for key, row in self._pins.items()}
+        own = {key: draft.row for key, draft in self._named.items()}
+        return [row for _, row in sorted({**pinned, **own}.items(), key=itemgetter(0))]
 
     @property
     def absent(self) -> frozenset[Key]:
@@ -130,7 +147,8 @@ class Drafts:
         target = parse_table_name(name)
         draft = self.find(target)
         if draft is None:
-            raise not_among(self._all_names(), target)  # the other names are only a hint in the message, not a read
+            # the other names are only a hint in the message, not a read
+            raise not_among([row.full_name for row in self._all_rows()], target)
         return draft
 
     def get_writable(self, name: str) -> TableDraft:

@@ -11,6 +11,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from deltalakedb.catalog.iceberg_access import IcebergAccess
 from deltalakedb.exceptions import DeltaError, OutcomeUnknownError, StoreError
 from deltalakedb.log.checks.properties import to_properties
 from deltalakedb.log.protocol.actions import Action, AddFile
@@ -27,13 +28,14 @@ from deltalakedb.transaction import AppProgress, CommitProperties, PostCommitHoo
 from deltalakedb.transactions import definitions, staging, statements
 from deltalakedb.transactions.commit import commit_drafts, remove_files_of_dropped
 from deltalakedb.transactions.draft import TableDraft
-from deltalakedb.transactions.drafts import Drafts
+from deltalakedb.transactions.drafts import Drafts, IcebergFiles
 from deltalakedb.transactions.intent_locks import take_locks
 from deltalakedb.transactions.life import TransactionLife, hold
 
 if TYPE_CHECKING:
     from deltalakedb.alter import TableAlterer
     from deltalakedb.catalog.catalog import Catalog
+    from deltalakedb.iceberg.pyiceberg_catalog import PyIcebergCatalog
     from deltalakedb.merge import TableMerger
     from deltalakedb.operations.target import Verb
     from deltalakedb.store.snapshot import SqlSnapshot
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class CatalogTransaction(TransactionLife):
+class CatalogTransaction(TransactionLife, IcebergAccess):
     """A unit of work over many tables: `with catalog.begin() as tx: ...`.
 
     The transaction sees all tables as they were when it began, with its own changes on top. It holds no lock and no
@@ -71,6 +73,7 @@ class CatalogTransaction(TransactionLife):
         self._owns_catalog = owns_catalog
         self._busy = threading.Lock()
         self._written = WrittenFiles()
+        self._after_commit: list[Callable[[], None]] = []
         locked = [parse_table_name(name) for name in lock or ()]
         only = None if tables is None else [*map(parse_table_name, tables), *locked]
         # Lock before pinning the cut, so that the pinned state of locked tables cannot become outdated.
@@ -116,6 +119,11 @@ class CatalogTransaction(TransactionLife):
 
         with self._statement():
             return TransactionTable.bind(self, self._drafts.get(name))
+
+    def _open_iceberg(self, storage_options: Mapping[str, str] | None) -> PyIcebergCatalog:
+        from deltalakedb.iceberg.opening import open_in_transaction
+
+        return open_in_transaction(self, storage_options)
 
     def app_version(self, table: str, app_id: str) -> int | None:
         """Return an application's version from its last `txn` action in a table; None if there is none, or no table.
@@ -369,6 +377,14 @@ class CatalogTransaction(TransactionLife):
         with self._statement():
             return statement(self._drafts, self._written)
 
+    def use_iceberg_files(self, files: IcebergFiles) -> None:
+        """Set how the statements of `iceberg/` reach files, for the rest of the transaction."""
+        self._drafts.iceberg_files = files
+
+    def after_commit(self, callback: Callable[[], None]) -> None:
+        """Call a function once the transaction is committed; it must not raise."""
+        self._after_commit.append(callback)
+
     def draft_at(self, location: str) -> TableDraft | None:
         """Return the table at a location, with what this transaction has staged for it so far."""
         with self._statement():
@@ -418,6 +434,8 @@ class CatalogTransaction(TransactionLife):
                 self._state = "committed"
                 remove_files_of_dropped(self._drafts.used, self._written)
                 self._written.forget()
+                for callback in self._after_commit:
+                    callback()
             except DeltaError as error:
                 is_undecided = isinstance(error, StoreError | OutcomeUnknownError)
                 if not is_undecided and self._state != "committed":  # files of a committed version must stay

@@ -15,8 +15,7 @@ from deltalakedb.operations.convert import Conversion, convert, find_table
 from deltalakedb.operations.creation import NewTable
 from deltalakedb.operations.definition import to_schema
 from deltalakedb.operations.folder import default_location
-from deltalakedb.runtime.arguments import check_flag, wrong_type
-from deltalakedb.runtime.positional import commit_arguments
+from deltalakedb.runtime.arguments import check_flag, commit_arguments, wrong_type
 from deltalakedb.schema import Schema
 from deltalakedb.tables.creation import is_there, make_table_at
 from deltalakedb.transaction import CommitProperties, PostCommitHookProperties

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltalakedb.files.lines import split_lines
+from deltalakedb.files.checkpoint_reader import split_lines
 
 
 @given(st.lists(st.binary(max_size=6).map(lambda piece: piece.replace(b"\x01", b"\n")), max_size=20))

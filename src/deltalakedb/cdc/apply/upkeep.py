@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from deltalakedb.cdc.run.metrics import record_failure
+from deltalakedb.cdc.run.report import record_failure
 from deltalakedb.log.protocol.actions import AddFile
 from deltalakedb.log.protocol.codec import to_json
 from deltalakedb.log.protocol.rows import add_from_row

@@ -19,7 +19,7 @@ from deltalakedb.cdc.control import Capture
 from deltalakedb.cdc.copy.copy_task import CopyResult, CopyTask, run_task
 from deltalakedb.cdc.evolve.evolution import stop_table
 from deltalakedb.cdc.lsn import format_lsn
-from deltalakedb.cdc.run.spark_errors import describe_error
+from deltalakedb.cdc.run.sessions import describe_error
 from deltalakedb.cdc.settings import CaptureSettings
 from deltalakedb.cdc.source.publication import Publication, look_at_publication
 from deltalakedb.cdc.source.server import connect, flush_lsn

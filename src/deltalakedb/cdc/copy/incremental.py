@@ -18,11 +18,10 @@ from deltalakedb.cdc.apply.landing import LandingChanged, drop_landing, prepare_
 from deltalakedb.cdc.control import Capture, begin_batch, note_progress, save_tables
 from deltalakedb.cdc.copy.copies import FEATURE, Chunk, TableCopy, abandon_copy, load_copies, removed
 from deltalakedb.cdc.copy.copy_task import CopyResult, CopyTask, run_tasks
-from deltalakedb.cdc.copy.patches import patch_ranges
-from deltalakedb.cdc.copy.publishing import RowsMissing, publish_copies
+from deltalakedb.cdc.copy.publishing import RowsMissing, patch_ranges, publish_copies
 from deltalakedb.cdc.evolve.evolution import stop_table
 from deltalakedb.cdc.lsn import format_lsn, parse_lsn
-from deltalakedb.cdc.run.spark_errors import describe_error
+from deltalakedb.cdc.run.sessions import describe_error
 from deltalakedb.cdc.source.publication import look_at_publication
 from deltalakedb.cdc.source.server import Connection, read_sql, translate_errors
 from deltalakedb.cdc.source.slots import WAITS, exported_snapshot

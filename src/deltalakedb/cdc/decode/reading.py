@@ -1,4 +1,4 @@
-"""The read task: writes a range of the source's log into files of the tables of changes, and describes them."""
+"""The read tasks: write a range of the source's log into files of the tables of changes, or return it as rows."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltalakedb import exceptions
 from deltalakedb.cdc.decode.messages import Relation
-from deltalakedb.cdc.layers import OP, changes_schema
+from deltalakedb.cdc.layers import AFTER, BEFORE, COMMITTED_AT, LSN, OP, ORDINAL, UNCHANGED, XID, changes_schema
 from deltalakedb.cdc.lsn import format_lsn
 from deltalakedb.cdc.source.peek import ChangeRows, RangeRead, RelationChanged, Stopped, read_changes
 from deltalakedb.cdc.tables import CapturedTable, TableTroubleError
@@ -29,9 +30,10 @@ from deltalakedb.storage.opening import open_storage
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
     from deltalakedb.catalog.catalog import Catalog
-
+    from deltalakedb.cdc.tables import CapturedTable
 
 PASSING_FOLDER: Final = "changes"
 """The folder for files of changes that the lake does not keep; `dl vacuum` removes those of a killed process."""
@@ -272,3 +274,64 @@ def from_row(kind: str, text: str) -> Description:
             start, end, transactions, changes, num_bytes, moment = value
             committed_at = None if moment is None else datetime.fromisoformat(moment)
             return PartRead(start, end, transactions, changes, num_bytes, committed_at)
+
+
+_SCALARS: Final = (OP, LSN, XID, ORDINAL, COMMITTED_AT, UNCHANGED)
+
+
+def typed_rows(
+    dsn: str, slot: str, publication: str, start: int, end: int, table: CapturedTable, schema: StructType
+) -> Iterator[pa.RecordBatch]:
+    """The changes of one table, in the Arrow types of Spark's schema."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    arrow_schema = to_arrow_schema(schema)
+    for changes in _changes(dsn, slot, publication, start, end, [table]):
+        columns = [changes.rows.column(item.name).cast(item.type) for item in arrow_schema]
+        yield pa.RecordBatch.from_arrays(columns, schema=arrow_schema)
+
+
+def json_rows(
+    dsn: str, slot: str, publication: str, start: int, end: int, tables: Sequence[CapturedTable]
+) -> Iterator[pa.RecordBatch]:
+    """The changes of all tables; rows as JSON, with values as DuckDB prints them."""
+    import duckdb
+
+    with duckdb.connect() as engine:
+        engine.execute("set timezone = 'UTC'")
+        for changes in _changes(dsn, slot, publication, start, end, tables):
+            rows = changes.rows
+            before, after = (
+                _first_column(engine.from_arrow(pa.table({"row": rows.column(name)})).project("to_json(row)::varchar"))
+                for name in (BEFORE, AFTER)
+            )
+            columns = [
+                pa.array([changes.source] * rows.num_rows, pa.string()),
+                *map(rows.column, _SCALARS),
+                before,
+                after,
+            ]
+            yield pa.RecordBatch.from_arrays(columns, names=["table", *_SCALARS, BEFORE, AFTER])
+
+
+def _first_column(rows: object) -> pa.Array:
+    column = rows.to_arrow_table().column(0)  # type: ignore[attr-defined]  # a relation of DuckDB
+    return column.combine_chunks().cast(pa.string())
+
+
+def _changes(
+    dsn: str, slot: str, publication: str, start: int, end: int, tables: Sequence[CapturedTable]
+) -> Iterator[ChangeRows]:
+    for item in read_changes(dsn, slot, publication, start, end, tables):
+        match item:
+            case ChangeRows():
+                yield item
+            case RelationChanged(source, _, lsn):
+                raise CaptureError(
+                    f"the columns of {source} are others in the transaction at {format_lsn(lsn)} than now: read up to "
+                    'there with .option("endLsn", ...), or begin after it with .option("startLsn", ...)'
+                )
+            case Stopped(_, reason, _):
+                raise CaptureError(reason)
+            case RangeRead():
+                return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from binascii import unhexlify
 from collections.abc import Callable
@@ -11,8 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltalakedb.cdc.decode.array_texts import split_arrays
-from deltalakedb.cdc.decode.record_texts import parse_record, to_json_text
 from deltalakedb.exceptions import ValueNotHeld
 from deltalakedb.log.schema.types import ArrayType, DataType, DecimalType, PrimitiveType, StructType, to_arrow_type
 
@@ -196,3 +196,122 @@ def _convert_arrays(texts: pa.Array, data_type: ArrayType, where: str) -> pa.Arr
     return pa.ListArray.from_arrays(
         parts.offsets, values, type=to_arrow_type(data_type), mask=texts.is_null() if texts.null_count else None
     )
+
+
+_ATTRIBUTE: Final = re.compile(r'(?:"((?:[^"\\]|""|\\.)*)"|([^",()\\]*))([,)])', re.DOTALL)
+_ESCAPED_OR_DOUBLED: Final = re.compile(r'\\(.)|""', re.DOTALL)
+_INTEGERS: Final = frozenset({"short", "integer", "long"})
+
+
+def parse_record(text: str, count: int) -> list[str | None] | None:
+    """The texts of `count` attributes: `(1,,"a b")` has three; None if it has another number of them."""
+    attributes: list[str | None] = []
+    position = 1
+    while position < len(text):
+        match = _ATTRIBUTE.match(text, position)
+        if match is None:
+            return None
+        quoted, plain, _ = match.groups()
+        attributes.append(
+            (plain or None) if quoted is None else _ESCAPED_OR_DOUBLED.sub(lambda one: one[1] or '"', quoted)
+        )
+        position = match.end()
+    return attributes if text.startswith("(") and len(attributes) == count else None
+
+
+def to_json_text(text: str | None, shape: DataType) -> str | None:
+    """A composite value, or an array of them, as JSON: attributes by name, numbers and booleans as such, everything
+    else as text. None if the value does not have the shape."""
+    if text is None:
+        return "null"
+    match shape:
+        case StructType():
+            return _object(text, shape)
+        case ArrayType():
+            elements = parse_array(text)
+            if elements is None:
+                return None
+            parts = [to_json_text(element, shape.element_type) for element in elements]
+            return None if None in parts else f"[{', '.join(map(str, parts))}]"
+        case PrimitiveType("boolean"):
+            return "true" if text == "t" else "false"
+        case PrimitiveType(name) if name in _INTEGERS:
+            return text
+        case PrimitiveType("float" | "double") | DecimalType():
+            return text if math.isfinite(float(text)) else json.dumps(text)
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _object(text: str, shape: StructType) -> str | None:
+    attributes = parse_record(text, len(shape.fields))
+    if attributes is None:
+        return None
+    values = [to_json_text(value, item.type) for value, item in zip(attributes, shape.fields, strict=True)]
+    if None in values:
+        return None
+    names = [json.dumps(item.name, ensure_ascii=False) for item in shape.fields]
+    return "{" + ", ".join(f"{name}: {value}" for name, value in zip(names, values, strict=True)) + "}"
+
+
+_PLAIN_ARRAY: Final = r'^\{[^"\\{}]*\}$'
+_BOUNDS: Final = re.compile(r"\[-?\d+:-?\d+\]=")
+_ELEMENT: Final = re.compile(r'(?:"((?:[^"\\]|\\.)*)"|([^",{}\\]+))([,}])', re.DOTALL)
+_ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
+
+
+def split_arrays(texts: pa.Array) -> tuple[int | None, pa.Array]:
+    """Lists of the elements' texts, empty if the array is null; or the position of one that has not one dimension.
+
+    `{1,NULL,"a b"}` has one dimension; a first subscript other than 1 (`[0:1]={1,2}`) is dropped.
+    """
+    texts = texts.cast(pa.string())
+    is_plain = pc.match_substring_regex(texts, _PLAIN_ARRAY)
+    if pc.all(is_plain, min_count=0).as_py():
+        return None, _split_plain(texts)
+    plain = is_plain.fill_null(True).to_numpy(zero_copy_only=False)
+    parsed = []
+    others = np.flatnonzero(~plain)
+    for place in others.tolist():
+        elements = parse_array(texts[place].as_py())
+        if elements is None:
+            return place, None
+        parsed.append(elements)
+    lists = pa.concat_arrays([_split_plain(texts.filter(pa.array(plain))), pa.array(parsed, pa.list_(pa.string()))])
+    order = np.empty(len(texts), np.int64)
+    order[np.flatnonzero(plain)] = np.arange(plain.sum())
+    order[others] = np.arange(plain.sum(), len(texts))
+    return None, lists.take(pa.array(order))
+
+
+def _split_plain(texts: pa.Array) -> pa.Array:
+    """Split arrays without quotes at commas. Elements cannot be empty there, so an empty one means an empty array."""
+    lists = pc.split_pattern(pc.utf8_slice_codeunits(pc.fill_null(texts, "{}"), 1, -1), ",")
+    values = lists.values
+    filled = pc.not_equal(values, "")
+    offsets = np.concatenate(([0], np.cumsum(filled.to_numpy(zero_copy_only=False))))[lists.offsets.to_numpy()]
+    values = values.filter(filled)
+    values = pc.if_else(pc.equal(values, "NULL"), pa.scalar(None, pa.string()), values)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
+
+
+def parse_array(text: str) -> list[str | None] | None:
+    """The texts of the elements; None if the array has not one dimension."""
+    bounds = _BOUNDS.match(text)
+    position = bounds.end() if bounds else 0
+    if text[position:] == "{}":
+        return []
+    elements: list[str | None] = []
+    if text[position : position + 1] != "{":
+        return None
+    position += 1
+    while position < len(text):
+        match = _ELEMENT.match(text, position)
+        if match is None:
+            return None
+        quoted, plain, _ = match.groups()
+        if quoted is not None:
+            elements.append(_ESCAPED.sub(r"\1", quoted) if "\\" in quoted else quoted)
+        else:
+            elements.append(None if plain == "NULL" else plain)
+        position = match.end()
+    return elements

@@ -28,9 +28,8 @@ from deltalakedb.cdc.decode.reading import (
 )
 from deltalakedb.cdc.evolve.evolution import follow, stop_table
 from deltalakedb.cdc.lsn import format_lsn
-from deltalakedb.cdc.report import BatchDone
-from deltalakedb.cdc.run.metrics import record_batch
-from deltalakedb.cdc.run.spark_errors import spark_errors
+from deltalakedb.cdc.run.report import BatchDone, record_batch
+from deltalakedb.cdc.run.sessions import spark_errors
 from deltalakedb.cdc.settings import MASK_OPTION
 from deltalakedb.cdc.source.offsets import split_range, stretch_after
 from deltalakedb.cdc.source.peek import RelationChanged, Stopped

@@ -13,16 +13,22 @@ from deltalakedb.cdc.control import Capture, CaptureChangedError, load_capture
 from deltalakedb.cdc.copy.copying import Progress, copy_tables
 from deltalakedb.cdc.copy.incremental import SideCopier, begin_copies, choose_small, resume_copies
 from deltalakedb.cdc.copy.resnapshot import request_resnapshot
-from deltalakedb.cdc.evolve.quiet import Unseen, apply_unseen_changes, look_for_changes, written_lsn
-from deltalakedb.cdc.report import BatchDone, CaptureReport
 from deltalakedb.cdc.run.following import ChangeFollower, StopRequested, Tally
-from deltalakedb.cdc.run.metrics import LagMeter, record_failure, record_tables
 from deltalakedb.cdc.run.opening import add_tables, open_capture, stop_departed
 from deltalakedb.cdc.run.presence import RunnerPresence
+from deltalakedb.cdc.run.report import BatchDone, CaptureReport, LagMeter, record_failure, record_tables
 from deltalakedb.cdc.run.sessions import how_java_ended
 from deltalakedb.cdc.run.status import empty_publication
 from deltalakedb.cdc.run.streaming import ChangeStream, StreamEndedError
-from deltalakedb.cdc.run.watch import NO_DIFFERENCES, Differences, SourceWatch
+from deltalakedb.cdc.run.watch import (
+    NO_DIFFERENCES,
+    Differences,
+    SourceWatch,
+    Unseen,
+    apply_unseen_changes,
+    look_for_changes,
+    written_lsn,
+)
 from deltalakedb.cdc.source.data_source import register
 from deltalakedb.cdc.source.publication import look_at_coverage, look_at_publication
 from deltalakedb.cdc.source.server import Connection, connect, flush_lsn

@@ -1,4 +1,4 @@
-"""The Spark session of a capture that was passed none: on the configured cluster, or in this process."""
+"""The Spark session of a capture that was passed none, and Spark's errors as one line without stack traces."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ from contextlib import contextmanager, suppress
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
-from deltalakedb.exceptions import ConfigError, MissingExtraError
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from deltalakedb.exceptions import CaptureError, ConfigError, MissingExtraError, redact
 from deltalakedb.spark.session import check_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 try:
     from py4j.protocol import Py4JError
 except ModuleNotFoundError:
     raise MissingExtraError("deltalakedb.cdc", "cdc") from None
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _DEATH_SECONDS: Final = 5.0
 _PROGRESS: Final = "spark.ui.showConsoleProgress"
@@ -150,3 +154,30 @@ def _end(session: SparkSession) -> None:
     if process is not None and process.poll() is not None:
         SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
         SparkSession._instantiatedSession = SparkSession._activeSession = None
+
+
+_ADVICE: Final = {
+    "No module named 'deltalakedb": "install deltalakedb[cdc] in the Python of the executors, and name that Python in "
+    "PYSPARK_PYTHON (docs/cdc.md, On a cluster)",
+    "PYTHON_VERSION_MISMATCH": "let PYSPARK_PYTHON name a Python of the driver's version on every machine",
+}
+_STACK: Final = ("at ", "Caused by:", "...", "File ", "Traceback")
+"""How lines of Java's and Python's stack traces begin."""
+
+
+@contextmanager
+def spark_errors() -> Iterator[None]:
+    """Translate Spark's exceptions to a CaptureError with one line."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise CaptureError(f"Spark failed: {describe_error(str(error))}") from error
+
+
+def describe_error(text: str) -> str:
+    """The message of the Python task within Java's text, with advice if there is any."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    messages = [line for line in lines if not line.startswith(_STACK)]
+    errors = [line for line in messages if "Error: " in line or "Exception: " in line]
+    line = redact((errors or messages or ["no reason was given"])[-1])
+    return ". ".join([line, *(f"To mend it, {advice}" for sign, advice in _ADVICE.items() if sign in line)])

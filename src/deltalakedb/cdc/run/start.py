@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from deltalakedb.cdc.report import BatchDone, CaptureReport
+from deltalakedb.cdc.run.report import BatchDone, CaptureReport
 from deltalakedb.exceptions import SparkDiedError
 from deltalakedb.runtime.signals import ended_by_signal
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from deltalakedb.cdc.decode.reading import FileWritten, PartRead, TaskFailed, from_row
 from deltalakedb.cdc.lsn import format_lsn
 from deltalakedb.cdc.run.following import ChangeFollower, StopRequested
-from deltalakedb.cdc.run.spark_errors import describe_error, spark_errors
+from deltalakedb.cdc.run.sessions import describe_error, spark_errors
 from deltalakedb.cdc.source.data_source import NAME
 from deltalakedb.exceptions import CaptureError
 

@@ -1,29 +1,33 @@
-"""Watches the source of a running capture: its publication, its tables and its slot, every 15 seconds."""
+"""Watches the source of a running capture: its publication, its slot, and changes of tables that no row reported."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from deltalakedb.cdc.apply.batches import commit_tables
-from deltalakedb.cdc.evolve.quiet import Unseen, look_for_changes
-from deltalakedb.cdc.run.metrics import record_slot
+from deltalakedb.cdc.evolve.evolution import follow, stop_table
+from deltalakedb.cdc.lsn import parse_lsn
 from deltalakedb.cdc.run.opening import add_tables
+from deltalakedb.cdc.run.report import record_slot
 from deltalakedb.cdc.run.status import is_close_to_limit
-from deltalakedb.cdc.source.publication import look_at_publication
-from deltalakedb.cdc.source.server import flush_lsn
+from deltalakedb.cdc.source.publication import look_at_publication, read_columns, take_out
+from deltalakedb.cdc.source.server import find_unsent, flush_lsn, translate_errors
 from deltalakedb.cdc.source.slots import find_slot
-from deltalakedb.cdc.source.source_catalog import catalog_mark
+from deltalakedb.cdc.source.source_catalog import SourceRelation, catalog_mark, has_struct, read_relations
 from deltalakedb.exceptions import CaptureSetupError
 
 if TYPE_CHECKING:
     from deltalakedb.catalog.catalog import Catalog
+    from deltalakedb.cdc.control import Capture
+    from deltalakedb.cdc.decode.messages import Relation
     from deltalakedb.cdc.run.following import ChangeFollower
     from deltalakedb.cdc.settings import CaptureSettings
-    from deltalakedb.cdc.tables import CapturedTable
+    from deltalakedb.cdc.source.server import Connection
+    from deltalakedb.cdc.tables import CapturedTable, SourceColumn
 
 _log = logging.getLogger(__name__)
 
@@ -134,3 +138,145 @@ class SourceWatch:
             )
             _log.warning("the slot %s is close to its end (%s%s)", slot.name, slot.wal_status, remaining)
         self._is_slot_close = is_close_to_limit(slot)
+
+
+_FLUSH_SECONDS: Final = 5.0
+_POLL_SECONDS: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """Tables that differ between the source's catalog and the capture."""
+
+    relations: Mapping[str, tuple[Relation, tuple[int, ...]]]
+    """The message that their next row will send, and the numbers of its columns, by source table."""
+    reasons: Mapping[str, str]
+    """Why some of them must stop."""
+    marks: Mapping[str, str]
+    """The new mark of the publication's options, for tables of which nothing else has changed."""
+    lsn: int
+    """The changes were committed before this LSN; once everything before it is captured, only the columns remain."""
+
+    def __bool__(self) -> bool:
+        return bool(self.relations or self.reasons or self.marks)
+
+
+def look_for_changes(conn: Connection, capture: Capture, settings: CaptureSettings) -> Unseen:
+    """Compare the captured tables with the source's catalog."""
+    tables = capture.streaming
+    source_relations = read_relations(conn, [table.oid for table in tables], settings.publication)
+    relations: dict[str, tuple[Relation, tuple[int, ...]]] = {}
+    reasons: dict[str, str] = {}
+    followed: list[tuple[CapturedTable, SourceRelation]] = []
+    marks: dict[str, str] = {}
+    with translate_errors():
+        unsent = find_unsent(conn, settings.publication)
+    for table in tables:
+        relation = source_relations.get(table.oid)
+        if relation is None:
+            reasons[table.source] = (
+                f"the table was dropped: {take_out(table.source)}; if it is made again, dl cdc resnapshot "
+                f"{table.source} copies it"
+            )
+        elif relation.source != table.source:
+            reasons[table.source] = (
+                f"the table is called {relation.source} now, and if it is captured then by that name: "
+                f"{take_out(table.source)}; if there is another {table.source}, dl cdc resnapshot {table.source} "
+                "copies it"
+            )
+        elif relation.membership is None:
+            continue  # tables that left the publication are handled elsewhere
+        elif table.membership is not None and relation.membership != table.membership:
+            reasons[table.source] = (
+                f"it was not, or not as it is now, a table of the publication {settings.publication} for a while, and "
+                "what was changed meanwhile is in no message"
+            )
+        elif unsent is not None:
+            reasons[table.source] = unsent
+        elif _was_silenced(table, relation):
+            reasons[table.source] = (
+                f"somebody has set the options of the publication {settings.publication} and set them back, and what "
+                "it did not send meanwhile is in no message"
+            )
+        else:
+            followed.append((table, relation))
+    with translate_errors():
+        columns = read_columns(conn, [(table.oid, table.source) for table, _ in followed], settings)
+    for table, relation in followed:
+        _compare(table, relation, columns[table.oid], relations, reasons)
+        if relation.publishing is not None and relation.publishing != table.publishing:
+            marks[table.source] = relation.publishing
+    return Unseen(relations, reasons, marks, written_lsn(conn) if relations or reasons else 0)
+
+
+def _was_silenced(table: CapturedTable, now: SourceRelation) -> bool:
+    """Whether the publication may not have sent some kinds of changes for a while.
+
+    Its options were set since, and are what they were: something was set and set back.
+    """
+    if table.publishing is None or now.publishing is None or table.publishing == now.publishing:
+        return False
+    return table.publishing.partition(" ")[2] == now.publishing.partition(" ")[2]
+
+
+def apply_unseen_changes(
+    catalog: Catalog, conn: Connection, capture: Capture, settings: CaptureSettings, unseen: Unseen
+) -> Capture:
+    """Follow the changes, or stop tables. Call it once everything before `unseen.lsn` is captured."""
+    for source, reason in unseen.reasons.items():
+        capture = stop_table(catalog, capture, source, reason, capture.lsn)
+    for source, (relation, numbers) in unseen.relations.items():
+        table = capture.tables[source]
+        if table.stage == "streaming" and not relation.matches(table):  # otherwise a row has reported it meanwhile
+            capture = follow(
+                catalog, capture, settings, relation, conn, source=source, lsn=capture.lsn, numbers=numbers
+            )
+    marked = [
+        replace(capture.tables[source], publishing=mark)
+        for source, mark in unseen.marks.items()
+        if capture.tables[source].stage == "streaming"
+    ]
+    if marked:
+        capture = commit_tables(catalog, capture, marked, f"the options of the publication {settings.publication}")
+    return capture
+
+
+def _compare(
+    table: CapturedTable,
+    now: SourceRelation,
+    columns: Sequence[SourceColumn],
+    relations: dict[str, tuple[Relation, tuple[int, ...]]],
+    reasons: dict[str, str],
+) -> None:
+    message = now.to_message(columns)
+    if not message.matches(table):
+        relations[table.source] = (message, tuple(column.number for column in columns))
+        return
+    # Rows since then were read with the columns, or the key, of before.
+    recreated = [one.name for one, before in zip(columns, table.sent, strict=True) if one.number != before.number]
+    if recreated:
+        reasons[table.source] = f"its column {recreated[0]} was dropped and made anew"
+        return
+    reshaped = [
+        one
+        for one, before in zip(columns, table.sent, strict=True)
+        if before.mask is None and (before.shape != one.shape or (has_struct(before.type) and before.type != one.type))
+    ]
+    if reshaped:
+        reasons[table.source] = f"the type {reshaped[0].type_name} of its column {reshaped[0].name} has changed"
+        return
+    key = {column.number for column in table.columns if column.name in table.key}
+    if now.identity == "f" and key and key != set(now.primary_key):
+        reasons[table.source] = "its primary key has changed"
+
+
+def written_lsn(conn: Connection) -> int:
+    """The present end of the log, once it is flushed to the server's disk: it cannot be read before."""
+    with translate_errors():
+        row = conn.execute("select pg_current_wal_insert_lsn()::text").fetchone()
+    assert row is not None
+    end = parse_lsn(str(row[0]))
+    until = time.monotonic() + _FLUSH_SECONDS
+    while (flushed := flush_lsn(conn)) < end and time.monotonic() < until:
+        time.sleep(_POLL_SECONDS)
+    return min(end, flushed)

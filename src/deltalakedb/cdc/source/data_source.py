@@ -157,8 +157,7 @@ def _read(options: _Options, schema: T.StructType, part: InputPartition | None) 
     if not isinstance(part, _Part):  # Spark gives an empty range one partition
         return iter(())
     # Imported here: decoding and writing take a second to load, and Spark plans in separate processes.
-    from deltalakedb.cdc.decode.changed_rows import json_rows, typed_rows
-    from deltalakedb.cdc.decode.reading import read_part
+    from deltalakedb.cdc.decode.reading import json_rows, read_part, typed_rows
 
     settings = options.settings
     slot = (settings.source, settings.slot, settings.publication)

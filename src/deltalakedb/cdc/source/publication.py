@@ -12,7 +12,7 @@ from deltalakedb.cdc.decode.masks import convert_column
 from deltalakedb.cdc.rules import TableChoice, find_unmatched
 from deltalakedb.cdc.settings import CaptureSettings
 from deltalakedb.cdc.source.server import Connection, find_unsent, read_sql, translate_errors
-from deltalakedb.cdc.source.types import Shapes, source_columns
+from deltalakedb.cdc.source.source_catalog import Shapes, source_columns
 from deltalakedb.cdc.tables import CapturedTable, SourceColumn, parse_source, source_parts
 from deltalakedb.exceptions import CaptureSetupError, TableNameError, ValueNotHeld
 from deltalakedb.log.schema.types import DecimalType, PrimitiveType

@@ -1,10 +1,13 @@
-"""Interprets a commit of Spark's: its text as actions, what it has read, and the removal of what only SQL assigns."""
+"""Commits of Spark's: their text as actions, what they have read, VACUUM's two, and the texts that Spark reads."""
 
 from __future__ import annotations
 
+import threading
 import uuid
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Final
 
 from deltalakedb.exceptions import InvalidCommitError
 from deltalakedb.log.protocol.actions import Action, AddFile, CommitInfo, DomainMetadata, RemoveFile
@@ -14,6 +17,10 @@ from deltalakedb.log.protocol.paths import check_path, is_absolute
 from deltalakedb.log.protocol.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit, ReadSet
 from deltalakedb.log.protocol.row_tracking import DOMAIN, high_water_mark
 from deltalakedb.serve.bridge.places import SCHEME
+from deltalakedb.store.connection import Store
+from deltalakedb.store.registry import TableRow
+from deltalakedb.store.rewind import RESOLUTIONS
+from deltalakedb.store.vacuums import begin_vacuum, end_vacuum, newest_removal_before
 from deltalakedb.transactions.draft import TableDraft
 
 _WRITING = frozenset(
@@ -95,3 +102,96 @@ def transaction_id(info: CommitInfo | None) -> str:
         return str(uuid.UUID((info.txn_id if info else None) or ""))
     except ValueError:
         return str(uuid.uuid4())
+
+
+# -- Spark's own VACUUM makes two commits: the first before it deletes files, the second after it has.
+
+VACUUM_START: Final = "VACUUM START"
+VACUUM_END: Final = "VACUUM END"
+
+_OF_SPARK: Final = "spark:"
+_LEASE_MS: Final = 24 * 3_600_000
+"""Spark sends no signs of life between the two: one that takes longer than this has died."""
+
+
+def begin_sparks_vacuum(store: Store, table_id: int, info: CommitInfo) -> None:
+    """Record the start of a vacuum, before the first commit is acknowledged: Spark deletes files right after it.
+
+    Spark goes by the time at which files were removed, not by versions.
+    """
+    with store.read() as conn:
+        before_ms = conn.now_ms() - _retention_ms(info)
+    oldest_kept = newest_removal_before(store, table_id, before_ms)
+    begin_vacuum(store, table_id, f"{_OF_SPARK}{uuid.uuid4()}", oldest_kept=oldest_kept, lease_ms=_LEASE_MS)
+
+
+def end_sparks_vacuum(store: Store, table_id: int) -> None:
+    """Record the end, after the second commit or if the first one failed: Spark does not say which vacuum it ends."""
+    end_vacuum(store, table_id, _OF_SPARK)
+
+
+def _retention_ms(info: CommitInfo) -> int:
+    """How long removed files are kept; 0 if the commit does not say."""
+    raw = info.value.get("operationParameters")
+    parameters = raw if isinstance(raw, dict) else {}
+    for name in ("specifiedRetentionMillis", "defaultRetentionMillis"):
+        try:
+            return int(parameters[name])
+        except (KeyError, TypeError, ValueError):
+            continue
+    return 0
+
+
+# -- the texts of commits, which Spark reads a few times each, and which never change
+
+MAX_BYTES = 64 * 1024 * 1024
+MAX_SIZES = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """The bytes of `N.json` as a bridged session reads them, and when it was committed."""
+
+    data: bytes
+    modified_ms: int
+
+
+class RenderedCommits:
+    """Holds texts up to a number of bytes; the least recently used goes first."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._texts: OrderedDict[tuple[str, object, int], Rendered] = OrderedDict()
+        self._sizes: dict[tuple[str, object, int], int] = {}
+        self._lock = threading.Lock()
+
+    def size(self, table: TableRow, version: int) -> int | None:
+        """The length of a text that was rendered before, even if the text itself is no longer cached."""
+        return self._sizes.get(_key(table, version))
+
+    def get(self, table: TableRow, version: int) -> Rendered | None:
+        with self._lock:
+            text = self._texts.get(_key(table, version))
+            if text is not None:
+                self._texts.move_to_end(_key(table, version))
+            return text
+
+    def put(self, table: TableRow, version: int, text: Rendered) -> None:
+        with self._lock:
+            if len(self._sizes) >= MAX_SIZES:
+                self._sizes.clear()
+            self._sizes[_key(table, version)] = len(text.data)
+            if len(text.data) > self._max_bytes // 2:
+                return
+            before = self._texts.pop(_key(table, version), None)
+            self._bytes += len(text.data) - (len(before.data) if before else 0)
+            self._texts[_key(table, version)] = text
+            while self._bytes > self._max_bytes:
+                _, evicted = self._texts.popitem(last=False)
+                self._bytes -= len(evicted.data)
+
+
+def _key(table: TableRow, version: int) -> tuple[str, object, int]:
+    """Versions change only when `dl mirror resolve` takes in a foreign commit, and records that in the registry."""
+    return table.table_uuid, table.properties.get(RESOLUTIONS), version

@@ -25,8 +25,13 @@ from deltalakedb.log.protocol.proposal import WHOLE_TABLE
 from deltalakedb.log.protocol.render import render_commit
 from deltalakedb.log.protocol.rows import protocol_from_row
 from deltalakedb.runtime.steps import reached
-from deltalakedb.serve.bridge import attached, vacuums
 from deltalakedb.serve.bridge.commits import (
+    VACUUM_END,
+    VACUUM_START,
+    Rendered,
+    RenderedCommits,
+    begin_sparks_vacuum,
+    end_sparks_vacuum,
     parse_commit,
     proposed,
     read_by,
@@ -36,8 +41,15 @@ from deltalakedb.serve.bridge.commits import (
     written_for,
 )
 from deltalakedb.serve.bridge.overlay import Overlay
-from deltalakedb.serve.bridge.places import Place, given_location, location_of, name_in_warehouse, parents, path_of
-from deltalakedb.serve.bridge.rendered import Rendered, RenderedCommits
+from deltalakedb.serve.bridge.places import (
+    Place,
+    bring_up,
+    given_location,
+    location_of,
+    name_in_warehouse,
+    parents,
+    path_of,
+)
 from deltalakedb.store import locations, registry
 from deltalakedb.store.connection import Row
 from deltalakedb.store.names import TableName, parse_table_name
@@ -140,7 +152,7 @@ class BridgedLog:
         if place.table is None:
             return Listing(len(own_commits) - 1, _entries(own_commits, 0, start))
         if tx is None:
-            attached.bring_up(self._catalog, place.table)
+            bring_up(self._catalog, place.table)
         head = self._head(place, tx)
         if head is None:  # created by this transaction
             return Listing(len(own_commits) - 1, _entries(own_commits, 0, start))
@@ -191,9 +203,9 @@ class BridgedLog:
         info, actions = parse_commit(lines, table=place.shown, version=version)
         if (place.table or place).files_owner == "catalog":
             info = say_managed(info)
-        operation = vacuums.operation_of(info)
+        operation = None if info is None else info.operation
         if tx is not None:
-            if operation == vacuums.START:
+            if operation == VACUUM_START:
                 raise ConfigError(
                     f"table {place.shown}: VACUUM is no part of a transaction: it deletes files at once. Nothing was "
                     "deleted: run it outside of the transaction"
@@ -201,8 +213,8 @@ class BridgedLog:
             self._stage(place, tx, version, info, actions, token)
             return version
         self._autocommit(place, version, info, actions, token)
-        if operation == vacuums.END and place.table is not None:
-            vacuums.end(self._catalog.store, place.table.table_id)
+        if operation == VACUUM_END and place.table is not None:
+            end_sparks_vacuum(self._catalog.store, place.table.table_id)
         return version
 
     def _autocommit(
@@ -236,15 +248,15 @@ class BridgedLog:
                 self._rendered.put(ratified.table, version, Rendered(ratified.data, ratified.timestamp_ms))
 
     def _ratify(self, draft: TableDraft, info: CommitInfo | None, token: str) -> Outcome:
-        starts_vacuum = info is not None and info.operation == vacuums.START and not draft.is_new
+        starts_vacuum = info is not None and info.operation == VACUUM_START and not draft.is_new
         if starts_vacuum:
             assert info is not None
-            vacuums.begin(self._catalog.store, draft.pinned.table_id, info)
+            begin_sparks_vacuum(self._catalog.store, draft.pinned.table_id, info)
         try:
             outcome = commit_drafts(self._catalog, [draft], txn_id=transaction_id(info), token=token, message=None)
         except CommitFailedError as error:
             if starts_vacuum and not isinstance(error, OutcomeUnknownError):
-                vacuums.end(self._catalog.store, draft.pinned.table_id)
+                end_sparks_vacuum(self._catalog.store, draft.pinned.table_id)
             raise
         assert outcome is not None
         return outcome

@@ -7,9 +7,15 @@ from typing import Any
 
 from deltalakedb.catalog.catalog import Catalog
 from deltalakedb.catalog.entries import no_such_table, require_table
-from deltalakedb.serve.bridge import attached
 from deltalakedb.serve.bridge.log import BridgedLog
-from deltalakedb.serve.bridge.places import bridge_uri, given_location, path_of
+from deltalakedb.serve.bridge.places import (
+    attach_at,
+    bridge_uri,
+    given_location,
+    is_attached,
+    is_written_through,
+    path_of,
+)
 from deltalakedb.store import registry
 from deltalakedb.store.names import name_key, parse_namespace, parse_table_name
 from deltalakedb.store.namespaces import Namespace
@@ -47,7 +53,7 @@ class Names:
         return answer if location is None else {**answer, "is_there": given_location(location) == place.table.location}
 
     def _found(self, table: TableRow, txn: str) -> Answer:
-        bridged = table.mode == "managed" or attached.is_written_through(self._catalog, table)
+        bridged = table.mode == "managed" or is_written_through(self._catalog, table)
         path = bridge_uri(table.location, txn) if bridged else _plain_uri(table.location)
         external = table.files_owner != "catalog"
         shown = _plain_uri(table.location)
@@ -61,7 +67,7 @@ class Names:
         With `attach` a Delta table that exists at the location gets the name, and the answer has `attached`.
         """
         if attach and tx is None and location is not None:
-            table = attached.attach_at(self._catalog, name, location)
+            table = attach_at(self._catalog, name, location)
             if table is not None:
                 return {**self._found(table, txn), "attached": True}
         place = self._log.reserve(name, tx, location)
@@ -73,7 +79,7 @@ class Names:
         if attached_only:
             with self._catalog.store.read(single=True) as conn:
                 table = require_table(conn, parse_table_name(name))
-            if not attached.is_attached(table):
+            if not is_attached(table):
                 return {"name": name, "dropped": False}
         self._catalog.drop_table(name, purge)
         return {"name": name, "dropped": True}

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
+from deltalakedb.catalog.catalog import Catalog
+from deltalakedb.catalog.entries import ATTACHED_BY, is_promoted_by_writes, require_table
+from deltalakedb.catalog.registration import BY_CREATE
 from deltalakedb.exceptions import ConfigError, redact
+from deltalakedb.mirror.follow import PromotedError, follow
 from deltalakedb.operations.folder import name_of_folders
 from deltalakedb.storage.location import Location, parse_location
-from deltalakedb.store.names import TableName
+from deltalakedb.store.names import TableName, parse_table_name
 from deltalakedb.store.registry import TableRow
 
 SCHEME = "dldb"
@@ -80,3 +85,35 @@ def name_in_warehouse(location: str, warehouse: str | None) -> tuple[bool, Table
         return False, None
     inside = parse_location(location).path.removeprefix(root.path).strip("/").split("/")
     return True, name_of_folders(*inside) if len(inside) == 2 else None
+
+
+def is_attached(table: TableRow) -> bool:
+    """Whether a CREATE has attached the table, and it was not written through the catalog since."""
+    return is_promoted_by_writes(table) and table.properties[ATTACHED_BY] == BY_CREATE
+
+
+def is_written_through(catalog: Catalog, table: TableRow) -> bool:
+    """Whether Spark opens a follower through the bridge: its first write there makes it managed."""
+    return is_promoted_by_writes(table) and catalog.config.catalog_promote_on_write
+
+
+def attach_at(catalog: Catalog, name: str, location: str) -> TableRow | None:
+    """Attach the Delta table at a location under a free name; None if there is none, or the catalog has it."""
+    if not catalog.attach_existing(name, given_location(location)):
+        return None
+    with catalog.store.read(single=True) as conn:
+        return require_table(conn, parse_table_name(name))
+
+
+def bring_up(catalog: Catalog, table: TableRow) -> None:
+    """Before its log is listed: import what others have committed, while its files decide."""
+    if not is_written_through(catalog, table):
+        return
+    with suppress(PromotedError):  # a write made it managed meanwhile: SQL has everything
+        follow(
+            catalog.store,
+            table,
+            storage_options=catalog.storage_options_of(table),
+            actor=catalog.actor,
+            origin=catalog.origin,
+        )

@@ -16,7 +16,7 @@ from typing import TypeVar
 from deltalakedb.catalog.catalog import Catalog
 from deltalakedb.exceptions import DeltaError, EndpointBusyError, GoneError, OutcomeUnknownError, StoreError, redact
 from deltalakedb.runtime.steps import reached
-from deltalakedb.serve.bridge.leftovers import Leftovers
+from deltalakedb.serve.bridge.overlay import Leftovers
 from deltalakedb.transactions.commit import resolve_outcome
 from deltalakedb.transactions.transaction import CatalogTransaction
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from deltalakedb.catalog.catalog import Catalog
 from deltalakedb.exceptions import DeltaError
@@ -18,7 +17,7 @@ class Configuration:
 
     def __init__(self, catalog: Catalog, endpoints: Sequence[str]) -> None:
         self._warehouse = catalog.config.warehouse
-        self._name = warehouse_name(catalog)
+        self._name = catalog.uri.database
         self._endpoints = list(endpoints)
 
     def read(self, call: Call) -> Reply:
@@ -38,17 +37,6 @@ class Configuration:
         if name in ("", self._name) or (self._warehouse and _same_location(name, self._warehouse)):
             return
         raise Refusal(404, "NoSuchWarehouseException", f"Warehouse does not exist: {name}; this one is {self._name}")
-
-
-def warehouse_name(catalog: Catalog) -> str:
-    """Return the name of the catalog's database: that of Postgres, or the file's without its ending."""
-    target = catalog.uri.target
-    if catalog.uri.engine != "postgres":
-        return Path(str(target)).stem
-    from psycopg.conninfo import conninfo_to_dict
-
-    keywords = conninfo_to_dict(target) if isinstance(target, str) else target
-    return str(keywords.get("dbname") or "postgres")
 
 
 def _same_location(one: str, other: str) -> bool:

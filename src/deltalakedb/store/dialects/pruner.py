@@ -33,6 +33,16 @@ class Part:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """The queries that know which files a plan is about: the live files of a Delta table, or an Iceberg snapshot's."""
+
+    all_files: str = "plan_live_files"
+    without_bounds: str = "plan_files_without_bounds"
+    fetch: str = "plan_{engine}_fetch"
+    all_fetched: str = "plan_all_live_files"
+
+
 class Pruner(Protocol):
     """How an engine prunes inside the database."""
 
@@ -42,7 +52,7 @@ class Pruner(Protocol):
     lookup_cost: int
     """How many candidates of another atom can be listed in the time of one lookup by key."""
 
-    def candidates(self, item: IndexedAtom, prefix: str) -> Part:
+    def candidates(self, item: IndexedAtom, prefix: str, source: FileSource) -> Part:
         """A select of the ids of the files that may match; `prefix` makes the atom's parameter names unique."""
         ...
 
@@ -50,7 +60,7 @@ class Pruner(Protocol):
         """A condition that the candidate `c` may match."""
         ...
 
-    def fetch(self, columns: str, candidates: str) -> str:
+    def fetch(self, columns: str, candidates: str, source: FileSource) -> str:
         """The select of the candidates' columns."""
         ...
 
@@ -63,10 +73,10 @@ def part(name: str, prefix: str, parameters: Mapping[str, Any], **pieces: str) -
     return Part(text, {f"{prefix}{key}": value for key, value in parameters.items()})
 
 
-def with_files_without_bounds(item: IndexedAtom, prefix: str, found: Part) -> Part:
+def with_files_without_bounds(item: IndexedAtom, prefix: str, source: FileSource, found: Part) -> Part:
     if item.first_file_id <= 0:
         return found
-    without_bounds = part("plan_files_without_bounds", prefix, {"first_file_id": item.first_file_id})
+    without_bounds = part(source.without_bounds, prefix, {"first_file_id": item.first_file_id})
     # `union` without `all`: rows from before the column was dropped and added again still exist
     return Part(f"{found.text} union {without_bounds.text}", {**found.parameters, **without_bounds.parameters})
 
@@ -84,8 +94,9 @@ class _Matches:
     def __init__(self, engine: str) -> None:
         self._engine = engine
 
-    def fetch(self, columns: str, candidates: str) -> str:
-        return part(f"plan_{self._engine}_fetch", "", {}, columns=columns, candidates=candidates).text
+    def fetch(self, columns: str, candidates: str, source: FileSource) -> str:
+        name = source.fetch.replace("{engine}", self._engine)
+        return part(name, "", {}, columns=columns, candidates=candidates).text
 
     def match(self, item: IndexedAtom, prefix: str) -> Part:
         if isinstance(item.atom, IsNull):
@@ -147,7 +158,7 @@ class SqlitePruner(_Matches):
     def __init__(self) -> None:
         super().__init__("sqlite")
 
-    def candidates(self, item: IndexedAtom, prefix: str) -> Part:
+    def candidates(self, item: IndexedAtom, prefix: str, source: FileSource) -> Part:
         probes, merged = _probes_of(item)
         if not probes:
             candidates = Part("select null as file_id where 1 = 0")
@@ -159,7 +170,7 @@ class SqlitePruner(_Matches):
             text = candidates.text if recheck is None else f"{candidates.text} and {recheck.text}"
             extra = {} if recheck is None else recheck.parameters
             candidates = Part(text, {**candidates.parameters, **probe_rows.parameters, **extra})
-        return with_files_without_bounds(item, prefix, candidates)
+        return with_files_without_bounds(item, prefix, source, candidates)
 
     def _probes(self, probes: Sequence[NumberProbe | TextProbe], kind: str, prefix: str) -> Part:
         if len(probes) > _MAX_SPELLED_PROBES:
@@ -189,7 +200,7 @@ class PostgresPruner(_Matches):
     def __init__(self) -> None:
         super().__init__("postgres")
 
-    def candidates(self, item: IndexedAtom, prefix: str) -> Part:
+    def candidates(self, item: IndexedAtom, prefix: str, source: FileSource) -> Part:
         probes, merged = _probes_of(item)
         fields = TextProbe._fields if item.is_text else NumberProbe._fields
         arrays = {name: [probe[place] for probe in probes] for place, name in enumerate(fields)}
@@ -197,7 +208,7 @@ class PostgresPruner(_Matches):
         name = "plan_postgres_texts" if item.is_text else "plan_postgres_numbers"
         candidates = part(name, prefix, {"column_id": item.column_id, **arrays}, recheck=recheck.text)
         return with_files_without_bounds(
-            item, prefix, Part(candidates.text, {**candidates.parameters, **recheck.parameters})
+            item, prefix, source, Part(candidates.text, {**candidates.parameters, **recheck.parameters})
         )
 
     def condition(self, item: IndexedAtom, prefix: str) -> Part:
@@ -213,8 +224,8 @@ class DuckdbPruner(_Matches):
     def __init__(self) -> None:
         super().__init__("duckdb")
 
-    def candidates(self, item: IndexedAtom, prefix: str) -> Part:
-        return with_files_without_bounds(item, prefix, self._scan(item, prefix))
+    def candidates(self, item: IndexedAtom, prefix: str, source: FileSource) -> Part:
+        return with_files_without_bounds(item, prefix, source, self._scan(item, prefix))
 
     def condition(self, item: IndexedAtom, prefix: str) -> Part:
         scan = self._scan(item, prefix)

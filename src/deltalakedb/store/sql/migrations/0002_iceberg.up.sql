@@ -23,7 +23,8 @@ create table dl_iceberg_snapshots (
 create index dl_iceberg_snapshots_by_id on dl_iceberg_snapshots (table_id, snapshot_id);
 
 -- The manifests of Iceberg tables whose files are in SQL. A manifest is immutable: its files are indexed once, when a plan first needs
--- them. file_id of its files: first_file_id, first_file_id + 1, ... content: `data` or `deletes`.
+-- them, with the file ids first_file_id, first_file_id + 1, ... The next manifest_id is also the table's lock: of two processes that
+-- index at once, the second fails on the key and uses what the first one wrote. manifest_content: `data` or `deletes`.
 create table dl_iceberg_manifests (
     table_id bigint not null,
     manifest_id bigint not null,
@@ -37,19 +38,24 @@ create table dl_iceberg_manifests (
 -- engines: sqlite, postgres
 create unique index dl_iceberg_manifests_by_path on dl_iceberg_manifests (table_id, manifest_path);
 
--- The manifests of each snapshot, once they are indexed, with what the manifest list says and the manifest does not.
+-- The manifests of each snapshot, written together once all of them are indexed, with what files inherit from the manifest list.
 create table dl_iceberg_snapshot_manifests (
     table_id bigint not null,
     snapshot_id bigint not null,
-    ordinal bigint not null,
     manifest_id bigint not null,
-    manifest_entry text not null,
-    primary key (table_id, snapshot_id, ordinal)
+    ordinal bigint not null,
+    manifest_content text not null,
+    sequence_number bigint not null,
+    added_snapshot_id bigint not null,
+    first_row_id bigint,
+    primary key (table_id, snapshot_id, manifest_id)
 );
 
--- The live entries (added or existing) of indexed manifests: data files, position and equality deletes, deletion vectors. `file` is the
--- entry's data file as JSON, as scan plans return it; the other columns are what a plan selects by. A sequence number of -1 is inherited
--- from the manifest list. Bounds of columns are in dl_file_bounds, under the table's id and the file's id.
+-- The live entries (added or existing) of indexed manifests. file_content: `data`, `position-deletes` (deletion vectors too) or
+-- `equality-deletes`. `file` is the data file as JSON, as scan plans return it, `file_stats` its column statistics. sequence_number: -1 is
+-- inherited from the manifest list. added_by: the snapshot that added the entry, -1 if it is the manifest's, null if the entry exists
+-- from before the manifest. row_offset: rows before the file among those that inherit row ids. delete_key: which data files a delete
+-- can apply to. Bounds of columns of data files are in dl_file_bounds, under the table's id, the file's id and epoch 0.
 create table dl_iceberg_files (
     table_id bigint not null,
     file_id bigint not null,
@@ -61,15 +67,21 @@ create table dl_iceberg_files (
     num_records bigint,
     size bigint not null,
     sequence_number bigint not null,
-    referenced_file text,
-    file text not null
+    added_by bigint,
+    row_offset bigint,
+    delete_key text,
+    file text not null,
+    file_stats text
 );
 -- engines: sqlite, postgres
 create unique index dl_iceberg_files_by_id on dl_iceberg_files (table_id, file_id);
 -- engines: sqlite, postgres
 create index dl_iceberg_files_by_manifest on dl_iceberg_files (table_id, manifest_id, file_id);
+-- engines: sqlite, postgres
+create index dl_iceberg_files_by_delete_key on dl_iceberg_files (table_id, delete_key, file_id) where delete_key is not null;
 
--- Scan plans of Iceberg clients, removed when they expire. `tasks`: what plan tasks refer to; `statistics`: files kept and pruned.
+-- Scan plans of Iceberg clients, removed when they expire. request: as the client sent it. tasks: the ranges of file ids that plan tasks
+-- refer to, with the schema and the partition specs that they are planned by. statistics: files kept and pruned.
 create table dl_scan_plans (
     plan_id text not null primary key,
     table_id bigint not null,

@@ -4,29 +4,15 @@
 -- One version of an Iceberg table or view, without its snapshots.
 select metadata_location, metadata from dl_iceberg_versions where table_id = :table_id and version = :version;
 
--- name: select_iceberg_version_at
--- The newest version of an Iceberg table or view that was committed at or before an instant.
-select v.version from dl_table_versions v where v.table_id = :table_id and v.committed_at_ms <= :at_ms
-order by v.version desc limit 1;
-
 -- name: select_iceberg_snapshots
 -- The snapshots in the metadata of a version, in their order there.
 select snapshot_id, snapshot from dl_iceberg_snapshots
 where table_id = :table_id and added_version <= :version and removed_version > :version order by added_version, ordinal;
 
--- name: select_iceberg_snapshot
--- One snapshot in the metadata of a version.
-select snapshot_id, snapshot from dl_iceberg_snapshots
-where table_id = :table_id and snapshot_id = :snapshot_id and added_version <= :version and removed_version > :version;
-
 -- name: end_iceberg_snapshot
 -- Removes a snapshot from the metadata of a version and of those after it.
 update dl_iceberg_snapshots set removed_version = :version
 where table_id = :table_id and snapshot_id = :snapshot_id and removed_version = 9223372036854775807;
-
--- name: select_iceberg_files
--- The metadata files of all versions of an Iceberg table or view, newest first.
-select version, metadata_location from dl_iceberg_versions where table_id = :table_id order by version desc;
 
 -- name: select_names_of_modes
 -- The tables of a namespace with their modes.

@@ -21,6 +21,10 @@
 -- Every live file is a candidate.
 select f.file_id from dl_add_files f where f.table_id = :table_id and f.removed_version = 9223372036854775807
 
+-- name: plan_all_live_files
+-- Columns of every live file.
+select {columns} from dl_add_files f where f.table_id = :table_id and f.removed_version = 9223372036854775807
+
 -- name: plan_files_without_bounds
 -- Live files older than the column's bounds: these are unknown, so the files are kept.
 select f.file_id from dl_add_files f

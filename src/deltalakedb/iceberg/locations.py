@@ -1,0 +1,26 @@
+"""Locations in Iceberg's metadata: clients take them as they are, where this package's own are percent-encoded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from deltalakedb.storage.interface import Storage
+from deltalakedb.storage.location import parse_location
+from deltalakedb.storage.opening import open_storage
+
+
+def from_iceberg(location: str) -> str:
+    """Return a location of Iceberg's metadata as this package spells it."""
+    return location.replace("%", "%25")
+
+
+def to_iceberg(location: str) -> str:
+    """Return a location of this package as Iceberg clients read it, who do not decode it."""
+    place = parse_location(location)
+    return f"file://{place.path}" if place.scheme == "file" else location
+
+
+def open_file(path: str, options: Mapping[str, str] | None) -> tuple[Storage, str]:
+    """Return the storage of the folder of a file in Iceberg's metadata, and the file's name there."""
+    folder, _, name = path.rpartition("/")
+    return open_storage(from_iceberg(folder), options), name

@@ -1,0 +1,1 @@
+"""Plans scans of Iceberg tables from SQL rows."""

@@ -1,0 +1,277 @@
+"""Answers requests for scan plans of Iceberg tables: whole where they are small, in tasks where they are large.
+
+A plan is a row that says which snapshots, schema and ranges of files it is about. Its tasks are planned again from SQL
+rows, which never change, so that any process can answer them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+import orjson
+
+from deltalakedb.catalog.catalog import Catalog
+from deltalakedb.exceptions import (
+    MalformedLogError,
+    MissingFileError,
+    PlanNotFoundError,
+    PlanTaskNotFoundError,
+    StorageError,
+)
+from deltalakedb.iceberg.planning.answers import Page, Scan, read_page, tasks_json
+from deltalakedb.iceberg.planning.indexing import index_snapshot
+from deltalakedb.iceberg.planning.reading import StoredFiles
+from deltalakedb.iceberg.planning.requests import (
+    PlanRequest,
+    bind_filter,
+    parse_request,
+    schemas_to_bind,
+    snapshots_to_scan,
+)
+from deltalakedb.iceberg.planning.schema import TableShape
+from deltalakedb.log.predicates.atoms import TRUE
+from deltalakedb.store.connection import Connection, Row
+from deltalakedb.store.iceberg_files import SnapshotSize, snapshot_size
+from deltalakedb.store.iceberg_plan import FileRange, SnapshotPlan
+from deltalakedb.store.names import TableName
+from deltalakedb.store.registry import table_by_id
+
+INLINE_FILES: Final = 2_000
+"""A plan of at most this many files is answered at once, a larger one in tasks."""
+
+TASK_FILES: Final = 2_000
+PLAN_LIFETIME_MS: Final = 3_600_000
+_ID_LENGTH: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    """A snapshot of a scan whose files are in SQL."""
+
+    snapshot: Mapping[str, Any]
+    size: SnapshotSize
+
+    @property
+    def snapshot_id(self) -> int:
+        return int(self.snapshot["snapshot-id"])
+
+
+class PlanService:
+    """Plans scans of the Iceberg tables of a catalog."""
+
+    def __init__(self, catalog: Catalog, *, inline_files: int = INLINE_FILES, task_files: int = TASK_FILES) -> None:
+        self._catalog = catalog
+        self._store = catalog.store
+        self._inline_files = inline_files
+        self._task_files = task_files
+
+    def plan(
+        self, name: TableName, table_id: int, metadata: Mapping[str, Any], request: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Plans a scan: a completed answer, or a failed one if the table's own files cannot be read.
+
+        Raises PredicateError for a malformed request, VersionNotFoundError for an unknown snapshot.
+        """
+        parsed = parse_request(request)
+        shape = TableShape(metadata)
+        snapshots = snapshots_to_scan(metadata, parsed)
+        scan = self._bind(table_id, shape, parsed, snapshots)
+        try:
+            indexed = self._index(table_id, shape, snapshots)
+        except (MalformedLogError, MissingFileError, StorageError) as error:
+            return _failed(error)
+        plan_id = uuid.uuid4().hex
+        with self._store.read() as conn:
+            pages, ranges = self._find(conn, scan, parsed, indexed)
+        answer = {"status": "completed", "plan-id": plan_id, **_answer(plan_id, scan, pages, ranges)}
+        kept = sum(count for _, count in ranges) if pages is None else sum(len(page.rows) for page in pages)
+        statistics = _statistics(indexed, kept)
+        context = _context(name, metadata, snapshots, [files for files, _ in ranges])
+        self._save(plan_id, table_id, request, context, statistics)
+        return answer
+
+    def fetch(self, plan_id: str) -> dict[str, Any]:
+        """The answer of a plan again; PlanNotFoundError if there is no such plan, or none any more."""
+        row = self._plan_row(plan_id)
+        if row is None:
+            raise PlanNotFoundError(f"Plan {plan_id[:100]!r} does not exist or has expired; plan the scan again")
+        if row["plan_status"] == "cancelled":
+            return {"status": "cancelled"}
+        context = orjson.loads(row["tasks"])
+        ranges = [FileRange(*item) for item in context["ranges"]]
+        scan = self._scan_of(row, context)
+        pages = None
+        if not context["in-tasks"]:
+            with self._store.read() as conn:
+                pages = [self._read(conn, scan, files) for files in ranges]
+        return {
+            "status": "completed",
+            "plan-id": plan_id,
+            **_answer(plan_id, scan, pages, [(files, 0) for files in ranges]),
+        }
+
+    def cancel(self, plan_id: str) -> None:
+        """Removes a plan's tasks; PlanNotFoundError if there is no such plan, or none any more."""
+        with self._store.write(durable=False) as conn:
+            if not conn.run("cancel_scan_plan", plan_id=plan_id, now_ms=conn.now_ms()):
+                raise PlanNotFoundError(f"Plan {plan_id[:100]!r} does not exist or has expired")
+
+    def tasks(self, name: TableName, plan_task: str) -> dict[str, Any]:
+        """The files of a plan task; PlanTaskNotFoundError if there is no such task, or none any more."""
+        plan_id, _, number = plan_task.partition("-")
+        row = self._plan_row(plan_id)
+        context = orjson.loads(row["tasks"]) if row is not None and row["tasks"] else {"ranges": [], "name": None}
+        known = number.isdecimal() and len(number) < 10 and int(number) < len(context["ranges"])
+        if row is None or not known or context["name"] != list(name.key):
+            raise PlanTaskNotFoundError(f"Plan task {plan_task[:100]!r} does not exist or has expired; plan again")
+        scan = self._scan_of(row, context)
+        with self._store.read() as conn:
+            page = self._read(conn, scan, FileRange(*context["ranges"][int(number)]))
+        return tasks_json([page], scan)
+
+    # -- planning
+
+    def _bind(
+        self, table_id: int, shape: TableShape, request: PlanRequest, snapshots: Sequence[Mapping[str, Any]]
+    ) -> Scan:
+        schemas = schemas_to_bind(shape, request, snapshots)
+        predicate = bind_filter(request, shape, schemas)
+        names = request.stats_fields if request.case_sensitive else [item.lower() for item in request.stats_fields]
+        stats_ids = {
+            field.field_id
+            for schema in schemas
+            for field in schema.fields
+            if (field.name if request.case_sensitive else field.name.lower()) in names
+        }
+        return Scan(table_id, shape, schemas, predicate, request.filter, stats_ids)
+
+    def _index(self, table_id: int, shape: TableShape, snapshots: Sequence[Mapping[str, Any]]) -> list[_Snapshot]:
+        if not snapshots:
+            return []
+        with self._store.read(single=True) as conn:
+            row = table_by_id(conn, table_id)
+        read = StoredFiles(None if row is None else self._catalog.storage_options_of(row))
+        return [_Snapshot(item, index_snapshot(self._store, table_id, shape, item, read)) for item in snapshots]
+
+    def _find(
+        self, conn: Connection, scan: Scan, request: PlanRequest, snapshots: Sequence[_Snapshot]
+    ) -> tuple[list[Page] | None, list[tuple[FileRange, int]]]:
+        """The pages of a small plan, and its ranges of files; of a large one only ranges, with their file counts."""
+        parts = [(FileRange(item.snapshot_id, request.is_incremental), item.size) for item in snapshots]
+        pages: list[Page] = []
+        for files, size in parts:
+            left = self._inline_files - sum(len(page.rows) for page in pages)
+            deletes = size.num_delete_files > 0
+            page = read_page(conn, scan, files, max_files=left + 1, has_deletes=deletes)
+            if len(page.rows) > left:
+                return None, [item for files, _ in parts for item in self._ranges(conn, scan, files)]
+            pages.append(page)
+        if request.min_rows is not None and scan.predicate == TRUE:
+            pages = [_first_rows(page, request.min_rows) for page in pages[:1]] + pages[1:]
+        return pages, [(files, 0) for files, _ in parts]
+
+    def _ranges(self, conn: Connection, scan: Scan, files: FileRange) -> list[tuple[FileRange, int]]:
+        """The ranges of files of plan tasks: each holds as many candidates as a task has files."""
+        file_ids = iter(
+            SnapshotPlan(conn, scan.table_id, scan.predicate, files).file_ids().column("file_id").to_pylist()
+        )
+        ranges = []
+        while ids := list(islice(file_ids, self._task_files)):
+            ranges.append((FileRange(files.snapshot_id, files.added, ids[0], ids[-1]), len(ids)))
+        return ranges
+
+    def _read(self, conn: Connection, scan: Scan, files: FileRange) -> Page:
+        size = snapshot_size(conn, scan.table_id, files.snapshot_id)
+        if size is None:
+            raise PlanTaskNotFoundError(f"Snapshot {files.snapshot_id} has expired; plan the scan again")
+        return read_page(conn, scan, files, max_files=2**62, has_deletes=size.num_delete_files > 0)
+
+    # -- rows of plans
+
+    def _plan_row(self, plan_id: str) -> Row | None:
+        if len(plan_id) != _ID_LENGTH or not plan_id.isalnum():
+            return None
+        with self._store.read() as conn:
+            return conn.one("select_scan_plan", plan_id=plan_id, now_ms=conn.now_ms())
+
+    def _scan_of(self, row: Row, context: Mapping[str, Any]) -> Scan:
+        request = parse_request(orjson.loads(row["request"]))
+        return self._bind(row["table_id"], TableShape(context["metadata"]), request, context["snapshots"])
+
+    def _save(
+        self,
+        plan_id: str,
+        table_id: int,
+        request: Mapping[str, Any],
+        context: Mapping[str, Any],
+        statistics: Mapping[str, int],
+    ) -> None:
+        with self._store.write(durable=False) as conn:
+            now_ms = conn.now_ms()
+            conn.run("delete_expired_scan_plans", now_ms=now_ms)
+            conn.run(
+                "insert_scan_plan",
+                plan_id=plan_id,
+                table_id=table_id,
+                plan_status="completed",
+                request=orjson.dumps(request).decode(),
+                tasks=orjson.dumps(context).decode(),
+                statistics=orjson.dumps(statistics).decode(),
+                created_at_ms=now_ms,
+                completed_at_ms=now_ms,
+                expires_ms=now_ms + PLAN_LIFETIME_MS,
+            )
+
+
+def _answer(
+    plan_id: str, scan: Scan, pages: Sequence[Page] | None, ranges: Sequence[tuple[FileRange, int]]
+) -> dict[str, Any]:
+    if pages is not None:
+        return tasks_json(pages, scan)
+    return {"file-scan-tasks": [], "plan-tasks": [f"{plan_id}-{number}" for number in range(len(ranges))]}
+
+
+def _first_rows(page: Page, min_rows: int) -> Page:
+    """The first files of a page with at least as many rows; all of them if deletes could take some away."""
+    if any(page.deletes):
+        return page
+    rows, total = [], 0
+    for row in page.rows:
+        if total >= min_rows:
+            break
+        rows.append(row)
+        total += row["num_records"]
+    return Page(rows, page.deletes[: len(rows)])
+
+
+def _failed(error: Exception) -> dict[str, Any]:
+    code = 404 if isinstance(error, MissingFileError) else 500
+    kind = "NotFoundException" if code == 404 else "ServerErrorException"
+    return {"status": "failed", "error": {"message": str(error), "type": kind, "code": code}}
+
+
+def _statistics(snapshots: Sequence[_Snapshot], kept: int) -> dict[str, int]:
+    total = sum(item.size.num_data_files for item in snapshots)
+    deletes = sum(item.size.num_delete_files for item in snapshots)
+    return {"data-files": total, "delete-files": deletes, "kept": kept, "pruned": max(total - kept, 0)}
+
+
+def _context(
+    name: TableName,
+    metadata: Mapping[str, Any],
+    snapshots: Sequence[Mapping[str, Any]],
+    ranges: Sequence[FileRange],
+) -> dict[str, Any]:
+    """What a plan's tasks are planned by: the table's shape at that time, and ranges of files."""
+    shape = ("schema", "schemas", "current-schema-id", "partition-spec", "partition-specs")
+    return {
+        "name": list(name.key),
+        "metadata": {key: metadata[key] for key in shape if key in metadata},
+        "snapshots": [{"snapshot-id": item["snapshot-id"], "schema-id": item.get("schema-id")} for item in snapshots],
+        "ranges": [[item.snapshot_id, item.added, item.first_id, item.last_id] for item in ranges],
+        "in-tasks": any(item.last_id != FileRange(0).last_id for item in ranges),
+    }
