@@ -112,9 +112,9 @@ def change_table(drafts: Drafts, written: WrittenFiles, change: TableChange) -> 
     draft = drafts.find(change.name)
     if draft is not None:
         return _change_existing(drafts, written, draft, change)
-    check_requirements(change.requirements, None)
     if not any(requirement.get("type") == _ASSERT_CREATE for requirement in change.requirements):
         raise no_such(change.name, "table")
+    check_requirements(change.requirements, None)
     asked_location = _first(change.updates, "set-location", "location")
     draft = _new_draft(drafts, change.name, asked_location, ICEBERG, _first(change.updates, "assign-uuid", "uuid"))
     updates: JsonObjects = change.updates
