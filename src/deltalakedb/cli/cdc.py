@@ -106,24 +106,24 @@ def start(
 
     The first start copies the tables that are there. A later one goes on where the last one ended, whatever ended it.
     """
-    given = {name: value for name, value in locals().items() if name not in _NOT_SETTINGS}
+    keywords = {name: value for name, value in locals().items() if name not in _NOT_SETTINGS}
     lists = {"tables": tables, "text_columns": text_columns, "include": include, "exclude": exclude}
-    given |= {name: split(values) for name, values in lists.items()}
-    given = {name: value for name, value in given.items() if value is not None}
+    keywords |= {name: split(values) for name, values in lists.items()}
+    keywords = {name: value for name, value in keywords.items() if value is not None}
     with (
         settings_of(config),
         open_catalog(catalog, creates=True, warehouse=warehouse) as cat,
         _warnings_to_stderr(),
     ):
-        _start(cat, given, once=once, metrics_port=metrics_port)
+        _start(cat, keywords, once=once, metrics_port=metrics_port)
 
 
-def _start(cat: Catalog, given: dict[str, Any], *, once: bool, metrics_port: int | None) -> None:
+def _start(cat: Catalog, keywords: dict[str, Any], *, once: bool, metrics_port: int | None) -> None:
     from deltalakedb.cdc.control import load_capture
     from deltalakedb.cdc.run.configured import load_settings
     from deltalakedb.cdc.run.start import check_before_spark, run_on_spark
 
-    settings = load_settings(given, cat)
+    settings = load_settings(keywords, cat)
     check_before_spark(cat, settings)
     if settings.deletion_vectors and load_capture(cat, settings) is None:
         output.say(_VECTORS)

@@ -91,13 +91,13 @@ def _open_at(cat: Catalog, name: str, version: int | None, timestamp: str | None
     return table
 
 
-def _rows(found: pa.Table) -> Iterator[dict[str, Any]]:
-    for batch in found.to_batches(max_chunksize=10_000):
+def _rows(file_table: pa.Table) -> Iterator[dict[str, Any]]:
+    for batch in file_table.to_batches(max_chunksize=10_000):
         yield from batch.to_pylist()
 
 
-def _json_rows(found: pa.Table) -> Iterator[dict[str, Any]]:
-    for row in _rows(found):
+def _json_rows(file_table: pa.Table) -> Iterator[dict[str, Any]]:
+    for row in _rows(file_table):
         parsed = {name: _parsed(row[name]) for name in ("partition_values", "stats", "deletion_vector")}
         yield {**row, **parsed}
 
@@ -123,22 +123,16 @@ def read(
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", metavar="N", min=0, help="At most this many rows.")
     ] = None,
-    version: Annotated[int | None, typer.Option("--version", metavar="N", help="The table at this version.")] = None,
-    timestamp: Annotated[
-        str | None, typer.Option("--timestamp", metavar="TIME", help="The table as it was at this time (ISO 8601).")
-    ] = None,
+    version: VersionOption = None,
+    timestamp: TimestampOption = None,
     csv: Annotated[bool, typer.Option("--csv", help="Print the rows as CSV.")] = False,
     catalog: CatalogOption = None,
 ) -> None:
     """Print rows of a table. SQL chooses the files; only those that may hold a matching row are opened."""
-    if version is not None and timestamp is not None:
-        raise typer.BadParameter("give --version or --timestamp, not both", param_hint="--timestamp")
     if csv and output.settings.json:
         raise typer.BadParameter("give --csv or --json, not both", param_hint="--csv")
     with open_catalog(catalog) as cat:
-        opened = cat.table(table, version=version)
-        if (moment := travel_time(timestamp)) is not None:
-            opened.load_as_version(moment)
+        opened = _open_at(cat, table, version, timestamp)
         chosen = None if columns is None else [name.strip() for name in columns.split(",")]
         rows = opened.to_pyarrow_reader(chosen, where)
         batches = _at_most(rows, limit)

@@ -20,7 +20,7 @@ from deltalakedb.exceptions import DeltaError
 from deltalakedb.log.protocol.actions import AddFile
 from deltalakedb.log.protocol.paths import decode_path, encode_path
 from deltalakedb.log.schema.types import StructField
-from deltalakedb.spark.places import spark_location
+from deltalakedb.spark.places import is_hidden, spark_location
 from deltalakedb.spark.session import setting
 from deltalakedb.storage.interface import ListedFile, Storage
 from deltalakedb.storage.opening import open_storage
@@ -97,17 +97,13 @@ class WriteJob:
         return frozenset(file.path for file in self._listed())
 
     def _listed(self) -> list[ListedFile]:
-        files = [file for file in self._storage.walk(self.folder) if not any(map(_is_hidden, file.path.split("/")))]
+        files = [file for file in self._storage.walk(self.folder) if not any(map(is_hidden, file.path.split("/")))]
         return sorted(files, key=lambda file: file.path)
 
     def clean(self) -> None:
         """Remove the folder; failures are ignored, because VACUUM removes what is left."""
         with suppress(DeltaError):
             self._storage.delete_folder(self.folder)
-
-
-def _is_hidden(name: str) -> bool:
-    return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
 def partition_values(path: str) -> dict[str, str | None]:

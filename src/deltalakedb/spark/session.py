@@ -78,10 +78,12 @@ def configure(
     Jars, packages and extensions are added to those of the builder, of `spark-submit` and of `spark-defaults.conf`.
     """
     _builder()  # without pyspark this says what to install
+    from pyspark import __version__
+
     from deltalakedb.spark.builder import BridgedBuilder
 
     jar = find_jar()
-    check_spark_version(_spark_version())
+    check_spark_version(__version__)
     check_java()
     url, secret = _endpoint(catalog, endpoint, token, ca)
     options: dict[str, Any] = getattr(builder, "_options", {})
@@ -144,14 +146,6 @@ def _builder() -> SparkSession.Builder:
     except ModuleNotFoundError:
         raise MissingExtraError("deltalakedb.spark", "spark") from None
     return SparkSession.builder
-
-
-def _spark_version() -> str:
-    try:
-        from pyspark import __version__
-    except ModuleNotFoundError:
-        raise MissingExtraError("deltalakedb.spark", "spark") from None
-    return str(__version__)
 
 
 def check_java() -> None:

@@ -270,7 +270,7 @@ class _Write:
         if where is not None:
             rows = rows.where(check_rows(where, str(self.options.replace_where), self.name))
             if replaced.rewrites and replaced.files is not None and replaced.files.num_rows:
-                rows = rows.unionAll(self._kept(schema, metadata, where, replaced))
+                rows = rows.unionAll(self._rows_that_stay(schema, metadata, where, replaced))
         columns = {name: F.col(quoted(name)) for name in rows.columns}
         for name in partitions:
             item = schema.field(name)
@@ -284,7 +284,7 @@ class _Write:
         self.tx._written.for_table(self.draft.row.table_uuid).remember_folder(job.clean)
         return adds
 
-    def _kept(self, schema: StructType, metadata: Metadata, where: Where, replaced: Replaced) -> DataFrame:
+    def _rows_that_stay(self, schema: StructType, metadata: Metadata, where: Where, replaced: Replaced) -> DataFrame:
         """The rows of replaced files that do not match the condition: they are written again."""
         assert replaced.files is not None
         scan = Scan.of(

@@ -88,12 +88,7 @@ class NetEffect:
         the row, its key before the batch as k0, k1, ... (null: it is new), and for each column of `left_out` as
         w<place> the place of the change that has its value (null: it keeps its value). With `buckets` also
         `old_bucket` and `new_bucket`."""
-        columns = ["o.place", *self._origins(), *self._buckets(buckets)]
-        rows = "from outcomes o"
-        if self.left_out:
-            columns += [f"w.w{place}" for place in self.left_out]
-            rows += f" join ({self._last_values()}) w on w.row = o.first"
-        return self._engine.table(f"select {', '.join(columns)} {rows} where o.alive order by o.place")
+        return self._select_alive(*self._origins(), *self._buckets(buckets))
 
     def gone(self, buckets: int = 0) -> pa.Table:
         """The keys of rows that existed before the batch and do not exist after it."""
@@ -102,14 +97,14 @@ class NetEffect:
 
     def final(self, buckets: int = 0) -> pa.Table:
         """The same as `alive`, but each row by its key after the batch."""
-        columns = [
-            "o.place",
-            *self._keys("o.key"),
-            *self._buckets(buckets, {"old_bucket": "o.key", "new_bucket": "o.key"}),
-        ]
-        rows = "from outcomes o"
+        return self._select_alive(
+            *self._keys("o.key"), *self._buckets(buckets, {"old_bucket": "o.key", "new_bucket": "o.key"})
+        )
+
+    def _select_alive(self, *columns: str) -> pa.Table:
+        columns, rows = ("o.place", *columns), "from outcomes o"
         if self.left_out:
-            columns += [f"w.w{place}" for place in self.left_out]
+            columns += tuple(f"w.w{place}" for place in self.left_out)
             rows += f" join ({self._last_values()}) w on w.row = o.first"
         return self._engine.table(f"select {', '.join(columns)} {rows} where o.alive order by o.place")
 

@@ -18,7 +18,6 @@ from deltalakedb.exceptions import CaptureError, ValueNotHeld
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ROWS: Final = (msg.INSERT, msg.UPDATE, msg.DELETE)
-_IS_ROW: Final = np.isin(np.arange(256), _ROWS)
 _IS_CHANGE: Final = np.isin(np.arange(256), (*_ROWS, msg.TRUNCATE))
 _IS_KNOWN: Final = np.isin(
     np.arange(256),

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from types import TracebackType
 from typing import Final
 
 from deltalakedb.catalog.instants import to_epoch_ms, to_iso
@@ -64,13 +63,11 @@ class RunnerPresence:
             with translate_errors():
                 self._take(self._conn)
         except BaseException:
-            self.__exit__(None, None, None)
+            self.__exit__()
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_trouble: object) -> None:
         with self._turn:
             conn, self._conn = self._conn, None
         if conn is not None:

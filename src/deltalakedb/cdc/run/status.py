@@ -324,11 +324,7 @@ def _limit_problems(status: CaptureStatus, settings: CaptureSettings) -> Iterato
     if slot is None or slot.is_lost:
         return
     if is_close_to_limit(slot):
-        remaining = "" if slot.safe_wal_size is None else f", {slot.safe_wal_size >> 20} MB of log before it is lost"
-        yield (
-            f"the slot {slot.name} is close to its end ({slot.wal_status}{remaining}): start the capture, or raise "
-            "max_slot_wal_keep_size on the source"
-        )
+        yield f"{describe_limit(slot)}: start the capture, or raise max_slot_wal_keep_size on the source"
     if settings.slot_alert_bytes and (status.retained_bytes or 0) > settings.slot_alert_bytes:
         yield (
             f"the source keeps {(status.retained_bytes or 0) >> 20} MB of log for the slot {slot.name}, more than "
@@ -348,6 +344,12 @@ def is_close_to_limit(slot: Slot) -> bool:
         return True
     little = _LITTLE_WAL if slot.keep_bytes is None else min(_LITTLE_WAL, slot.keep_bytes // _LITTLE_PART)
     return slot.safe_wal_size is not None and slot.safe_wal_size < little
+
+
+def describe_limit(slot: Slot) -> str:
+    """The message for a slot for which `is_close_to_limit`."""
+    remaining = "" if slot.safe_wal_size is None else f", {slot.safe_wal_size >> 20} MB of log before it is lost"
+    return f"the slot {slot.name} is close to its end ({slot.wal_status}{remaining})"
 
 
 def empty_publication(quoted: str) -> str:

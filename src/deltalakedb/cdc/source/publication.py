@@ -401,9 +401,8 @@ def _collisions(tables: Sequence[CapturedTable], settings: CaptureSettings) -> d
     problems = {}
     owners: dict[Any, str] = {parse_table_name(settings.control_table).key: "the capture's control table"}
     for table in tables:
-        layers = ((table.current, table.keeps_current), (table.changes, table.keeps_changes))
         own_keys: set[Any] = set()
-        for name in (name for name, is_kept in layers if is_kept):
+        for name in table.lake_tables:
             try:
                 key = parse_table_name(name).key
             except TableNameError as error:

@@ -23,10 +23,6 @@ Connection = psycopg.Connection[Any]
 
 SESSION: Final = files("deltalakedb.cdc").joinpath("sql/session.sql").read_text(encoding="utf-8")
 """The settings of every session: the text of a value must not depend on the connection."""
-SESSION_STATEMENTS: Final = tuple(
-    line.removesuffix(";") for line in SESSION.splitlines() if line and not line.startswith("--")
-)
-"""The same for a driver that takes one statement at a time."""
 
 _DEFAULTS: Final = {
     "connect_timeout": "10",
