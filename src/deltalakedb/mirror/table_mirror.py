@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from deltalakedb import telemetry
 from deltalakedb.exceptions import LogGapError, MalformedLogError, MirrorError
-from deltalakedb.files.checksum import Checksum
+from deltalakedb.files.optional_files import Checksum
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.log.protocol.actions import CommitInfo, Metadata, Protocol
 from deltalakedb.log.protocol.commit import iter_actions, parse_action

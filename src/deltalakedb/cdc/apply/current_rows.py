@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 
 from deltalakedb.cdc.apply.buckets import BUCKET, add_buckets, buckets_of
 from deltalakedb.cdc.apply.keyless import apply_keyless
-from deltalakedb.cdc.apply.lookups import ALIVE, RowLookup
-from deltalakedb.cdc.apply.net import COLUMNS, NetEffect
+from deltalakedb.cdc.apply.net import ALIVE, COLUMNS, NetEffect, RowLookup
 from deltalakedb.cdc.control import Capture, progress_of
 from deltalakedb.cdc.layers import AFTER, INSERT, OP, changes_schema
 from deltalakedb.cdc.tables import CapturedTable, TableTroubleError, tables_own_trouble

@@ -18,7 +18,7 @@ from psycopg.pq import ExecStatus
 from pyarrow import csv
 
 from deltalakedb.cdc.apply.buckets import add_buckets, buckets_of
-from deltalakedb.cdc.decode.masks import convert_table_column
+from deltalakedb.cdc.decode.values import convert_table_column
 from deltalakedb.cdc.lsn import parse_lsn
 from deltalakedb.cdc.source.server import Connection, connect, translate_errors
 from deltalakedb.cdc.source.snapshot import PageRange, SourceMoved, claim, refusals, session_at

@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from deltalakedb.cdc.decode import messages as msg
-from deltalakedb.cdc.decode.messages import Relation
-from deltalakedb.cdc.decode.rows import Bools, Bytes, Ints, MessageBuffer, RowReader
+from deltalakedb.cdc.decode.messages import Bools, Bytes, Ints, MessageBuffer, Relation, RowReader
 from deltalakedb.cdc.tables import CapturedTable
 from deltalakedb.exceptions import CaptureError, ValueNotHeld
 

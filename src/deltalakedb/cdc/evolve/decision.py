@@ -8,9 +8,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from deltalakedb.cdc.decode.masks import mask_text
 from deltalakedb.cdc.decode.messages import Relation
-from deltalakedb.cdc.decode.values import convert
+from deltalakedb.cdc.decode.values import convert, mask_text
 from deltalakedb.cdc.evolve.lake_columns import ColumnChange, keeps_values, widening_steps
 from deltalakedb.cdc.settings import CaptureSettings
 from deltalakedb.cdc.source.publication import problem_of_choice, read_columns

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from deltalakedb.cdc.decode.masks import convert_column
+from deltalakedb.cdc.decode.values import convert_column
 from deltalakedb.cdc.rules import TableChoice, find_unmatched
 from deltalakedb.cdc.settings import CaptureSettings
 from deltalakedb.cdc.source.server import Connection, find_unsent, read_sql, translate_errors
