@@ -98,11 +98,11 @@ def _rows(file_table: pa.Table) -> Iterator[dict[str, Any]]:
 
 def _json_rows(file_table: pa.Table) -> Iterator[dict[str, Any]]:
     for row in _rows(file_table):
-        parsed = {name: _parsed(row[name]) for name in ("partition_values", "stats", "deletion_vector")}
+        parsed = {name: _parse_json(row[name]) for name in ("partition_values", "stats", "deletion_vector")}
         yield {**row, **parsed}
 
 
-def _parsed(text: str | None) -> Any:
+def _parse_json(text: str | None) -> Any:
     """Parse JSON; statistics that are no JSON stay text."""
     if text is None:
         return None
@@ -157,10 +157,10 @@ def _records(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
     for batch in batches:
         for start in range(0, batch.num_rows, 10_000):
             for row in batch.slice(start, 10_000).to_pylist():
-                yield {name: _plain(value) for name, value in row.items()}
+                yield {name: _to_json_value(value) for name, value in row.items()}
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     """A value that JSON can hold, without loss: times to the microsecond, decimals digit by digit."""
     match value:
         case datetime():
@@ -172,9 +172,9 @@ def _plain(value: Any) -> Any:
         case bytes():
             return value.hex()
         case list() | tuple():
-            return [_plain(item) for item in value]
+            return [_to_json_value(item) for item in value]
         case dict():
-            return {key: _plain(item) for key, item in value.items()}
+            return {key: _to_json_value(item) for key, item in value.items()}
     return value
 
 

@@ -44,22 +44,22 @@ def json_checksum(value: dict[str, Any]) -> str:
 
 def canonical_json(value: dict[str, Any]) -> str:
     """Every leaf with its path, sorted by the bytes of the paths."""
-    leaves = [leaf for name, member in value.items() if name != CHECKSUM for leaf in _leaves(_quoted(name), member)]
+    leaves = [leaf for name, member in value.items() if name != CHECKSUM for leaf in _leaves(_quote(name), member)]
     return ",".join(f"{path}={leaf}" for path, leaf in sorted(leaves, key=lambda leaf: leaf[0].encode()))
 
 
 def _leaves(path: str, value: object) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict):
         for name, member in value.items():
-            yield from _leaves(f"{path}+{_quoted(name)}", member)
+            yield from _leaves(f"{path}+{_quote(name)}", member)
     elif isinstance(value, list):
         for index, member in enumerate(value):
             yield from _leaves(f"{path}+{index}", member)
     else:
-        yield path, _quoted(value) if isinstance(value, str) else json.dumps(value)
+        yield path, _quote(value) if isinstance(value, str) else json.dumps(value)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return f'"{quote(text, safe="")}"'
 
 
@@ -95,14 +95,14 @@ class Checksum:
         ]
         if self.in_commit_timestamp is not None:
             members.append(f'"inCommitTimestampOpt":{int(self.in_commit_timestamp)}')
-        members.append(_in_force(self.metadata, self.protocol))
+        members.append(_render_in_force(self.metadata, self.protocol))
         return ("{" + ",".join(members) + "}").encode()
 
 
 _rendered: tuple[Metadata, Protocol, str] | None = None
 
 
-def _in_force(metadata: Metadata, protocol: Protocol) -> str:
+def _render_in_force(metadata: Metadata, protocol: Protocol) -> str:
     """Metadata and protocol as JSON members; cached, because consecutive versions mostly share them."""
     global _rendered
     cached = _rendered

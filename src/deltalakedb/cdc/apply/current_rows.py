@@ -274,11 +274,11 @@ def _merge_request(target: Target, rows: RowLookup, source: pa.RecordBatchReader
         predicate=" and ".join(same),
         clauses=(
             Clause("matched", "delete", f"not source.{ALIVE}"),
-            Clause("matched", "update", None, _quoted({**updates, **dropped})),
-            Clause("not_matched", "insert", f"source.{ALIVE}", _quoted(inserts)),
+            Clause("matched", "update", None, _quote_names({**updates, **dropped})),
+            Clause("not_matched", "insert", f"source.{ALIVE}", _quote_names(inserts)),
         ),
     )
 
 
-def _quoted(values: dict[str, str]) -> dict[str, str]:
+def _quote_names(values: dict[str, str]) -> dict[str, str]:
     return {quoted(name): expression for name, expression in values.items()}

@@ -125,10 +125,9 @@ class NetEffect:
         keys = range(len(self._table.key))
         key, was = ([f"{side}{number}" for number in keys] for side in ("k", "w"))
         columns = ["lsn", "ordinal", "place", "inserts", "deletes", "truncates", *self._masks()]
+        columns += [f"{_combine(key)} as key", f"{_combine(was)} as was"]
         self._engine.register("scan", narrow)
-        self._engine.execute(
-            f"create temp table loaded as select {', '.join(columns)}, {_one(key)} as key, {_one(was)} as was from scan"
-        )
+        self._engine.execute(f"create temp table loaded as select {', '.join(columns)} from scan")
         self._engine.unregister("scan")
 
     def _masks(self) -> list[str]:
@@ -208,7 +207,7 @@ class NetEffect:
     def _find_outcomes(self) -> None:
         run = self._engine.execute
         moves = self._summary.may_move and run(query("net_moved_keys"))[0][0] > 0
-        run(_but_moved("net_outcomes", moves))
+        run(_without_moved("net_outcomes", moves))
         if moves:
             run(query("net_steps"))
             run(query("net_stays"))
@@ -218,7 +217,7 @@ class NetEffect:
                     break
             run(query("net_moved_outcomes"))
         if self.left_out:
-            run(_but_moved("net_members", moves))
+            run(_without_moved("net_members", moves))
             if moves:
                 run(query("net_moved_members"))
 
@@ -251,11 +250,11 @@ class NetEffect:
             yield f"{f'case when not o.born then {bucket} end' if key == 'o.origin' else bucket} as {which}"
 
 
-def _but_moved(name: str, moves: bool) -> str:
+def _without_moved(name: str, moves: bool) -> str:
     return query(name).replace("{but moved}", "anti join moved_keys using (key)" if moves else "")
 
 
-def _one(columns: list[str]) -> str:
+def _combine(columns: list[str]) -> str:
     """Columns combined into one value."""
     if len(columns) == 1:
         return columns[0]

@@ -164,7 +164,7 @@ def channel_of(slot: str) -> str:
 
 def _who() -> str:
     """A comment with our process and host, put into every statement: others see a connection's last statement."""
-    who = json.dumps({"pid": os.getpid(), "host": _plain(socket.gethostname())})
+    who = json.dumps({"pid": os.getpid(), "host": _escape_host(socket.gethostname())})
     return f"/* runner {who} */"
 
 
@@ -190,6 +190,6 @@ def _digest(slot: str) -> bytes:
     return hashlib.sha256(f"deltalakedb cdc {slot}".encode()).digest()[:8]
 
 
-def _plain(name: str) -> str:
+def _escape_host(name: str) -> str:
     """A host name that is safe in a comment of SQL."""
     return re.sub(r"[^\w.-]", "_", name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -58,17 +58,10 @@ class TableStatus:
 
     def to_value(self) -> dict[str, Any]:
         return {
-            "source": self.source,
-            "current": self.current,
-            "changes": self.changes,
-            "stage": self.stage,
+            **asdict(self),
             "start_lsn": _lsn(self.start_lsn),
-            "rows": self.rows,
-            "captured": self.captured,
-            "version": self.version,
             "last_commit_at": _iso(self.last_commit_at),
             "rows_per_second": round(self.rows_per_second, 1),
-            "reason": self.reason,
             "incomplete_since": _lsn(self.incomplete_since),
             "notes": list(self.notes),
         }

@@ -154,10 +154,10 @@ def look_at_publication(conn: Connection, settings: CaptureSettings, capture: Ca
         for table in sorted(chosen, key=lambda one: copied.get(one.source) is None):
             choice, sent = settings.choose(table.source), columns[table.oid]
             notes = _notes(table, sent, settings, conn.info.server_version)
-            one = replace(_captured(table, sent, choice, _hidden_columns(capture, table)), notes=notes)
+            one = replace(_to_captured(table, sent, choice, _hidden_columns(capture, table)), notes=notes)
             # A rule still applies to a hidden column that the source has renamed.
             names[table.source] = [name for column in one.sent for name in (column.name, column.ruled_as) if name]
-            reason = unsent or _problem_of(table, sent, one.columns) or _revealed(one, capture, settings)
+            reason = unsent or _problem_of(table, sent, one.columns) or _find_reveal(one, capture, settings)
             if reason is None and (reason := problem_of_choice(one)) is not None:
                 slips.append(f"{one.source}: {reason}")
             if reason is None:
@@ -358,7 +358,7 @@ def _hidden_columns(capture: Capture | None, table: _Published) -> dict[int | st
     return {column.number if captured.oid == table.oid else column.name: column for column in hidden}
 
 
-def _revealed(table: CapturedTable, capture: Capture | None, settings: CaptureSettings) -> str | None:
+def _find_reveal(table: CapturedTable, capture: Capture | None, settings: CaptureSettings) -> str | None:
     """Why a table that was captured under another name would reveal what the settings hide; None if it would not."""
     for captured in () if capture is None else capture.tables.values():
         if captured.oid != table.oid or captured.source == table.source:
@@ -375,7 +375,7 @@ def _revealed(table: CapturedTable, capture: Capture | None, settings: CaptureSe
     return None
 
 
-def _captured(
+def _to_captured(
     table: _Published, sent: tuple[SourceColumn, ...], choice: TableChoice, hidden: dict[int | str, SourceColumn]
 ) -> CapturedTable:
     columns, left_out = choice.choose_again(sent, hidden)

@@ -54,9 +54,9 @@ class Names:
 
     def _table_answer(self, table: TableRow, txn: str) -> Answer:
         bridged = table.mode == "managed" or is_written_through(self._catalog, table)
-        path = bridge_uri(table.location, txn) if bridged else _plain_uri(table.location)
+        path = bridge_uri(table.location, txn) if bridged else _hadoop_uri(table.location)
         external = table.files_owner != "catalog"
-        shown = _plain_uri(table.location)
+        shown = _hadoop_uri(table.location)
         return {"name": table.full_name, "path": path, "location": shown, "managed": bridged, "external": external}
 
     def reserve(
@@ -123,7 +123,7 @@ class Names:
         return {"namespace": namespace, "paths": [bridge_uri(location) for location in dropped]}
 
 
-def _plain_uri(location: str) -> str:
+def _hadoop_uri(location: str) -> str:
     """A location in Hadoop's spelling: its own scheme for S3, and nothing encoded."""
     scheme, _, rest = path_of(location).removeprefix("/").partition("/")
     return f"file:///{rest}" if scheme == "file" else f"{scheme}://{rest}"

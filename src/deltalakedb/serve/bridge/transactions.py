@@ -129,7 +129,7 @@ class OpenTransactions:
                 f"transaction {txn_id} is not open here: it was never begun, or the endpoint was restarted since; "
                 "begin another one"
             )
-        raise _over(ended)
+        raise _gone_error(ended)
 
     def call(self, txn: str, work: Callable[[CatalogTransaction], T]) -> T:
         """Run `work` with an open transaction, one call at a time."""
@@ -275,7 +275,7 @@ class OpenTransactions:
                 logger.warning("transaction %s could not be aborted: %s", txn, redact(str(error)))
 
 
-def _over(ended: Ended) -> DeltaError:
+def _gone_error(ended: Ended) -> DeltaError:
     if isinstance(ended.error, GoneError):
         return copy.copy(ended.error)
     how = "is committed" if ended.error is None else f"has failed ({type(ended.error).__name__})"
