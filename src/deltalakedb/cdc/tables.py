@@ -6,7 +6,7 @@ import hmac
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal
 
 from deltalakedb.exceptions import (
@@ -273,6 +273,12 @@ class CapturedTable:
         return self.options is None or self.options.layers != "current"
 
     @property
+    def lake_tables(self) -> tuple[str, ...]:
+        """Its tables in the lake."""
+        tables = ((self.current, self.keeps_current), (self.changes, self.keeps_changes))
+        return tuple(name for name, is_kept in tables if is_kept)
+
+    @property
     def is_taken_out(self) -> bool:
         """Whether it was taken out of the capture: it is stopped, and there is nothing to do about that."""
         return self.stage == "stopped" and self.reason == NOT_ASKED_FOR
@@ -280,6 +286,10 @@ class CapturedTable:
     @property
     def is_keyed(self) -> bool:
         return bool(self.key)
+
+    def to_copy_again(self) -> CapturedTable:
+        """The table as one that waits for a copy."""
+        return replace(self, stage="pending", reason=None, stopped_lsn=None, copy_id=None)
 
     def column(self, name: str) -> SourceColumn | None:
         return next((column for column in self.columns if column.name == name), None)

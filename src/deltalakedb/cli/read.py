@@ -96,18 +96,18 @@ def _open_at(cat: Catalog, name: str, version: int | None, timestamp: str | None
     return table
 
 
-def _rows(found: pa.Table) -> Iterator[dict[str, Any]]:
-    for batch in found.to_batches(max_chunksize=10_000):
+def _rows(file_table: pa.Table) -> Iterator[dict[str, Any]]:
+    for batch in file_table.to_batches(max_chunksize=10_000):
         yield from batch.to_pylist()
 
 
-def _json_rows(found: pa.Table) -> Iterator[dict[str, Any]]:
-    for row in _rows(found):
-        parsed = {name: _parsed(row[name]) for name in ("partition_values", "stats", "deletion_vector")}
+def _json_rows(file_table: pa.Table) -> Iterator[dict[str, Any]]:
+    for row in _rows(file_table):
+        parsed = {name: _parse_json(row[name]) for name in ("partition_values", "stats", "deletion_vector")}
         yield {**row, **parsed}
 
 
-def _parsed(text: str | None) -> Any:
+def _parse_json(text: str | None) -> Any:
     """Parse JSON; statistics that are no JSON stay text."""
     if text is None:
         return None
@@ -128,10 +128,8 @@ def read(
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", metavar="N", min=0, help="At most this many rows.")
     ] = None,
-    version: Annotated[int | None, typer.Option("--version", metavar="N", help="The table at this version.")] = None,
-    timestamp: Annotated[
-        str | None, typer.Option("--timestamp", metavar="TIME", help="The table as it was at this time (ISO 8601).")
-    ] = None,
+    version: VersionOption = None,
+    timestamp: TimestampOption = None,
     csv: Annotated[bool, typer.Option("--csv", help="Print the rows as CSV.")] = False,
     catalog: CatalogOption = None,
 ) -> None:
@@ -171,10 +169,10 @@ def _records(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
     for batch in batches:
         for start in range(0, batch.num_rows, 10_000):
             for row in batch.slice(start, 10_000).to_pylist():
-                yield {name: _plain(value) for name, value in row.items()}
+                yield {name: _to_json_value(value) for name, value in row.items()}
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     """A value that JSON can hold, without loss: times to the microsecond, decimals digit by digit."""
     match value:
         case datetime():
@@ -186,9 +184,9 @@ def _plain(value: Any) -> Any:
         case bytes():
             return value.hex()
         case list() | tuple():
-            return [_plain(item) for item in value]
+            return [_to_json_value(item) for item in value]
         case dict():
-            return {key: _plain(item) for key, item in value.items()}
+            return {key: _to_json_value(item) for key, item in value.items()}
     return value
 
 

@@ -192,7 +192,7 @@ def _hint_at_namespaces(catalog: Catalog, namespace: str) -> None:
     output.say(f"there is no namespace {namespace}; {hint}")
 
 
-def _list_dropped(found: list[DroppedTable]) -> None:
+def _list_dropped(tables: list[DroppedTable]) -> None:
     columns = ("table", "dropped", "undrop until", "version", "files", "size", "location")
     rows = [
         (
@@ -204,9 +204,9 @@ def _list_dropped(found: list[DroppedTable]) -> None:
             output.size(dropped.size_bytes),
             dropped.location,
         )
-        for dropped in found
+        for dropped in tables
     ]
-    value = [{"table": dropped.full_name, **asdict(dropped)} for dropped in found]
+    value = [{"table": dropped.full_name, **asdict(dropped)} for dropped in tables]
     output.emit(value, lambda: output.table(columns, rows, right=("version", "files", "size")))
 
 

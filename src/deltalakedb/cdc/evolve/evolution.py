@@ -113,8 +113,7 @@ def _with_former(table: CapturedTable, decision: Decision, lsn: int) -> Captured
 
 def _change_lake(tx: CatalogTransaction, table: CapturedTable, decision: Decision) -> None:
     change = decision.change
-    layers = ((table.current, table.keeps_current), (table.changes, table.keeps_changes))
-    for name in (name for name, is_kept in layers if is_kept):
+    for name in table.lake_tables:
         _check_renames(name, _metadata(tx, name), change)
     if table.keeps_changes:
         tx.run(table.changes, partial(change_columns, change=change, nested=True))

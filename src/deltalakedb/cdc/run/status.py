@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -58,17 +58,10 @@ class TableStatus:
 
     def to_value(self) -> dict[str, Any]:
         return {
-            "source": self.source,
-            "current": self.current,
-            "changes": self.changes,
-            "stage": self.stage,
+            **asdict(self),
             "start_lsn": _lsn(self.start_lsn),
-            "rows": self.rows,
-            "captured": self.captured,
-            "version": self.version,
             "last_commit_at": _iso(self.last_commit_at),
             "rows_per_second": round(self.rows_per_second, 1),
-            "reason": self.reason,
             "incomplete_since": _lsn(self.incomplete_since),
             "notes": list(self.notes),
         }
@@ -324,11 +317,7 @@ def _limit_problems(status: CaptureStatus, settings: CaptureSettings) -> Iterato
     if slot is None or slot.is_lost:
         return
     if is_close_to_limit(slot):
-        remaining = "" if slot.safe_wal_size is None else f", {slot.safe_wal_size >> 20} MB of log before it is lost"
-        yield (
-            f"the slot {slot.name} is close to its end ({slot.wal_status}{remaining}): start the capture, or raise "
-            "max_slot_wal_keep_size on the source"
-        )
+        yield f"{describe_limit(slot)}: start the capture, or raise max_slot_wal_keep_size on the source"
     if settings.slot_alert_bytes and (status.retained_bytes or 0) > settings.slot_alert_bytes:
         yield (
             f"the source keeps {(status.retained_bytes or 0) >> 20} MB of log for the slot {slot.name}, more than "
@@ -348,6 +337,12 @@ def is_close_to_limit(slot: Slot) -> bool:
         return True
     little = _LITTLE_WAL if slot.keep_bytes is None else min(_LITTLE_WAL, slot.keep_bytes // _LITTLE_PART)
     return slot.safe_wal_size is not None and slot.safe_wal_size < little
+
+
+def describe_limit(slot: Slot) -> str:
+    """The message for a slot for which `is_close_to_limit`."""
+    remaining = "" if slot.safe_wal_size is None else f", {slot.safe_wal_size >> 20} MB of log before it is lost"
+    return f"the slot {slot.name} is close to its end ({slot.wal_status}{remaining})"
 
 
 def empty_publication(quoted: str) -> str:

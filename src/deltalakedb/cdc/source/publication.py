@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from deltalakedb.cdc.decode.masks import convert_column
+from deltalakedb.cdc.decode.values import convert_column
 from deltalakedb.cdc.rules import TableChoice, find_unmatched
 from deltalakedb.cdc.settings import CaptureSettings
 from deltalakedb.cdc.source.server import Connection, find_unsent, read_sql, translate_errors
@@ -154,10 +154,10 @@ def look_at_publication(conn: Connection, settings: CaptureSettings, capture: Ca
         for table in sorted(chosen, key=lambda one: copied.get(one.source) is None):
             choice, sent = settings.choose(table.source), columns[table.oid]
             notes = _notes(table, sent, settings, conn.info.server_version)
-            one = replace(_captured(table, sent, choice, _hidden_columns(capture, table)), notes=notes)
+            one = replace(_to_captured(table, sent, choice, _hidden_columns(capture, table)), notes=notes)
             # A rule still applies to a hidden column that the source has renamed.
             names[table.source] = [name for column in one.sent for name in (column.name, column.ruled_as) if name]
-            reason = unsent or _problem_of(table, sent, one.columns) or _revealed(one, capture, settings)
+            reason = unsent or _problem_of(table, sent, one.columns) or _find_reveal(one, capture, settings)
             if reason is None and (reason := problem_of_choice(one)) is not None:
                 slips.append(f"{one.source}: {reason}")
             if reason is None:
@@ -358,7 +358,7 @@ def _hidden_columns(capture: Capture | None, table: _Published) -> dict[int | st
     return {column.number if captured.oid == table.oid else column.name: column for column in hidden}
 
 
-def _revealed(table: CapturedTable, capture: Capture | None, settings: CaptureSettings) -> str | None:
+def _find_reveal(table: CapturedTable, capture: Capture | None, settings: CaptureSettings) -> str | None:
     """Why a table that was captured under another name would reveal what the settings hide; None if it would not."""
     for captured in () if capture is None else capture.tables.values():
         if captured.oid != table.oid or captured.source == table.source:
@@ -375,7 +375,7 @@ def _revealed(table: CapturedTable, capture: Capture | None, settings: CaptureSe
     return None
 
 
-def _captured(
+def _to_captured(
     table: _Published, sent: tuple[SourceColumn, ...], choice: TableChoice, hidden: dict[int | str, SourceColumn]
 ) -> CapturedTable:
     columns, left_out = choice.choose_again(sent, hidden)
@@ -401,9 +401,8 @@ def _collisions(tables: Sequence[CapturedTable], settings: CaptureSettings) -> d
     problems = {}
     owners: dict[Any, str] = {parse_table_name(settings.control_table).key: "the capture's control table"}
     for table in tables:
-        layers = ((table.current, table.keeps_current), (table.changes, table.keeps_changes))
         own_keys: set[Any] = set()
-        for name in (name for name, is_kept in layers if is_kept):
+        for name in table.lake_tables:
             try:
                 key = parse_table_name(name).key
             except TableNameError as error:
