@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltalakedb.cdc.decode.values import convert, convert_json
-from deltalakedb.cdc.tables import Mask, fingerprint
+from deltalakedb.cdc.tables import Mask, fingerprint, resnapshot_command
 from deltalakedb.exceptions import CaptureError, ValueNotHeld
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def convert_table_column(
     if place >= 0:
         raise ValueNotHeld(
             f"{where} has {what} a column that a table is partitioned by: take it out of partition_by, run dl cdc "
-            f"apply, then dl cdc resnapshot {table.source}",
+            f"apply, then {resnapshot_command(table.source)}",
             where=where,
             place=place,
         )

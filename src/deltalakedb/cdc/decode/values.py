@@ -113,7 +113,7 @@ def _not_held(texts: pa.Array, place: int, data_type: DataType, where: str, why:
     excerpt = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
     return ValueNotHeld(
         f"{where} has a value that {data_type} cannot hold: {excerpt!r}{why}; to capture the column as text, add "
-        f"{where} to text_columns, then copy the table again: dl cdc resnapshot",
+        f"{where} to text_columns and copy the table again",
         where=where,
         place=place,
     )

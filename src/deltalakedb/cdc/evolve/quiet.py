@@ -14,6 +14,7 @@ from deltalakedb.cdc.source.publication import read_columns, take_out
 from deltalakedb.cdc.source.server import find_unsent, flush_lsn, translate_errors
 from deltalakedb.cdc.source.source_catalog import SourceRelation, read_relations
 from deltalakedb.cdc.source.types import has_struct
+from deltalakedb.cdc.tables import resnapshot_command
 
 if TYPE_CHECKING:
     from deltalakedb.catalog.catalog import Catalog
@@ -58,14 +59,14 @@ def look_for_changes(conn: Connection, capture: Capture, settings: CaptureSettin
         relation = source_relations.get(table.oid)
         if relation is None:
             reasons[table.source] = (
-                f"the table was dropped: {take_out(table.source)}; if it is made again, dl cdc resnapshot "
-                f"{table.source} copies it"
+                f"the table was dropped: {take_out(table.source)}; if it is made again, "
+                f"{resnapshot_command(table.source)} copies it"
             )
         elif relation.source != table.source:
             reasons[table.source] = (
                 f"the table is called {relation.source} now, and if it is captured then by that name: "
-                f"{take_out(table.source)}; if there is another {table.source}, dl cdc resnapshot {table.source} "
-                "copies it"
+                f"{take_out(table.source)}; if there is another {table.source}, "
+                f"{resnapshot_command(table.source)} copies it"
             )
         elif relation.membership is None:
             continue  # tables that left the publication are handled elsewhere
