@@ -18,7 +18,7 @@ from deltalakedb.cdc.apply.keyless import apply_keyless
 from deltalakedb.cdc.apply.net import ALIVE, COLUMNS, NetEffect, RowLookup
 from deltalakedb.cdc.control import Capture, progress_of
 from deltalakedb.cdc.layers import AFTER, INSERT, OP, changes_schema
-from deltalakedb.cdc.tables import CapturedTable, TableTroubleError, tables_own_trouble
+from deltalakedb.cdc.tables import CapturedTable, TableTroubleError, resnapshot_command, tables_own_trouble
 from deltalakedb.data import read_files
 from deltalakedb.log.protocol.actions import AddFile
 from deltalakedb.log.protocol.rows import adds_to_batch
@@ -190,8 +190,8 @@ def _warn_of_missing_rows(target: Target, table: CapturedTable, expected: int, c
     if matched != expected:
         logger.warning(
             "%s: of %d rows that the source changed or deleted %d were found in %s; somebody else has written there: "
-            "dl cdc resnapshot copies %s anew",
-            table.source, expected, matched, target.name, table.source,
+            "%s copies it anew",
+            table.source, expected, matched, target.name, resnapshot_command(table.source),
         )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from deltalakedb.cdc import layers
 from deltalakedb.cdc.decode.values import convert, convert_table_column
-from deltalakedb.cdc.tables import CapturedTable, SourceColumn
+from deltalakedb.cdc.tables import CapturedTable, SourceColumn, quote_source, resnapshot_command
 from deltalakedb.exceptions import CaptureError, ValueNotHeld
 from deltalakedb.log.schema.types import to_arrow_type
 from deltalakedb.store.names import join_namespace
@@ -315,8 +315,8 @@ class RowReader:
                 source = self._table.source
                 raise ValueNotHeld(
                     f"a row came under the row filter of the publication by an update, and Postgres did not send its "
-                    f"large value of {name}: alter table {source} replica identity full, then copy the table again: "
-                    f"dl cdc resnapshot {source}",
+                    f"large value of {name}: alter table {quote_source(source)} replica identity full, then copy the "
+                    f"table again: {resnapshot_command(source)}",
                     where=f"{source}.{name}",
                     place=int(inserts[0]),
                 )

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltalakedb.cdc.tables import Mask, fingerprint
+from deltalakedb.cdc.tables import Mask, fingerprint, resnapshot_command
 from deltalakedb.exceptions import CaptureError, ValueNotHeld
 from deltalakedb.log.schema.types import ArrayType, DataType, DecimalType, PrimitiveType, StructType, to_arrow_type
 
@@ -64,7 +64,7 @@ def convert_table_column(
     if place >= 0:
         raise ValueNotHeld(
             f"{where} has {what} a column that a table is partitioned by: take it out of partition_by, run dl cdc "
-            f"apply, then dl cdc resnapshot {table.source}",
+            f"apply, then {resnapshot_command(table.source)}",
             where=where,
             place=place,
         )
@@ -197,7 +197,7 @@ def _not_held(texts: pa.Array, place: int, data_type: DataType, where: str, why:
     excerpt = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
     return ValueNotHeld(
         f"{where} has a value that {data_type} cannot hold: {excerpt!r}{why}; to capture the column as text, add "
-        f"{where} to text_columns, then copy the table again: dl cdc resnapshot",
+        f"{where} to text_columns and copy the table again",
         where=where,
         place=place,
     )

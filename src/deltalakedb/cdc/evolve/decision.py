@@ -23,7 +23,7 @@ from deltalakedb.cdc.source.source_catalog import (
     read_relations,
     read_type,
 )
-from deltalakedb.cdc.tables import CapturedTable, SourceColumn
+from deltalakedb.cdc.tables import CapturedTable, SourceColumn, quote_source, resnapshot_command
 from deltalakedb.exceptions import CaptureError, ValueNotHeld
 from deltalakedb.log.schema.types import TypeChange
 
@@ -193,7 +193,7 @@ def _compare(conn: Connection, table: CapturedTable, columns: Sequence[SourceCol
         feature = ", for readers that know Delta's type widening" if steps else ""
         notes.append(
             f"the column {column.name} was {_type_text(old)} and is {_type_text(column)}{feature}; if that ALTER "
-            f"TABLE had a USING, dl cdc resnapshot {table.source} brings what it computed"
+            f"TABLE had a USING, {resnapshot_command(table.source)} brings what it computed"
         )
     return ColumnChange(added, dropped, renamed, widened), notes
 
@@ -266,8 +266,8 @@ def _key(table: CapturedTable, relation: Relation, source: _Source, columns: Seq
     flagged = [column.number for column, sent in zip(columns, relation.columns, strict=True) if sent.is_key]
     if not flagged:
         raise NotFollowedError(
-            f"nothing names its rows any more: give it a primary key, or alter table {table.source} replica identity "
-            "full"
+            "nothing names its rows any more: give it a primary key, or "
+            f"alter table {quote_source(table.source)} replica identity full"
         )
     return tuple(names[number] for number in (before if set(before) == set(flagged) else flagged))
 

@@ -15,6 +15,7 @@ from deltalakedb.cdc.control import begin_batch, note_progress, save_tables
 from deltalakedb.cdc.evolve.decision import Decision, NotFollowedError, decide
 from deltalakedb.cdc.evolve.lake_columns import ColumnChange, change_columns, fill_columns, is_mapped
 from deltalakedb.cdc.lsn import format_lsn
+from deltalakedb.cdc.tables import resnapshot_command
 from deltalakedb.exceptions import InvalidCommitError, SchemaMismatchError
 from deltalakedb.log.schema.types import parse_schema
 from deltalakedb.runtime.steps import reached
@@ -84,7 +85,7 @@ def stop_table(catalog: Catalog, capture: Capture, source: str, reason: str, lsn
     table = capture.tables[source]
     if table.stage == "stopped":
         return capture
-    advice = reason if "resnapshot" in reason else f"{reason}: dl cdc resnapshot {source} copies it anew"
+    advice = reason if "resnapshot" in reason else f"{reason}: {resnapshot_command(source)} copies it anew"
     stopped = replace(table, stage="stopped", reason=advice, stopped_lsn=lsn, copy_id=None)
     return commit_tables(catalog, capture, [stopped], f"{source} stops at {format_lsn(lsn)}")
 

@@ -23,6 +23,7 @@ from deltalakedb.cdc.lsn import format_lsn
 from deltalakedb.cdc.source.publication import look_at_publication
 from deltalakedb.cdc.source.server import Connection, check_source, identify
 from deltalakedb.cdc.source.slots import Slot, check_slot, create_slot, drop_slot, find_slot
+from deltalakedb.cdc.tables import resnapshot_command
 from deltalakedb.exceptions import (
     CaptureError,
     CaptureSetupError,
@@ -203,7 +204,7 @@ def add_tables(catalog: Catalog, conn: Connection, capture: Capture, settings: C
 
 def _to_stopped(table: CapturedTable, capture: Capture) -> CapturedTable:
     """A new table that cannot be captured: it is recorded as stopped, so that status reports it and nothing waits."""
-    reason = f"{table.reason}; then dl cdc resnapshot {table.source} copies it"
+    reason = f"{table.reason}; then {resnapshot_command(table.source)} copies it"
     return replace(table, reason=reason, stopped_lsn=capture.lsn)
 
 

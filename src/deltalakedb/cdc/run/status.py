@@ -16,7 +16,7 @@ from deltalakedb.cdc.source.publication import Coverage, look_at_coverage
 from deltalakedb.cdc.source.server import connect, flush_lsn, identify, translate_errors
 from deltalakedb.cdc.source.slots import Slot, find_slot
 from deltalakedb.cdc.source.source_catalog import read_relations
-from deltalakedb.cdc.tables import NOT_ASKED_FOR
+from deltalakedb.cdc.tables import NOT_ASKED_FOR, quote_name
 from deltalakedb.exceptions import CaptureError
 
 if TYPE_CHECKING:
@@ -208,14 +208,16 @@ def _ask_source(settings: CaptureSettings, capture: Capture | None) -> dict[str,
 
 
 def _table_status(catalog: Catalog, table: CapturedTable, infos: Mapping[str, TableInfo], now: datetime) -> TableStatus:
-    current, changes = infos.get(table.current.lower()), infos.get(table.changes.lower())
+    # Before its first copy a table of its name in the lake is somebody else's.
+    is_begun = table.start_lsn is not None
+    current, changes = (infos.get(name.lower()) if is_begun else None for name in (table.current, table.changes))
     commits = [moment for moment in (_committed_at(current), _committed_at(changes)) if moment is not None]
     return TableStatus(
         source=table.source,
         current=table.current,
         changes=table.changes,
         stage=table.stage,
-        start_lsn=table.start_lsn,
+        start_lsn=None if current is None and changes is None else table.start_lsn,
         rows=None if current is None else current.num_records,
         captured=None if changes is None else changes.num_records,
         version=None if current is None else current.version,
@@ -260,8 +262,9 @@ def _find_problems(status: CaptureStatus, settings: CaptureSettings) -> Iterator
         )
     if status.coverage is None and status.server == status.capture.server:
         yield (
-            f"the source has no publication {status.publication} any more: create publication {status.publication} for "
-            "all tables, then dl cdc resnapshot; what is changed meanwhile is in no message"
+            f"the source has no publication {status.publication} any more: create publication "
+            f"{quote_name(status.publication)} for all tables, then dl cdc resnapshot; what is changed meanwhile "
+            "is in no message"
         )
     if status.server != status.capture.server:
         yield (

@@ -18,6 +18,7 @@ from deltalakedb.cdc.source.publication import look_at_publication, read_columns
 from deltalakedb.cdc.source.server import find_unsent, flush_lsn, translate_errors
 from deltalakedb.cdc.source.slots import find_slot
 from deltalakedb.cdc.source.source_catalog import SourceRelation, catalog_mark, has_struct, read_relations
+from deltalakedb.cdc.tables import resnapshot_command
 from deltalakedb.exceptions import CaptureSetupError
 
 if TYPE_CHECKING:
@@ -172,14 +173,14 @@ def look_for_changes(conn: Connection, capture: Capture, settings: CaptureSettin
         relation = source_relations.get(table.oid)
         if relation is None:
             reasons[table.source] = (
-                f"the table was dropped: {take_out(table.source)}; if it is made again, dl cdc resnapshot "
-                f"{table.source} copies it"
+                f"the table was dropped: {take_out(table.source)}; if it is made again, "
+                f"{resnapshot_command(table.source)} copies it"
             )
         elif relation.source != table.source:
             reasons[table.source] = (
                 f"the table is called {relation.source} now, and if it is captured then by that name: "
-                f"{take_out(table.source)}; if there is another {table.source}, dl cdc resnapshot {table.source} "
-                "copies it"
+                f"{take_out(table.source)}; if there is another {table.source}, "
+                f"{resnapshot_command(table.source)} copies it"
             )
         elif relation.membership is None:
             continue  # tables that left the publication are handled elsewhere

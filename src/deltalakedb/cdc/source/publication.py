@@ -13,7 +13,15 @@ from deltalakedb.cdc.rules import TableChoice, find_unmatched
 from deltalakedb.cdc.settings import CaptureSettings
 from deltalakedb.cdc.source.server import Connection, find_unsent, read_sql, translate_errors
 from deltalakedb.cdc.source.source_catalog import Shapes, source_columns
-from deltalakedb.cdc.tables import CapturedTable, SourceColumn, parse_source, source_parts
+from deltalakedb.cdc.tables import (
+    CapturedTable,
+    SourceColumn,
+    parse_source,
+    quote_name,
+    quote_source,
+    resnapshot_command,
+    source_parts,
+)
 from deltalakedb.exceptions import CaptureSetupError, TableNameError, ValueNotHeld
 from deltalakedb.log.schema.types import DecimalType, PrimitiveType
 from deltalakedb.store.names import join_namespace, parse_table_name
@@ -107,8 +115,8 @@ class Publication:
         if not settings.wants(source):
             return "it is not among the tables that the settings ask for"
         return refused.get(source) or (
-            f"it is not in the publication {self.name} any more: add it there, then dl cdc resnapshot {source} copies "
-            f"it anew; or {take_out(source)}"
+            f"it is not in the publication {self.name} any more: add it there, then {resnapshot_command(source)} "
+            f"copies it anew; or {take_out(source)}"
         )
 
     def check_start(self, settings: CaptureSettings) -> None:
@@ -273,7 +281,8 @@ def _notes(
     """Notes for readers of a table that has not been copied yet."""
     sent = {column.name for column in columns}
     remedy = (
-        f"alter publication {settings.publication} set (publish_generated_columns = stored), then dl cdc resnapshot"
+        f"alter publication {quote_name(settings.publication)} set (publish_generated_columns = stored), then "
+        f"{resnapshot_command(table.source)}"
         if server_version >= _SENDS_GENERATED
         else "Postgres sends generated columns from 18 on; compute it in a view of the lake"
     )
@@ -295,14 +304,14 @@ def _problem_of(table: _Published, sent: Sequence[SourceColumn], captured: Seque
     if key is None:
         return (
             "nothing names its rows: give it a primary key, or "
-            f'alter table "{table.schema}"."{table.name}" replica identity full'
+            f"alter table {quote_source(table.source)} replica identity full"
         )
     names = [column.name for column in sent]
     missing = [name for name in key if name not in names]
     if missing and missing[0] in table.generated:
         return (
             f"{missing[0]} is part of its key, and a generated column that the source does not send: alter table "
-            f'"{table.schema}"."{table.name}" replica identity using an index of other columns'
+            f"{quote_source(table.source)} replica identity using an index of other columns"
         )
     if missing:
         return f"{missing[0]} is part of its key, and the publication's list of columns is without it"
