@@ -261,13 +261,16 @@ JSON = st.recursive(
 )
 
 
+_REPLACEMENTS: tuple[Any, ...] = (None, 7, "x", [], {}, [None], True)
+
+
 def mutations(value: Any) -> list[Any]:
     """The value with one part of it, at any depth, taken away or replaced."""
     found: list[Any] = []
     if isinstance(value, dict):
         for name, part in value.items():
             found.append({key: item for key, item in value.items() if key != name})
-            found += [{**value, name: other} for other in (None, 7, "x", [], {}, [None], True)]
+            found += [{**value, name: other} for other in _REPLACEMENTS]
             found += [{**value, name: other} for other in mutations(part)]
     elif isinstance(value, list):
         for place, part in enumerate(value):
