@@ -261,17 +261,21 @@ JSON = st.recursive(
 )
 
 
+OTHERS: list[Any] = [None, 7, "x", [], {}, [None], True]
+
+
 def mutations(value: Any) -> list[Any]:
     """The value with one part of it, at any depth, taken away or replaced."""
     found: list[Any] = []
     if isinstance(value, dict):
         for name, part in value.items():
             found.append({key: item for key, item in value.items() if key != name})
-            found += [{**value, name: other} for other in (None, 7, "x", [], {}, [None], True)]
+            found += [{**value, name: other} for other in OTHERS]
             found += [{**value, name: other} for other in mutations(part)]
     elif isinstance(value, list):
         for place, part in enumerate(value):
-            found += [[*value[:place], other, *value[place + 1 :]] for other in (None, *mutations(part))]
+            others: list[Any] = [None, *mutations(part)]
+            found += [[*value[:place], other, *value[place + 1 :]] for other in others]
     return found
 
 
