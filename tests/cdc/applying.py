@@ -12,7 +12,7 @@ import pyarrow as pa
 
 import deltalakedb as dl
 from deltalakedb.cdc.apply.buckets import BUCKET, COUNT_PROPERTY, buckets_for, with_bucket
-from deltalakedb.cdc.apply.current_rows import Applied, apply_changes, apply_to_tables
+from deltalakedb.cdc.apply.current_rows import Applied, apply_to_tables
 from deltalakedb.cdc.control import Server, begin_batch, create_capture, note_progress, progress_of, save_tables
 from deltalakedb.cdc.layers import changes_schema, current_schema
 from deltalakedb.cdc.settings import CaptureSettings
@@ -141,7 +141,7 @@ class Lake:
             ]
             for table, adds in written:
                 tx.commit_actions(table.changes, [progress_of(self.capture, end), *adds])
-            applied = apply_to_tables(tx, self.capture, written, end, self.settings)
+            applied = apply_to_tables(tx, self.capture, written, end)
             self.capture = note_progress(tx, self.capture, end)
         return applied
 
@@ -150,7 +150,7 @@ class Lake:
         end = self.capture.lsn + 100
         with begin_batch(self.catalog, self.capture, "batch") as tx:
             tx.commit_actions(table.changes, [progress_of(self.capture, end), *adds])
-            applied = apply_changes(tx, self.capture, table, adds, end, self.settings)
+            applied = apply_to_tables(tx, self.capture, [(table, adds)], end).get(table.source, Applied())
             self.capture = note_progress(tx, self.capture, end)
         return applied
 

@@ -34,10 +34,11 @@ def capture_once(lake: Lake, source: Source, spark: SparkSession, **settings: An
 
 def is_far_behind(source: Source) -> bool:
     """Whether the source has much log that is not captured."""
-    rows = source.run(
-        f"select pg_current_wal_flush_lsn() - confirmed_flush_lsn from pg_replication_slots where slot_name = '{SLOT}'"
+    ((behind,),) = source.run(
+        "select coalesce(max(pg_current_wal_flush_lsn() - confirmed_flush_lsn), 0) from pg_replication_slots "
+        f"where slot_name = '{SLOT}'"  # null while it is being made
     )
-    return any(behind > MOST_BEHIND for (behind,) in rows)
+    return bool(behind > MOST_BEHIND)
 
 
 def money(tables: dl.Catalog | CatalogView) -> int:

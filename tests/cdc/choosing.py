@@ -67,21 +67,7 @@ class Choosing(Evolving):
                 landing = prepare_landing(catalog, plan.table, settings)
                 adds: list[AddFile] = []
                 for ranges in plan.tasks:
-                    assert landing.job is not None
-                    task = CopyTask(
-                        settings.source,
-                        snapshot,
-                        plan.table,
-                        ranges,
-                        landing.location,
-                        landing.options,
-                        landing.metadata.schema_string,
-                        tuple(landing.metadata.partition_columns),
-                        dict(landing.metadata.configuration),
-                        landing.job.folder,
-                        settings.mask_key,
-                    )
-                    result = run_task(task)
+                    result = run_task(CopyTask.of(landing, settings, ranges, snapshot=snapshot))
                     assert result.failure is None, result.failure
                     adds += result.adds
                 self.capture = commit_landing(catalog, self.capture, landing, adds, settings)

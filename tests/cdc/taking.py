@@ -43,7 +43,7 @@ class Taking:
 
     def commit(self, read: Sequence[Description], end: int) -> Committed:
         files = [one for one in read if isinstance(one, FileWritten)]
-        done = commit_batch(self.lake.catalog, self.capture, self.settings, files, end)
+        done = commit_batch(self.lake.catalog, self.capture, files, end)
         self.capture = done.capture
         return done
 

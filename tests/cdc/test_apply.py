@@ -307,7 +307,7 @@ def test_where_one_table_fails_none_is_changed(make_lake: Callable[..., Lake]) -
     lost.unlink()
     versions = [lake.catalog.table(one.table.current).version() for one in sources]
     with pytest.raises(DeltaError, match="not found"), begin_batch(lake.catalog, lake.capture, "batch") as tx:
-        apply_to_tables(tx, lake.capture, [(one.table, adds[one.table.source]) for one in sources], 2000, lake.settings)
+        apply_to_tables(tx, lake.capture, [(one.table, adds[one.table.source]) for one in sources], 2000)
     assert [lake.catalog.table(one.table.current).version() for one in sources] == versions
     assert lake.rows(PEOPLE) == {}
 

@@ -7,6 +7,7 @@ from pyspark.sql import SparkSession
 from deltalakedb.cdc.apply.buckets import buckets_of
 from deltalakedb.cdc.apply.landing import SOURCE_PROPERTY
 from deltalakedb.cdc.copy.resnapshot import request_resnapshot
+from deltalakedb.cdc.run.status import TableStatus, capture_status
 from deltalakedb.cdc.source.server import connect
 from deltalakedb.cdc.source.slots import check_slot
 from deltalakedb.exceptions import SourceUnavailableError
@@ -179,7 +180,9 @@ def test_a_value_that_cannot_be_held_stops_its_table_alone(copying: Copying) -> 
     assert copying.stages() == {"public.orders": "streaming", "public.items": "stopped"}
     reason = capture.tables["public.items"].reason or ""
     assert "public.items.price" in reason
-    assert "resnapshot" in reason
+    assert "dl cdc resnapshot public.items copies it anew" in reason
+    items = table_status(copying, "public.items")
+    assert (items.start_lsn, items.rows, items.captured) == (None, None, None), "it was never copied"
     assert "shop.items" not in copying.lake.catalog.tables()
     request_resnapshot(copying.lake.catalog, copying.settings(), ["items"])
     capture = copying.copy(text_columns=("public.items.price",))
@@ -216,7 +219,14 @@ def test_a_table_of_the_lake_that_is_no_copy_is_never_replaced_and_stops_nobody_
     assert "public.orders would become shop.orders" in reason
     assert "--namespace" in reason
     assert copying.table("orders").version() == 0
+    orders = table_status(copying, "public.orders")
+    assert (orders.rows, orders.version, orders.last_commit_at) == (None, None, None), "they are another table's"
     assert copying.stages() == {"public.orders": "stopped", "public.items": "streaming"}
+
+
+def table_status(copying: Copying, source: str) -> TableStatus:
+    tables = capture_status(copying.lake.catalog, copying.settings()).tables
+    return next(table for table in tables if table.source == source)
 
 
 def test_a_table_that_the_role_may_not_read_stops_alone(copying: Copying) -> None:

@@ -2,7 +2,9 @@
 
 import pytest
 
+from deltalakedb.cdc.copy.resnapshot import resnapshot
 from deltalakedb.cdc.run.status import capture_status
+from deltalakedb.exceptions import CaptureSetupError
 from tests.cdc.conftest import Lake, Source, both_versions
 from tests.cdc.evolving import Evolving, evolving
 
@@ -125,6 +127,25 @@ def test_a_partition_that_was_rewritten_since_has_a_default_that_nobody_tells(la
         source.run("alter table events add state int default 5", "vacuum full events_1")
         capture.settle()
         assert "its column state was added with a value" in (capture.table("public.events").reason or "")
+
+
+@both_versions
+def test_a_partitioned_table_with_an_unlogged_partition_stops_alone_until_that_is_an_ordinary_one(
+    lake: Lake, source: Source
+) -> None:
+    partition = "create unlogged table events_3 partition of events for values from ('2027-01-01') to ('2028-01-01')"
+    both = "create publication shop for table events, orders with (publish_via_partition_root = true)"
+    with evolving(lake, source, *EVENTS[:3], partition, ORDERS, both) as capture:
+        reason = capture.table("public.events").reason or ""
+        assert "its partition public.events_3 is foreign or unlogged, so that its changes are in no log" in reason
+        source.run("insert into orders values (1, 'a')")
+        capture.settle()
+        capture.check_equal(source)
+        with pytest.raises(CaptureSetupError, match=r"public\.events_3 is foreign or unlogged"):
+            resnapshot(lake.catalog, capture.settings, ["events"])
+        source.run("alter table events_3 set logged")
+        asked, _ = resnapshot(lake.catalog, capture.settings, ["events"])
+        assert asked.tables["public.events"].stage == "pending"
 
 
 @both_versions

@@ -1,5 +1,7 @@
 """The tables of a publication: which are captured, what names their rows, where they go, and which are refused."""
 
+import shlex
+
 import psycopg
 import pytest
 
@@ -7,7 +9,7 @@ from deltalakedb.cdc.rule_parsing import parse_rules
 from deltalakedb.cdc.settings import CaptureSettings
 from deltalakedb.cdc.source.publication import published_tables
 from deltalakedb.cdc.source.server import connect
-from deltalakedb.cdc.tables import CapturedTable, parse_source
+from deltalakedb.cdc.tables import CapturedTable, parse_source, resnapshot_command
 from deltalakedb.exceptions import CaptureSetupError, TableNameError
 from tests.cdc.conftest import Source
 
@@ -84,6 +86,17 @@ def test_tables_whose_rows_have_no_name_are_refused_all_in_one_message(source: S
         "three",
     ]
     assert list(tables_of(source, tables=("fine",))) == ["public.fine"], "who names the tables is not bothered"
+
+
+def test_what_a_person_is_to_run_has_names_as_sql_and_a_shell_take_them(source: Source) -> None:
+    source.run('create table "a ""b"" `c`/d" (x int)', "create table plain (x int)", ALL)
+    with pytest.raises(CaptureSetupError) as caught:
+        tables_of(source)
+    assert 'alter table public."a ""b"" `c`/d" replica identity full' in str(caught.value)
+    assert "alter table public.plain replica identity full" in str(caught.value)
+    command = shlex.split(resnapshot_command('public.`a "b" ``c``/d`'))
+    assert command[:-1] == ["dl", "cdc", "resnapshot"]
+    assert parse_source(command[-1]) == 'public.`a "b" ``c``/d`'
 
 
 def test_a_list_of_columns_is_followed_and_must_have_the_key(source: Source) -> None:

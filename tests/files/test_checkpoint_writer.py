@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 
 from deltalakedb.exceptions import MirrorError
 from deltalakedb.files import FileSnapshot, FileTxnLogReader, FileTxnLogWriter
-from deltalakedb.files.last_checkpoint import CheckpointWritten
+from deltalakedb.files.optional_files import CheckpointWritten
 from tests.files.checkpoints import METADATA, PROTOCOL
 from tests.files.conftest import Golden
 from tests.files.expected import files_of

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from deltalakedb.files import FileTxnLogReader, FileTxnLogWriter
-from deltalakedb.files.checksum import Checksum
+from deltalakedb.files.optional_files import Checksum
 from tests.fixtures.sizes import every
 from tests.golden.judges import SparkTable, ask_spark
 

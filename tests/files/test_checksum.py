@@ -7,7 +7,7 @@ import pytest
 
 from deltalakedb.exceptions import MirrorError
 from deltalakedb.files import FileTxnLogWriter
-from deltalakedb.files.checksum import Checksum
+from deltalakedb.files.optional_files import Checksum
 from deltalakedb.log.protocol.actions import Format, Metadata, Protocol
 from tests.fixtures.s3 import S3
 

@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from deltalakedb.files import FileTxnLogReader, FileTxnLogWriter
-from deltalakedb.files.last_checkpoint import (
+from deltalakedb.files.optional_files import (
     CheckpointWritten,
     canonical_json,
     hinted_version,

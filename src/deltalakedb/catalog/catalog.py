@@ -356,8 +356,18 @@ class Catalog(CatalogFiles, CatalogNames, IcebergAccess):
     def history(
         self, name: str, limit: int | None = None, since: Instant | None = None, until: Instant | None = None
     ) -> list[dict[str, Any]]:
-        """Return a table's commits, newest first, in `deltalake`'s format: the fields of commitInfo and the version."""
-        return self.table(name).history(limit, since=since, until=until)
+        """Return a table's commits, newest first, in `deltalake`'s format: the fields of commitInfo and the version.
+
+        The versions of Iceberg tables and views have the same form.
+        """
+        with self.store.read() as conn:
+            table = require_table(conn, parse_table_name(name))
+        if table.is_delta:
+            return self.table(name).history(limit, since=since, until=until)
+        from deltalakedb.iceberg.describing import history
+
+        between = (None if instant is None else to_epoch_ms(instant) for instant in (since, until))
+        return history(self, table, limit, *between)
 
     def audit(
         self,

@@ -37,6 +37,8 @@ class TableInfo:
     num_files: int | None
     num_records: int | None
     size_bytes: int | None
+    format: str = "delta"
+    """`delta`, `iceberg`, or `view` for a view of Iceberg."""
     files_owner: str = "user"
     """`catalog`: it chose the folder, and a drop keeps the files for a while; `user`: the location was given."""
 
@@ -141,4 +143,5 @@ def table_info(row: TableRow, head: registry.Head | None) -> TableInfo:
         num_records=head.num_records if head and are_counted else None,
         size_bytes=head.size_bytes if head else None,
         files_owner=row.files_owner,
+        format="delta" if row.is_delta else row.mode,
     )

@@ -70,6 +70,11 @@ class Capture:
         return tuple(table for table in self.tables.values() if table.stage == "copying")
 
     @property
+    def pending(self) -> tuple[str, ...]:
+        """The source tables that wait for a copy, sorted."""
+        return tuple(sorted(table.source for table in self.tables.values() if table.stage == "pending"))
+
+    @property
     def begun(self) -> frozenset[str]:
         """The source tables that were or are being copied, or were stopped."""
         tables = self.tables.items()

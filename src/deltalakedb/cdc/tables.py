@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hmac
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal
 
 from deltalakedb.exceptions import (
@@ -25,6 +26,7 @@ from deltalakedb.store.names import join_namespace, split_name
 
 _ONE: Final = r'`((?:[^`]|``)+)`(?!`)|"((?:[^"]|"")+)"(?!")|([^.`"][^.]*)'
 _PART: Final = re.compile(_ONE)
+_PLAIN: Final = re.compile(r"[a-z_][a-z0-9_]*")
 _PARTS: Final = re.compile(rf"(?:{_ONE})(?:\.(?:{_ONE}))*")
 
 Stage = Literal["pending", "copying", "streaming", "stopped"]
@@ -90,6 +92,21 @@ def split_source(text: str) -> list[str]:
 def source_parts(source: str) -> list[str]:
     """Schema and name of a `CapturedTable.source`, even if the lake cannot have that name."""
     return split_name(source, checks=False)
+
+
+def quote_name(name: str) -> str:
+    """A name as a person writes it in SQL."""
+    return name if _PLAIN.fullmatch(name) else '"' + name.replace('"', '""') + '"'
+
+
+def quote_source(source: str) -> str:
+    """A source table as a person writes it in SQL."""
+    return ".".join(map(quote_name, source_parts(source)))
+
+
+def resnapshot_command(source: str) -> str:
+    """The command that requests a new copy of a source table, as a shell needs it."""
+    return f"dl cdc resnapshot {shlex.quote(source)}"
 
 
 def requote_source(source: str) -> str:
@@ -273,6 +290,12 @@ class CapturedTable:
         return self.options is None or self.options.layers != "current"
 
     @property
+    def lake_tables(self) -> tuple[str, ...]:
+        """Its tables in the lake."""
+        tables = ((self.current, self.keeps_current), (self.changes, self.keeps_changes))
+        return tuple(name for name, is_kept in tables if is_kept)
+
+    @property
     def is_taken_out(self) -> bool:
         """Whether it was taken out of the capture: it is stopped, and there is nothing to do about that."""
         return self.stage == "stopped" and self.reason == NOT_ASKED_FOR
@@ -280,6 +303,10 @@ class CapturedTable:
     @property
     def is_keyed(self) -> bool:
         return bool(self.key)
+
+    def to_copy_again(self) -> CapturedTable:
+        """The table as one that waits for a copy."""
+        return replace(self, stage="pending", reason=None, stopped_lsn=None, copy_id=None)
 
     def column(self, name: str) -> SourceColumn | None:
         return next((column for column in self.columns if column.name == name), None)

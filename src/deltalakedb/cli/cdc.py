@@ -106,24 +106,24 @@ def start(
 
     The first start copies the tables that are there. A later one goes on where the last one ended, whatever ended it.
     """
-    given = {name: value for name, value in locals().items() if name not in _NOT_SETTINGS}
+    keywords = {name: value for name, value in locals().items() if name not in _NOT_SETTINGS}
     lists = {"tables": tables, "text_columns": text_columns, "include": include, "exclude": exclude}
-    given |= {name: split(values) for name, values in lists.items()}
-    given = {name: value for name, value in given.items() if value is not None}
+    keywords |= {name: split(values) for name, values in lists.items()}
+    keywords = {name: value for name, value in keywords.items() if value is not None}
     with (
         settings_of(config),
         open_catalog(catalog, creates=True, warehouse=warehouse) as cat,
         _warnings_to_stderr(),
     ):
-        _start(cat, given, once=once, metrics_port=metrics_port)
+        _start(cat, keywords, once=once, metrics_port=metrics_port)
 
 
-def _start(cat: Catalog, given: dict[str, Any], *, once: bool, metrics_port: int | None) -> None:
+def _start(cat: Catalog, keywords: dict[str, Any], *, once: bool, metrics_port: int | None) -> None:
     from deltalakedb.cdc.control import load_capture
     from deltalakedb.cdc.run.configured import load_settings
     from deltalakedb.cdc.run.start import check_before_spark, run_on_spark
 
-    settings = load_settings(given, cat)
+    settings = load_settings(keywords, cat)
     check_before_spark(cat, settings)
     if settings.deletion_vectors and load_capture(cat, settings) is None:
         output.say(_VECTORS)
@@ -170,7 +170,7 @@ def status(
     from deltalakedb.cdc.run.configured import find_settings
     from deltalakedb.cdc.run.status import capture_status
 
-    keywords = _named(source, publication, slot, namespace)
+    keywords = _identifying_settings(source, publication, slot, namespace)
     with settings_of(config), open_catalog(catalog) as cat:
         if not watch:
             capture_state = capture_status(cat, find_settings(cat, keywords))
@@ -205,7 +205,7 @@ def stop(
     from deltalakedb.cdc.run.presence import request_stop
     from deltalakedb.cdc.source.server import connect, translate_errors
 
-    keywords = _named(source, publication, slot, namespace)
+    keywords = _identifying_settings(source, publication, slot, namespace)
     with settings_of(config), open_catalog(catalog) as cat:
         settings = _with_source(find_settings(cat, keywords))
     with connect(settings.source) as conn, translate_errors():
@@ -235,7 +235,7 @@ def resnapshot(
     from deltalakedb.cdc.run.configured import find_settings
     from deltalakedb.cdc.run.status import capture_status
 
-    keywords = _named(source, publication, slot, namespace)
+    keywords = _identifying_settings(source, publication, slot, namespace)
     with settings_of(config), open_catalog(catalog) as cat:
         settings = _with_source(find_settings(cat, keywords))
         capture = load_capture(cat, settings)
@@ -274,7 +274,9 @@ def apply(
     from deltalakedb.cdc.run.configured import load_settings
 
     lists = {"tables": tables, "include": include, "exclude": exclude, "text_columns": text_columns}
-    keywords = _named(source, publication, slot, namespace) | {name: split(values) for name, values in lists.items()}
+    keywords = _identifying_settings(source, publication, slot, namespace) | {
+        name: split(values) for name, values in lists.items()
+    }
     keywords["composites"] = composites
     with settings_of(config), open_catalog(catalog) as cat:
         settings = load_settings({name: value for name, value in keywords.items() if value is not None})
@@ -285,7 +287,9 @@ def apply(
         raise typer.Exit(1)
 
 
-def _named(source: str | None, publication: str | None, slot: str | None, namespace: str | None) -> dict[str, Any]:
+def _identifying_settings(
+    source: str | None, publication: str | None, slot: str | None, namespace: str | None
+) -> dict[str, Any]:
     """The settings that identify a capture."""
     return {"source": source, "publication": publication, "slot": slot, "namespace": namespace}
 

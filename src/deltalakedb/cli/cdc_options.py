@@ -13,9 +13,10 @@ import typer
 from deltalakedb.runtime.config import environment_name
 
 
-def _setting(key: str, what: str, **more: Any) -> Any:
+def _setting(key: str, metavar: str, what: str, **more: Any) -> Any:
     """The option of a setting: `batch_size` is --batch-size, and DL_CDC_BATCH_SIZE in the environment."""
-    return typer.Option(f"--{key.replace('_', '-')}", envvar=environment_name(f"cdc.{key}"), help=what, **more)
+    name, variable = f"--{key.replace('_', '-')}", environment_name(f"cdc.{key}")
+    return typer.Option(name, envvar=variable, metavar=metavar, help=what, **more)
 
 
 def _switch(key: str, what: str) -> Any:
@@ -28,64 +29,51 @@ SourceOption = Annotated[
     str | None,
     _setting(
         "source",
+        "DSN",
         "The Postgres to capture: a DSN of libpq. Passwords belong into ~/.pgpass, PGPASSWORD or a file.",
-        metavar="DSN",
     ),
 ]
 PublicationOption = Annotated[
-    str | None, _setting("publication", "The publication of the source whose tables are captured.", metavar="NAME")
+    str | None, _setting("publication", "NAME", "The publication of the source whose tables are captured.")
 ]
 SlotOption = Annotated[
-    str | None,
-    _setting("slot", "The replication slot; dl_, the database and the publication by default.", metavar="NAME"),
+    str | None, _setting("slot", "NAME", "The replication slot; dl_, the database and the publication by default.")
 ]
 NamespaceOption = Annotated[
     str | None,
     _setting(
-        "namespace",
-        "Where all tables go; without it a table goes into a namespace named as its schema is.",
-        metavar="NAME",
+        "namespace", "NAME", "Where all tables go; without it a table goes into a namespace named as its schema is."
     ),
 ]
 TablesOption = Annotated[
     list[str] | None,
     _setting(
         "tables",
+        "TABLE,...",
         "Source tables (schema.name, or a name in public), repeatable; all that are published by default.",
-        metavar="TABLE,...",
     ),
 ]
-BatchSizeOption = Annotated[
-    str | None, _setting("batch_size", "So much log ends a batch; 64MB by default.", metavar="SIZE")
-]
+BatchSizeOption = Annotated[str | None, _setting("batch_size", "SIZE", "So much log ends a batch; 64MB by default.")]
 BatchWindowOption = Annotated[
-    str | None,
-    _setting("batch_window", "After so long a batch ends, however small it is; 5s by default.", metavar="TIME"),
+    str | None, _setting("batch_window", "TIME", "After so long a batch ends, however small it is; 5s by default.")
 ]
 HeartbeatOption = Annotated[
     str | None,
-    _setting(
-        "heartbeat",
-        "How often progress is noted while there is nothing to capture; 60s by default.",
-        metavar="TIME",
-    ),
+    _setting("heartbeat", "TIME", "How often progress is noted while there is nothing to capture; 60s by default."),
 ]
 ParallelismOption = Annotated[
     int | None,
     _setting(
         "parallelism",
+        "N",
         "Tasks that read a batch or copy tables side by side; as many as Spark runs by default.",
-        metavar="N",
         min=0,
     ),
 ]
 BucketsOption = Annotated[
     int | None,
     _setting(
-        "buckets",
-        "New tables of current rows are partitioned by a hash of their key into so many parts.",
-        metavar="N",
-        min=0,
+        "buckets", "N", "New tables of current rows are partitioned by a hash of their key into so many parts.", min=0
     ),
 ]
 FeedOption = Annotated[
@@ -100,16 +88,16 @@ TextColumnsOption = Annotated[
     list[str] | None,
     _setting(
         "text_columns",
+        "COLUMN,...",
         "Columns (schema.table.column) captured as the text that Postgres prints, repeatable.",
-        metavar="COLUMN,...",
     ),
 ]
 OptimizeOption = Annotated[
     int | None,
     _setting(
         "optimize_files",
+        "N",
         "Small files of a table are compacted once there are so many; 32 by default, 0 for never.",
-        metavar="N",
         min=0,
     ),
 ]
@@ -117,49 +105,46 @@ CopyBesideOption = Annotated[
     str | None,
     _setting(
         "copy_beside",
+        "SIZE",
         "So much of the tables is copied while the stream waits, the rest beside it; 64MB by default.",
-        metavar="SIZE",
     ),
 ]
 CopyChunkOption = Annotated[
     str | None,
     _setting(
-        "copy_chunk",
-        "A table that is copied beside the stream is read in parts of this size; 64MB by default.",
-        metavar="SIZE",
+        "copy_chunk", "SIZE", "A table that is copied beside the stream is read in parts of this size; 64MB by default."
     ),
 ]
 ResnapshotOption = Annotated[
     str | None,
     _setting(
         "resnapshot",
+        "POLICY",
         "What is copied anew without being asked: never, tables (that stopped) or slot (all, when the slot is lost).",
-        metavar="POLICY",
     ),
 ]
 IncludeOption = Annotated[
     list[str] | None,
     _setting(
         "include",
+        "PATTERN,...",
         "Patterns of source tables (sales.*, public.order_*) that are captured, repeatable; all by default.",
-        metavar="PATTERN,...",
     ),
 ]
 ExcludeOption = Annotated[
-    list[str] | None,
-    _setting("exclude", "Patterns of source tables that are not captured, repeatable.", metavar="PATTERN,..."),
+    list[str] | None, _setting("exclude", "PATTERN,...", "Patterns of source tables that are not captured, repeatable.")
 ]
 CompositesOption = Annotated[
     str | None,
     _setting(
         "composites",
+        "KIND",
         "What columns of composite types become: text as psql prints it (the default), json, or struct.",
-        metavar="KIND",
     ),
 ]
 SlotAlertOption = Annotated[
     str | None,
-    _setting("slot_alert", "So much log kept for the slot is reported as a problem; none by default.", metavar="SIZE"),
+    _setting("slot_alert", "SIZE", "So much log kept for the slot is reported as a problem; none by default."),
 ]
 ConfigOption = Annotated[
     Path | None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +25,7 @@ from deltalakedb.runtime.signals import ended_by_signal
 if TYPE_CHECKING:
     from deltalakedb.catalog.catalog import Catalog
     from deltalakedb.mirror.engine import MirrorResult
+    from deltalakedb.mirror.reconciler import Reconciler
     from deltalakedb.mirror.resolve import Resolution
     from deltalakedb.table import DeltaTable
 
@@ -215,19 +217,9 @@ def once(
     catalog: CatalogOption = None,
 ) -> None:
     """Write what is missing in the files: commits, then checkpoints and clean-up that are due; exit 1 if any failed."""
-    from deltalakedb.catalog.storage_options import options_of
-    from deltalakedb.mirror.reconciler import Reconciler
-
-    options = storage_options(storage_option)
     with open_catalog(catalog) as cat:
         table_ids = _table_ids(cat, tables)
-        with Reconciler(
-            cat.store,
-            config=cat.config,
-            options_of=lambda row: options_of(row, options),
-            workers=workers,
-            address=str(cat.uri),
-        ) as reconciler:
+        with _reconciler(cat, workers, storage_option) as reconciler:
             results = [_result_row(result) for result in reconciler.once(table_ids)]
     columns = ("table", "from_version", "to_version", "written", "error")
     output.emit(results, lambda: output.table(columns, [tuple(row.values()) for row in results]))
@@ -244,23 +236,29 @@ def run(
     catalog: CatalogOption = None,
 ) -> None:
     """Keep the files up to date with SQL until SIGINT or SIGTERM; the current file is finished first."""
-    from deltalakedb.catalog.storage_options import options_of
-    from deltalakedb.mirror.reconciler import Reconciler
-
-    options = storage_options(storage_option)
     with open_catalog(catalog) as cat, ended_by_signal() as ended:
-        reconciler = Reconciler(
-            cat.store,
-            config=cat.config,
-            options_of=lambda row: options_of(row, options),
-            workers=workers,
-            stop=ended,
-            address=str(cat.uri),
-        )
+        reconciler = _reconciler(cat, workers, storage_option, stop=ended)
         output.say(f"mirroring {cat.uri}; SIGINT or SIGTERM ends it")
         with reconciler:
             reconciler.run(interval, _report, output.fail)
     output.say("stopped")
+
+
+def _reconciler(
+    cat: Catalog, workers: int, storage_option: list[str] | None, stop: threading.Event | None = None
+) -> Reconciler:
+    from deltalakedb.catalog.storage_options import options_of
+    from deltalakedb.mirror.reconciler import Reconciler
+
+    options = storage_options(storage_option)
+    return Reconciler(
+        cat.store,
+        config=cat.config,
+        options_of=lambda row: options_of(row, options),
+        workers=workers,
+        stop=stop,
+        address=str(cat.uri),
+    )
 
 
 def _report(result: MirrorResult) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -68,10 +69,10 @@ def list_(
         infos = [cat.namespace(name) for name in cat.namespaces(parent)]
     columns = ("namespace", "created", "changed", "properties")
     rows = [
-        (info.namespace, output.iso_ms(info.created_at_ms), output.iso_ms(info.updated_at_ms), _shown(info))
+        (info.namespace, output.iso_ms(info.created_at_ms), output.iso_ms(info.updated_at_ms), _properties_text(info))
         for info in infos
     ]
-    output.emit([_value(info) for info in infos], lambda: output.table(columns, rows))
+    output.emit([asdict(info) for info in infos], lambda: output.table(columns, rows))
 
 
 def set_(
@@ -88,17 +89,8 @@ def set_(
         raise typer.BadParameter("give at least one --property KEY=VALUE or --remove KEY")
     with open_catalog(catalog) as cat:
         changed = cat.set_namespace_properties(namespace, changes)
-    output.say(f"{changed.namespace}: {_shown(changed) or 'no properties'}")
+    output.say(f"{changed.namespace}: {_properties_text(changed) or 'no properties'}")
 
 
-def _shown(namespace: Namespace) -> str:
+def _properties_text(namespace: Namespace) -> str:
     return ", ".join(f"{key}={value}" for key, value in sorted(namespace.properties.items()))
-
-
-def _value(namespace: Namespace) -> dict[str, Any]:
-    return {
-        "namespace": namespace.namespace,
-        "properties": dict(namespace.properties),
-        "created_at_ms": namespace.created_at_ms,
-        "updated_at_ms": namespace.updated_at_ms,
-    }

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deltalakedb.cli import output
-from deltalakedb.cli.options import CatalogOption, TableArgument, command, open_catalog, travel_time
+from deltalakedb.cli import iceberg_tables, output
+from deltalakedb.cli.options import CatalogOption, TableArgument, command, instant, open_catalog, travel_time
+from deltalakedb.exceptions import NotADeltaTableError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,7 +47,11 @@ def files(
 ) -> None:
     """List the active files of a table, or those that may match a predicate."""
     with open_catalog(catalog) as cat:
-        opened = _open_at(cat, table, version, timestamp)
+        try:
+            opened = _open_at(cat, table, version, timestamp)
+        except NotADeltaTableError:
+            iceberg_tables.files(cat, table, where, version, instant(timestamp, "--timestamp"))
+            return
         file_table = opened.files(_COLUMNS) if where is None else opened.plan(where, columns=_COLUMNS).files
     if output.settings.json:
         output.records(_COLUMNS, _json_rows(file_table))
@@ -91,18 +96,18 @@ def _open_at(cat: Catalog, name: str, version: int | None, timestamp: str | None
     return table
 
 
-def _rows(found: pa.Table) -> Iterator[dict[str, Any]]:
-    for batch in found.to_batches(max_chunksize=10_000):
+def _rows(file_table: pa.Table) -> Iterator[dict[str, Any]]:
+    for batch in file_table.to_batches(max_chunksize=10_000):
         yield from batch.to_pylist()
 
 
-def _json_rows(found: pa.Table) -> Iterator[dict[str, Any]]:
-    for row in _rows(found):
-        parsed = {name: _parsed(row[name]) for name in ("partition_values", "stats", "deletion_vector")}
+def _json_rows(file_table: pa.Table) -> Iterator[dict[str, Any]]:
+    for row in _rows(file_table):
+        parsed = {name: _parse_json(row[name]) for name in ("partition_values", "stats", "deletion_vector")}
         yield {**row, **parsed}
 
 
-def _parsed(text: str | None) -> Any:
+def _parse_json(text: str | None) -> Any:
     """Parse JSON; statistics that are no JSON stay text."""
     if text is None:
         return None
@@ -123,24 +128,25 @@ def read(
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", metavar="N", min=0, help="At most this many rows.")
     ] = None,
-    version: Annotated[int | None, typer.Option("--version", metavar="N", help="The table at this version.")] = None,
-    timestamp: Annotated[
-        str | None, typer.Option("--timestamp", metavar="TIME", help="The table as it was at this time (ISO 8601).")
-    ] = None,
+    version: VersionOption = None,
+    timestamp: TimestampOption = None,
     csv: Annotated[bool, typer.Option("--csv", help="Print the rows as CSV.")] = False,
     catalog: CatalogOption = None,
 ) -> None:
     """Print rows of a table. SQL chooses the files; only those that may hold a matching row are opened."""
-    if version is not None and timestamp is not None:
-        raise typer.BadParameter("give --version or --timestamp, not both", param_hint="--timestamp")
     if csv and output.settings.json:
         raise typer.BadParameter("give --csv or --json, not both", param_hint="--csv")
     with open_catalog(catalog) as cat:
-        opened = cat.table(table, version=version)
-        if (moment := travel_time(timestamp)) is not None:
-            opened.load_as_version(moment)
         chosen = None if columns is None else [name.strip() for name in columns.split(",")]
-        rows = opened.to_pyarrow_reader(chosen, where)
+        try:
+            opened = _open_at(cat, table, version, timestamp)
+        except NotADeltaTableError:
+            at_ms = instant(timestamp, "--timestamp")
+            rows = iceberg_tables.read(
+                cat, table, where=where, columns=chosen, limit=limit, version=version, at_ms=at_ms
+            )
+        else:
+            rows = opened.to_pyarrow_reader(chosen, where)
         batches = _at_most(rows, limit)
         if csv:
             _print_csv(rows.schema, batches)
@@ -163,10 +169,10 @@ def _records(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
     for batch in batches:
         for start in range(0, batch.num_rows, 10_000):
             for row in batch.slice(start, 10_000).to_pylist():
-                yield {name: _plain(value) for name, value in row.items()}
+                yield {name: _to_json_value(value) for name, value in row.items()}
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     """A value that JSON can hold, without loss: times to the microsecond, decimals digit by digit."""
     match value:
         case datetime():
@@ -178,9 +184,9 @@ def _plain(value: Any) -> Any:
         case bytes():
             return value.hex()
         case list() | tuple():
-            return [_plain(item) for item in value]
+            return [_to_json_value(item) for item in value]
         case dict():
-            return {key: _plain(item) for key, item in value.items()}
+            return {key: _to_json_value(item) for key, item in value.items()}
     return value
 
 

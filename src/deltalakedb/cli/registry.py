@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deltalakedb.cli import output
+from deltalakedb.cli import iceberg_tables, output
 from deltalakedb.cli.options import (
     CatalogOption,
     DryRunOption,
@@ -21,7 +21,7 @@ from deltalakedb.cli.options import (
     open_catalog,
     storage_options,
 )
-from deltalakedb.exceptions import DeltaError
+from deltalakedb.exceptions import DeltaError, NotADeltaTableError
 from deltalakedb.store.names import name_key, parse_namespace, parse_table_name
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def tables(
     dropped: Annotated[bool, typer.Option("--dropped", help="List only dropped tables that can be undropped.")] = False,
     catalog: CatalogOption = None,
 ) -> None:
-    """List the tables of the catalog."""
+    """List the tables and views of the catalog, of both formats."""
     with open_catalog(catalog) as cat:
         if dropped:
             _list_dropped(cat.dropped_tables(namespace))
@@ -161,11 +161,12 @@ def tables(
         infos = cat.table_infos(namespace)
         if namespace is not None and not infos:
             _hint_at_namespaces(cat, namespace)
-    columns = ("table", "mode", "state", "version", "committed", "files", "size", "location")
+    columns = ("table", "format", "mode", "state", "version", "committed", "files", "size", "location")
     rows = [
         (
             info.full_name,
-            info.mode,
+            info.format,
+            info.mode if info.format == "delta" else "managed",
             info.state,
             info.version,
             output.iso_ms(info.committed_at_ms),
@@ -191,7 +192,7 @@ def _hint_at_namespaces(catalog: Catalog, namespace: str) -> None:
     output.say(f"there is no namespace {namespace}; {hint}")
 
 
-def _list_dropped(found: list[DroppedTable]) -> None:
+def _list_dropped(tables: list[DroppedTable]) -> None:
     columns = ("table", "dropped", "undrop until", "version", "files", "size", "location")
     rows = [
         (
@@ -203,9 +204,9 @@ def _list_dropped(found: list[DroppedTable]) -> None:
             output.size(dropped.size_bytes),
             dropped.location,
         )
-        for dropped in found
+        for dropped in tables
     ]
-    value = [{"table": dropped.full_name, **asdict(dropped)} for dropped in found]
+    value = [{"table": dropped.full_name, **asdict(dropped)} for dropped in tables]
     output.emit(value, lambda: output.table(columns, rows, right=("version", "files", "size")))
 
 
@@ -214,11 +215,15 @@ def show(
     version: Annotated[int | None, typer.Option("--version", metavar="N", help="The version to show.")] = None,
     catalog: CatalogOption = None,
 ) -> None:
-    """Show a table: where it is, its version, schema, protocol, properties and counts."""
+    """Show a table or view: where it is, its version, schema, protocol, properties and counts."""
     from deltalakedb.schema import to_struct
 
     with open_catalog(catalog) as cat:
-        opened = cat.table(table, version=version)
+        try:
+            opened = cat.table(table, version=version)
+        except NotADeltaTableError:
+            iceberg_tables.show(cat, table, version)
+            return
         value = _description(opened)
     output.emit(value, lambda: _print_description(value, to_struct(opened.schema())))
 
@@ -228,7 +233,7 @@ def rename(
     new_name: Annotated[str, typer.Argument(metavar="NEW_NAME", help="The new name, as namespace.name.")],
     catalog: CatalogOption = None,
 ) -> None:
-    """Rename a table; its location and history stay."""
+    """Rename a table or view; its location and history stay."""
     with open_catalog(catalog) as cat:
         cat.rename_table(table, new_name)
     output.say(f"renamed {table} to {new_name}")
@@ -240,12 +245,12 @@ def drop(
     dry_run: DryRunOption = False,
     catalog: CatalogOption = None,
 ) -> None:
-    """Drop a table. If the catalog chose its folder, `dl undrop` can bring it back for some days.
+    """Drop a table or view. If the catalog chose a Delta table's folder, `dl undrop` can bring it back for some days.
 
-    A table whose location was given is detached first, so that any Delta writer can write its files.
+    A Delta table whose location was given is detached first, so that any Delta writer can write its files. The files of
+    an Iceberg table stay, so that `dl iceberg register` can bring it back; with --purge they are deleted.
     """
     with open_catalog(catalog) as cat:
-        entry = cat.table(table)
         info = cat.table_info(table)
         is_ours = (info.mode, info.files_owner) == ("managed", "catalog")
         keeps = is_ours and cat.config.catalog_drop_retention > 0 and not purge
@@ -255,14 +260,13 @@ def drop(
                 tx.rollback()
         else:
             cat.drop_table(table, purge)
-    verb = "drop" if entry.mode == "managed" else "unregister"
+    verb = "drop" if info.mode in ("managed", "iceberg", "view") else "unregister"
     action = f"would {verb}" if dry_run else "dropped" if verb == "drop" else "unregistered"
     goes = purge or (is_ours and not keeps)
     files = ("would be deleted" if dry_run else "are deleted") if goes else "stay"
-    hint = f" for {cat.config.catalog_drop_retention:g} days; `dl undrop {entry.name}` brings it back" if keeps else ""
-    output.say(
-        f"{action} {entry.name} ({entry.mode}, version {entry.version()}); the files at {entry.table_uri} {files}{hint}"
-    )
+    name = info.full_name
+    hint = f" for {cat.config.catalog_drop_retention:g} days; `dl undrop {name}` brings it back" if keeps else ""
+    output.say(f"{action} {name} ({info.mode}, version {info.version}); the files at {info.location} {files}{hint}")
 
 
 def undrop(

@@ -85,14 +85,14 @@ def _migrate(catalog: str | None, to: int | None, dry_run: bool, *, down: bool) 
             )
         if target > len(known_migrations):
             raise typer.BadParameter(f"this code knows schema versions 0 to {len(known_migrations)}", param_hint="--to")
-        ran = _planned(now, target) if dry_run else migrations.migrate(store, target)
+        ran = _plan_migrations(now, target) if dry_run else migrations.migrate(store, target)
     verb = "would run" if dry_run else "ran"
     value = {"catalog": str(address), "from": now, "to": target, "migrations": ran, "dry_run": dry_run}
     names = ", ".join(f"{number:04d}" for number in ran) or "nothing"
     output.emit(value, lambda: print(f"{address}: {verb} {names}; schema version {now} -> {target}"))
 
 
-def _planned(now: int, target: int) -> list[int]:
+def _plan_migrations(now: int, target: int) -> list[int]:
     return list(range(now + 1, target + 1)) if target >= now else list(range(now, target, -1))
 
 

@@ -132,7 +132,7 @@ def _targets(
     if recursive is not None:
         if path is not None or name is not None:
             raise typer.BadParameter("--recursive finds and names the tables itself; leave PATH and --as out")
-        return _found_tables(recursive, into, options)
+        return _find_tables(recursive, into, options)
     if path is None or name is None:
         raise typer.BadParameter("give PATH and --as NS.NAME, or --recursive PREFIX")
     if into is not None:
@@ -140,7 +140,7 @@ def _targets(
     return iter([(path, name)])
 
 
-def _found_tables(prefix: str, into: str | None, options: dict[str, str] | None) -> Iterator[tuple[str, str]]:
+def _find_tables(prefix: str, into: str | None, options: dict[str, str] | None) -> Iterator[tuple[str, str]]:
     from deltalakedb.files.discovery import find_tables
     from deltalakedb.storage.location import canonical_location
 

@@ -231,7 +231,7 @@ class ParquetSource:
             for batch in layout.batches(group, [*columns, "add.stats_parsed"] if parsed else columns):
                 adds = batch.column("add")
                 stats = layout.with_instants(adds, "stats_parsed") if parsed else None
-                yield from _some(add_batch(adds, stats, later))
+                yield from _unless_empty(add_batch(adds, stats, later))
 
     def remove_batches(self, later: KeyFilter | None) -> Iterator[pa.RecordBatch]:
         layout = self._open()
@@ -239,7 +239,7 @@ class ParquetSource:
         for group in range(layout.num_row_groups):
             if layout.may_hold(group, "remove"):
                 for batch in layout.batches(group, columns):
-                    yield from _some(remove_batch(batch.column("remove"), later))
+                    yield from _unless_empty(remove_batch(batch.column("remove"), later))
 
     def _open(self) -> _Layout:
         if self._file is not None:
@@ -307,12 +307,12 @@ class _Layout:
     def with_instants(self, adds: pa.StructArray, name: str) -> pa.StructArray:
         """A member of `add` with its INT96 leaves as instants: Spark writes timestamps as INT96, without a zone."""
         column = pc.struct_field(adds, name)
-        kind = self._zoned(column.type, f"add.{name}")
+        kind = self._with_zone(column.type, f"add.{name}")
         return column if kind == column.type else column.cast(kind)
 
-    def _zoned(self, kind: pa.DataType, path: str) -> pa.DataType:
+    def _with_zone(self, kind: pa.DataType, path: str) -> pa.DataType:
         if pa.types.is_struct(kind):
-            return pa.struct([field.with_type(self._zoned(field.type, f"{path}.{field.name}")) for field in kind])
+            return pa.struct([field.with_type(self._with_zone(field.type, f"{path}.{field.name}")) for field in kind])
         index = self._leaves.get(path)
         if index is not None and self._file.metadata.schema.column(index).physical_type == "INT96":
             return pa.timestamp("us", "UTC")
@@ -324,7 +324,7 @@ class _Layout:
         return batches
 
 
-def _some(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _unless_empty(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     if batch.num_rows:
         yield batch
 
@@ -333,19 +333,19 @@ def _actions(kind: str, column: pa.StructArray) -> Iterator[Action]:
     """The rows of one column that hold an action, as values; they are few, whatever the size of the checkpoint."""
     present = pc.struct_field(column, _REQUIRED_FIELD[kind]).is_valid()
     for scalar in column.filter(present):
-        value = _plain(scalar)
+        value = _to_python(scalar)
         for features, (version, least) in _FEATURES.items() if kind == "protocol" else ():
             if not value.get(features) and value.get(version, 0) < least:
                 value.pop(features, None)
         yield parse_action(to_json({kind: value}), where=kind)
 
 
-def _plain(scalar: pa.Scalar) -> Any:
+def _to_python(scalar: pa.Scalar) -> Any:
     """A Python value: maps are dicts, structs have no null members (Parquet cannot tell null from absent)."""
     if not scalar.is_valid:
         return None
     if isinstance(scalar, pa.StructScalar):
-        members = ((name, _plain(member)) for name, member in scalar.items())
+        members = ((name, _to_python(member)) for name, member in scalar.items())
         return {name: member for name, member in members if member is not None}
     if isinstance(scalar, pa.MapScalar):
         return dict(scalar.as_py())

@@ -45,29 +45,29 @@ class KeyFilter:
 def add_batch(adds: pa.StructArray, parsed_stats: pa.StructArray | None, later: KeyFilter | None) -> pa.RecordBatch:
     """A checkpoint's `add` column as FILES_SCHEMA, without rows of other actions; ValueError on invalid rows."""
     if parsed_stats is not None:
-        mask = _present(adds)
+        mask = _find_present(adds)
         batch, keys = _convert(adds, FILES_SCHEMA, ADD)
         parsed = sql_text(json_structs(parsed_stats if mask is None else parsed_stats.filter(mask)))
         index = FILES_SCHEMA.get_field_index("stats")
         batch = batch.set_column(index, FILES_SCHEMA.field(index), pc.coalesce(batch.column(index), parsed))
     else:
         batch, keys = _convert(adds, FILES_SCHEMA, ADD)
-    return _without(batch, keys, later)
+    return _drop_later(batch, keys, later)
 
 
 def remove_batch(removes: pa.StructArray, later: KeyFilter | None) -> pa.RecordBatch:
     """A checkpoint's `remove` column as TOMBSTONES_SCHEMA, without rows of other actions."""
-    return _without(*_convert(removes, TOMBSTONES_SCHEMA, REMOVE), later)
+    return _drop_later(*_convert(removes, TOMBSTONES_SCHEMA, REMOVE), later)
 
 
-def _present(actions: pa.StructArray) -> pa.Array | None:
+def _find_present(actions: pa.StructArray) -> pa.Array | None:
     """A mask of the rows that hold an action, by their required `path`; None if all do."""
     paths = pc.struct_field(actions, "path")
     return paths.is_valid() if paths.null_count else None
 
 
 def _convert(actions: pa.StructArray, schema: pa.Schema, spec: Spec) -> tuple[pa.RecordBatch, pa.Array]:
-    mask = _present(actions)
+    mask = _find_present(actions)
     if mask is not None:
         actions = actions.filter(mask)
     children = dict(zip((field.name for field in actions.type), actions.flatten(), strict=True))
@@ -147,7 +147,7 @@ def _check_paths(paths: pa.Array) -> None:
         check_path(path)
 
 
-def _without(batch: pa.RecordBatch, keys: pa.Array, later: KeyFilter | None) -> pa.RecordBatch:
+def _drop_later(batch: pa.RecordBatch, keys: pa.Array, later: KeyFilter | None) -> pa.RecordBatch:
     mask = later.keep(keys) if later is not None else None
     return batch if mask is None else batch.filter(mask)
 

@@ -66,7 +66,7 @@ class ParsedStats:
         if table.num_rows != len(values):
             raise pa.ArrowInvalid("not one object a line")
         rows = table.select(self._reading.names).combine_chunks().to_batches()[0]
-        return _converted(rows.to_struct_array(), self.type)
+        return _convert(rows.to_struct_array(), self.type)
 
     def _parse_one(self, text: str) -> dict[str, Any] | None:
         stats = load_stats(text, exact=True)
@@ -78,10 +78,10 @@ class ParsedStats:
         for name, rounding in ((_MIN, ROUND_FLOOR), (_MAX, ROUND_CEILING)):
             bounds = stats.get(name)
             if isinstance(bounds, dict):
-                value[name] = _nested(self._bounded, lambda leaf: _bound(bounds, leaf, rounding))  # noqa: B023 used at once
+                value[name] = _nest(self._bounded, lambda leaf: _bound(bounds, leaf, rounding))  # noqa: B023 used at once
         counts = stats.get(_NULLS)
         if isinstance(counts, dict):
-            value[_NULLS] = _nested(self._leaves, lambda leaf: count_or_none(value_at(counts, leaf.physical_path)))
+            value[_NULLS] = _nest(self._leaves, lambda leaf: count_or_none(value_at(counts, leaf.physical_path)))
         return value
 
 
@@ -121,7 +121,7 @@ def _to_struct(fields: Mapping[str, Any]) -> pa.StructType:
     )
 
 
-def _nested(leaves: Sequence[Leaf], value_of: Callable[[Leaf], Any]) -> dict[str, Any]:
+def _nest(leaves: Sequence[Leaf], value_of: Callable[[Leaf], Any]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for leaf in leaves:
         parent = values
@@ -139,9 +139,9 @@ def _reading_type(data_type: DataType) -> pa.DataType:
     return pa.string() if pa.types.is_date(kind) or pa.types.is_timestamp(kind) else kind
 
 
-def _converted(column: pa.Array, kind: pa.DataType) -> pa.Array:
+def _convert(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_struct(kind):
-        members = [_converted(child, field.type) for child, field in zip(column.flatten(), kind, strict=True)]
+        members = [_convert(child, field.type) for child, field in zip(column.flatten(), kind, strict=True)]
         return pa.StructArray.from_arrays(members, fields=list(kind), mask=column.is_null())
     if column.type == kind:
         return column

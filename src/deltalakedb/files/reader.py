@@ -193,7 +193,7 @@ class FileTxnLogReader:
         return LogListing.of(names, since=max(since, 0))
 
     def _list_from_hint(self, version: int | None) -> LogListing:
-        """Names from the newest earlier checkpoint on, or all of them if the hint is missing, stale or wrong."""
+        """Names from the newest known checkpoint on, or all of them if the hint is missing, stale or wrong."""
         hint = self._hinted_version()
         if hint and (version is None or hint <= version):
             listing = self._list(hint)

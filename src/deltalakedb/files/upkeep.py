@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from deltalakedb.exceptions import DeltaError, redact
 from deltalakedb.files.cleanup import DAY_MS, CleanedUp, protected_before, retention_ms, settings_of
-from deltalakedb.files.last_checkpoint import CheckpointWritten
+from deltalakedb.files.optional_files import CheckpointWritten
 from deltalakedb.files.snapshot import FileSnapshot
 from deltalakedb.files.writer import FileTxnLogWriter
 from deltalakedb.log.protocol.retention import cleans_up, deleted_file_retention_ms, log_retention_ms

@@ -14,11 +14,16 @@ from deltalakedb import telemetry
 from deltalakedb.exceptions import DeltaError, MirrorError, redact
 from deltalakedb.files.checkpoint_reader import sidecar_names
 from deltalakedb.files.checkpoint_writer import CheckpointFile, layout_of
-from deltalakedb.files.checksum import Checksum, checksum_name
 from deltalakedb.files.cleanup import DAY_MS, CleanedUp, Expired, find_expired, find_expired_by_times
-from deltalakedb.files.last_checkpoint import CheckpointWritten, hinted_version, render_last_checkpoint
 from deltalakedb.files.listing import LAST_CHECKPOINT, LOG_FOLDER, LogListing, checkpoint_name, commit_name
 from deltalakedb.files.log_folder import LogFolder
+from deltalakedb.files.optional_files import (
+    CheckpointWritten,
+    Checksum,
+    checksum_name,
+    hinted_version,
+    render_last_checkpoint,
+)
 from deltalakedb.log.protocol.actions import Protocol
 from deltalakedb.log.protocol.txnlog import LogSnapshot
 from deltalakedb.storage.interface import NO_LOCK, PUT_TIMEOUT_SECONDS, PutResult, Puts

@@ -19,9 +19,10 @@ except ModuleNotFoundError as error:
 
 if TYPE_CHECKING:
     from deltalakedb.catalog.catalog import Catalog
+    from deltalakedb.iceberg.catalog import LoadedTable
     from deltalakedb.transactions.transaction import CatalogTransaction
 
-__all__ = ["PyIcebergCatalog", "Table", "open_at", "open_catalog", "open_in_transaction"]
+__all__ = ["PyIcebergCatalog", "Table", "open_at", "open_catalog", "open_in_transaction", "open_loaded"]
 
 _NO_NAMESPACES = (
     "a transaction does not change namespaces: use `create_namespace`, `set_namespace_properties` or `drop_namespace` "
@@ -44,3 +45,8 @@ def open_in_transaction(tx: CatalogTransaction, storage_options: Mapping[str, st
 def open_at(catalog: Catalog, at_ms: int, storage_options: Mapping[str, str] | None = None) -> PyIcebergCatalog:
     """Return the catalog as it was at an instant for PyIceberg, read-only."""
     return PyIcebergCatalog(InstantTables(catalog, at_ms, storage_options), None, None, read_only=READ_ONLY)
+
+
+def open_loaded(catalog: Catalog, loaded: LoadedTable) -> Table:
+    """Return a loaded version of a table, to read it."""
+    return open_catalog(catalog).to_table(loaded)

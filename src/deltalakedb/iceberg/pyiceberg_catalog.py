@@ -90,11 +90,11 @@ class PyIcebergCatalog(Catalog):
 
     def open_table(self, name: str) -> Table:
         """Open a table by its name as this package writes it; errors are those of this package."""
-        return self._to_table(self._source.load_table(parse_table_name(name)))
+        return self.to_table(self._source.load_table(parse_table_name(name)))
 
     def load_table(self, identifier: str | Identifier) -> Table:
         with raised_as_pyiceberg():
-            return self._to_table(self._source.load_table(to_table_name(identifier)))
+            return self.to_table(self._source.load_table(to_table_name(identifier)))
 
     def table_exists(self, identifier: str | Identifier) -> bool:
         with raised_as_pyiceberg():
@@ -116,7 +116,7 @@ class PyIcebergCatalog(Catalog):
     ) -> Table:
         request = self._table_request(schema, location, partition_spec, sort_order, properties)
         with raised_as_pyiceberg():
-            return self._to_table(self._changes.create_table(to_table_name(identifier), request))
+            return self.to_table(self._changes.create_table(to_table_name(identifier), request))
 
     def create_table_transaction(
         self,
@@ -149,7 +149,7 @@ class PyIcebergCatalog(Catalog):
     def register_table(self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False) -> Table:
         name = to_table_name(identifier)
         with raised_as_pyiceberg():
-            return self._to_table(self._changes.register_table(name, metadata_location, overwrite=overwrite))
+            return self.to_table(self._changes.register_table(name, metadata_location, overwrite=overwrite))
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
@@ -165,7 +165,7 @@ class PyIcebergCatalog(Catalog):
         with raised_as_pyiceberg():
             target = to_table_name(to_identifier)
             self._changes.rename_table(to_table_name(from_identifier), target)
-            return self._to_table(self._source.load_table(target))
+            return self.to_table(self._source.load_table(target))
 
     def drop_table(self, identifier: str | Identifier) -> None:
         with raised_as_pyiceberg():
@@ -175,7 +175,8 @@ class PyIcebergCatalog(Catalog):
         with raised_as_pyiceberg():
             self._changes.drop_table(to_table_name(identifier), purge=True)
 
-    def _to_table(self, loaded: LoadedTable) -> Table:
+    def to_table(self, loaded: LoadedTable) -> Table:
+        """Return a loaded table as PyIceberg's."""
         file_io = self._source.open_io(loaded)
         return Table(to_identifier(loaded.name), _to_metadata(loaded), loaded.metadata_location, file_io, self)
 

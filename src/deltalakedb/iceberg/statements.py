@@ -279,16 +279,20 @@ def _add_version(
     parameters: Mapping[str, Any],
 ) -> Step:
     """Write the metadata file, and add the version to the draft."""
-    render = render_view_metadata if draft.row.mode == VIEW else render_metadata
     location = write_metadata_file(
         metadata,
-        render(dict(metadata)),
+        render(metadata),
         version=(-1 if draft.head is None else draft.head.current_version) + len(draft.iceberg) + 1,
         options=draft.options,
         config=drafts.iceberg_files.limits,
         written=written.for_table(draft.row.table_uuid),
     )
     return _add_file(draft, metadata, location, operation, parameters)
+
+
+def render(metadata: Metadata) -> bytes:
+    """Return the bytes of the metadata file of a table or view."""
+    return render_view_metadata(dict(metadata)) if "view-uuid" in metadata else render_metadata(dict(metadata))
 
 
 def _add_file(

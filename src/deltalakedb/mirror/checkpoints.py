@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from deltalakedb.exceptions import DeltaError, StoreError, redact
-from deltalakedb.files.checksum import Checksum
 from deltalakedb.files.cleanup import DAY_MS, protected_before, retention_ms, settings_of
+from deltalakedb.files.optional_files import Checksum
 from deltalakedb.files.upkeep import checkpoint_interval
 from deltalakedb.log.protocol.actions import CommitInfo
 from deltalakedb.log.protocol.in_commit_timestamps import has_in_commit_timestamps

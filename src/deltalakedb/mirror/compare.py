@@ -16,6 +16,7 @@ from deltalakedb.log.statistics.moments import parse_timestamp
 from deltalakedb.log.statistics.stats import load_stats
 
 TableAction: TypeAlias = AppTransaction | DomainMetadata | Metadata | Protocol
+_SHOWN_CHARACTERS = 200
 FileState: TypeAlias = tuple[str, int, str | None, str | None, str]
 
 
@@ -49,7 +50,7 @@ def compare_commits(ours: Commit, theirs: Commit) -> Difference | None:
             continue
         our_text, their_text = (None if action is None else render_action(action) for action in (left, right))
         if our_text is None or their_text is None or json.loads(our_text) != json.loads(their_text):
-            return Difference(f"action {number}", _shortened(our_text), _shortened(their_text))
+            return Difference(f"action {number}", _shorten(our_text), _shorten(their_text))
     return None
 
 
@@ -63,14 +64,14 @@ def compare_states(ours: LogSnapshot, theirs: LogSnapshot, *, protocol: Protocol
     }
     for name, (left, right) in parts.items():
         if left != right:
-            return Difference(name, _shortened(_text(left)), _shortened(_text(right)))
+            return Difference(name, _shorten(_text(left)), _shorten(_text(right)))
     return _compare_files(ours, theirs)
 
 
 def compare_action(place: str, ours: Metadata | Protocol, theirs: Metadata | Protocol) -> Difference | None:
     """Compare two metadata or protocol actions, by the fields that a checkpoint keeps."""
     left, right = _checkpoint_fields(ours), _checkpoint_fields(theirs)
-    return None if left == right else Difference(place, _shortened(_text(left)), _shortened(_text(right)))
+    return None if left == right else Difference(place, _shorten(_text(left)), _shorten(_text(right)))
 
 
 def _checkpoint_fields(action: TableAction) -> Any:
@@ -103,7 +104,7 @@ def _only_here(keys: set[FileState]) -> str:
     if not keys:
         return "nothing that the other lacks"
     path, size, *_ = min(keys)
-    return f"{len(keys)} that the other lacks or has otherwise, the first {_shortened(path)} (size {size})"
+    return f"{len(keys)} that the other lacks or has otherwise, the first {_shorten(path)} (size {size})"
 
 
 def _file_keys(files: pa.RecordBatchReader) -> set[FileState]:
@@ -114,32 +115,32 @@ def _file_keys(files: pa.RecordBatchReader) -> set[FileState]:
             batch.column(n).to_pylist() for n in ("path", "size", "stats", "deletion_vector", "partition_values")
         )
         for path, size, stats, vector, values in zip(*columns, strict=True):
-            keys.add((path, size, _stats_values(stats), _canonical(vector), _canonical(values) or "{}"))
+            keys.add((path, size, _stats_values(stats), _normalize_json(vector), _normalize_json(values) or "{}"))
     return keys
 
 
 def _stats_values(text: str | None) -> str | None:
     """The values of statistics, whatever their text: a checkpoint may keep them as a struct, rendered again."""
     value = None if text is None else load_stats(from_sql_text(text))
-    return text if value is None else json.dumps(_plain(value), sort_keys=True)
+    return text if value is None else json.dumps(_normalize(value), sort_keys=True)
 
 
-def _plain(value: Any) -> Any:
+def _normalize(value: Any) -> Any:
     """Statistics without nulls and empty structs, with times and whole numbers in one notation."""
     if isinstance(value, dict):
-        members = {name: _plain(member) for name, member in value.items()}
+        members = {name: _normalize(member) for name, member in value.items()}
         return {name: member for name, member in members.items() if member is not None and member != {}}
     if isinstance(value, str) and (moment := parse_timestamp(value)) is not None:
         return moment.micros
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _canonical(text: str | None) -> str | None:
+def _normalize_json(text: str | None) -> str | None:
     """JSON text with normalized spacing and order."""
     return None if text is None else json.dumps(json.loads(text), sort_keys=True)
 
 
-def _shortened(text: str | None, limit: int = 200) -> str:
+def _shorten(text: str | None) -> str:
     if text is None:
         return "nothing"
-    return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}... ({len(text)} characters)"

@@ -71,13 +71,13 @@ def own_time(commit: Commit) -> int:
     return commit.timestamp_ms if timestamp_ms is None else timestamp_ms
 
 
-def restore_transaction(conn: Connection, mark: Mark, *, committed_at_ms: int | None = None) -> None:
+def restore_transaction(conn: Connection, mark: Mark) -> None:
     """Insert the transaction of a commit of ours, unless SQL has it already, for instance by another table."""
     conn.run(
         "restore_transaction",
         txn_id=mark.txn_id,
         client_token=f"restored:{mark.txn_id}",  # the original token is not in the files
-        committed_at_ms=mark.committed_at_ms if committed_at_ms is None else committed_at_ms,
+        committed_at_ms=mark.committed_at_ms,
         actor=mark.actor,
         message=mark.message,
     )

@@ -149,10 +149,10 @@ def _files(conn: Connection, table: TableRow, version: int, deleted_ms: int, app
             f"table {table.full_name} is append-only (delta.appendOnly), so what the other writer appended cannot be "
             f"taken out; nothing was changed. `dl mirror resolve {table.full_name} --adopt` keeps both"
         )
-    return [*(RemoveFile.of(add, at_ms=deleted_ms) for add in added), *(_restored(add) for add in restored)]
+    return [*(RemoveFile.of(add, at_ms=deleted_ms) for add in added), *(_restore(add) for add in restored)]
 
 
-def _restored(add: AddFile) -> AddFile:
+def _restore(add: AddFile) -> AddFile:
     # The rows return, so this changes data, whether or not the original commit did.
     return replace(add, data_change=True, extra="")
 

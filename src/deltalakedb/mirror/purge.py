@@ -106,7 +106,7 @@ def _clear(store: Store, place: LocationRow, options_of: OptionsOf) -> bool:
     try:
         with renewed(store, cleared.lease, holder):
             options = None if cleared.table is None else options_of(cleared.table)
-            reason = _why_not(store, cleared, options)
+            reason = _find_obstacle(store, cleared, options)
             if reason is None:
                 _delete_files(store, cleared, options)
             else:
@@ -195,7 +195,7 @@ def _begin(conn: Connection, place: LocationRow) -> _Cleared | None:
     return _Cleared(place, last_row[0] if last_row else None, metadata_from_row(row).id if row else None, delay_seconds)
 
 
-def _why_not(store: Store, cleared: _Cleared, options: Mapping[str, str] | None) -> str | None:
+def _find_obstacle(store: Store, cleared: _Cleared, options: Mapping[str, str] | None) -> str | None:
     """Why the files must not be deleted; None if they may be."""
     place = cleared.place
     with store.read() as conn:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from deltalakedb import telemetry
 from deltalakedb.exceptions import LogGapError, MalformedLogError, MirrorError
-from deltalakedb.files.checksum import Checksum
+from deltalakedb.files.optional_files import Checksum
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.log.protocol.actions import CommitInfo, Metadata, Protocol
 from deltalakedb.log.protocol.commit import iter_actions, parse_action
@@ -284,7 +284,7 @@ class TableMirror:
                 head = registry.read_head(conn, self.table.table_id)
             # Our writers commit in SQL first: SQL was read after the file was seen, so a file that it lacks is foreign.
             if head is None or head.current_version <= self.known:
-                raise ForeignCommitError(self.known + 1, self._described(self.known + 1))
+                raise ForeignCommitError(self.known + 1, self._describe(self.known + 1))
             self.known = max(self.known, head.mirrored_version)
             last = min(head.current_version, self.known + PROBED_AT_ONCE)
             if self.known < last:
@@ -299,7 +299,7 @@ class TableMirror:
             self._check_same(commit.version, commit.data)
             self.known = commit.version
 
-    def _described(self, version: int) -> str:
+    def _describe(self, version: int) -> str:
         file_data = self.files.read_commit(version) or b""
         return f"version {version} is in the files, but not in SQL: {_author(self.table.full_name, version, file_data)}"
 

@@ -153,8 +153,8 @@ def _checks(who: str, answers: Sequence[dict[str, str]]) -> Iterator[SparkCheck]
         yield check("shared storage", lambda a: a["shared"] == "ok", "shared", found, _SHARED_ADVICE)
 
 
-def _failed(name: str, said: str, advice: str) -> SparkCheck:
-    return SparkCheck(name, "failed", redact(" ".join(said.split()))[:_LONGEST], advice)
+def _failed(name: str, message: str, advice: str) -> SparkCheck:
+    return SparkCheck(name, "failed", redact(" ".join(message.split()))[:_LONGEST], advice)
 
 
 def _first_line(error: BaseException) -> str:

@@ -12,7 +12,6 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -107,14 +106,19 @@ class EndpointClient:
     def __enter__(self) -> EndpointClient:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_trouble: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Close the calling thread's connection; other threads close theirs when they end."""
-        self._drop_connection()
+        connection: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            return
+        self._local.connection = None
+        if self._local.generation == forks.generation():
+            connection.close()
+        else:  # inherited by a fork: the parent still uses it
+            forks.leave_to_parent([connection])
 
     # -- transactions
 
@@ -203,13 +207,13 @@ class EndpointClient:
 
     def log(self, path: str, txn: str = "", start: int = 0) -> list[LogFile]:
         """The commits of a table from a version on; empty if the table does not exist yet."""
-        _, text = self._ask("GET", "/log", {"path": path, "txn": txn, "from": start})
-        rows = (line.split("\t") for line in text.decode().splitlines())
+        text = self._ask("GET", "/log", {"path": path, "txn": txn, "from": start}).decode()
+        rows = (line.split("\t") for line in text.splitlines())
         return [LogFile(name, int(size), int(modified_ms)) for name, size, modified_ms in rows]
 
     def read_commit(self, path: str, version: int, txn: str = "") -> bytes:
         """The text of a commit."""
-        return self._ask("GET", "/commit", {"path": path, "txn": txn, "version": version})[1]
+        return self._ask("GET", "/commit", {"path": path, "txn": txn, "version": version})
 
     def write_commit(
         self, path: str, version: int, lines: Iterable[str], txn: str = "", token: str | None = None
@@ -220,11 +224,11 @@ class EndpointClient:
         return int(self._json("POST", "/commit", query, body)["version"])
 
     def checksum(self, path: str, version: int, txn: str = "") -> bytes:
-        return self._ask("GET", "/crc", {"path": path, "txn": txn, "version": version})[1]
+        return self._ask("GET", "/crc", {"path": path, "txn": txn, "version": version})
 
     def touch(self, path: str, txn: str) -> str:
         """Record that a data file was opened under a transaction; returns the path of its table."""
-        return self._ask("POST", "/read", {"path": path, "txn": txn})[1].decode()
+        return self._ask("POST", "/read", {"path": path, "txn": txn}).decode()
 
     def catalog_id(self) -> str:
         """The id of the served catalog."""
@@ -244,7 +248,7 @@ class EndpointClient:
         *,
         is_repeatable: bool = True,
     ) -> Any:
-        _, data = self._ask(method, route, query or {}, body, is_repeatable=is_repeatable)
+        data = self._ask(method, route, query or {}, body, is_repeatable=is_repeatable)
         try:
             return json.loads(data)
         except ValueError:
@@ -252,7 +256,7 @@ class EndpointClient:
 
     def _ask(
         self, method: str, route: str, query: Mapping[str, Any], body: bytes = b"", *, is_repeatable: bool = True
-    ) -> tuple[int, bytes]:
+    ) -> bytes:
         """Send a request, repeated while that is safe and time is left; raises every error answer."""
         target = self._base + route + (f"?{urlencode(query)}" if query else "")
         deadline = time.monotonic() + self._retry_seconds
@@ -260,7 +264,7 @@ class EndpointClient:
             try:
                 status, data = self._send(method, target, body, is_repeatable)
                 if status < 400:
-                    return status, data
+                    return data
                 problem = _problem(status, data, self.url)
                 # A busy endpoint has not begun the request, so sending it again is always safe.
                 if status != 503 or not (is_repeatable or isinstance(problem, EndpointBusyError)):
@@ -281,21 +285,21 @@ class EndpointClient:
     def _send(self, method: str, target: str, body: bytes, is_repeatable: bool) -> tuple[int, bytes]:
         """Send once. An idle connection may have been closed: a request that cannot be repeated gets a new one."""
         if not is_repeatable:
-            self._drop_connection()
+            self.close()
         connection = self._connection()
         try:
             connection.request(method, target, body, self._headers)
             answer = connection.getresponse()
             return answer.status, answer.read()
         except BaseException:
-            self._drop_connection()
+            self.close()
             raise
 
     def _connection(self) -> http.client.HTTPConnection:
         existing: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
         if existing is not None and existing.sock is not None and self._local.generation == forks.generation():
             return existing
-        self._drop_connection()
+        self.close()
         if self._tls is not None:
             connection: http.client.HTTPConnection = http.client.HTTPSConnection(
                 self._host, self._port, timeout=CONNECT_SECONDS, context=self._tls
@@ -313,16 +317,6 @@ class EndpointClient:
         connection.sock.settimeout(ANSWER_SECONDS)
         self._local.connection, self._local.generation = connection, forks.generation()
         return connection
-
-    def _drop_connection(self) -> None:
-        connection: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            return
-        self._local.connection = None
-        if self._local.generation == forks.generation():
-            connection.close()
-        else:  # inherited by a fork: the parent still uses it
-            forks.leave_to_parent([connection])
 
     def _unreachable(self, reason: BaseException) -> EndpointError:
         return EndpointError(

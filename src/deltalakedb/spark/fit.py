@@ -70,22 +70,22 @@ def new_schema(data: StructType) -> StructType:
     for item in data.fields:
         if item.type == _VOID:
             raise SchemaMismatchError(f"column {item.name!r} has no type: all of it is null; cast it to a type first")
-    return _nullable(data)
+    return _to_nullable(data)
 
 
-def _nullable(struct: StructType) -> StructType:
-    fields = (StructField(i.name, _nullable_type(i.type), True, user_metadata(i)) for i in struct.fields)
+def _to_nullable(struct: StructType) -> StructType:
+    fields = (StructField(i.name, _to_nullable_type(i.type), True, user_metadata(i)) for i in struct.fields)
     return StructType(tuple(fields))
 
 
-def _nullable_type(data_type: DataType) -> DataType:
+def _to_nullable_type(data_type: DataType) -> DataType:
     match data_type:
         case StructType():
-            return _nullable(data_type)
+            return _to_nullable(data_type)
         case ArrayType():
-            return ArrayType(_nullable_type(data_type.element_type))
+            return ArrayType(_to_nullable_type(data_type.element_type))
         case MapType():
-            return MapType(_nullable_type(data_type.key_type), _nullable_type(data_type.value_type))
+            return MapType(_to_nullable_type(data_type.key_type), _to_nullable_type(data_type.value_type))
         case _:
             return data_type
 
@@ -110,7 +110,7 @@ def _merge(table: StructType, data: StructType, path: Path, *, adds: bool) -> St
             if not adds:
                 raise _extra(table, item_path)
             if item.type != _VOID:
-                fields.append(_nullable(StructType((item,))).fields[0])
+                fields.append(_to_nullable(StructType((item,))).fields[0])
                 changed = True
             continue
         merged = _merge_type(fields[place].type, item.type, item_path, adds=adds)
@@ -132,7 +132,7 @@ def _merge_type(mine: DataType, theirs: DataType, path: Path, *, adds: bool) -> 
             value = _merge_type(mine.value_type, theirs.value_type, (*path, "value"), adds=adds)
             same = key is mine.key_type and value is mine.value_type
             return mine if same else replace(mine, key_type=key, value_type=value)
-    return _nullable_type(theirs) if mine == _VOID and adds and theirs != _VOID else mine
+    return _to_nullable_type(theirs) if mine == _VOID and adds and theirs != _VOID else mine
 
 
 def _extra(table: StructType, path: Path) -> SchemaMismatchError:
@@ -227,19 +227,19 @@ def _is_mapped(data_type: DataType) -> bool:
 
 
 def _column(source: Column, have: DataType, may_be_null: bool, want: DataType, nullable: bool, path: Path) -> Column:
-    column = _typed(source, have, want, path)
+    column = _convert(source, have, want, path)
     if nullable or not may_be_null:
         return column
     message = f"column {'.'.join(path)!r}: the table does not let it be null, and a row of the data is"
     return F.coalesce(column, F.raise_error(F.lit(message)).cast(_spark_type(want)))
 
 
-def _typed(source: Column, have: DataType, want: DataType, path: Path) -> Column:
+def _convert(source: Column, have: DataType, want: DataType, path: Path) -> Column:
     if _is_as_wanted(have, want):
         return source
     match have, want:
         case StructType(), StructType():
-            return _struct(source, have, want, path)
+            return _build_struct(source, have, want, path)
         case ArrayType(), ArrayType():
             return F.transform(
                 source,
@@ -253,7 +253,9 @@ def _typed(source: Column, have: DataType, want: DataType, path: Path) -> Column
                 ),
             )
         case MapType(), MapType():
-            return F.map_from_entries(F.transform(F.map_entries(source), lambda one: _entry(one, have, want, path)))
+            return F.map_from_entries(
+                F.transform(F.map_entries(source), lambda one: _build_entry(one, have, want, path))
+            )
     return _cast(source, have, want, path)
 
 
@@ -277,7 +279,7 @@ def _is_as_wanted(have: DataType, want: DataType) -> bool:
             return have == want
 
 
-def _struct(source: Column, have: StructType, want: StructType, path: Path) -> Column:
+def _build_struct(source: Column, have: StructType, want: StructType, path: Path) -> Column:
     fields_by_name = {item.name.casefold(): item for item in have.fields}
     parts = []
     for item in stored_fields(want):
@@ -291,8 +293,8 @@ def _struct(source: Column, have: StructType, want: StructType, path: Path) -> C
     return F.when(source.isNotNull(), F.struct(*parts))
 
 
-def _entry(entry: Column, have: MapType, want: MapType, path: Path) -> Column:
-    key = _typed(entry["key"], have.key_type, want.key_type, (*path, "key"))
+def _build_entry(entry: Column, have: MapType, want: MapType, path: Path) -> Column:
+    key = _convert(entry["key"], have.key_type, want.key_type, (*path, "key"))
     value = _column(
         entry["value"],
         have.value_type,

@@ -20,7 +20,7 @@ from deltalakedb.exceptions import DeltaError
 from deltalakedb.log.protocol.actions import AddFile
 from deltalakedb.log.protocol.paths import decode_path, encode_path
 from deltalakedb.log.schema.types import StructField
-from deltalakedb.spark.places import spark_location
+from deltalakedb.spark.places import is_hidden, spark_location
 from deltalakedb.spark.session import setting
 from deltalakedb.storage.interface import ListedFile, Storage
 from deltalakedb.storage.opening import open_storage
@@ -60,7 +60,7 @@ class WriteJob:
                 rows.write.option(_NO_MARKER, "false").partitionBy(*partition_columns).parquet(
                     f"{spark_location(self._location)}/{self.folder}"
                 )
-            files = self._listed()
+            files = self._list_files()
             adds = self._adds(rows.sparkSession, files, stats)
             if not adds:
                 self.clean()
@@ -94,10 +94,10 @@ class WriteJob:
 
     def paths(self) -> frozenset[str]:
         """The files in the job's folder, as paths relative to the table's."""
-        return frozenset(file.path for file in self._listed())
+        return frozenset(file.path for file in self._list_files())
 
-    def _listed(self) -> list[ListedFile]:
-        files = [file for file in self._storage.walk(self.folder) if not any(map(_is_hidden, file.path.split("/")))]
+    def _list_files(self) -> list[ListedFile]:
+        files = [file for file in self._storage.walk(self.folder) if not any(map(is_hidden, file.path.split("/")))]
         return sorted(files, key=lambda file: file.path)
 
     def clean(self) -> None:
@@ -106,20 +106,16 @@ class WriteJob:
             self._storage.delete_folder(self.folder)
 
 
-def _is_hidden(name: str) -> bool:
-    return name.startswith(".") or (name.startswith("_") and "=" not in name)
-
-
 def partition_values(path: str) -> dict[str, str | None]:
     """The partition values in the names of a file's folders, unescaped as Hive and Spark do."""
     values: dict[str, str | None] = {}
     for folder in path.split("/")[1:-1]:
         name, _, text = folder.partition("=")
-        values[_unescaped(name)] = None if text == HIVE_NULL else _unescaped(text)
+        values[_unescape(name)] = None if text == HIVE_NULL else _unescape(text)
     return values
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     # Spark escapes single ASCII characters; a percent sign that begins no escape is itself escaped.
     return unquote_to_bytes(text).decode() if "%" in text else text
 

@@ -56,10 +56,15 @@ def _data_file(location: str, root: str, path: str) -> str:
         return decode_path(path)  # hdfs: and others that only Spark supports
 
 
+def is_hidden(name: str) -> bool:
+    """Whether Spark ignores files and folders of this name."""
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+
+
 def reading_path(file: str) -> str:
     """A file's name for `spark.read`, with the characters of glob patterns escaped."""
     name = file.rpartition("/")[2]
-    if name.startswith(".") or (name.startswith("_") and "=" not in name):
+    if is_hidden(name):
         raise UnsupportedFeatureError(
             file, ["a data file whose name begins with '_' or '.'"], purpose="read by Spark's Parquet reader"
         )

@@ -44,7 +44,7 @@ def read_where(where: PredicateLike, schema: StructType) -> Where:
         )
     groups: Sequence[Any] = [where] if all(isinstance(item, tuple) for item in where) else where
     rows = _any([_all([_filter(item, schema) for item in group]) for group in groups])
-    columns = {_named(item[0], schema) for group in groups for item in group}
+    columns = {_column_name(item[0], schema) for group in groups for item in group}
     return Where(where, rows, frozenset(columns))
 
 
@@ -61,11 +61,11 @@ def _from_sql(text: str, schema: StructType) -> Where:
         places = getattr(error, "errors", None)
         detail = places[0]["description"] if places else "it ends early or nests too deep"
         raise PredicateError(f"sql parser error: {detail}: {text[:200]!r}") from error
-    columns = {_named(node.parts[0].name, schema) for node in root.find_all(exp.Column)}
+    columns = {_column_name(node.parts[0].name, schema) for node in root.find_all(exp.Column)}
     return Where(planned, text, frozenset(columns))
 
 
-def _named(name: str, schema: StructType) -> str:
+def _column_name(name: str, schema: StructType) -> str:
     item = schema.field(name) or schema.field(name.partition(".")[0])
     return name if item is None else item.name
 

@@ -47,7 +47,7 @@ def read_table(
         schema = without_void(to_struct(table.schema()))
         everything = where is None or (isinstance(where, list | tuple) and not where)
         condition = None if where is None or everything else read_where(where, schema)
-        chosen = _chosen(schema, columns, table.name)
+        chosen = _choose_fields(schema, columns, table.name)
         needed = {item.name for item in chosen} | (condition.columns if condition else set())
         metadata = table.metadata()
         scan = Scan.of(
@@ -59,14 +59,14 @@ def read_table(
             partition_columns=metadata.partition_columns,
             configuration=metadata.configuration,
         )
-        rows = scan_files(scan, _planned(table, condition))
+        rows = scan_files(scan, _plan_files(table, condition))
     if condition is not None:
         rows = rows.where(condition.condition)
     # Spark analyses each step on a DataFrame, so a step that changes nothing is left out.
     return rows if chosen == list(scan.schema.fields) else rows.select(*(quoted(item.name) for item in chosen))
 
 
-def _chosen(schema: StructType, columns: Sequence[str] | None, table: str) -> list[StructField]:
+def _choose_fields(schema: StructType, columns: Sequence[str] | None, table: str) -> list[StructField]:
     if columns is None:
         return list(schema.fields)
     fields = []
@@ -78,7 +78,7 @@ def _chosen(schema: StructType, columns: Sequence[str] | None, table: str) -> li
     return fields
 
 
-def _planned(table: DeltaTable, condition: Where | None) -> pa.Table:
+def _plan_files(table: DeltaTable, condition: Where | None) -> pa.Table:
     if condition is None:
         return table.files(FILE_COLUMNS)
     return table.plan(condition.planned, columns=FILE_COLUMNS).files

@@ -66,13 +66,13 @@ def matching(draft: TableDraft, where: Where, spark: SparkSession) -> Replaced:
     read = ReadSet(predicates=(predicate,))
     partitions = set(snapshot.metadata.partition_columns)
     if where.columns <= partitions:
-        return Replaced(_of_partitions(files, snapshot, where, spark), read)
+        return Replaced(_select_partitions(files, snapshot, where, spark), read)
     if files.num_rows:
         _refuse_rewriting(snapshot.metadata, draft.row.full_name)
     return Replaced(files, read, rewrites=True)
 
 
-def _of_partitions(files: pa.Table, snapshot: Snapshot, where: Where, spark: SparkSession) -> pa.Table:
+def _select_partitions(files: pa.Table, snapshot: Snapshot, where: Where, spark: SparkSession) -> pa.Table:
     """Filter planned files by Spark: a plan may keep too many files, because it must not lose one."""
     fields = _partition_fields(snapshot)
     texts = [_texts(text, fields) for text in files.column("partition_values").to_pylist()]

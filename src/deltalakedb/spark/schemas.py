@@ -18,7 +18,7 @@ Rename: TypeAlias = Callable[[StructField], tuple[str, Mapping[str, Any]]]
 
 def to_spark(schema: StructType) -> T.StructType:
     """The columns as users see them, without Delta's own metadata."""
-    return _spark(_renamed(without_void(schema), lambda item: (item.name, user_metadata(item))))
+    return _spark(_rename_fields(without_void(schema), lambda item: (item.name, user_metadata(item))))
 
 
 def to_physical(schema: StructType, *, with_ids: bool, with_notes: bool = False) -> T.StructType:
@@ -28,7 +28,7 @@ def to_physical(schema: StructType, *, with_ids: bool, with_notes: bool = False)
         notes = user_metadata(item) if with_notes else {}
         return item.physical_name, {**notes, _FIELD_ID: item.id} if with_ids and item.id is not None else notes
 
-    return _spark(_renamed(without_void(schema), rename))
+    return _spark(_rename_fields(without_void(schema), rename))
 
 
 def user_metadata(item: StructField) -> dict[str, Any]:
@@ -39,39 +39,39 @@ def user_metadata(item: StructField) -> dict[str, Any]:
 
 def without_void(schema: StructType) -> StructType:
     """The schema without void columns, which have no data in any file; Spark's Delta leaves them out too."""
-    fields = (replace(item, type=_without_void(item.type)) for item in schema.fields if item.type != _VOID)
+    fields = (replace(item, type=_drop_void(item.type)) for item in schema.fields if item.type != _VOID)
     return StructType(tuple(fields))
 
 
-def _without_void(data_type: DataType) -> DataType:
+def _drop_void(data_type: DataType) -> DataType:
     match data_type:
         case StructType():
             return without_void(data_type)
         case ArrayType():
-            return replace(data_type, element_type=_without_void(data_type.element_type))
+            return replace(data_type, element_type=_drop_void(data_type.element_type))
         case MapType():
-            key, value = (_without_void(part) for part in (data_type.key_type, data_type.value_type))
+            key, value = (_drop_void(part) for part in (data_type.key_type, data_type.value_type))
             return replace(data_type, key_type=key, value_type=value)
         case _:
             return data_type
 
 
-def _renamed(struct: StructType, rename: Rename) -> StructType:
+def _rename_fields(struct: StructType, rename: Rename) -> StructType:
     fields = []
     for item in struct.fields:
         name, metadata = rename(item)
-        fields.append(StructField(name, _renamed_type(item.type, rename), item.nullable, metadata))
+        fields.append(StructField(name, _rename_type(item.type, rename), item.nullable, metadata))
     return StructType(tuple(fields))
 
 
-def _renamed_type(data_type: DataType, rename: Rename) -> DataType:
+def _rename_type(data_type: DataType, rename: Rename) -> DataType:
     match data_type:
         case StructType():
-            return _renamed(data_type, rename)
+            return _rename_fields(data_type, rename)
         case ArrayType():
-            return replace(data_type, element_type=_renamed_type(data_type.element_type, rename))
+            return replace(data_type, element_type=_rename_type(data_type.element_type, rename))
         case MapType():
-            key, value = (_renamed_type(part, rename) for part in (data_type.key_type, data_type.value_type))
+            key, value = (_rename_type(part, rename) for part in (data_type.key_type, data_type.value_type))
             return replace(data_type, key_type=key, value_type=value)
         case _:
             return data_type

@@ -78,10 +78,12 @@ def configure(
     Jars, packages and extensions are added to those of the builder, of `spark-submit` and of `spark-defaults.conf`.
     """
     _builder()  # without pyspark this says what to install
+    from pyspark import __version__
+
     from deltalakedb.spark.builder import BridgedBuilder
 
     jar = find_jar()
-    check_spark_version(_spark_version())
+    check_spark_version(__version__)
     check_java()
     url, secret = _endpoint(catalog, endpoint, token, ca)
     options: dict[str, Any] = getattr(builder, "_options", {})
@@ -146,14 +148,6 @@ def _builder() -> SparkSession.Builder:
     return SparkSession.builder
 
 
-def _spark_version() -> str:
-    try:
-        from pyspark import __version__
-    except ModuleNotFoundError:
-        raise MissingExtraError("deltalakedb.spark", "spark") from None
-    return str(__version__)
-
-
 def check_java() -> None:
     """ConfigError if there is no Java, with what to install."""
     home = os.environ.get("JAVA_HOME")
@@ -168,11 +162,11 @@ def _bridge_setting(spark: SparkSession, key: str) -> str | None:
 
 
 _lock = threading.Lock()
-_held: dict[tuple[str, str], _Held] = {}
+_overrides: dict[tuple[str, str], _Override] = {}
 
 
 @dataclass(slots=True)
-class _Held:
+class _Override:
     before: str | None
     users: int = 0
 
@@ -182,22 +176,22 @@ def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
     """Apply a setting for the duration of the block. Concurrent threads share it; the last one restores it."""
     key = (_session_of(spark), name)
     with _lock:
-        held = _held.get(key)
-        if held is None:
-            held = _held[key] = _Held(spark.conf.get(name, None))
+        override = _overrides.get(key)
+        if override is None:
+            override = _overrides[key] = _Override(spark.conf.get(name, None))
             spark.conf.set(name, value)
-        held.users += 1
+        override.users += 1
     try:
         yield
     finally:
         with _lock:
-            held.users -= 1
-            if not held.users:
-                del _held[key]
-                if held.before is None:
+            override.users -= 1
+            if not override.users:
+                del _overrides[key]
+                if override.before is None:
                     spark.conf.unset(name)
                 else:
-                    spark.conf.set(name, held.before)
+                    spark.conf.set(name, override.before)
 
 
 def _session_of(spark: SparkSession) -> str:

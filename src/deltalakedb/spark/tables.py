@@ -60,12 +60,12 @@ def opened_table(
 
 def _catalog_and_name(text: str, catalog: CatalogLike) -> AbstractContextManager[tuple[Catalog, str]]:
     if catalog is not None:
-        return _in_catalog(text, catalog)
-    return _located(text)
+        return _open_named(text, catalog)
+    return _open_located(text)
 
 
 @contextmanager
-def _in_catalog(text: str, catalog: CatalogLike) -> Iterator[tuple[Catalog, str]]:
+def _open_named(text: str, catalog: CatalogLike) -> Iterator[tuple[Catalog, str]]:
     if is_catalog_uri(text):
         raise ConfigError("the table's address names its catalog: leave catalog= out, or give the table's name alone")
     with opened_catalog(catalog) as where:
@@ -73,7 +73,7 @@ def _in_catalog(text: str, catalog: CatalogLike) -> Iterator[tuple[Catalog, str]
 
 
 @contextmanager
-def _located(text: str) -> Iterator[tuple[Catalog, str]]:
+def _open_located(text: str) -> Iterator[tuple[Catalog, str]]:
     where, name = locate(text)
     try:
         yield where, str(name)

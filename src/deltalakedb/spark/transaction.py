@@ -76,7 +76,7 @@ class SparkTransaction(TransactionLife):
         self._id = begun.txn
         self._heartbeat = Heartbeat(endpoint, self._id, begun.timeout_seconds)
         # A forgotten transaction cannot be committed: without signs of life the endpoint aborts it.
-        self._forgotten = weakref.finalize(self, _let_go, self._heartbeat, self._settings)
+        self._finalizer = weakref.finalize(self, _release_session, self._heartbeat, self._settings)
 
     # -- statements
 
@@ -97,7 +97,7 @@ class SparkTransaction(TransactionLife):
     def table(self, name: str, **options: Any) -> DataFrame:
         """A table as this transaction sees it; options are those of `format("delta")`, such as `versionAsOf=3`."""
         path = self._existing_path(name)
-        with self._explained():
+        with self._translate_end():
             return self._spark.read.format("delta").options(**options).load(path)
 
     def sql(self, text: str, **frames: DataFrame) -> DataFrame:
@@ -118,7 +118,7 @@ class SparkTransaction(TransactionLife):
 
         filled = fill_table_names(text, resolve)
         try:
-            with self._explained():
+            with self._translate_end():
                 return self._spark.sql(filled)
         finally:
             # The plan is analysed by now, and no longer needs the views.
@@ -177,7 +177,7 @@ class SparkTransaction(TransactionLife):
 
     def _give_up(self, error: BaseException) -> None:
         """Abort after an error in the block, which is raised; if the abort fails, the endpoint's time-out ends it."""
-        gone = self._why_gone() if isinstance(error, _of_spark()) else None
+        gone = self._find_end() if isinstance(error, _spark_errors()) else None
         try:
             self._endpoint.abort(self._id)
         except DeltaError as failure:
@@ -188,8 +188,8 @@ class SparkTransaction(TransactionLife):
             raise gone from error
 
     def _release(self) -> None:
-        self._forgotten.detach()
-        _let_go(self._heartbeat, self._settings)
+        self._finalizer.detach()
+        _release_session(self._heartbeat, self._settings)
         _forget_logs(self._spark, self._paths.values())
 
     def _check_open(self) -> None:
@@ -200,16 +200,16 @@ class SparkTransaction(TransactionLife):
             raise self._heartbeat.gone
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _translate_end(self) -> Iterator[None]:
         try:
             yield
-        except _of_spark() as error:
-            gone = self._why_gone()
+        except _spark_errors() as error:
+            gone = self._find_end()
             if gone is None:
                 raise
             raise gone from error
 
-    def _why_gone(self) -> GoneError | None:
+    def _find_end(self) -> GoneError | None:
         """The reason if the transaction is over, from the endpoint: Spark reports it as one error among many."""
         try:
             self._endpoint.alive(self._id)
@@ -220,9 +220,9 @@ class SparkTransaction(TransactionLife):
         return None
 
 
-def _let_go(heartbeat: Heartbeat, settings: ExitStack) -> None:
+def _release_session(heartbeat: Heartbeat, settings: ExitStack) -> None:
     heartbeat.stop()
-    with suppress(*_of_spark()):  # a stopped session has no settings to restore
+    with suppress(*_spark_errors()):  # a stopped session has no settings to restore
         settings.close()
 
 
@@ -231,14 +231,14 @@ def _forget_logs(spark: SparkSession, paths: Iterable[str]) -> None:
     jvm: Any = getattr(spark, "_jvm", None)
     if jvm is None:  # Spark Connect: they expire from the server's cache
         return
-    with suppress(*_of_spark()):
+    with suppress(*_spark_errors()):
         for path in paths:
             jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(
                 spark._jsparkSession, jvm.org.apache.hadoop.fs.Path(path)
             )
 
 
-def _of_spark() -> tuple[type[BaseException], ...]:
+def _spark_errors() -> tuple[type[BaseException], ...]:
     """Exceptions that a call to a JVM may raise; if the JVM is gone, the socket's errors."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException

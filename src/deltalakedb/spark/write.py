@@ -163,7 +163,7 @@ def propose_frame(tx: CatalogTransaction, name: str, df: DataFrame, options: Wri
             draft.use_options(options.storage_options)
             if _is_applied(tx, name, options.app_transactions):
                 return False
-        with _named(str(target)):
+        with _add_table_name(str(target)):
             data = schema_of(df)
             schema = new_schema(data) if draft is None else data
         if draft is None:
@@ -179,7 +179,7 @@ def propose_frame(tx: CatalogTransaction, name: str, df: DataFrame, options: Wri
 
 
 @contextmanager
-def _named(table: str) -> Iterator[None]:
+def _add_table_name(table: str) -> Iterator[None]:
     """Add the table's name to a SchemaMismatchError."""
     try:
         yield
@@ -248,14 +248,14 @@ class _Write:
         protocol, metadata = snapshot.protocol, snapshot.metadata
         data_writable(protocol, metadata, self.name)
         if options.overwrite_schema:
-            with _named(self.name):
+            with _add_table_name(self.name):
                 schema = new_schema(self.data)
             columns = options.partition_by or ()
             actions = with_schema(protocol, metadata, schema, table=self.name, partition_by=columns)
         else:
             check_partitioning(metadata, options.partition_by, self.name)
             schema = parse_schema(metadata.schema_string)
-            with _named(self.name):
+            with _add_table_name(self.name):
                 merged = merged_schema(schema, self.data, adds=options.merge_schema)
             actions = [] if merged is schema else with_schema(protocol, metadata, merged, table=self.name)
         for action in actions:
@@ -270,7 +270,7 @@ class _Write:
         if where is not None:
             rows = rows.where(check_rows(where, str(self.options.replace_where), self.name))
             if replaced.rewrites and replaced.files is not None and replaced.files.num_rows:
-                rows = rows.unionAll(self._kept(schema, metadata, where, replaced))
+                rows = rows.unionAll(self._rows_that_stay(schema, metadata, where, replaced))
         columns = {name: F.col(quoted(name)) for name in rows.columns}
         for name in partitions:
             item = schema.field(name)
@@ -284,7 +284,7 @@ class _Write:
         self.tx._written.for_table(self.draft.row.table_uuid).remember_folder(job.clean)
         return adds
 
-    def _kept(self, schema: StructType, metadata: Metadata, where: Where, replaced: Replaced) -> DataFrame:
+    def _rows_that_stay(self, schema: StructType, metadata: Metadata, where: Where, replaced: Replaced) -> DataFrame:
         """The rows of replaced files that do not match the condition: they are written again."""
         assert replaced.files is not None
         scan = Scan.of(

@@ -4,7 +4,7 @@ Recording never raises and imports nothing: prometheus-client is loaded when the
 used if the application has set it up.
 """
 
-from deltalakedb.telemetry.events import events, log_event
+from deltalakedb.telemetry.events import events, log_event, record_spans, span
 from deltalakedb.telemetry.metrics import (
     CDC_BATCH_SECONDS,
     CDC_BATCHES,
@@ -43,7 +43,6 @@ from deltalakedb.telemetry.reports import (
     observe_mirror,
     observe_open,
 )
-from deltalakedb.telemetry.spans import record_spans, span
 
 __all__ = [
     "CDC_BATCHES",

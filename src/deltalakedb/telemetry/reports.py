@@ -249,17 +249,17 @@ class Stopwatch:
 
 def _observe(metric: Described, value: float) -> None:
     metrics.observe(metric, value)
-    tell(metric, value, ())
+    record_in_meters(metric, value, ())
 
 
 def _add(metric: Described, *labels: str, value: float = 1) -> None:
     metrics.add(metric, labels, value)
-    tell(metric, value, labels)
+    record_in_meters(metric, value, labels)
 
 
 def _set(metric: Described, *labels: str, value: float) -> None:
     metrics.assign(metric, labels, value)
-    tell(metric, value, labels)
+    record_in_meters(metric, value, labels)
 
 
 class _Instruments:
@@ -304,7 +304,7 @@ def _observed(metric: Described) -> Callable[[Any], list[Any]]:
 _instruments: _Instruments | None = None
 
 
-def tell(metric: Described, value: float, labels: tuple[str, ...]) -> None:
+def record_in_meters(metric: Described, value: float, labels: tuple[str, ...]) -> None:
     """Record a value in the application's meters; if it has set them up, their module is imported."""
     global _instruments
     metrics = sys.modules.get("opentelemetry.metrics")
@@ -316,11 +316,11 @@ def tell(metric: Described, value: float, labels: tuple[str, ...]) -> None:
     _instruments.record(metric, value, labels)
 
 
-def _forget() -> None:
+def _forget_instruments() -> None:
     """Reset the instruments in a forked child, which creates its own."""
     global _instruments
     _instruments = None
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=_forget_instruments)

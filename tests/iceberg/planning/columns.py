@@ -10,25 +10,24 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from random import Random
 from typing import Any
 
-import pyarrow as pa
 from pyiceberg.conversions import to_bytes
 from pyiceberg.transforms import parse_transform
 from pyiceberg.types import NestedField
 
-WORDS = ("", "a", "ab", "abc", "b", "é", "\U0010ffff", "abcdefghijklmnopqrstuvw", "abcdefghijklmnopqrstuvx", "z" * 80, "a\0b")
+WORDS: tuple[str, ...] = ("", "a", "ab", "abc", "b", "é", "\U0010ffff", "a\0b", "z" * 80)
+WORDS += ("abcdefghijklmnopqrstuvw", "abcdefghijklmnopqrstuvx")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A type: how Iceberg and Arrow call it, random values, and values in JSON."""
+    """A type: its name, random values, and values in JSON."""
 
     name: str
-    arrow: pa.DataType
     draw: Callable[[Random], Any]
     to_json: Callable[[Any], Any] = lambda value: value
     transforms: tuple[str, ...] = ("identity",)
@@ -62,28 +61,42 @@ def _bytes(length: int | None) -> Callable[[Random], bytes]:
     return draw
 
 
+def _decimal(digits: int, scale: int) -> Callable[[Random], Decimal]:
+    def draw(random: Random) -> Decimal:
+        whole = random.choice((random.randint(-500, 500), 10 ** (digits - 1) + random.randint(0, 3)))
+        return Decimal(whole).scaleb(-scale, Context(prec=60))
+
+    return draw
+
+
+def _long(random: Random) -> int:
+    return random.choice((random.randint(-30, 30), 2**62 + random.randint(0, 600), 10 - 2**63, 2**53 + 1))
+
+
 _TIME = ("identity", "year", "month", "day", "hour", "bucket[4]")
-KINDS = {
-    kind.name: kind
-    for kind in (
-        Kind("boolean", pa.bool_(), lambda r: r.random() < 0.5),
-        Kind("int", pa.int32(), lambda r: r.choice((r.randint(-30, 30), 2**31 - 1)), transforms=("identity", "bucket[4]", "truncate[10]")),
-        Kind("long", pa.int64(), lambda r: r.choice((r.randint(-30, 30), 2**62 + r.randint(0, 600), -(2**63), 2**53 + 1)), transforms=("identity", "bucket[3]", "truncate[7]")),
-        Kind("float", pa.float32(), _float),
-        Kind("double", pa.float64(), lambda r: r.choice((_float(r), 0.1, 1e300))),
-        Kind("decimal(9,2)", pa.decimal128(9, 2), lambda r: Decimal(r.randint(-500, 500)).scaleb(-2), str, ("identity", "bucket[3]", "truncate[50]")),
-        Kind("decimal(18,2)", pa.decimal128(18, 2), lambda r: Decimal(r.randint(-500, 500)).scaleb(-2), str, ("identity", "bucket[3]")),
-        Kind("decimal(38,3)", pa.decimal128(38, 3), lambda r: Decimal(f"{r.choice((r.randint(-50, 50), 10**34 + r.randint(0, 3)))}.{r.randint(0, 9)}00"), str),
-        Kind("date", pa.date32(), lambda r: r.randint(-800, 800), _day, ("identity", "year", "month", "day", "bucket[4]")),
-        Kind("time", pa.time64("us"), lambda r: r.randint(0, 23) * 3_600_000_000, lambda v: _moment(v)[11:]),
-        Kind("timestamp", pa.timestamp("us"), _micros, _moment, _TIME),
-        Kind("timestamptz", pa.timestamp("us", "UTC"), _micros, lambda v: _moment(v, "+00:00"), _TIME),
-        Kind("string", pa.string(), lambda r: r.choice(WORDS), transforms=("identity", "bucket[4]", "truncate[2]")),
-        Kind("uuid", pa.binary(16), _bytes(16), lambda v: str(uuid.UUID(bytes=v)), ("identity", "bucket[4]")),
-        Kind("binary", pa.binary(), _bytes(None), lambda v: v.hex(), ("identity", "bucket[3]", "truncate[1]")),
-        Kind("fixed[4]", pa.binary(4), _bytes(4), lambda v: v.hex()),
-    )
-}  # fmt: skip
+_KINDS = (
+    Kind("boolean", lambda r: r.random() < 0.5),
+    Kind(
+        "int",
+        lambda r: r.choice((r.randint(-30, 30), 2**31 - 1)),
+        transforms=("identity", "bucket[4]", "truncate[10]"),
+    ),
+    Kind("long", _long, transforms=("identity", "bucket[3]", "truncate[7]")),
+    Kind("float", _float),
+    Kind("double", lambda r: r.choice((_float(r), 0.1, 1e300))),
+    Kind("decimal(9,2)", _decimal(9, 2), str, ("identity", "bucket[3]", "truncate[50]")),
+    Kind("decimal(18,2)", _decimal(18, 2), str, ("identity", "bucket[3]")),
+    Kind("decimal(38,3)", _decimal(38, 3), str),
+    Kind("date", lambda r: r.randint(-800, 800), _day, ("identity", "year", "month", "day", "bucket[4]")),
+    Kind("time", lambda r: r.randint(0, 23) * 3_600_000_000, lambda value: _moment(value)[11:]),
+    Kind("timestamp", _micros, _moment, _TIME),
+    Kind("timestamptz", _micros, lambda value: _moment(value, "+00:00"), _TIME),
+    Kind("string", lambda r: r.choice(WORDS), transforms=("identity", "bucket[4]", "truncate[2]")),
+    Kind("uuid", _bytes(16), lambda value: str(uuid.UUID(bytes=value)), ("identity", "bucket[4]")),
+    Kind("binary", _bytes(None), bytes.hex, ("identity", "bucket[3]", "truncate[1]")),
+    Kind("fixed[4]", _bytes(4), bytes.hex),
+)
+KINDS = {kind.name: kind for kind in _KINDS}
 PROMOTIONS = {"int": "long", "float": "double", "decimal(9,2)": "decimal(18,2)"}
 
 

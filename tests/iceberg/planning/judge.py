@@ -25,7 +25,9 @@ def visible(tasks: Mapping[str, Any], lake: Lake) -> set[Place]:
         attached = [
             deletes[tasks["delete-files"][place]["file-path"]] for place in task.get("delete-file-references", ())
         ]
-        places |= {(file.path, n) for n, row in enumerate(file.rows) if not any(_deletes(d, file, n, row) for d in attached)}
+        places |= {
+            (file.path, n) for n, row in enumerate(file.rows) if not any(_deletes(d, file, n, row) for d in attached)
+        }
     return places
 
 
@@ -157,6 +159,8 @@ def draw_transform_test(random: Random, lake: Lake) -> tuple[Any, Test]:
     if transform.startswith("truncate"):
         value = KINDS[kind].to_json(literal)
     term = {"type": "transform", "transform": transform, "term": name}
-    return {"type": "eq", "term": term, "value": value}, lambda row: row.get(column) is not None and transformed(
-        transform, kind, row[column]
-    ) == literal
+    return {
+        "type": "eq",
+        "term": term,
+        "value": value,
+    }, lambda row: row.get(column) is not None and transformed(transform, kind, row[column]) == literal

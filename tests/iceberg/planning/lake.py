@@ -55,7 +55,7 @@ class Lake:
         self.folder = folder
         self.version = version
         self.random = Random(seed)
-        self.columns: dict[int, tuple[str, str]] = {n: item for n, item in enumerate(columns.items(), 1)}
+        self.columns: dict[int, tuple[str, str]] = dict(enumerate(columns.items(), 1))
         self.last_column = len(columns)
         self.schemas: list[dict[str, Any]] = []
         self.specs: list[list[tuple[int, int, str]]] = [[]]
@@ -147,7 +147,8 @@ class Lake:
 
     def partition_of(self, row: Row, spec_id: int) -> tuple[Any, ...]:
         return tuple(
-            transformed(transform, self.kind_of(column), row.get(column)) for _, column, transform in self.specs[spec_id]
+            transformed(transform, self.kind_of(column), row.get(column))
+            for _, column, transform in self.specs[spec_id]
         )
 
     def write_rows(self, rows: list[Row]) -> list[File]:
@@ -238,10 +239,10 @@ class Lake:
     def _rewrite_deletes(self) -> None:
         old = [item for item in self.deletes if item.snapshot_id is not None]
         new = [item for item in self.deletes if item.snapshot_id is None]
-        manifests = [
-            self._write_manifest([item.entry(0, inherits=False) for item in old if item.spec_id == spec_id], spec_id, "deletes")
-            for spec_id in sorted({item.spec_id for item in old})
-        ]  # fmt: skip
+        manifests = []
+        for spec_id in sorted({item.spec_id for item in old}):
+            entries = [item.entry(0, inherits=False) for item in old if item.spec_id == spec_id]
+            manifests.append(self._write_manifest(entries, spec_id, "deletes"))
         self.manifests = [item for item in self.manifests if item["content"] == 0]
         self.commit("delete", deletes=[*manifests, self._manifest(new)])
 
@@ -253,7 +254,13 @@ class Lake:
         values = [{number: row.get(number) for number in columns} for row in rows]
         partition = self.partition_of(partition_of or {}, spec_id)
         deletes = File(
-            2, path.as_uri(), spec_id, partition, len(rows), self.stats(values, kinds), values,
+            2,
+            path.as_uri(),
+            spec_id,
+            partition,
+            len(rows),
+            self.stats(values, kinds),
+            values,
             extra={"equality_ids": columns},
         )
         self.deletes.append(deletes)
@@ -283,9 +290,7 @@ class Lake:
         }
 
     def _data_file(self, file: File, fields: list[tuple[int, str, str]]) -> dict[str, Any]:
-        partition = {
-            name: value for (_, name, _), value in zip(fields, file.partition, strict=True)
-        }
+        partition = {name: value for (_, name, _), value in zip(fields, file.partition, strict=True)}
         return {
             "content": file.content,
             "file_path": file.path,

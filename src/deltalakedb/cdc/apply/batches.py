@@ -80,7 +80,6 @@ class Committed:
 def commit_batch(
     catalog: Catalog,
     capture: Capture,
-    settings: CaptureSettings,
     read: Sequence[FileWritten],
     end: int,
     beside: Sequence[Action] = (),
@@ -95,7 +94,7 @@ def commit_batch(
     for file in read:
         files.setdefault(file.source, []).append(file.add)
     try:
-        commit = partial(_commit, catalog, capture, settings, files, end, beside)
+        commit = partial(_commit, catalog, capture, files, end, beside)
         done = commit_until_won(commit, f"the batch of {capture.slot} up to {format_lsn(end)}")
         remove_files(catalog, capture, [file for file in read if not capture.tables[file.source].keeps_changes])
         return done
@@ -122,7 +121,6 @@ def commit_until_won(commit: Callable[[], T], what: str, worth: tuple[type[Delta
 def _commit(
     catalog: Catalog,
     capture: Capture,
-    settings: CaptureSettings,
     files: Mapping[str, list[AddFile]],
     end: int,
     beside: Sequence[Action],
@@ -143,7 +141,7 @@ def _commit(
                     operation_metrics=metrics_in_sparks_words(adds, ()),
                 )
         changed = [(capture.tables[source], adds) for source, adds in files.items()]
-        applied = apply_to_tables(tx, capture, changed, end, settings)
+        applied = apply_to_tables(tx, capture, changed, end)
         ahead = note_progress(tx, capture, end, beside)
         reached("cdc.applied")
     reached("cdc.committed")

@@ -15,12 +15,10 @@ import pyarrow.compute as pc
 
 from deltalakedb.cdc.apply.buckets import BUCKET, add_buckets, buckets_of
 from deltalakedb.cdc.apply.keyless import apply_keyless
-from deltalakedb.cdc.apply.lookups import ALIVE, RowLookup
-from deltalakedb.cdc.apply.net import COLUMNS, NetEffect
+from deltalakedb.cdc.apply.net import ALIVE, COLUMNS, NetEffect, RowLookup
 from deltalakedb.cdc.control import Capture, progress_of
 from deltalakedb.cdc.layers import AFTER, INSERT, OP, changes_schema
-from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.tables import CapturedTable, TableTroubleError, tables_own_trouble
+from deltalakedb.cdc.tables import CapturedTable, TableTroubleError, resnapshot_command, tables_own_trouble
 from deltalakedb.data import read_files
 from deltalakedb.log.protocol.actions import AddFile
 from deltalakedb.log.protocol.rows import adds_to_batch
@@ -61,29 +59,17 @@ class Applied:
     truncated: bool = False
 
 
-def apply_changes(
-    tx: CatalogTransaction,
-    capture: Capture,
-    table: CapturedTable,
-    files: Sequence[AddFile],
-    lsn: int,
-    settings: CaptureSettings,
-) -> Applied:
-    """Apply the changes in `files` to the table of current rows; its new version carries the progress `lsn`.
-
-    The files are in the folder of the table of changes, and need not be committed yet.
-    """
-    return apply_to_tables(tx, capture, [(table, files)], lsn, settings).get(table.source, Applied())
-
-
 def apply_to_tables(
     tx: CatalogTransaction,
     capture: Capture,
     changes: Iterable[tuple[CapturedTable, Sequence[AddFile]]],
     lsn: int,
-    settings: CaptureSettings,  # noqa: ARG001  its decisions are recorded in the tables
 ) -> dict[str, Applied]:
-    """Apply the changes of several tables in parallel; returns the counts by source table."""
+    """Apply the changes of several tables in parallel; returns the counts by source table.
+
+    New versions carry the progress `lsn`. The files are in the folders of the tables of changes, and need not be
+    committed yet.
+    """
     batches = {table.current: _batch_of(tx, table, files) for table, files in changes if files and table.keeps_current}
     properties = CommitProperties(app_transactions=[progress_of(capture, lsn)])
     for name, batch in batches.items():
@@ -204,8 +190,8 @@ def _warn_of_missing_rows(target: Target, table: CapturedTable, expected: int, c
     if matched != expected:
         logger.warning(
             "%s: of %d rows that the source changed or deleted %d were found in %s; somebody else has written there: "
-            "dl cdc resnapshot copies %s anew",
-            table.source, expected, matched, target.name, table.source,
+            "%s copies it anew",
+            table.source, expected, matched, target.name, resnapshot_command(table.source),
         )  # fmt: skip
 
 
@@ -288,11 +274,11 @@ def _merge_request(target: Target, rows: RowLookup, source: pa.RecordBatchReader
         predicate=" and ".join(same),
         clauses=(
             Clause("matched", "delete", f"not source.{ALIVE}"),
-            Clause("matched", "update", None, _quoted({**updates, **dropped})),
-            Clause("not_matched", "insert", f"source.{ALIVE}", _quoted(inserts)),
+            Clause("matched", "update", None, _quote_names({**updates, **dropped})),
+            Clause("not_matched", "insert", f"source.{ALIVE}", _quote_names(inserts)),
         ),
     )
 
 
-def _quoted(values: dict[str, str]) -> dict[str, str]:
+def _quote_names(values: dict[str, str]) -> dict[str, str]:
     return {quoted(name): expression for name, expression in values.items()}

@@ -89,7 +89,7 @@ def prepare_landing(catalog: Catalog, table: CapturedTable, settings: CaptureSet
         snapshot = backing.newest()
         location, options = backing.location, backing.storage_options()
         before = snapshot.metadata
-        actions = _changed_current(snapshot.protocol, before, table, settings)
+        actions = _change_current(snapshot.protocol, before, table, settings)
         metadata = next((action for action in actions if isinstance(action, Metadata)), before)
     job = WriteJob(location, options, open_storage(location, options))
     return Landing(table, location, options, metadata, actions, before, job, table_uuid)
@@ -112,7 +112,7 @@ def reopen_landing(
         try:
             options = catalog.table(table.current)._backing.storage_options()
         except TableNotFoundError as error:
-            raise _changed_meanwhile(table) from error
+            raise _landing_changed(table) from error
     job = WriteJob(location, options, open_storage(location, options))
     job.folder = folder
     return Landing(table, location, options, metadata, actions, before, job, reserved_for)
@@ -218,7 +218,7 @@ def _switches(options: TableOptions) -> dict[str, bool]:
     return {key: bool(getattr(options, name)) for key, name in _SWITCHES.items()}
 
 
-def _changed_current(
+def _change_current(
     protocol: Protocol, before: Metadata, table: CapturedTable, settings: CaptureSettings
 ) -> tuple[Action, ...]:
     """The actions that change an existing table if a new copy has other columns or another layout."""
@@ -281,7 +281,7 @@ def _propose_current(tx: CatalogTransaction, capture: Capture, landing: Landing,
         draft = tx._drafts.find(name)
         if landing.before is None:
             if draft is not None:
-                raise _changed_meanwhile(landing.table)
+                raise _landing_changed(landing.table)
             draft = tx._drafts.adopt(name, landing.location, landing.reserved_for, "catalog")
             tx._drafts.add(draft)
             metrics = metrics_in_sparks_words(adds, [])
@@ -289,7 +289,7 @@ def _propose_current(tx: CatalogTransaction, capture: Capture, landing: Landing,
             draft.propose(ProposedCommit(actions, _OPERATION, parameters, metrics, fenced=True))
             return
         if draft is None or draft.snapshot().metadata != landing.before:
-            raise _changed_meanwhile(landing.table)
+            raise _landing_changed(landing.table)
         draft.check_writable()
         replaced = everything(draft.snapshot())
         removes = replaced.removes()
@@ -302,7 +302,7 @@ class LandingChanged(CaptureError):  # noqa: N818  another copy is made
     """The table that a copy was made for has changed; another copy is made."""
 
 
-def _changed_meanwhile(table: CapturedTable) -> LandingChanged:
+def _landing_changed(table: CapturedTable) -> LandingChanged:
     return LandingChanged(
         f"the table {table.current} was made, dropped or changed by somebody else while {table.source} was copied: "
         "leave it to the capture; it is copied again at the next start"

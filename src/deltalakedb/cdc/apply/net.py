@@ -1,17 +1,17 @@
-"""The net effect of a batch on a table with a key: the final state of each row.
+"""The net effect of a batch on a table with a key: the final state of each row, looked up in the files of its changes.
 
 A row is followed through changes of its key, so that its final state is written over its first one: two rows that
 swapped their keys are two updates, and a value that Postgres did not send again is the one that the row had before.
-Only keys and positions are read here; the rows themselves stay in the files until it is known which of them are needed.
+Only keys and positions are read for that; the rows themselves stay in the files until it is known which are needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -88,12 +88,7 @@ class NetEffect:
         the row, its key before the batch as k0, k1, ... (null: it is new), and for each column of `left_out` as
         w<place> the place of the change that has its value (null: it keeps its value). With `buckets` also
         `old_bucket` and `new_bucket`."""
-        columns = ["o.place", *self._origins(), *self._buckets(buckets)]
-        rows = "from outcomes o"
-        if self.left_out:
-            columns += [f"w.w{place}" for place in self.left_out]
-            rows += f" join ({self._last_values()}) w on w.row = o.first"
-        return self._engine.table(f"select {', '.join(columns)} {rows} where o.alive order by o.place")
+        return self._select_alive(*self._origins(), *self._buckets(buckets))
 
     def gone(self, buckets: int = 0) -> pa.Table:
         """The keys of rows that existed before the batch and do not exist after it."""
@@ -102,14 +97,14 @@ class NetEffect:
 
     def final(self, buckets: int = 0) -> pa.Table:
         """The same as `alive`, but each row by its key after the batch."""
-        columns = [
-            "o.place",
-            *self._keys("o.key"),
-            *self._buckets(buckets, {"old_bucket": "o.key", "new_bucket": "o.key"}),
-        ]
-        rows = "from outcomes o"
+        return self._select_alive(
+            *self._keys("o.key"), *self._buckets(buckets, {"old_bucket": "o.key", "new_bucket": "o.key"})
+        )
+
+    def _select_alive(self, *columns: str) -> pa.Table:
+        columns, rows = ("o.place", *columns), "from outcomes o"
         if self.left_out:
-            columns += [f"w.w{place}" for place in self.left_out]
+            columns += tuple(f"w.w{place}" for place in self.left_out)
             rows += f" join ({self._last_values()}) w on w.row = o.first"
         return self._engine.table(f"select {', '.join(columns)} {rows} where o.alive order by o.place")
 
@@ -130,10 +125,9 @@ class NetEffect:
         keys = range(len(self._table.key))
         key, was = ([f"{side}{number}" for number in keys] for side in ("k", "w"))
         columns = ["lsn", "ordinal", "place", "inserts", "deletes", "truncates", *self._masks()]
+        columns += [f"{_combine(key)} as key", f"{_combine(was)} as was"]
         self._engine.register("scan", narrow)
-        self._engine.execute(
-            f"create temp table loaded as select {', '.join(columns)}, {_one(key)} as key, {_one(was)} as was from scan"
-        )
+        self._engine.execute(f"create temp table loaded as select {', '.join(columns)} from scan")
         self._engine.unregister("scan")
 
     def _masks(self) -> list[str]:
@@ -213,7 +207,7 @@ class NetEffect:
     def _find_outcomes(self) -> None:
         run = self._engine.execute
         moves = self._summary.may_move and run(query("net_moved_keys"))[0][0] > 0
-        run(_but_moved("net_outcomes", moves))
+        run(_without_moved("net_outcomes", moves))
         if moves:
             run(query("net_steps"))
             run(query("net_stays"))
@@ -223,7 +217,7 @@ class NetEffect:
                     break
             run(query("net_moved_outcomes"))
         if self.left_out:
-            run(_but_moved("net_members", moves))
+            run(_without_moved("net_members", moves))
             if moves:
                 run(query("net_moved_members"))
 
@@ -256,12 +250,146 @@ class NetEffect:
             yield f"{f'case when not o.born then {bucket} end' if key == 'o.origin' else bucket} as {which}"
 
 
-def _but_moved(name: str, moves: bool) -> str:
+def _without_moved(name: str, moves: bool) -> str:
     return query(name).replace("{but moved}", "anti join moved_keys using (key)" if moves else "")
 
 
-def _one(columns: list[str]) -> str:
+def _combine(columns: list[str]) -> str:
     """Columns combined into one value."""
     if len(columns) == 1:
         return columns[0]
     return f"struct_pack({', '.join(f'k{place} := {name}' for place, name in enumerate(columns))})"
+
+
+ALIVE: Final = "alive"
+_COLUMNS: Final = (UNCHANGED, BEFORE, AFTER)
+ReadChanges: TypeAlias = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
+"""Reads some columns of all changes, always in the same order."""
+Places: TypeAlias = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class RowLookup:
+    """Makes rows from the result of `NetEffect`: `alive`, the old key as k0, k1, ..., the values as v0, v1, ..., and
+    for columns that may keep their values, as u<place>, whether they do; with buckets these too."""
+
+    table: CapturedTable
+    read: ReadChanges
+    left_out: tuple[int, ...] = ()
+    partly_sent: bool = False
+    """Whether some values come from old rows, or from other changes."""
+    buckets: bool = False
+
+    @property
+    def schema(self) -> pa.Schema:
+        types = [to_arrow_type(column.type) for column in self.table.columns]
+        keys = [types[place] for name in self.table.key for place in (self._place(name),)]
+        return pa.schema(
+            [
+                (ALIVE, pa.bool_()),
+                *((f"k{number}", key) for number, key in enumerate(keys)),
+                *((f"v{place}", value) for place, value in enumerate(types)),
+                *((f"u{place}", pa.bool_()) for place in self.left_out),
+                *((name, pa.int32()) for name in (("old_bucket", "new_bucket") if self.buckets else ())),
+            ]
+        )
+
+    def _place(self, name: str) -> int:
+        return next(place for place, column in enumerate(self.table.columns) if column.name == name)
+
+    def rows(self, alive: pa.Table, gone: pa.Table | None = None) -> pa.RecordBatchReader:
+        """The rows that exist after the batch, and the keys of those that do not."""
+        return pa.RecordBatchReader.from_batches(self.schema, self._rows(alive, gone))
+
+    def _rows(self, alive: pa.Table, gone: pa.Table | None) -> Iterator[pa.RecordBatch]:
+        places = _to_places(alive.column("place"))
+        looked_up = self._look_up(alive)
+        schema, start = self.schema, 0
+        for changes in self.read(_COLUMNS if self.partly_sent else (AFTER,)) if len(places) else ():
+            first, last = np.searchsorted(places, [start, start + changes.num_rows])
+            if first < last:
+                part = alive.slice(first, last - first).combine_chunks()
+                arrays = self._build_rows(changes, places[first:last] - start, part, looked_up)
+                yield pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
+            start += changes.num_rows
+        for batch in () if gone is None else gone.to_batches():
+            arrays = {name: batch.column(name) for name in batch.schema.names}
+            arrays[ALIVE] = pa.repeat(pa.scalar(False), batch.num_rows)
+            columns = [
+                arrays[item.name] if item.name in arrays else pa.nulls(batch.num_rows, item.type) for item in schema
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def _build_rows(
+        self, changes: pa.RecordBatch, rows: Places, alive: pa.Table, looked_up: Mapping[int, _Values]
+    ) -> dict[str, pa.Array]:
+        arrays = {name: alive.column(name).combine_chunks() for name in alive.schema.names}
+        arrays[ALIVE] = pa.repeat(pa.scalar(True), len(rows))
+        indices = None if len(rows) == changes.num_rows else pa.array(rows)
+        left_out = left_out_rows(changes.column(UNCHANGED)) if self.partly_sent else {}
+        for place, column in enumerate(self.table.columns):
+            values = _sent_values(changes, column.name, left_out)
+            values = values if indices is None else values.take(indices)
+            if place in looked_up:
+                source = arrays[f"w{place}"]
+                values = looked_up[place].fill(values, source, alive.column("place").combine_chunks())
+                arrays[f"u{place}"] = source.is_null()
+            arrays[f"v{place}"] = values
+        return arrays
+
+    # -- values from other changes
+
+    def _look_up(self, alive: pa.Table) -> dict[int, _Values]:
+        places_of = {}
+        for place in self.left_out:
+            source = alive.column(f"w{place}")
+            elsewhere = source.filter(pc.not_equal(source, alive.column("place")))
+            places_of[place] = np.unique(_to_places(elsewhere.drop_null()))
+        parts: dict[int, list[pa.Array]] = {place: [] for place in places_of}
+        start = 0
+        for changes in self.read(_COLUMNS) if any(map(len, places_of.values())) else ():
+            left_out = left_out_rows(changes.column(UNCHANGED))
+            for place, places in places_of.items():
+                first, last = np.searchsorted(places, [start, start + changes.num_rows])
+                if first < last:
+                    values = _sent_values(changes, self.table.columns[place].name, left_out)
+                    parts[place].append(values.take(pa.array(places[first:last] - start)))
+            start += changes.num_rows
+        types = {place: to_arrow_type(self.table.columns[place].type) for place in places_of}
+        return {
+            place: _Values(places, pa.concat_arrays([pa.nulls(0, types[place]), *parts[place]]))
+            for place, places in places_of.items()
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """Values of one column, and the sorted positions of the changes that have them."""
+
+    places: Places
+    values: pa.Array
+
+    def fill(self, own: pa.Array, source: pa.Array, place: pa.Array) -> pa.Array:
+        """The values of rows: their own or another change's, as `source` says, or null if no change has it."""
+        chosen = np.arange(len(own), dtype=np.int64)
+        theirs = source.fill_null(-1).to_numpy()
+        other = (theirs >= 0) & (theirs != place.to_numpy())
+        chosen[other] = len(own) + np.searchsorted(self.places, theirs[other])
+        indices = pa.array(chosen, mask=theirs < 0)
+        return pa.concat_arrays([own, self.values]).take(indices)
+
+
+def _sent_values(changes: pa.RecordBatch, name: str, left_out: Mapping[str, Places]) -> pa.Array:
+    """A column's values after the changes; values that were not sent come from the old row (REPLICA IDENTITY FULL)."""
+    after = pc.struct_field(changes.column(AFTER), name)
+    rows = left_out.get(name)
+    if rows is None or not len(rows):
+        return after
+    mask = np.zeros(changes.num_rows, np.bool_)
+    mask[rows] = True
+    return pc.if_else(pa.array(mask), pc.struct_field(changes.column(BEFORE), name), after)
+
+
+def _to_places(values: pa.ChunkedArray) -> Places:
+    places: Places = values.to_numpy()
+    return places

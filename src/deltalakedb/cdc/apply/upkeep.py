@@ -53,7 +53,7 @@ def compact_if_due(catalog: Catalog, capture: Capture, settings: CaptureSettings
     try:
         many = {info.full_name.lower() for info in catalog.table_infos() if (info.num_files or 0) > 1}
     except Exception as error:  # as below: the stream continues whatever happens
-        return [_gave_up(capture, "the catalog's tables", error)]
+        return [_report_failure(capture, "the catalog's tables", error)]
     for table in capture.streaming:
         for name in (table.current, table.changes):
             if name.lower() not in many:
@@ -61,7 +61,7 @@ def compact_if_due(catalog: Catalog, capture: Capture, settings: CaptureSettings
             try:
                 lines += _compact(catalog, name, settings.optimize_files)
             except Exception as error:  # a conflict, a full disk, a store that does not answer: the stream continues
-                lines.append(_gave_up(capture, name, error))
+                lines.append(_report_failure(capture, name, error))
     return lines
 
 
@@ -111,7 +111,7 @@ def _within(files: Sequence[AddFile]) -> Iterator[AddFile]:
         yield add
 
 
-def _gave_up(capture: Capture, what: str, error: Exception) -> str:
+def _report_failure(capture: Capture, what: str, error: Exception) -> str:
     record_failure(capture.slot, error)
     logger.info("compaction of %s was dropped", what, exc_info=True)
     return f"{what}: not compacted now ({type(error).__name__})"

@@ -10,7 +10,7 @@ from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import psycopg
 import pyarrow as pa
@@ -18,7 +18,7 @@ from psycopg.pq import ExecStatus
 from pyarrow import csv
 
 from deltalakedb.cdc.apply.buckets import add_buckets, buckets_of
-from deltalakedb.cdc.decode.masks import convert_table_column
+from deltalakedb.cdc.decode.values import convert_table_column
 from deltalakedb.cdc.lsn import parse_lsn
 from deltalakedb.cdc.source.server import Connection, connect, translate_errors
 from deltalakedb.cdc.source.snapshot import PageRange, SourceMoved, claim, refusals, session_at
@@ -28,6 +28,10 @@ from deltalakedb.exceptions import CaptureError, DeltaError, redact
 from deltalakedb.log.protocol.actions import AddFile
 from deltalakedb.log.schema.types import parse_schema, to_arrow_type
 from deltalakedb.storage.opening import open_storage
+
+if TYPE_CHECKING:
+    from deltalakedb.cdc.apply.landing import Landing
+    from deltalakedb.cdc.settings import CaptureSettings
 
 _BLOCK_BYTES: Final = 16 << 20
 # An unquoted empty value is null, a quoted one is empty; an empty line is the null of a single column.
@@ -39,7 +43,6 @@ class CopyTask:
     """The description of a task: where to read, and where and how to write."""
 
     dsn: str
-    snapshot: str
     table: CapturedTable
     ranges: tuple[PageRange, ...]
     location: str
@@ -50,9 +53,39 @@ class CopyTask:
     folder: str
     """Below the table's location; used by this copy alone until it is committed."""
     mask_key: str | None = None
+    snapshot: str = ""
+    """Empty: the task reads at a snapshot of its own."""
     number: int = 0
     floor: int = 0
     """For a task with its own snapshot: every transaction with a smaller id must have ended in it."""
+
+    @classmethod
+    def of(
+        cls,
+        landing: Landing,
+        settings: CaptureSettings,
+        ranges: tuple[PageRange, ...],
+        *,
+        snapshot: str = "",
+        number: int = 0,
+        floor: int = 0,
+    ) -> CopyTask:
+        """The task that reads these ranges for a landing."""
+        return cls(
+            dsn=settings.source,
+            table=landing.table,
+            ranges=ranges,
+            location=landing.location,
+            options=landing.options,
+            schema=landing.metadata.schema_string,
+            partition_columns=tuple(landing.metadata.partition_columns),
+            configuration=dict(landing.metadata.configuration),
+            folder="" if landing.job is None else landing.job.folder,
+            mask_key=settings.mask_key,
+            snapshot=snapshot,
+            number=number,
+            floor=floor,
+        )
 
     @property
     def source(self) -> str:

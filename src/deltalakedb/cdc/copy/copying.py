@@ -19,12 +19,12 @@ from deltalakedb.cdc.control import Capture
 from deltalakedb.cdc.copy.copy_task import CopyResult, CopyTask, run_task
 from deltalakedb.cdc.evolve.evolution import stop_table
 from deltalakedb.cdc.lsn import format_lsn
-from deltalakedb.cdc.run.sessions import describe_error
+from deltalakedb.cdc.run.sessions import copy_failed
 from deltalakedb.cdc.settings import CaptureSettings
 from deltalakedb.cdc.source.publication import Publication, look_at_publication
 from deltalakedb.cdc.source.server import connect, flush_lsn
 from deltalakedb.cdc.source.slots import advance_slot, exported_snapshot
-from deltalakedb.cdc.source.snapshot import CopyPlan, PageRange, SourceMoved, plan_copy, session_at
+from deltalakedb.cdc.source.snapshot import CopyPlan, SourceMoved, plan_copy, session_at
 from deltalakedb.cdc.tables import OWN_TROUBLE, CapturedTable
 from deltalakedb.exceptions import (
     CaptureError,
@@ -101,11 +101,7 @@ def copy_tables(
 
 
 def _pending(capture: Capture, only: Collection[str] | None) -> set[str]:
-    return {
-        source
-        for source, table in capture.tables.items()
-        if table.stage == "pending" and (only is None or source in only)
-    }
+    return {source for source in capture.pending if only is None or source in only}
 
 
 @dataclass(slots=True)
@@ -219,7 +215,8 @@ class _Copier:
                 if not plan.tasks:  # a partitioned table without partitions
                     self._commit(source)
                 for ranges in plan.tasks:
-                    pool.submit(self._run_task, self._task(plan, ranges)).add_done_callback(ended.put)
+                    task = CopyTask.of(self.landings[source], self.settings, ranges, snapshot=self.snapshot)
+                    pool.submit(self._run_task, task).add_done_callback(ended.put)
             missing = sum(len(plan.tasks) for plan in plans)
             while missing:
                 if self.check is not None:
@@ -244,22 +241,6 @@ class _Copier:
         finally:
             pool.shutdown()
 
-    def _task(self, plan: CopyPlan, ranges: tuple[PageRange, ...]) -> CopyTask:
-        landing = self.landings[plan.table.source]
-        return CopyTask(
-            dsn=self.settings.source,
-            snapshot=self.snapshot,
-            table=plan.table,
-            ranges=ranges,
-            location=landing.location,
-            options=landing.options,
-            schema=landing.metadata.schema_string,
-            partition_columns=tuple(landing.metadata.partition_columns),
-            configuration=dict(landing.metadata.configuration),
-            folder="" if landing.job is None else landing.job.folder,
-            mask_key=self.settings.mask_key,
-        )
-
     def _run_task(self, task: CopyTask) -> CopyResult:
         """Run a task, and repeat it if only its own connection broke: the snapshot may still exist."""
         result = CopyResult(task.source)
@@ -277,8 +258,7 @@ class _Copier:
         try:
             return self.context.parallelize([task], 1).map(run_task).collect()[0]
         except Exception as error:  # Py4J's, PySpark's and what a worker could not send: none of them is for users
-            description = describe_error(str(error))
-            raise CaptureError(f"the copy of {task.source} failed in Spark: {description}") from error
+            raise copy_failed(task.source, error) from error
 
     def _take(self, result: CopyResult) -> None:
         source = result.source

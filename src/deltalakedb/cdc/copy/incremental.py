@@ -21,7 +21,7 @@ from deltalakedb.cdc.copy.copy_task import CopyResult, CopyTask, run_tasks
 from deltalakedb.cdc.copy.publishing import RowsMissing, patch_ranges, publish_copies
 from deltalakedb.cdc.evolve.evolution import stop_table
 from deltalakedb.cdc.lsn import format_lsn, parse_lsn
-from deltalakedb.cdc.run.sessions import describe_error
+from deltalakedb.cdc.run.sessions import copy_failed
 from deltalakedb.cdc.source.publication import look_at_publication
 from deltalakedb.cdc.source.server import Connection, read_sql, translate_errors
 from deltalakedb.cdc.source.slots import WAITS, exported_snapshot
@@ -263,22 +263,9 @@ class SideCopier:
             yield together
 
     def _task(self, copy: TableCopy, number: int) -> CopyTask:
-        landing, beyond = copy.landing, number - len(copy.tasks)
-        return CopyTask(
-            dsn=self._settings.source,
-            snapshot="",
-            table=copy.table,
-            ranges=copy.tasks[number] if beyond < 0 else self._patches[copy.id][beyond],
-            location=landing.location,
-            options=landing.options,
-            schema=landing.metadata.schema_string,
-            partition_columns=tuple(landing.metadata.partition_columns),
-            configuration=dict(landing.metadata.configuration),
-            folder=copy.id,
-            mask_key=self._settings.mask_key,
-            number=number,
-            floor=copy.floor,
-        )
+        beyond = number - len(copy.tasks)
+        ranges = copy.tasks[number] if beyond < 0 else self._patches[copy.id][beyond]
+        return CopyTask.of(copy.landing, self._settings, ranges, number=number, floor=copy.floor)
 
     def _start(self, tasks: list[CopyTask]) -> None:
         if self._pool is None:
@@ -293,7 +280,7 @@ class SideCopier:
         try:
             results = run(tasks)
         except Exception as error:  # Py4J's, PySpark's and what a worker could not send: none of them is for users
-            failure = error if isinstance(error, DeltaError) else _spark_error(tasks[0].source, error)
+            failure = error if isinstance(error, DeltaError) else copy_failed(tasks[0].source, error)
             results = [
                 CopyResult(task.source, failure=failure, number=task.number, copy_id=task.folder) for task in tasks
             ]
@@ -440,7 +427,3 @@ class SideCopier:
             self._stop(follower, copy, f"the lake does not take its copy: {error}")
             return False
         return True
-
-
-def _spark_error(source: str, error: Exception) -> CaptureError:
-    return CaptureError(f"the copy of {source} failed in Spark: {describe_error(str(error))}")

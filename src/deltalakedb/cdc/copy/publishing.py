@@ -27,8 +27,7 @@ from deltalakedb.cdc.apply.buckets import buckets_of
 from deltalakedb.cdc.apply.current_rows import merge_rows, overwrite
 from deltalakedb.cdc.apply.keyless import apply_keyless
 from deltalakedb.cdc.apply.landing import LandingChanged, copied_at, propose_copy
-from deltalakedb.cdc.apply.lookups import RowLookup
-from deltalakedb.cdc.apply.net import COLUMNS, NetEffect
+from deltalakedb.cdc.apply.net import COLUMNS, NetEffect, RowLookup
 from deltalakedb.cdc.control import Capture, note_progress, save_tables
 from deltalakedb.cdc.copy.copies import TableCopy, domains_of, removed
 from deltalakedb.cdc.layers import LSN, changes_schema

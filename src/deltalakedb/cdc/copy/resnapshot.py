@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from deltalakedb.cdc.apply.batches import WORTH_ANOTHER_RUN, commit_until_won
@@ -96,11 +95,7 @@ def _request(
         drop_slot(conn, capture.slot)
         lsn = create_slot(conn, capture.slot)
         sources |= {source for source, table in capture.tables.items() if table.stage != "stopped"}
-    pending = [
-        replace(capture.tables[source], stage="pending", reason=None, stopped_lsn=None, copy_id=None)
-        for source in sorted(sources)
-    ]
-    requested = save_tables(tx, capture, pending)
+    requested = save_tables(tx, capture, [capture.tables[source].to_copy_again() for source in sorted(sources)])
     if server != capture.server:
         requested = change_server(tx, requested, server)
     return note_progress(tx, requested, lsn)

@@ -11,14 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from deltalakedb.cdc.decode import messages as msg
-from deltalakedb.cdc.decode.messages import Relation
-from deltalakedb.cdc.decode.rows import Bools, Bytes, Ints, MessageBuffer, RowReader
+from deltalakedb.cdc.decode.messages import Bools, Bytes, Ints, MessageBuffer, Relation, RowReader
 from deltalakedb.cdc.tables import CapturedTable
 from deltalakedb.exceptions import CaptureError, ValueNotHeld
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ROWS: Final = (msg.INSERT, msg.UPDATE, msg.DELETE)
-_IS_ROW: Final = np.isin(np.arange(256), _ROWS)
 _IS_CHANGE: Final = np.isin(np.arange(256), (*_ROWS, msg.TRUNCATE))
 _IS_KNOWN: Final = np.isin(
     np.arange(256),

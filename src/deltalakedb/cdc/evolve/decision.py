@@ -8,9 +8,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from deltalakedb.cdc.decode.masks import mask_text
 from deltalakedb.cdc.decode.messages import Relation
-from deltalakedb.cdc.decode.values import convert
+from deltalakedb.cdc.decode.values import convert, mask_text
 from deltalakedb.cdc.evolve.lake_columns import ColumnChange, keeps_values, widening_steps
 from deltalakedb.cdc.settings import CaptureSettings
 from deltalakedb.cdc.source.publication import problem_of_choice, read_columns
@@ -24,7 +23,7 @@ from deltalakedb.cdc.source.source_catalog import (
     read_relations,
     read_type,
 )
-from deltalakedb.cdc.tables import CapturedTable, SourceColumn
+from deltalakedb.cdc.tables import CapturedTable, SourceColumn, quote_source, resnapshot_command
 from deltalakedb.exceptions import CaptureError, ValueNotHeld
 from deltalakedb.log.schema.types import TypeChange
 
@@ -91,7 +90,7 @@ def decide(
     numbers_of_key = {column.number for column in columns if column.name in key}
     is_rekeyed = numbers_of_key != {number for number, name in names.items() if name in table.key}
     if is_rekeyed:
-        notes.append(f"rows are named by {', '.join(key) or 'all their columns'}, no longer by {_shown_key(table)}")
+        notes.append(f"rows are named by {', '.join(key) or 'all their columns'}, no longer by {_key_text(table)}")
     # If the catalog is newer than the message, the filenode may come from a rewrite that is later in the stream.
     is_latest = source.relation.to_message(source.sent.values()).columns == relation.columns
     changed = replace(
@@ -194,7 +193,7 @@ def _compare(conn: Connection, table: CapturedTable, columns: Sequence[SourceCol
         feature = ", for readers that know Delta's type widening" if steps else ""
         notes.append(
             f"the column {column.name} was {_type_text(old)} and is {_type_text(column)}{feature}; if that ALTER "
-            f"TABLE had a USING, dl cdc resnapshot {table.source} brings what it computed"
+            f"TABLE had a USING, {resnapshot_command(table.source)} brings what it computed"
         )
     return ColumnChange(added, dropped, renamed, widened), notes
 
@@ -267,13 +266,13 @@ def _key(table: CapturedTable, relation: Relation, source: _Source, columns: Seq
     flagged = [column.number for column, sent in zip(columns, relation.columns, strict=True) if sent.is_key]
     if not flagged:
         raise NotFollowedError(
-            f"nothing names its rows any more: give it a primary key, or alter table {table.source} replica identity "
-            "full"
+            "nothing names its rows any more: give it a primary key, or "
+            f"alter table {quote_source(table.source)} replica identity full"
         )
     return tuple(names[number] for number in (before if set(before) == set(flagged) else flagged))
 
 
-def _shown_key(table: CapturedTable) -> str:
+def _key_text(table: CapturedTable) -> str:
     return ", ".join(table.key) or "all their columns"
 
 

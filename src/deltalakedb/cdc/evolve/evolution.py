@@ -15,6 +15,7 @@ from deltalakedb.cdc.control import begin_batch, note_progress, save_tables
 from deltalakedb.cdc.evolve.decision import Decision, NotFollowedError, decide
 from deltalakedb.cdc.evolve.lake_columns import ColumnChange, change_columns, fill_columns, is_mapped
 from deltalakedb.cdc.lsn import format_lsn
+from deltalakedb.cdc.tables import resnapshot_command
 from deltalakedb.exceptions import InvalidCommitError, SchemaMismatchError
 from deltalakedb.log.schema.types import parse_schema
 from deltalakedb.runtime.steps import reached
@@ -84,7 +85,7 @@ def stop_table(catalog: Catalog, capture: Capture, source: str, reason: str, lsn
     table = capture.tables[source]
     if table.stage == "stopped":
         return capture
-    advice = reason if "resnapshot" in reason else f"{reason}: dl cdc resnapshot {source} copies it anew"
+    advice = reason if "resnapshot" in reason else f"{reason}: {resnapshot_command(source)} copies it anew"
     stopped = replace(table, stage="stopped", reason=advice, stopped_lsn=lsn, copy_id=None)
     return commit_tables(catalog, capture, [stopped], f"{source} stops at {format_lsn(lsn)}")
 
@@ -113,8 +114,7 @@ def _with_former(table: CapturedTable, decision: Decision, lsn: int) -> Captured
 
 def _change_lake(tx: CatalogTransaction, table: CapturedTable, decision: Decision) -> None:
     change = decision.change
-    layers = ((table.current, table.keeps_current), (table.changes, table.keeps_changes))
-    for name in (name for name, is_kept in layers if is_kept):
+    for name in table.lake_tables:
         _check_renames(name, _metadata(tx, name), change)
     if table.keeps_changes:
         tx.run(table.changes, partial(change_columns, change=change, nested=True))

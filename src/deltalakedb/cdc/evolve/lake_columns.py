@@ -62,13 +62,13 @@ def change_columns(target: Target, change: ColumnChange, *, nested: bool) -> Don
     mapped = is_mapped(metadata)
     if nested:
         rows = {
-            item.name: replace(item, type=_changed(item.type, change, mapped))
+            item.name: replace(item, type=_change_row(item.type, change, mapped))
             for item in schema.fields
             if item.name in (BEFORE, AFTER) and isinstance(item.type, StructType)
         }
         changed_schema = StructType(tuple(rows.get(item.name, item) for item in schema.fields))
     else:
-        changed_schema = _changed(schema, change, mapped)
+        changed_schema = _change_row(schema, change, mapped)
     if changed_schema == schema:
         return Done(None)
     if change.widened:
@@ -83,7 +83,7 @@ def change_columns(target: Target, change: ColumnChange, *, nested: bool) -> Don
     return Done(ProposedCommit(tuple(actions), "CHANGE COLUMNS", parameters))
 
 
-def _changed(row: StructType, change: ColumnChange, mapped: bool) -> StructType:
+def _change_row(row: StructType, change: ColumnChange, mapped: bool) -> StructType:
     dropped = {column.name for column in change.dropped} if mapped else set()
     fields = [_keep_field(item, change) for item in row.fields if item.name not in dropped]
     by_name = {item.name: item for item in fields}

@@ -138,7 +138,7 @@ def _change(tx: CatalogTransaction, capture: Capture, plan: ChoicePlan, settings
         renamed = replace(captured, current=step.current, changes=step.changes)
         match step.action:
             case "copy":
-                changed.append(replace(renamed, stage="pending", reason=None, stopped_lsn=None, copy_id=None))
+                changed.append(renamed.to_copy_again())
             case "rename":
                 changed.append(renamed)
             case "leave":
@@ -191,7 +191,7 @@ class _Planner:
             # A stopped table may come back, unless the settings leave it out.
             if captured.stage != "stopped" or not self.settings.wants(source):
                 why = published.why_not(source, self.settings)
-                notes = (f"{' and '.join(_lake_tables(captured))} stay as they are",)
+                notes = (f"{' and '.join(captured.lake_tables)} stay as they are",)
                 yield Step(source, "leave", captured.current, captured.changes, (why,), notes)
 
     def _compare(self, captured: CapturedTable, table: CapturedTable) -> Step | None:
@@ -306,10 +306,9 @@ def _notes(captured: CapturedTable, table: CapturedTable) -> Iterator[str]:
         if column.mask is not None and column.number in before and before[column.number].mask != column.mask
     ]
     if hidden:
-        names = _lake_tables(table)
         yield (
-            f"what was captured of {', '.join(hidden)} so far stays in older versions of {names[0]} until dl vacuum, "
-            f"and in {table.changes}_until_<lsn>, which has the changes so far: drop it when nobody needs it"
+            f"what was captured of {', '.join(hidden)} so far stays in older versions of {table.lake_tables[0]} until "
+            f"dl vacuum, and in {table.changes}_until_<lsn>, which has the changes so far: drop it when nobody needs it"
         )
     for is_kept, was_kept, name in (
         (table.keeps_current, captured.keeps_current, table.current),
@@ -317,11 +316,6 @@ def _notes(captured: CapturedTable, table: CapturedTable) -> Iterator[str]:
     ):
         if was_kept and not is_kept:
             yield f"{name} stays as it is, and is not kept up to date any more: drop it when nobody needs it"
-
-
-def _lake_tables(table: CapturedTable) -> list[str]:
-    layers = ((table.current, table.keeps_current), (table.changes, table.keeps_changes))
-    return [name for name, is_kept in layers if is_kept]
 
 
 def _option_text(value: Any) -> str:

@@ -16,7 +16,7 @@ from deltalakedb.cdc.apply.batches import commit_batch, commit_progress, reload_
 from deltalakedb.cdc.apply.landing import drop_landing
 from deltalakedb.cdc.apply.upkeep import compact_if_due
 from deltalakedb.cdc.control import CaptureChangedError
-from deltalakedb.cdc.copy.copies import CopyChanges, TableCopy, abandon_copy, split_changes
+from deltalakedb.cdc.copy.copies import TableCopy, abandon_copy, split_changes
 from deltalakedb.cdc.decode.reading import (
     ChangesPlace,
     Description,
@@ -305,24 +305,26 @@ class ChangeFollower:
 
     def _commit(self, files: Sequence[FileWritten], parts: Sequence[PartRead], end: int, began: float) -> None:
         files, copy_changes = split_changes(self.copies, files, end)
-        if not files:
-            self._commit_copy_changes(copy_changes, end)
-            return
+        actions = [changes.action for changes in copy_changes]
         try:
-            done = commit_batch(
-                self.catalog, self.capture, self.settings, files, end, [changes.action for changes in copy_changes]
-            )
+            if files:
+                capture = commit_batch(self.catalog, self.capture, files, end, actions).capture
+            else:  # only tables that are being copied have changes
+                capture = commit_progress(self.catalog, self.capture, end, actions)
         except OutcomeUnknownError:
             raise
-        except TableTroubleError as error:
+        except Exception as error:  # nothing was committed, so no commit names these files
             self.discard(file for changes in copy_changes for file in changes.files)
+            if not isinstance(error, TableTroubleError):
+                raise
             self._stop_table(error)  # the range is read again, without this table
             return
-        except Exception:  # nothing was committed, so no commit names these files
-            self.discard(file for changes in copy_changes for file in changes.files)
-            raise
-        self._record_changes(copy_changes)
-        self.capture, self.at = done.capture, end
+        for changes in copy_changes:
+            changes.copy.changes += [file.add for file in changes.files]
+        self.capture, self.at = capture, end
+        if not files:
+            self._follow_slot()
+            return
         times = [part.last_committed_at for part in parts if part.last_committed_at is not None]
         batch = BatchDone(
             end,
@@ -343,25 +345,6 @@ class ChangeFollower:
         if self._tally.batches % _COMPACT_EVERY == 0:
             for line in compact_if_due(self.catalog, self.capture, self.settings):
                 _log.info("%s", line)
-
-    def _commit_copy_changes(self, copy_changes: Sequence[CopyChanges], end: int) -> None:
-        """Commit a batch that only has changes of tables that are being copied."""
-        try:
-            self.capture = commit_progress(
-                self.catalog, self.capture, end, [changes.action for changes in copy_changes]
-            )
-        except OutcomeUnknownError:
-            raise
-        except Exception:  # nothing was committed, so no commit names these files
-            self.discard(file for changes in copy_changes for file in changes.files)
-            raise
-        self._record_changes(copy_changes)
-        self.at = end
-        self._follow_slot()
-
-    def _record_changes(self, copy_changes: Sequence[CopyChanges]) -> None:
-        for changes in copy_changes:
-            changes.copy.changes += [file.add for file in changes.files]
 
     def _stop_table(self, trouble: TableTroubleError) -> None:
         """Stop a table whose tables in the lake cannot be written, from the position read so far."""

@@ -23,6 +23,7 @@ from deltalakedb.cdc.lsn import format_lsn
 from deltalakedb.cdc.source.publication import look_at_publication
 from deltalakedb.cdc.source.server import Connection, check_source, identify
 from deltalakedb.cdc.source.slots import Slot, check_slot, create_slot, drop_slot, find_slot
+from deltalakedb.cdc.tables import resnapshot_command
 from deltalakedb.exceptions import (
     CaptureError,
     CaptureSetupError,
@@ -182,7 +183,7 @@ def add_tables(catalog: Catalog, conn: Connection, capture: Capture, settings: C
     waiting = {source for source, table in capture.tables.items() if table.stage == "pending"}
     for source in waiting - published.sources:
         capture = stop_table(catalog, capture, source, published.why_not(source, settings), capture.lsn)
-    changed = [_stopped(table, capture) for table in published.refused if table.source not in capture.tables]
+    changed = [_to_stopped(table, capture) for table in published.refused if table.source not in capture.tables]
     for table in published.tables:
         captured = capture.tables.get(table.source)
         if captured is not None:
@@ -201,9 +202,9 @@ def add_tables(catalog: Catalog, conn: Connection, capture: Capture, settings: C
     return commit_tables(catalog, capture, changed, f"tables {', '.join(table.source for table in changed)}")
 
 
-def _stopped(table: CapturedTable, capture: Capture) -> CapturedTable:
+def _to_stopped(table: CapturedTable, capture: Capture) -> CapturedTable:
     """A new table that cannot be captured: it is recorded as stopped, so that status reports it and nothing waits."""
-    reason = f"{table.reason}; then dl cdc resnapshot {table.source} copies it"
+    reason = f"{table.reason}; then {resnapshot_command(table.source)} copies it"
     return replace(table, reason=reason, stopped_lsn=capture.lsn)
 
 

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from types import TracebackType
 from typing import Final
 
 from deltalakedb.catalog.instants import to_epoch_ms, to_iso
@@ -64,13 +63,11 @@ class RunnerPresence:
             with translate_errors():
                 self._take(self._conn)
         except BaseException:
-            self.__exit__(None, None, None)
+            self.__exit__()
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_trouble: object) -> None:
         with self._turn:
             conn, self._conn = self._conn, None
         if conn is not None:
@@ -167,7 +164,7 @@ def channel_of(slot: str) -> str:
 
 def _who() -> str:
     """A comment with our process and host, put into every statement: others see a connection's last statement."""
-    who = json.dumps({"pid": os.getpid(), "host": _plain(socket.gethostname())})
+    who = json.dumps({"pid": os.getpid(), "host": _escape_host(socket.gethostname())})
     return f"/* runner {who} */"
 
 
@@ -193,6 +190,6 @@ def _digest(slot: str) -> bytes:
     return hashlib.sha256(f"deltalakedb cdc {slot}".encode()).digest()[:8]
 
 
-def _plain(name: str) -> str:
+def _escape_host(name: str) -> str:
     """A host name that is safe in a comment of SQL."""
     return re.sub(r"[^\w.-]", "_", name)

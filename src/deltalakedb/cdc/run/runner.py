@@ -157,12 +157,12 @@ class Runner:
                     while not self._should_stop():
                         self._copy_pending(follower)
                         self._copy_beside(follower, copier)
-                        if follower.copies or _pending(follower.capture):  # a copy starts again
+                        if follower.copies or follower.capture.pending:  # a copy starts again
                             continue
                         self._catch_up(follower)
                         # A query takes seconds to start, on a busy machine a minute: not with outdated tables.
                         follower.check_requests()
-                        if self._should_stop() or _pending(follower.capture):
+                        if self._should_stop() or follower.capture.pending:
                             continue
                         if time.monotonic() < self._by_jobs_until:
                             self._stream_by_jobs(follower)
@@ -212,14 +212,14 @@ class Runner:
             for _ in range(_COPY_ROUNDS):
                 self._copy_pending(follower)
                 self._tally.copied += copier.finish(follower, self._end_if_asked)
-                if not _pending(follower.capture):
+                if not follower.capture.pending:
                     return
-        waiting = ", ".join(_pending(follower.capture))
+        waiting = ", ".join(follower.capture.pending)
         raise CaptureError(f"the copy of {waiting} was begun {_COPY_ROUNDS} times, and each time somebody changed it")
 
     def _copy_pending(self, follower: ChangeFollower) -> None:
         """Copy small tables while the stream waits, and begin to copy the others beside it."""
-        pending = _pending(follower.capture)
+        pending = follower.capture.pending
         if not pending:
             return
         self._end_if_asked()
@@ -227,8 +227,8 @@ class Runner:
         small = choose_small(follower.conn, follower.capture, small, self._settings.copy_beside_bytes)
         if small:
             self._copy_small(follower, small)
-        self._moved = small & set(_pending(follower.capture))
-        waiting = _pending(follower.capture)
+        self._moved = small & set(follower.capture.pending)
+        waiting = follower.capture.pending
         if waiting:
             begun, copies = begin_copies(self._catalog, follower.conn, follower.capture, self._settings, waiting)
             follower.use_copies(begun, {**follower.copies, **copies})
@@ -240,7 +240,7 @@ class Runner:
         start.
         """
         batch_at = 0.0
-        while follower.copies and not _pending(follower.capture) and not self._should_stop():
+        while follower.copies and not follower.capture.pending and not self._should_stop():
             self._tally.copied += copier.work(follower)
             batch_at = self._follow_by_jobs(follower, batch_at)
 
@@ -288,7 +288,7 @@ class Runner:
     def _stream_by_jobs(self, follower: ChangeFollower) -> None:
         """Follow the log by jobs until a query may be started again or tables wait for a copy."""
         batch_at = 0.0
-        while time.monotonic() < self._by_jobs_until and not _pending(follower.capture) and not self._should_stop():
+        while time.monotonic() < self._by_jobs_until and not follower.capture.pending and not self._should_stop():
             batch_at = self._follow_by_jobs(follower, batch_at)
 
     def _stream(self, follower: ChangeFollower) -> None:
@@ -385,8 +385,3 @@ class Runner:
             stopped={table.source: table.reason or "" for table in tables if table.stage == "stopped"},
             seconds=time.monotonic() - self._began,
         )
-
-
-def _pending(capture: Capture) -> list[str]:
-    """The tables that wait for a copy, sorted."""
-    return sorted(table.source for table in capture.tables.values() if table.stage == "pending")

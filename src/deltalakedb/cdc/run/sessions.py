@@ -174,6 +174,10 @@ def spark_errors() -> Iterator[None]:
         raise CaptureError(f"Spark failed: {describe_error(str(error))}") from error
 
 
+def copy_failed(source: str, error: Exception) -> CaptureError:
+    return CaptureError(f"the copy of {source} failed in Spark: {describe_error(str(error))}")
+
+
 def describe_error(text: str) -> str:
     """The message of the Python task within Java's text, with advice if there is any."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +16,7 @@ from deltalakedb.cdc.source.publication import Coverage, look_at_coverage
 from deltalakedb.cdc.source.server import connect, flush_lsn, identify, translate_errors
 from deltalakedb.cdc.source.slots import Slot, find_slot
 from deltalakedb.cdc.source.source_catalog import read_relations
-from deltalakedb.cdc.tables import NOT_ASKED_FOR
+from deltalakedb.cdc.tables import NOT_ASKED_FOR, quote_name
 from deltalakedb.exceptions import CaptureError
 
 if TYPE_CHECKING:
@@ -58,17 +58,10 @@ class TableStatus:
 
     def to_value(self) -> dict[str, Any]:
         return {
-            "source": self.source,
-            "current": self.current,
-            "changes": self.changes,
-            "stage": self.stage,
+            **asdict(self),
             "start_lsn": _lsn(self.start_lsn),
-            "rows": self.rows,
-            "captured": self.captured,
-            "version": self.version,
             "last_commit_at": _iso(self.last_commit_at),
             "rows_per_second": round(self.rows_per_second, 1),
-            "reason": self.reason,
             "incomplete_since": _lsn(self.incomplete_since),
             "notes": list(self.notes),
         }
@@ -215,14 +208,16 @@ def _ask_source(settings: CaptureSettings, capture: Capture | None) -> dict[str,
 
 
 def _table_status(catalog: Catalog, table: CapturedTable, infos: Mapping[str, TableInfo], now: datetime) -> TableStatus:
-    current, changes = infos.get(table.current.lower()), infos.get(table.changes.lower())
+    # Before its first copy a table of its name in the lake is somebody else's.
+    is_begun = table.start_lsn is not None
+    current, changes = (infos.get(name.lower()) if is_begun else None for name in (table.current, table.changes))
     commits = [moment for moment in (_committed_at(current), _committed_at(changes)) if moment is not None]
     return TableStatus(
         source=table.source,
         current=table.current,
         changes=table.changes,
         stage=table.stage,
-        start_lsn=table.start_lsn,
+        start_lsn=None if current is None and changes is None else table.start_lsn,
         rows=None if current is None else current.num_records,
         captured=None if changes is None else changes.num_records,
         version=None if current is None else current.version,
@@ -267,8 +262,9 @@ def _find_problems(status: CaptureStatus, settings: CaptureSettings) -> Iterator
         )
     if status.coverage is None and status.server == status.capture.server:
         yield (
-            f"the source has no publication {status.publication} any more: create publication {status.publication} for "
-            "all tables, then dl cdc resnapshot; what is changed meanwhile is in no message"
+            f"the source has no publication {status.publication} any more: create publication "
+            f"{quote_name(status.publication)} for all tables, then dl cdc resnapshot; what is changed meanwhile "
+            "is in no message"
         )
     if status.server != status.capture.server:
         yield (
@@ -324,11 +320,7 @@ def _limit_problems(status: CaptureStatus, settings: CaptureSettings) -> Iterato
     if slot is None or slot.is_lost:
         return
     if is_close_to_limit(slot):
-        remaining = "" if slot.safe_wal_size is None else f", {slot.safe_wal_size >> 20} MB of log before it is lost"
-        yield (
-            f"the slot {slot.name} is close to its end ({slot.wal_status}{remaining}): start the capture, or raise "
-            "max_slot_wal_keep_size on the source"
-        )
+        yield f"{describe_limit(slot)}: start the capture, or raise max_slot_wal_keep_size on the source"
     if settings.slot_alert_bytes and (status.retained_bytes or 0) > settings.slot_alert_bytes:
         yield (
             f"the source keeps {(status.retained_bytes or 0) >> 20} MB of log for the slot {slot.name}, more than "
@@ -348,6 +340,12 @@ def is_close_to_limit(slot: Slot) -> bool:
         return True
     little = _LITTLE_WAL if slot.keep_bytes is None else min(_LITTLE_WAL, slot.keep_bytes // _LITTLE_PART)
     return slot.safe_wal_size is not None and slot.safe_wal_size < little
+
+
+def describe_limit(slot: Slot) -> str:
+    """The message for a slot for which `is_close_to_limit`."""
+    remaining = "" if slot.safe_wal_size is None else f", {slot.safe_wal_size >> 20} MB of log before it is lost"
+    return f"the slot {slot.name} is close to its end ({slot.wal_status}{remaining})"
 
 
 def empty_publication(quoted: str) -> str:

@@ -13,11 +13,12 @@ from deltalakedb.cdc.evolve.evolution import follow, stop_table
 from deltalakedb.cdc.lsn import parse_lsn
 from deltalakedb.cdc.run.opening import add_tables
 from deltalakedb.cdc.run.report import record_slot
-from deltalakedb.cdc.run.status import is_close_to_limit
+from deltalakedb.cdc.run.status import describe_limit, is_close_to_limit
 from deltalakedb.cdc.source.publication import look_at_publication, read_columns, take_out
 from deltalakedb.cdc.source.server import find_unsent, flush_lsn, translate_errors
 from deltalakedb.cdc.source.slots import find_slot
 from deltalakedb.cdc.source.source_catalog import SourceRelation, catalog_mark, has_struct, read_relations
+from deltalakedb.cdc.tables import resnapshot_command
 from deltalakedb.exceptions import CaptureSetupError
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class SourceWatch:
         for table in follower.capture.tables.values():
             if table.stage == "stopped" and table.source in published and self._may_recopy(table.source):
                 _log.warning("%s is copied anew: %s", table.source, table.reason)
-                recopied.append(replace(table, stage="pending", reason=None, stopped_lsn=None))
+                recopied.append(table.to_copy_again())
         if recopied:
             message = f"new copies of {', '.join(table.source for table in recopied)}"
             follower.use(commit_tables(self._catalog, follower.capture, recopied, message))
@@ -133,10 +134,7 @@ class SourceWatch:
             return
         record_slot(slot, flush_lsn(follower.conn))
         if is_close_to_limit(slot) and not self._is_slot_close:
-            remaining = (
-                "" if slot.safe_wal_size is None else f", {slot.safe_wal_size >> 20} MB of log before it is lost"
-            )
-            _log.warning("the slot %s is close to its end (%s%s)", slot.name, slot.wal_status, remaining)
+            _log.warning("%s", describe_limit(slot))
         self._is_slot_close = is_close_to_limit(slot)
 
 
@@ -175,14 +173,14 @@ def look_for_changes(conn: Connection, capture: Capture, settings: CaptureSettin
         relation = source_relations.get(table.oid)
         if relation is None:
             reasons[table.source] = (
-                f"the table was dropped: {take_out(table.source)}; if it is made again, dl cdc resnapshot "
-                f"{table.source} copies it"
+                f"the table was dropped: {take_out(table.source)}; if it is made again, "
+                f"{resnapshot_command(table.source)} copies it"
             )
         elif relation.source != table.source:
             reasons[table.source] = (
                 f"the table is called {relation.source} now, and if it is captured then by that name: "
-                f"{take_out(table.source)}; if there is another {table.source}, dl cdc resnapshot {table.source} "
-                "copies it"
+                f"{take_out(table.source)}; if there is another {table.source}, "
+                f"{resnapshot_command(table.source)} copies it"
             )
         elif relation.membership is None:
             continue  # tables that left the publication are handled elsewhere

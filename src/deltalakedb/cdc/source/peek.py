@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from types import TracebackType
 from typing import Any, Final, Self
 
 import pyarrow as pa
@@ -174,9 +173,7 @@ class ArrowSession:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_trouble: object) -> None:
         self.close()
 
 

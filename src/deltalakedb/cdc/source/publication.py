@@ -8,12 +8,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from deltalakedb.cdc.decode.masks import convert_column
+from deltalakedb.cdc.decode.values import convert_column
 from deltalakedb.cdc.rules import TableChoice, find_unmatched
 from deltalakedb.cdc.settings import CaptureSettings
 from deltalakedb.cdc.source.server import Connection, find_unsent, read_sql, translate_errors
 from deltalakedb.cdc.source.source_catalog import Shapes, source_columns
-from deltalakedb.cdc.tables import CapturedTable, SourceColumn, parse_source, source_parts
+from deltalakedb.cdc.tables import (
+    CapturedTable,
+    SourceColumn,
+    parse_source,
+    quote_name,
+    quote_source,
+    resnapshot_command,
+    source_parts,
+)
 from deltalakedb.exceptions import CaptureSetupError, TableNameError, ValueNotHeld
 from deltalakedb.log.schema.types import DecimalType, PrimitiveType
 from deltalakedb.store.names import join_namespace, parse_table_name
@@ -107,8 +115,8 @@ class Publication:
         if not settings.wants(source):
             return "it is not among the tables that the settings ask for"
         return refused.get(source) or (
-            f"it is not in the publication {self.name} any more: add it there, then dl cdc resnapshot {source} copies "
-            f"it anew; or {take_out(source)}"
+            f"it is not in the publication {self.name} any more: add it there, then {resnapshot_command(source)} "
+            f"copies it anew; or {take_out(source)}"
         )
 
     def check_start(self, settings: CaptureSettings) -> None:
@@ -154,10 +162,10 @@ def look_at_publication(conn: Connection, settings: CaptureSettings, capture: Ca
         for table in sorted(chosen, key=lambda one: copied.get(one.source) is None):
             choice, sent = settings.choose(table.source), columns[table.oid]
             notes = _notes(table, sent, settings, conn.info.server_version)
-            one = replace(_captured(table, sent, choice, _hidden_columns(capture, table)), notes=notes)
+            one = replace(_to_captured(table, sent, choice, _hidden_columns(capture, table)), notes=notes)
             # A rule still applies to a hidden column that the source has renamed.
             names[table.source] = [name for column in one.sent for name in (column.name, column.ruled_as) if name]
-            reason = unsent or _problem_of(table, sent, one.columns) or _revealed(one, capture, settings)
+            reason = unsent or _problem_of(table, sent, one.columns) or _find_reveal(one, capture, settings)
             if reason is None and (reason := problem_of_choice(one)) is not None:
                 slips.append(f"{one.source}: {reason}")
             if reason is None:
@@ -273,7 +281,8 @@ def _notes(
     """Notes for readers of a table that has not been copied yet."""
     sent = {column.name for column in columns}
     remedy = (
-        f"alter publication {settings.publication} set (publish_generated_columns = stored), then dl cdc resnapshot"
+        f"alter publication {quote_name(settings.publication)} set (publish_generated_columns = stored), then "
+        f"{resnapshot_command(table.source)}"
         if server_version >= _SENDS_GENERATED
         else "Postgres sends generated columns from 18 on; compute it in a view of the lake"
     )
@@ -295,14 +304,14 @@ def _problem_of(table: _Published, sent: Sequence[SourceColumn], captured: Seque
     if key is None:
         return (
             "nothing names its rows: give it a primary key, or "
-            f'alter table "{table.schema}"."{table.name}" replica identity full'
+            f"alter table {quote_source(table.source)} replica identity full"
         )
     names = [column.name for column in sent]
     missing = [name for name in key if name not in names]
     if missing and missing[0] in table.generated:
         return (
             f"{missing[0]} is part of its key, and a generated column that the source does not send: alter table "
-            f'"{table.schema}"."{table.name}" replica identity using an index of other columns'
+            f"{quote_source(table.source)} replica identity using an index of other columns"
         )
     if missing:
         return f"{missing[0]} is part of its key, and the publication's list of columns is without it"
@@ -358,7 +367,7 @@ def _hidden_columns(capture: Capture | None, table: _Published) -> dict[int | st
     return {column.number if captured.oid == table.oid else column.name: column for column in hidden}
 
 
-def _revealed(table: CapturedTable, capture: Capture | None, settings: CaptureSettings) -> str | None:
+def _find_reveal(table: CapturedTable, capture: Capture | None, settings: CaptureSettings) -> str | None:
     """Why a table that was captured under another name would reveal what the settings hide; None if it would not."""
     for captured in () if capture is None else capture.tables.values():
         if captured.oid != table.oid or captured.source == table.source:
@@ -375,7 +384,7 @@ def _revealed(table: CapturedTable, capture: Capture | None, settings: CaptureSe
     return None
 
 
-def _captured(
+def _to_captured(
     table: _Published, sent: tuple[SourceColumn, ...], choice: TableChoice, hidden: dict[int | str, SourceColumn]
 ) -> CapturedTable:
     columns, left_out = choice.choose_again(sent, hidden)
@@ -401,9 +410,8 @@ def _collisions(tables: Sequence[CapturedTable], settings: CaptureSettings) -> d
     problems = {}
     owners: dict[Any, str] = {parse_table_name(settings.control_table).key: "the capture's control table"}
     for table in tables:
-        layers = ((table.current, table.keeps_current), (table.changes, table.keeps_changes))
         own_keys: set[Any] = set()
-        for name in (name for name, is_kept in layers if is_kept):
+        for name in table.lake_tables:
             try:
                 key = parse_table_name(name).key
             except TableNameError as error:

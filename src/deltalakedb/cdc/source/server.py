@@ -23,10 +23,6 @@ Connection = psycopg.Connection[Any]
 
 SESSION: Final = files("deltalakedb.cdc").joinpath("sql/session.sql").read_text(encoding="utf-8")
 """The settings of every session: the text of a value must not depend on the connection."""
-SESSION_STATEMENTS: Final = tuple(
-    line.removesuffix(";") for line in SESSION.splitlines() if line and not line.startswith("--")
-)
-"""The same for a driver that takes one statement at a time."""
 
 _DEFAULTS: Final = {
     "connect_timeout": "10",
@@ -187,11 +183,11 @@ def _check_wal(conn: Connection) -> None:
 def _check_role(conn: Connection) -> None:
     role, may = conn.execute(_ROLE).fetchone() or ("", False)
     if not may:
-        raise CaptureSetupError(f"the role {role} may not replicate: alter role {_quoted(conn, role)} replication")
+        raise CaptureSetupError(f"the role {role} may not replicate: alter role {_quote_name(conn, role)} replication")
 
 
 def _check_publication(conn: Connection, settings: CaptureSettings) -> None:
-    quoted = _quoted(conn, settings.publication)
+    quoted = _quote_name(conn, settings.publication)
     row = conn.execute(_PUBLICATION, [settings.publication]).fetchone()
     if row is None:
         others = [name for (name,) in conn.execute("select pubname from pg_publication order by 1").fetchall()]
@@ -213,7 +209,7 @@ def find_unsent(conn: Connection, publication: str) -> str | None:
         return None
     return (
         f"the publication {publication} leaves out {', '.join(missing)}, so that the lake would not equal the source: "
-        f"alter publication {_quoted(conn, publication)} set (publish = 'insert, update, delete, truncate')"
+        f"alter publication {_quote_name(conn, publication)} set (publish = 'insert, update, delete, truncate')"
     )
 
 
@@ -234,7 +230,7 @@ def _value(conn: Connection, query: str) -> Any:
     return None if row is None else row[0]
 
 
-def _quoted(conn: Connection, name: str) -> str:
+def _quote_name(conn: Connection, name: str) -> str:
     row = conn.execute("select quote_ident(%s)", [name]).fetchone()
     assert row is not None, "a select of one expression has one row"
     return str(row[0])

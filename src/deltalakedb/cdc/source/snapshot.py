@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from psycopg import errors, sql
 
 from deltalakedb.cdc.source.server import Connection, connect, read_sql, translate_errors
-from deltalakedb.cdc.tables import CapturedTable
+from deltalakedb.cdc.tables import CapturedTable, quote_name, quote_source
 from deltalakedb.exceptions import CaptureSetupError, SourceUnavailableError
 
 _MIN_PAGES: Final = 2048
@@ -200,8 +200,9 @@ def refusals(conn: Connection, source: str) -> Iterator[None]:
     except (errors.UndefinedTable, errors.UndefinedColumn) as error:
         raise SourceMoved(f"{source}: {error.diag.message_primary}") from error
     except errors.InsufficientPrivilege as error:
-        role = conn.info.user
+        role = quote_name(conn.info.user)
         raise CaptureSetupError(
-            f"{source} cannot be copied: {error.diag.message_primary}; grant select on {source} to {role} (and usage "
-            f"on its schema; policies that hide rows from the role must not be there: alter role {role} bypassrls)"
+            f"{source} cannot be copied: {error.diag.message_primary}; grant select on {quote_source(source)} to "
+            f"{role} (and usage on its schema; policies that hide rows from the role must not be there: "
+            f"alter role {role} bypassrls)"
         ) from error

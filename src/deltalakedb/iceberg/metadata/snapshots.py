@@ -24,6 +24,8 @@ from deltalakedb.iceberg.metadata.statistics import remove_statistics_of
 from deltalakedb.iceberg.metadata.table_draft import TableDraft, Update
 
 FIRST_VERSION_OF_ROW_LINEAGE = 3
+_NOT_WITH_MANIFESTS = ("first-row-id", "added-rows", "key-id")
+"""Fields that a snapshot cannot have if it lists its manifests itself, as v1 did at first."""
 _OPTIONAL = ("parent-snapshot-id", "schema-id", "first-row-id", "added-rows", "key-id")
 
 
@@ -48,7 +50,10 @@ def parse_snapshot(item: object, what: str = "snapshot") -> dict[str, Any]:
     check(first_row_id is None or first_row_id >= 0, f"Invalid first-row-id (cannot be negative): {first_row_id}")
     check(added_rows is None or added_rows >= 0, f"Invalid added-rows (cannot be negative): {added_rows}")
     check(first_row_id is None or added_rows is not None, "Invalid added-rows: required when first-row-id is set")
-    return {key: value for key, value in source.items() if value is not None or key not in _OPTIONAL}
+    snapshot = {key: value for key, value in source.items() if value is not None or key not in _OPTIONAL}
+    if "manifest-list" not in snapshot:
+        return {key: value for key, value in snapshot.items() if key not in _NOT_WITH_MANIFESTS}
+    return snapshot
 
 
 def sequence_number(snapshot: Mapping[str, Any]) -> int:

@@ -78,14 +78,11 @@ def add_sort_order(draft: TableDraft, update: Mapping[str, Any]) -> None:
 
 
 def set_default_sort_order(draft: TableDraft, update: Mapping[str, Any]) -> None:
-    """Make a sort order the default one."""
+    """Make a sort order the default one; it must be there when all updates are applied."""
     asked = int_field(update, "sort-order-id", "set-default-sort-order")
     order_id = draft.resolve(asked, "sort-orders", "sort order")
-    if order_id == draft.fields["default-sort-order-id"]:
-        return
-    found = draft.find("sort-orders", "order-id", order_id) is not None
-    check(found, f"Cannot set default sort order to unknown sort order: {order_id}")
-    draft.set("default-sort-order-id", order_id)
+    if order_id != draft.fields["default-sort-order-id"]:
+        draft.set("default-sort-order-id", order_id)
 
 
 UPDATES: Mapping[str, Update] = {

@@ -44,13 +44,10 @@ def add_spec(draft: TableDraft, update: Mapping[str, Any]) -> None:
 
 
 def set_default_spec(draft: TableDraft, update: Mapping[str, Any]) -> None:
-    """Make a partition spec the default one."""
+    """Make a partition spec the default one; it must be there when all updates are applied."""
     spec_id = draft.resolve(int_field(update, "spec-id", "set-default-spec"), "partition-specs", "spec")
-    if spec_id == draft.fields["default-spec-id"]:
-        return
-    found = draft.find("partition-specs", "spec-id", spec_id) is not None
-    check(found, f"Cannot set default partition spec to unknown spec: {spec_id}")
-    draft.set("default-spec-id", spec_id)
+    if spec_id != draft.fields["default-spec-id"]:
+        draft.set("default-spec-id", spec_id)
 
 
 def remove_partition_specs(draft: TableDraft, update: Mapping[str, Any]) -> None:

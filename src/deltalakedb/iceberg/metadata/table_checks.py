@@ -27,16 +27,16 @@ def check_table(fields: Mapping[str, Any]) -> None:
 
 def check_current(fields: Mapping[str, Any]) -> None:
     """Refuse a default spec or sort order that does not fit the current schema."""
-    schema = parse_schema(_chosen(fields, "schemas", "schema-id", "current-schema-id", "schema"))
-    check_sources(_chosen(fields, "partition-specs", "spec-id", "default-spec-id", "partition spec"), schema)
-    check_sort_order(_chosen(fields, "sort-orders", "order-id", "default-sort-order-id", "sort order"), schema)
+    schema = parse_schema(_chosen(fields, "schemas", "schema-id", "current-schema-id"))
+    check_sources(_chosen(fields, "partition-specs", "spec-id", "default-spec-id"), schema)
+    check_sort_order(_chosen(fields, "sort-orders", "order-id", "default-sort-order-id"), schema)
 
 
-def _chosen(fields: Mapping[str, Any], name: str, id_name: str, chosen: str, noun: str) -> Mapping[str, Any]:
+def _chosen(fields: Mapping[str, Any], name: str, id_name: str, chosen: str) -> Mapping[str, Any]:
     for item in fields[name]:
         if item[id_name] == fields[chosen]:
             return dict(item)
-    return refuse(f"Invalid table metadata: there is no {noun} with the id {fields[chosen]}")
+    return refuse(f"Invalid table metadata: '{name}' has no item with the {chosen} {fields[chosen]}")
 
 
 def check_snapshots(fields: Mapping[str, Any]) -> None:

@@ -17,6 +17,7 @@ from deltalakedb.iceberg.metadata.partition_specs import (
     parse_spec_fields,
     with_field_ids,
 )
+from deltalakedb.iceberg.metadata.rendering import render_metadata
 from deltalakedb.iceberg.metadata.schemas import Schema, check_schema_version, parse_schema, with_fresh_ids
 from deltalakedb.iceberg.metadata.shapes import (
     check,
@@ -55,6 +56,8 @@ from deltalakedb.iceberg.metadata.table_properties import (
     check_new_properties,
     int_property,
 )
+
+__all__ = ["new_table_metadata", "parse_table_metadata", "render_metadata"]
 
 
 def new_table_metadata(

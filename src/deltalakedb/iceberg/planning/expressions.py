@@ -172,7 +172,8 @@ def _literal(json: Any, data_type: str | None = None) -> Literal:
             raise PredicateError(f"Cannot parse type as a literal: {_show(json.get('type'))}")
         data_type = json.get("data-type", data_type)
         json = _required(json, "value")
-    if json is None or isinstance(json, list | Mapping):
+    too_large = type(json) is int and not -(2**63) <= json < 2**63
+    if json is None or too_large or isinstance(json, list | Mapping):
         raise PredicateError(f"Cannot convert JSON to literal: {_show(json)}")
     return Literal(json, data_type)
 

@@ -6,6 +6,7 @@ rows, which never change, so that any process can answer them.
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -199,7 +200,7 @@ class PlanService:
             return conn.one("select_scan_plan", plan_id=plan_id, now_ms=conn.now_ms())
 
     def _scan_of(self, row: Row, context: Mapping[str, Any]) -> Scan:
-        request = parse_request(orjson.loads(row["request"]))
+        request = parse_request(json.loads(row["request"]))
         return self._bind(row["table_id"], TableShape(context["metadata"]), request, context["snapshots"])
 
     def _save(
@@ -218,7 +219,7 @@ class PlanService:
                 plan_id=plan_id,
                 table_id=table_id,
                 plan_status="completed",
-                request=orjson.dumps(request).decode(),
+                request=json.dumps(request),
                 tasks=orjson.dumps(context).decode(),
                 statistics=orjson.dumps(statistics).decode(),
                 created_at_ms=now_ms,

@@ -224,7 +224,8 @@ class BridgedLog:
         drafts = Drafts(self._catalog, [name])
         draft = drafts.find_at(place.location)
         if draft is None:
-            self._refuse_unless_first(place, version, token)
+            if version != 0:
+                self._refuse_unless_repeated(place, version, -1, token)
             if drafts.find(name) is not None:
                 raise TableExistsError(f"the table {name} exists already, at another place; choose another name")
             draft = _new_draft(drafts, name, place)
@@ -260,10 +261,6 @@ class BridgedLog:
             raise
         assert outcome is not None
         return outcome
-
-    def _refuse_unless_first(self, place: Place, version: int, token: str) -> None:
-        if version != 0:
-            self._refuse_unless_repeated(place, version, -1, token)
 
     def _refuse_unless_repeated(self, place: Place, version: int, head: int, token: str) -> None:
         """VersionTakenError, unless the sender repeats a commit that it made: then its token has this version."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from deltalakedb.catalog.catalog import Catalog
@@ -18,7 +19,6 @@ from deltalakedb.serve.bridge.places import (
 )
 from deltalakedb.store import registry
 from deltalakedb.store.names import name_key, parse_namespace, parse_table_name
-from deltalakedb.store.namespaces import Namespace
 from deltalakedb.store.registry import TableRow
 from deltalakedb.transactions.transaction import CatalogTransaction
 
@@ -49,14 +49,14 @@ class Names:
         if place is None or place.table is None:
             with self._catalog.store.read(single=True) as conn:
                 raise no_such_table(conn, target)
-        answer = self._found(place.table, txn)
+        answer = self._table_answer(place.table, txn)
         return answer if location is None else {**answer, "is_there": given_location(location) == place.table.location}
 
-    def _found(self, table: TableRow, txn: str) -> Answer:
+    def _table_answer(self, table: TableRow, txn: str) -> Answer:
         bridged = table.mode == "managed" or is_written_through(self._catalog, table)
-        path = bridge_uri(table.location, txn) if bridged else _plain_uri(table.location)
+        path = bridge_uri(table.location, txn) if bridged else _hadoop_uri(table.location)
         external = table.files_owner != "catalog"
-        shown = _plain_uri(table.location)
+        shown = _hadoop_uri(table.location)
         return {"name": table.full_name, "path": path, "location": shown, "managed": bridged, "external": external}
 
     def reserve(
@@ -69,7 +69,7 @@ class Names:
         if attach and tx is None and location is not None:
             table = attach_at(self._catalog, name, location)
             if table is not None:
-                return {**self._found(table, txn), "attached": True}
+                return {**self._table_answer(table, txn), "attached": True}
         place = self._log.reserve(name, tx, location)
         external = place.files_owner != "catalog"
         return {"name": str(place.name), "path": bridge_uri(place.location, txn), "external": external}
@@ -105,17 +105,17 @@ class Names:
 
     def namespace(self, namespace: str) -> Answer:
         """A namespace with its properties."""
-        return _told(self._catalog.namespace(namespace))
+        return asdict(self._catalog.namespace(namespace))
 
     def create_namespace(self, namespace: str, properties: Mapping[str, Any] | None = None) -> Answer:
         """Create a namespace with these properties; an existing one is fine, and keeps its own."""
         before = {name_key(namespace_name) for namespace_name in self._catalog.namespaces()}
         created = self._catalog.create_namespace(namespace, properties, exist_ok=True)
-        return {**_told(created), "created": name_key(created.namespace) not in before}
+        return {**asdict(created), "created": name_key(created.namespace) not in before}
 
     def set_namespace_properties(self, namespace: str, properties: Mapping[str, Any]) -> Answer:
         """Set properties; others stay, and null removes one."""
-        return _told(self._catalog.set_namespace_properties(namespace, properties))
+        return asdict(self._catalog.set_namespace_properties(namespace, properties))
 
     def drop_namespace(self, namespace: str, *, cascade: bool = False) -> Answer:
         """Remove a namespace without tables and namespaces in it; with `cascade` those are dropped too."""
@@ -123,16 +123,7 @@ class Names:
         return {"namespace": namespace, "paths": [bridge_uri(location) for location in dropped]}
 
 
-def _told(namespace: Namespace) -> Answer:
-    return {
-        "namespace": namespace.namespace,
-        "properties": dict(namespace.properties),
-        "created_at_ms": namespace.created_at_ms,
-        "updated_at_ms": namespace.updated_at_ms,
-    }
-
-
-def _plain_uri(location: str) -> str:
+def _hadoop_uri(location: str) -> str:
     """A location in Hadoop's spelling: its own scheme for S3, and nothing encoded."""
     scheme, _, rest = path_of(location).removeprefix("/").partition("/")
     return f"file:///{rest}" if scheme == "file" else f"{scheme}://{rest}"

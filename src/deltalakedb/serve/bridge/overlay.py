@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 
 from deltalakedb.catalog.catalog import Catalog
 from deltalakedb.exceptions import DeltaError, StoreError, redact
-from deltalakedb.files.checksum import Checksum
 from deltalakedb.files.cleanup import DAY_MS, retention_ms
+from deltalakedb.files.optional_files import Checksum
 from deltalakedb.files.writer import FileTxnLogWriter
 from deltalakedb.log.protocol.actions import CommitInfo
 from deltalakedb.log.protocol.in_commit_timestamps import has_in_commit_timestamps

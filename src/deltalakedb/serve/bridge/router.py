@@ -133,7 +133,9 @@ class BridgeRouter:
         path, start, txn = _required(request, "path"), _number(request, "from", 0), _optional(request, "txn")
 
         listing = await self._under(request, lambda tx: self._log.entries(self._place(path, tx, txn), tx, start))
-        text = "".join(f"{commit_name(it.version)}\t{it.size}\t{it.modified_ms}\n" for it in listing.entries)
+        text = "".join(
+            f"{commit_name(entry.version)}\t{entry.size}\t{entry.modified_ms}\n" for entry in listing.entries
+        )
         return PlainTextResponse(text, headers={"X-Head": str(listing.head), "X-Pinned": str(listing.pinned)})
 
     async def _read_commit(self, request: Request) -> Response:

@@ -129,7 +129,7 @@ class OpenTransactions:
                 f"transaction {txn_id} is not open here: it was never begun, or the endpoint was restarted since; "
                 "begin another one"
             )
-        raise _over(ended)
+        raise _gone_error(ended)
 
     def call(self, txn: str, work: Callable[[CatalogTransaction], T]) -> T:
         """Run `work` with an open transaction, one call at a time."""
@@ -160,24 +160,24 @@ class OpenTransactions:
                 return self._outcome(txn)
             return self._commit(opened, finish)
 
-    def _commit(self, found: OpenTransaction, finish: Callable[[CatalogTransaction], None] | None) -> Ended:
+    def _commit(self, opened: OpenTransaction, finish: Callable[[CatalogTransaction], None] | None) -> Ended:
         try:
-            if not found.tx.is_undecided:
-                self._prepare(found.tx)
+            if not opened.tx.is_undecided:
+                self._prepare(opened.tx)
                 if finish is not None:
-                    finish(found.tx)
+                    finish(opened.tx)
             reached("bridge.prepared")
-            versions = found.tx.commit()
+            versions = opened.tx.commit()
             reached("bridge.committed")
         except (StoreError, OutcomeUnknownError):
-            found.seen = time.monotonic()
+            opened.seen = time.monotonic()
             raise  # it stays open: a repeated call returns the outcome
         except DeltaError as error:
-            if found.tx.is_open:  # the commit itself was not reached
-                found.tx.rollback()
-            self._end(found, error=error)
+            if opened.tx.is_open:  # the commit itself was not reached
+                opened.tx.rollback()
+            self._end(opened, error=error)
             raise
-        return self._end(found, versions=versions)
+        return self._end(opened, versions=versions)
 
     def _outcome(self, txn: str) -> Ended:
         """The outcome of a transaction that is not open: from memory, or from SQL, where it is final."""
@@ -207,23 +207,23 @@ class OpenTransactions:
         except DeltaError:
             return True
 
-    def _abort(self, found: OpenTransaction, reason: str) -> None:
-        undecided = found.tx.is_undecided
-        found.tx.rollback()
-        txn_id = found.tx.txn_id
+    def _abort(self, opened: OpenTransaction, reason: str) -> None:
+        undecided = opened.tx.is_undecided
+        opened.tx.rollback()
+        txn_id = opened.tx.txn_id
         if undecided:  # SQL may have it: its outcome is read from there
             with self._lock:
-                self._open.pop(found.txn, None)
-            self._leftovers.remove(found.txn, found.locations)
+                self._open.pop(opened.txn, None)
+            self._leftovers.remove(opened.txn, opened.locations)
             return
-        self._end(found, error=GoneError(f"transaction {txn_id} {reason}; nothing of it was committed"))
+        self._end(opened, error=GoneError(f"transaction {txn_id} {reason}; nothing of it was committed"))
 
     def _end(
-        self, found: OpenTransaction, versions: dict[str, int] | None = None, error: DeltaError | None = None
+        self, opened: OpenTransaction, versions: dict[str, int] | None = None, error: DeltaError | None = None
     ) -> Ended:
         # A copy: a raised error keeps its callers' frames alive for as long as it is cached.
-        ended = self._remember(found.txn, Ended(time.monotonic(), found.tx.txn_id, versions, copy.copy(error)))
-        self._leftovers.remove(found.txn, found.locations)
+        ended = self._remember(opened.txn, Ended(time.monotonic(), opened.tx.txn_id, versions, copy.copy(error)))
+        self._leftovers.remove(opened.txn, opened.locations)
         return ended
 
     def _remember(self, txn: str, ended: Ended) -> Ended:
@@ -234,9 +234,9 @@ class OpenTransactions:
                 self._ended.popitem(last=False)
         return ended
 
-    def _still_open(self, found: OpenTransaction) -> None:
-        if self._open.get(found.txn) is not found:
-            self.get(found.txn)
+    def _still_open(self, opened: OpenTransaction) -> None:
+        if self._open.get(opened.txn) is not opened:
+            self.get(opened.txn)
 
     # -- time-outs
 
@@ -275,7 +275,7 @@ class OpenTransactions:
                 logger.warning("transaction %s could not be aborted: %s", txn, redact(str(error)))
 
 
-def _over(ended: Ended) -> DeltaError:
+def _gone_error(ended: Ended) -> DeltaError:
     if isinstance(ended.error, GoneError):
         return copy.copy(ended.error)
     how = "is committed" if ended.error is None else f"has failed ({type(ended.error).__name__})"

@@ -1,0 +1,99 @@
+"""`dl iceberg`: registers Iceberg tables by their metadata files, and gives those files to other catalogs."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deltalakedb.cli import output
+from deltalakedb.cli.options import (
+    CatalogOption,
+    CommandGroup,
+    StorageOption,
+    TableArgument,
+    command,
+    open_catalog,
+    storage_options,
+)
+
+if TYPE_CHECKING:
+    from deltalakedb.iceberg.catalog import LoadedTable
+
+group = typer.Typer(
+    cls=CommandGroup, help="Register Iceberg tables, and give them to other catalogs.", no_args_is_help=True
+)
+
+
+def add_to(app: typer.Typer) -> None:
+    command(group, "register", register, reads=False)
+    command(group, "export", export)
+    command(group, "metadata", metadata)
+    app.add_typer(group, name="iceberg")
+
+
+def register(
+    location: Annotated[
+        str, typer.Argument(metavar="METADATA", help="The table's or view's newest metadata.json file.")
+    ],
+    as_: Annotated[str, typer.Option("--as", metavar="NAME", help="The name in this catalog, as namespace.name.")],
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="If an Iceberg table has the name, give it this metadata.")
+    ] = False,
+    storage_option: StorageOption = None,
+    catalog: CatalogOption = None,
+) -> None:
+    """Register an Iceberg table or view that exists already. Its files stay where they are and remain yours.
+
+    From then on only this catalog may commit to it: remove it from the catalog that had it.
+    """
+    from deltalakedb.iceberg.registering import register as register_file
+
+    path = location if "://" in location or location.startswith("file:") else f"file://{os.path.abspath(location)}"
+    with open_catalog(catalog, creates=True) as cat:
+        registered = register_file(cat, path, as_, overwrite=overwrite, options=storage_options(storage_option))
+    output.say(f"registered the {registered.mode} {registered.full_name} at {registered.location}")
+
+
+def export(
+    table: TableArgument,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="FOLDER", help="Copy the file into this folder, and print its place.")
+    ] = None,
+    storage_option: StorageOption = None,
+    catalog: CatalogOption = None,
+) -> None:
+    """Print where the current metadata.json of an Iceberg table or view is, so that another catalog can register it.
+
+    Both catalogs then have the table, and only one of them may commit to it: drop it in the other, without --purge.
+    """
+    from deltalakedb.iceberg.describing import load_version
+    from deltalakedb.iceberg.registering import copy_metadata
+
+    with open_catalog(catalog) as cat:
+        loaded = load_version(cat, table)
+        place = loaded.metadata_location
+        if to is not None:
+            place = copy_metadata(loaded, to, storage_options(storage_option))
+    value = {"table": str(loaded.name), "version": loaded.version, "metadata_location": place}
+    output.emit(value, lambda: print(place))
+
+
+def metadata(
+    table: TableArgument,
+    version: Annotated[int | None, typer.Option("--version", metavar="N", help="The metadata of this version.")] = None,
+    catalog: CatalogOption = None,
+) -> None:
+    """Print the metadata of an Iceberg table or view, as its metadata.json has it."""
+    from deltalakedb.iceberg.describing import load_version
+
+    with open_catalog(catalog) as cat:
+        output.emit_json(_as_in_file(load_version(cat, table, version)))
+
+
+def _as_in_file(loaded: LoadedTable) -> object:
+    from deltalakedb.iceberg.statements import render
+
+    return json.loads(render(loaded.metadata))

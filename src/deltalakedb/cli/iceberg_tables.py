@@ -1,0 +1,186 @@
+"""What `dl show`, `dl files` and `dl read` print of Iceberg tables and views."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from deltalakedb.cli import output
+from deltalakedb.exceptions import DeltaError, PredicateError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.table import Table
+
+    from deltalakedb.catalog.catalog import Catalog
+
+_CONTENTS = ("data", "position deletes", "equality deletes")
+
+
+def show(catalog: Catalog, name: str, version: int | None) -> None:
+    """Print an Iceberg table or view at a version."""
+    from deltalakedb.iceberg.describing import describe, load_version
+
+    value = describe(catalog, load_version(catalog, name, version))
+    output.emit(value, lambda: _print_view(value) if value["format"] == "view" else _print_table(value))
+
+
+def _print_table(value: Mapping[str, Any]) -> None:
+    output.fields(
+        {
+            **_common_fields(value),
+            "snapshot": value["snapshot_id"],
+            "snapshots": value["num_snapshots"],
+            "branches and tags": ", ".join(sorted(value["refs"])),
+            "files": value["num_files"],
+            "size": output.size(value["size_bytes"]),
+            "rows": "unknown (the snapshot does not say)" if value["num_records"] is None else value["num_records"],
+            "delete files": value["num_delete_files"],
+            "partitioned by": ", ".join(value["partitioned_by"]),
+            "sorted by": ", ".join(value["sorted_by"]),
+            **_property_fields(value),
+        }
+    )
+    _print_columns(value)
+
+
+def _print_view(value: Mapping[str, Any]) -> None:
+    texts = {f"SQL of {dialect}": text for dialect, text in sorted(value["sql"].items())}
+    namespace = ".".join(value["default_namespace"] or ())
+    output.fields({**_common_fields(value), "default namespace": namespace, **texts, **_property_fields(value)})
+    _print_columns(value)
+
+
+def _common_fields(value: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "table": value["table"],
+        "format": f"{value['format']}, version {value['format_version']} of the format",
+        "location": value["location"],
+        "version": value["version"],
+        "committed": output.iso_ms(value["committed_at_ms"]),
+        "id": value["id"],
+        "metadata file": value["metadata_file"],
+    }
+
+
+def _property_fields(value: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"property {key}": text for key, text in sorted(value["properties"].items())}
+
+
+def _print_columns(value: Mapping[str, Any]) -> None:
+    from deltalakedb.iceberg.describing import columns_of
+
+    columns = columns_of(value["schema"])
+    has_comments = any(comment for *_, comment in columns)
+    rows = [
+        (name, text, "not null" if is_required else "", *((comment,) if has_comments else ()))
+        for name, text, is_required, comment in columns
+    ]
+    print()
+    output.table(("column", "type", "null", *(("comment",) if has_comments else ())), rows)
+
+
+def files(catalog: Catalog, name: str, where: str | None, version: int | None, at_ms: int | None) -> None:
+    """Print the data and delete files of an Iceberg table, or those that may match a predicate."""
+    with _predicates(where):
+        table = _open(catalog, name, version, at_ms)
+        rows = list(_all_files(table) if where is None else _planned_files(table, where))
+    columns = ("path", "size", "num_records", "partition", "content", "format")
+    if output.settings.json:
+        output.records(columns, rows)
+    else:
+        values = ([row[column] for column in columns] for row in rows)
+        output.table(("path", "size", "rows", "partition", "content", "format"), values, right=("size", "rows"))
+
+
+def _all_files(table: Table) -> Iterator[dict[str, Any]]:
+    for row in table.inspect.files().to_pylist():
+        yield _file_row(
+            row["file_path"], row["file_size_in_bytes"], row["record_count"], row["partition"], row["content"],
+            row["file_format"],
+        )  # fmt: skip
+
+
+def _planned_files(table: Table, where: str) -> Iterator[dict[str, Any]]:
+    seen = set()
+    for task in table.scan(row_filter=where, case_sensitive=False).plan_files():
+        names = [field.name for field in table.specs()[task.file.spec_id].fields]
+        for file in (task.file, *task.delete_files):
+            if file.file_path not in seen:
+                seen.add(file.file_path)
+                partition = {name: file.partition[place] for place, name in enumerate(names)}
+                yield _file_row(
+                    file.file_path, file.file_size_in_bytes, file.record_count, partition, int(file.content),
+                    file.file_format.value,
+                )  # fmt: skip
+
+
+def _file_row(path: str, size: int, rows: int, partition: Any, content: int, file_format: str) -> dict[str, Any]:
+    return {
+        "path": path,
+        "size": size,
+        "num_records": rows,
+        "partition": partition or {},
+        "content": _CONTENTS[content],
+        "format": file_format.lower(),
+    }
+
+
+def read(
+    catalog: Catalog,
+    name: str,
+    *,
+    where: str | None,
+    columns: list[str] | None,
+    limit: int | None,
+    version: int | None,
+    at_ms: int | None,
+) -> pa.RecordBatchReader:
+    """Return the rows of an Iceberg table."""
+    import pyarrow as pa
+    from pyiceberg.expressions import AlwaysTrue
+
+    with _predicates(where):
+        table = _open(catalog, name, version, at_ms)
+        scan = table.scan(
+            row_filter=AlwaysTrue() if where is None else where,
+            selected_fields=("*",) if columns is None else tuple(columns),
+            case_sensitive=False,
+            limit=limit,
+        )
+        reader = scan.to_arrow_batch_reader()
+    if columns is None:
+        return reader
+    in_order = [reader.schema.names[_place(reader.schema, column)] for column in columns]
+    schema = pa.schema([reader.schema.field(column) for column in in_order])
+    return pa.RecordBatchReader.from_batches(schema, (batch.select(in_order) for batch in reader))
+
+
+def _place(schema: pa.Schema, column: str) -> int:
+    """Return the place of a column by its name in any case."""
+    return next(place for place, name in enumerate(schema.names) if name.lower() == column.lower())
+
+
+def _open(catalog: Catalog, name: str, version: int | None, at_ms: int | None) -> Table:
+    from deltalakedb.iceberg.describing import load_version
+    from deltalakedb.iceberg.opening import open_loaded
+
+    loaded = load_version(catalog, name, version, at_ms=at_ms)
+    if "view-uuid" in loaded.metadata:
+        raise DeltaError(f"{loaded.name} is a view, which has no files here; `dl show {loaded.name}` prints its SQL")
+    return open_loaded(catalog, loaded)
+
+
+@contextmanager
+def _predicates(where: str | None) -> Iterator[None]:
+    """Raise PredicateError for what PyIceberg says of a predicate or a column that it cannot use."""
+    try:
+        yield
+    except DeltaError:
+        raise
+    except Exception as error:  # PyIceberg's parser has errors of a library of its own
+        if not isinstance(error, ValueError) and type(error).__name__ != "ParseException":
+            raise
+        what = "the columns" if where is None else f"the predicate {where!r} or the columns"
+        raise PredicateError(f"{what} cannot be used: {error}") from error
