@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from deltalakedb.storage.interface import Storage
 from deltalakedb.storage.location import parse_location
 from deltalakedb.storage.opening import open_storage
 
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?=/)")
+
 
 def from_iceberg(location: str) -> str:
-    """Return a location of Iceberg's metadata as this package spells it."""
-    return location.replace("%", "%25")
+    """Return a location of Iceberg's metadata as this package spells it; a path without a scheme stays as it is."""
+    return location.replace("%", "%25") if _SCHEME.match(location) else location
 
 
 def to_iceberg(location: str) -> str:
@@ -23,4 +26,4 @@ def to_iceberg(location: str) -> str:
 def open_file(path: str, options: Mapping[str, str] | None) -> tuple[Storage, str]:
     """Return the storage of the folder of a file in Iceberg's metadata, and the file's name there."""
     folder, _, name = path.rpartition("/")
-    return open_storage(from_iceberg(folder), options), name
+    return open_storage(from_iceberg(folder) or "/", options), name

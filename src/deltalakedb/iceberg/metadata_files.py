@@ -107,13 +107,18 @@ def check_location(
         raise BadIcebergRequestError(f"{what}: {error}") from None
     if config is None:
         return text
-    allowed = [*([config.warehouse] if config.warehouse else []), *(config.serve_iceberg_locations or ())]
-    if not any(f"{canonical}/".startswith(f"{canonical_location(root).rstrip('/')}/") for root in allowed):
+    if not is_allowed(canonical, config):
         raise BadIcebergRequestError(
             f"{what} cannot be at {redact(text)}: it is outside of the warehouse and of the locations that the setting "
             "serve.iceberg_locations allows"
         )
     return text
+
+
+def is_allowed(canonical: str, config: Config) -> bool:
+    """Return whether clients may name a canonical location: it is in the warehouse, or the settings allow it."""
+    allowed = [*([config.warehouse] if config.warehouse else []), *(config.serve_iceberg_locations or ())]
+    return any(f"{canonical}/".startswith(f"{canonical_location(root).rstrip('/')}/") for root in allowed)
 
 
 def make_folders(location: str) -> None:

@@ -30,6 +30,7 @@ from deltalakedb.mirror.bookkeeping import (
     take_lease,
 )
 from deltalakedb.mirror.notice import remove_notice
+from deltalakedb.runtime.config import Config
 from deltalakedb.runtime.steps import reached
 from deltalakedb.storage.location import parse_location
 from deltalakedb.storage.opening import open_storage
@@ -63,11 +64,14 @@ class _Cleared:
         return f"purge:{self.place.table_uuid}"
 
 
-def finish_purges(store: Store, options_of: OptionsOf, *, table_id: int | None = None) -> list[str]:
+def finish_purges(
+    store: Store, options_of: OptionsOf, *, table_id: int | None = None, config: Config | None = None
+) -> list[str]:
     """Delete the files that dropped tables left, of all tables or of one; return the names of the purged tables.
 
     Also frees the locations of tables that were given back to their users and are complete, or were never created.
-    What cannot be deleted now is logged and retried by the next call.
+    What cannot be deleted now is logged and retried by the next call. `config` says where Iceberg tables may have files
+    outside of their locations.
     """
     with store.read() as conn:
         now_ms = conn.now_ms()
@@ -86,7 +90,7 @@ def finish_purges(store: Store, options_of: OptionsOf, *, table_id: int | None =
         if table_id not in (None, place.table_id):
             continue
         try:
-            if _clear(store, place, options_of):
+            if _clear(store, place, options_of, config):
                 purged.append(place.table_name)
         except DeltaError as error:
             name = place.table_name
@@ -94,7 +98,7 @@ def finish_purges(store: Store, options_of: OptionsOf, *, table_id: int | None =
     return purged
 
 
-def _clear(store: Store, place: LocationRow, options_of: OptionsOf) -> bool:
+def _clear(store: Store, place: LocationRow, options_of: OptionsOf, config: Config | None) -> bool:
     """Delete the files of one location and free it; False if another process does, or the table was undropped."""
     holder = new_holder()
     with store.write() as conn:
@@ -107,9 +111,11 @@ def _clear(store: Store, place: LocationRow, options_of: OptionsOf) -> bool:
         with renewed(store, cleared.lease, holder):
             options = None if cleared.table is None else options_of(cleared.table)
             reason = _find_obstacle(store, cleared, options)
-            if reason is None:
+            if reason is None and cleared.table is not None and not cleared.table.is_delta:
+                reason = _delete_iceberg(store, cleared.table, options, config)
+            elif reason is None:
                 _delete_files(store, cleared, options)
-            else:
+            if reason is not None:
                 logger.warning("table %s was dropped, and its files are not deleted: %s", place.table_name, reason)
         reached("drop.purged")
         with store.write() as conn:
@@ -137,6 +143,24 @@ def _delete_files(store: Store, cleared: _Cleared, options: Mapping[str, str] | 
     paths |= {path for text in vectors if (path := vector_file(deletion_vector_from_json(text))) is not None}
     relative_paths = [decode_path(path) for path in paths if not is_absolute(path)]
     _delete_named_files(place.location, relative_paths, options)
+
+
+def _delete_iceberg(
+    store: Store, table: TableRow, options: Mapping[str, str] | None, config: Config | None
+) -> str | None:
+    """Delete the files of an Iceberg table or view; return why they are left alone, if they are."""
+    from deltalakedb.iceberg.purge import IcebergPurge
+
+    purge = IcebergPurge(store, table, options, config)
+    if purge.is_protected:
+        return "its property gc.enabled is false"
+    is_ours = table.files_owner == "catalog"
+    if purge.has_other_places or not is_ours:
+        with _deleting():
+            purge.delete_reachable()
+    if is_ours:
+        _delete_table(table.location, options)
+    return None
 
 
 def _delete_table(location: str, options: Mapping[str, str] | None) -> None:

@@ -180,7 +180,7 @@ class Reconciler:
             self._pool.submit(self._mirror, table) for table in detaching if tables is None or table.table_id in tables
         ]
         if tables is None:
-            futures.append(self._pool.submit(finish_purges, self._store, self._options_of))
+            futures.append(self._pool.submit(finish_purges, self._store, self._options_of, config=self._config))
         for row in rows:
             if tables is not None and row["table_id"] not in tables:
                 continue

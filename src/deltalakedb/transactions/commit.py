@@ -152,7 +152,7 @@ def _purge(catalog: Catalog, draft: TableDraft) -> None:
 
     reached("drop.committed")
     catalog.mirror.flush()  # the mirror must not put files into a folder that is being deleted
-    finish_purges(catalog.store, catalog.storage_options_of, table_id=draft.pinned.table_id)
+    finish_purges(catalog.store, catalog.storage_options_of, table_id=draft.pinned.table_id, config=catalog.config)
 
 
 def remove_files_of_dropped(drafts: Sequence[TableDraft], written: WrittenFiles) -> None:
