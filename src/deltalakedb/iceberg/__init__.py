@@ -1,1 +1,1 @@
-"""Iceberg's formats: the metadata of tables and views."""
+"""Iceberg tables and views: an Iceberg REST catalog on the same SQL database, and PyIceberg in the same process."""
