@@ -55,6 +55,9 @@ DIFFERENCES: Mapping[str, str] = {
     r"Invalid snapshot with sequence number": (
         "A stale sequence number is a conflict also if the snapshot has no parent: the client may try again."
     ),
+    r"Cannot parse missing int: spec-id": "The REST protocol does not require the id of a new partition spec.",
+    r"Cannot parse to a long value: parent-snapshot-id: null": "Other libraries write null for what is absent.",
+    r"Cannot create expression literal from null": "Other libraries write null for what is absent.",
     r"arraySize cannot be negative": (
         "Java fails to make a list if more snapshots are to be removed than there are; unknown ones are ignored."
     ),

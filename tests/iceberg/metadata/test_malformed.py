@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from typing import Any
 
@@ -22,34 +21,12 @@ from deltalakedb.iceberg.metadata.view_metadata import (
 )
 from tests.fixtures.sizes import sized
 from tests.iceberg.metadata.comparing import outcome_of
-from tests.iceberg.metadata.requests import Draw, create_updates, table_requirements, table_updates
+from tests.iceberg.metadata.requests import create_updates, table_requirements, table_updates
 from tests.iceberg.metadata.samples import ORDER, SCHEMA, SPEC, START_MS, UUID, sample_table, sample_view
+from tests.iceberg.metadata.spoiling import spoiled
 from tests.iceberg.metadata.view_requests import view_requirements, view_updates
 
 NOW_MS = START_MS + 1_000_000
-WRONG: st.SearchStrategy[Any] = st.sampled_from(
-    [None, True, 0, -1, 1.5, 2**31, 2**63, 2**64, -(2**63), "", "x", "1", "\ud800", [], [None], [[]], {}, {"a": None},
-     {"type": "struct"}, float("nan")]
-)  # fmt: skip
-
-
-@st.composite
-def spoiled(draw: Draw, value: Any) -> Any:
-    """The same JSON with one value replaced, one field removed, or one item repeated."""
-    value = copy.deepcopy(value)
-    holder: Any = {"root": value}
-    key: Any = "root"
-    while isinstance(holder[key], dict | list) and holder[key] and draw(st.integers(0, 4)):
-        holder = holder[key]
-        key = draw(st.sampled_from(sorted(holder) if isinstance(holder, dict) else range(len(holder))))
-    change = draw(st.integers(0, 3))
-    if change == 0 and isinstance(holder, dict) and holder is not value and key != "root":
-        del holder[key]
-    elif change == 1 and isinstance(holder, list):
-        holder.append(copy.deepcopy(holder[key]))
-    elif key != "root":
-        holder[key] = draw(WRONG)
-    return value
 
 
 @settings(max_examples=sized(100, 10_000))
@@ -134,3 +111,15 @@ def test_nesting_that_is_deep_is_taken() -> None:
     update = {"action": "add-schema", "schema": {"type": "struct", "fields": [column]}}
     table = apply_updates(sample_table(2), [update], now_ms=NOW_MS)
     assert parse_table_metadata(render_metadata(table)) == table
+
+
+@pytest.mark.parametrize("wrong", [None, {}, {"action": "set-location"}, "x", 1, [None], [[]], ["x"]])
+def test_requests_that_are_no_lists_of_objects_are_refused(wrong: Any) -> None:
+    for refuse in (
+        lambda: apply_updates(sample_table(2), wrong, now_ms=NOW_MS),
+        lambda: apply_view_updates(sample_view(), wrong, now_ms=NOW_MS),
+        lambda: check_requirements(wrong, sample_table(2)),
+        lambda: check_view_requirements(wrong, sample_view()),
+    ):
+        with pytest.raises(BadIcebergRequestError):
+            refuse()
