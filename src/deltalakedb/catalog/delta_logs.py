@@ -206,6 +206,8 @@ class CatalogFiles(ABC):
         failures: list[DeltaError] = []
         for row in rows:
             if row.mode != "follower":
+                if name is not None and not row.is_delta:
+                    raise registry.not_delta(row)
                 if name is not None:
                     raise DeltaError(f"{row.full_name} is {row.mode}: only a follower takes in commits from its files")
                 continue

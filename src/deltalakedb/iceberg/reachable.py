@@ -25,7 +25,7 @@ class ReachableFiles:
 
 
 def find_files(metadata: Mapping[str, Any], options: Mapping[str, str] | None) -> ReachableFiles:
-    """Return the manifest lists, manifests and statistics files of all snapshots. Missing manifest lists are ignored."""
+    """Return the manifest lists, manifests and statistics files of all snapshots. Missing lists are ignored."""
     files = ReachableFiles()
     for snapshot in metadata.get("snapshots", ()):
         manifest_list = snapshot.get("manifest-list")
