@@ -206,6 +206,8 @@ class CatalogFiles(ABC):
         failures: list[DeltaError] = []
         for row in rows:
             if row.mode != "follower":
+                if name is not None and not row.is_delta:
+                    raise registry.not_delta(row)
                 if name is not None:
                     raise DeltaError(f"{row.full_name} is {row.mode}: only a follower takes in commits from its files")
                 continue
@@ -235,11 +237,18 @@ class CatalogFiles(ABC):
         storage_options: Mapping[str, str] | None = None,
         progress: Progress | None = None,
     ) -> ValidationReport:
-        """Compare SQL with `_delta_log`, version by version; the report says where they differ and what to do."""
+        """Compare SQL with `_delta_log`, version by version; the report says where they differ and what to do.
+
+        Of an Iceberg table or view the newest version is compared with its metadata file.
+        """
         from deltalakedb.mirror.validate import validate
 
         with self.store.read() as conn:
             row = require_table(conn, parse_table_name(name))
+        if not row.is_delta:
+            from deltalakedb.iceberg.validating import validate as validate_iceberg
+
+            return validate_iceberg(self.store, row, options_of(row, storage_options))
         return validate(self.store, row, storage_options=options_of(row, storage_options), progress=progress)
 
     def repair(self, name: str, storage_options: Mapping[str, str] | None = None) -> Repaired:
@@ -249,6 +258,8 @@ class CatalogFiles(ABC):
 
         with self.store.read() as conn:
             row = require_table(conn, parse_table_name(name))
+        if not row.is_delta:
+            raise registry.not_delta(row)
         return repair(
             self.store,
             row,

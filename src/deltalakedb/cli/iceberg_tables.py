@@ -182,5 +182,7 @@ def _predicates(where: str | None) -> Iterator[None]:
     except Exception as error:  # PyIceberg's parser has errors of a library of its own
         if not isinstance(error, ValueError) and type(error).__name__ != "ParseException":
             raise
+        if not isinstance(error, ValueError):
+            raise PredicateError(f'{where!r} is no predicate that PyIceberg understands, such as "id = 1"') from error
         what = "the columns" if where is None else f"the predicate {where!r} or the columns"
         raise PredicateError(f"{what} cannot be used: {error}") from error

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from deltalakedb.catalog.entries import require_table
 from deltalakedb.catalog.instants import to_iso
-from deltalakedb.exceptions import FilesPurgedError, NamespaceNotFoundError
+from deltalakedb.exceptions import FilesPurgedError, NamespaceNotFoundError, VersionNotFoundError
 from deltalakedb.iceberg.catalog import LoadedTable
 from deltalakedb.iceberg.file_io import open_file_io, refuse_writes
 from deltalakedb.iceberg.statements import no_such
@@ -74,7 +74,10 @@ class InstantTables:
                     "are deleted. Its history can still be read with `dl sql`"
                 )
             version = cuts.version_at(conn, row.table_id, self._at_ms)
-            assert version is not None, "an Iceberg table is registered with its first version"
+            if version is None:
+                raise VersionNotFoundError(
+                    f"{row.full_name} has no version from {to_iso(self._at_ms)} any more: `dl gc` has removed it"
+                )
             found = read_iceberg_version(conn, row.table_id, version)
         options = {**(self._catalog.storage_options_of(row) or {}), **(self._options or {})} or None
         full_name = TableName(row.namespace, row.name)

@@ -32,7 +32,7 @@ from deltalakedb.store.snapshot import SqlSnapshot
 CHECKSUMS = 200
 """How many of the newest checksums to compare: each is a file to fetch."""
 
-Part = Literal["commit", "state", "versions", "counters", "checkpoint", "pointer", "checksum"]
+Part = Literal["commit", "state", "versions", "counters", "checkpoint", "pointer", "checksum", "metadata"]
 
 
 @dataclass(frozen=True, slots=True)

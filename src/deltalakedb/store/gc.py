@@ -38,8 +38,11 @@ _OLD_ROWS = (
     "delete_old_other_actions",
     "delete_old_txn_actions",
     "delete_old_domains",
+    "delete_old_iceberg_versions",
+    "delete_old_iceberg_snapshots",
 )
 _OLD_STATES = ("delete_old_metadata", "delete_old_protocols")
+_DROPPED_MANY = ("delete_dropped_bounds", "delete_dropped_iceberg_files", "delete_dropped_iceberg_lists")
 _DROPPED_ROWS = (
     "delete_dropped_metadata",
     "delete_dropped_protocols",
@@ -48,6 +51,8 @@ _DROPPED_ROWS = (
     "delete_dropped_bounds_columns",
     "delete_dropped_mirror_status",
     "delete_dropped_checkpoint",
+    "delete_dropped_iceberg_manifests",
+    "delete_dropped_scan_plans",
     "delete_dropped_names",
     "delete_dropped_location",
 )
@@ -289,7 +294,7 @@ def _remove_dropped(run: _Run, plan: _Plan) -> tuple[int, int]:
         details = {"dropped": True, "location": plan.table.location}
         write_audit(conn, action="gc", at_ms=conn.now_ms(), table=plan.table, details=details, **run.who)
     rows = heads + versions + _remove_old_rows(run, plan, LIVE)
-    rows += run.remove("delete_dropped_bounds", **ids)
+    rows += sum(run.remove(query, **ids) for query in _DROPPED_MANY)
     return versions, rows + run.remove_at_once(_DROPPED_ROWS, **ids)
 
 

@@ -1,13 +1,14 @@
 """Finds tables by words in their names, columns, comments and tags, from the metadata at their heads.
 
-One query reads all tables that may match: it searches the stored texts for one word, as plain ASCII. The results are
-filtered here, with Unicode case rules and parsed JSON.
+One query for each format reads all tables that may match: it searches the stored texts for one word, as plain ASCII.
+The results are filtered here, with Unicode case rules and parsed JSON.
 """
 
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from deltalakedb.log.protocol.descriptions import TAG_PREFIX, comment_of, tags_of
 from deltalakedb.log.protocol.feature_use import every_field
@@ -75,16 +76,64 @@ class _Place:
 def search_tables(conn: Connection, wanted: Wanted, namespace: str | None = None) -> list[SearchHit]:
     """The tables that have the tag and every word, anywhere; sorted by name. An empty search returns all tables."""
     key = None if namespace is None else name_key(namespace)
-    rows = conn.all(
-        "select_described_tables",
-        word=_pattern("", wanted.words),
-        tag=_pattern(TAG_PREFIX, [wanted.tag] if wanted.tag else []),
-        namespace_key=key,
+    within = {
+        "namespace_key": key,
         # Names inside begin with the key and a dot; a slash is the next character after the dot.
-        first_inside=None if key is None else f"{key}.",
-        after_inside=None if key is None else f"{key}/",
+        "first_inside": None if key is None else f"{key}.",
+        "after_inside": None if key is None else f"{key}/",
+    }
+    word = _pattern("", wanted.words)
+    tag = _pattern(TAG_PREFIX, [wanted.tag] if wanted.tag else [])
+    described = [_delta(row) for row in conn.all("select_described_tables", word=word, tag=tag, **within)]
+    if wanted.tag is None:  # Iceberg has no tags on tables and columns
+        described += [_iceberg(row) for row in conn.all("select_described_iceberg", word=word, **within)]
+    hits = (_judge(one, wanted) for one in described)
+    return sorted((hit for hit in hits if hit is not None), key=lambda hit: name_key(hit.table))
+
+
+@dataclass(frozen=True, slots=True)
+class _Described:
+    """A table with its texts."""
+
+    table: str
+    comment: str | None
+    tags: Mapping[str, str]
+    columns: list[ColumnHit]
+
+
+def _delta(row: Row) -> _Described:
+    columns = [
+        ColumnHit(path, comment_of(item), tags_of(item.metadata))
+        for path, item in every_field(parse_schema(from_sql_text(row["schema_json"])))
+    ]
+    comment = None if row["description"] is None else from_sql_text(row["description"])
+    return _Described(
+        str(TableName(row["namespace"], row["name"])), comment, tags_of(json.loads(row["configuration"])), columns
     )
-    return [hit for row in rows if (hit := _judge(row, wanted)) is not None]
+
+
+def _iceberg(row: Row) -> _Described:
+    metadata = json.loads(row["metadata"])
+    schema_id = metadata.get("current-schema-id")
+    if schema_id is None:  # of a view
+        current = metadata.get("current-version-id")
+        schema_id = next((v.get("schema-id") for v in metadata["versions"] if v["version-id"] == current), None)
+    schema = next((schema for schema in metadata["schemas"] if schema.get("schema-id") == schema_id), None)
+    comment = metadata.get("properties", {}).get("comment")
+    columns = [ColumnHit(path, doc, {}) for path, doc in _iceberg_fields(schema, "")]
+    return _Described(str(TableName(row["namespace"], row["name"])), comment, {}, columns)
+
+
+def _iceberg_fields(type_json: Any, before: str) -> Iterator[tuple[str, str | None]]:
+    """Yields the path and comment of every field, with the names that Delta has for elements, keys and values."""
+    if not isinstance(type_json, dict):
+        return
+    for item in type_json.get("fields", ()):
+        yield f"{before}{item['name']}", item.get("doc")
+        yield from _iceberg_fields(item["type"], f"{before}{item['name']}.")
+    for name in ("element", "key", "value"):
+        if name in type_json:
+            yield from _iceberg_fields(type_json[name], f"{before}{name}.")
 
 
 def _pattern(before: str, words: Sequence[str]) -> str | None:
@@ -93,15 +142,8 @@ def _pattern(before: str, words: Sequence[str]) -> str | None:
     return f"%{before}%{max(runs, key=len).lower()}%" if runs else None
 
 
-def _judge(row: Row, wanted: Wanted) -> SearchHit | None:
-    table = str(TableName(row["namespace"], row["name"]))
-    comment = None if row["description"] is None else from_sql_text(row["description"])
-    tags = tags_of(json.loads(row["configuration"]))
-    columns = [
-        ColumnHit(path, comment_of(item), tags_of(item.metadata))
-        for path, item in every_field(parse_schema(from_sql_text(row["schema_json"])))
-    ]
-    places = list(_places(table, comment, tags, columns))
+def _judge(described: _Described, wanted: Wanted) -> SearchHit | None:
+    places = list(_places(described.table, described.comment, described.tags, described.columns))
     texts = [place.text.lower() for place in places]
     tagged = [place for place in places if place.tag is not None and wanted.is_tag(*place.tag)]
     if wanted.tag is not None and not tagged:
@@ -115,10 +157,10 @@ def _judge(row: Row, wanted: Wanted) -> SearchHit | None:
     ]
     within = {place.column for place in matches}
     return SearchHit(
-        table,
-        comment,
-        tags,
-        tuple(column for column in columns if column.column in within),
+        described.table,
+        described.comment,
+        described.tags,
+        tuple(column for column in described.columns if column.column in within),
         tuple(place.label for place in matches),
     )
 

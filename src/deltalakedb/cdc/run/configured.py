@@ -100,9 +100,9 @@ def _configured(keywords: Mapping[str, Any]) -> dict[str, Any]:
 def _list_captures(catalog: Catalog) -> list[tuple[Capture, str | None]]:
     """The captures of the catalog, each with its namespace."""
     captures = []
-    for name in catalog.tables():
-        table = parse_table_name(name)
-        if not table.name.startswith("cdc_"):
+    for info in catalog.table_infos():
+        table = parse_table_name(info.full_name)
+        if info.format != "delta" or not table.name.startswith("cdc_"):
             continue
         namespace = None if table.namespace == "cdc" else table.namespace
         try:

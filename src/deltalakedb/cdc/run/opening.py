@@ -123,7 +123,11 @@ def _check_unused(catalog: Catalog, slot: Slot | None, settings: CaptureSettings
 
 def _has_tables_of(catalog: Catalog, slot: Slot) -> bool:
     """Tell whether the catalog has tables that a capture with this slot filled: then only its control table is lost."""
-    configurations = (catalog.table(name).metadata().configuration for name in catalog.tables())
+    configurations = (
+        catalog.table(info.full_name).metadata().configuration
+        for info in catalog.table_infos()
+        if info.format == "delta"
+    )
     return any(configuration.get(SLOT_PROPERTY) == slot.name for configuration in configurations)
 
 

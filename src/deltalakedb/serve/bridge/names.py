@@ -49,6 +49,8 @@ class Names:
         if place is None or place.table is None:
             with self._catalog.store.read(single=True) as conn:
                 raise no_such_table(conn, target)
+        if not place.table.is_delta:
+            raise registry.not_delta(place.table)
         answer = self._table_answer(place.table, txn)
         return answer if location is None else {**answer, "is_there": given_location(location) == place.table.location}
 

@@ -91,4 +91,11 @@ select t.namespace, t.name, t.table_id, t.mode, case when t.until_ms = 922337203
        (select max(c.version) from dl_checkpoints c where c.table_id = t.table_id) as checkpoint_version
 from dl_table_heads h
 join dl_tables t on t.table_id = h.table_id and t.from_ms = (select max(l.from_ms) from dl_tables l where l.table_id = h.table_id)
-where t.until_ms = 9223372036854775807 or (t.mode = 'managed' and h.mirrored_version < h.current_version);
+where (t.until_ms = 9223372036854775807 and t.mode not in ('iceberg', 'view')) or (t.mode = 'managed' and h.mirrored_version < h.current_version);
+
+-- The snapshots of every current Iceberg table at its newest version. `snapshot` is JSON, as the client sent it.
+create view vw_iceberg_snapshots as
+select t.namespace, t.name, s.table_id, s.snapshot_id, s.added_version, v.committed_at_ms, v.txn_id, s.snapshot
+from dl_tables t join dl_iceberg_snapshots s on s.table_id = t.table_id
+left join dl_table_versions v on v.table_id = s.table_id and v.version = s.added_version
+where t.until_ms = 9223372036854775807 and s.removed_version = 9223372036854775807;

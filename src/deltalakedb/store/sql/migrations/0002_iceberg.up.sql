@@ -105,3 +105,31 @@ create table dl_idempotency_keys (
     expires_ms bigint not null
 );
 create index dl_idempotency_keys_by_end on dl_idempotency_keys (expires_ms);
+
+-- Iceberg tables and views have no mirror.
+drop view vw_mirror_lag;
+
+-- How far `_delta_log` is behind SQL, for each table, including those dropped before their mirror was complete. Followers and detached
+-- tables are never behind: their files are the authority.
+create view vw_mirror_lag as
+select t.namespace, t.name, t.table_id, t.mode, case when t.until_ms = 9223372036854775807 then t.state else 'dropped' end as state,
+       h.current_version, h.mirrored_version,
+       case when t.mode = 'managed' then h.current_version - h.mirrored_version else 0 end as versions_behind,
+       (select min(v.committed_at_ms) from dl_table_versions v
+         where v.table_id = t.table_id and v.version > h.mirrored_version and t.mode = 'managed') as oldest_unmirrored_ms,
+       (select max(s.attempts) from dl_mirror_status s where s.table_id = t.table_id) as attempts,
+       (select max(s.next_try_ms) from dl_mirror_status s where s.table_id = t.table_id) as next_try_ms,
+       (select max(s.error) from dl_mirror_status s
+         where s.table_id = t.table_id and s.version = (select min(m.version) from dl_mirror_status m where m.table_id = t.table_id))
+         as error,
+       (select max(c.version) from dl_checkpoints c where c.table_id = t.table_id) as checkpoint_version
+from dl_table_heads h
+join dl_tables t on t.table_id = h.table_id and t.from_ms = (select max(l.from_ms) from dl_tables l where l.table_id = h.table_id)
+where (t.until_ms = 9223372036854775807 and t.mode not in ('iceberg', 'view')) or (t.mode = 'managed' and h.mirrored_version < h.current_version);
+
+-- The snapshots of every current Iceberg table at its newest version. `snapshot` is JSON, as the client sent it.
+create view vw_iceberg_snapshots as
+select t.namespace, t.name, s.table_id, s.snapshot_id, s.added_version, v.committed_at_ms, v.txn_id, s.snapshot
+from dl_tables t join dl_iceberg_snapshots s on s.table_id = t.table_id
+left join dl_table_versions v on v.table_id = s.table_id and v.version = s.added_version
+where t.until_ms = 9223372036854775807 and s.removed_version = 9223372036854775807;

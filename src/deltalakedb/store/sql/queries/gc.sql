@@ -31,7 +31,9 @@ select (select count(*) from dl_table_versions where table_id = :table_id and ve
              and l.version <= :base)) as txn_actions,
        (select count(*) from dl_domain_metadata d where d.table_id = :table_id and d.version <= :base and exists (
            select 1 from dl_domain_metadata l where l.table_id = d.table_id and l.domain = d.domain and l.version > d.version
-             and l.version <= :base)) as domains;
+             and l.version <= :base)) as domains,
+       (select count(*) from dl_iceberg_versions where table_id = :table_id and version < :base) as iceberg_versions,
+       (select count(*) from dl_iceberg_snapshots where table_id = :table_id and removed_version <= :base) as iceberg_snapshots;
 
 -- name: count_dropped
 -- All rows of a table, by kind.
@@ -50,6 +52,12 @@ select (select count(*) from dl_table_versions where table_id = :table_id) as ve
        (select count(*) from dl_checkpoints where table_id = :table_id) as checkpoints,
        (select count(*) from dl_table_heads where table_id = :table_id) as heads,
        (select count(*) from dl_locations where table_id = :table_id) as locations,
+       (select count(*) from dl_iceberg_versions where table_id = :table_id) as iceberg_versions,
+       (select count(*) from dl_iceberg_snapshots where table_id = :table_id) as iceberg_snapshots,
+       (select count(*) from dl_iceberg_snapshot_manifests where table_id = :table_id) as iceberg_lists,
+       (select count(*) from dl_iceberg_manifests where table_id = :table_id) as iceberg_manifests,
+       (select count(*) from dl_iceberg_files where table_id = :table_id) as iceberg_files,
+       (select count(*) from dl_scan_plans where table_id = :table_id) as scan_plans,
        (select count(*) from dl_tables where table_id = :table_id) as names;
 
 -- name: advance_base
@@ -114,6 +122,28 @@ delete from dl_domain_metadata where table_id = :table_id and (version, ordinal)
           and l.version <= :base)
     limit :max_rows);
 
+-- name: delete_old_iceberg_versions
+-- Deletes a batch of versions of an Iceberg table or view before the base.
+delete from dl_iceberg_versions where table_id = :table_id and version in (
+    select version from dl_iceberg_versions where table_id = :table_id and version < :base order by version limit :max_rows);
+
+-- name: delete_old_iceberg_snapshots
+-- Deletes a batch of snapshots that are in the metadata of no kept version.
+delete from dl_iceberg_snapshots where table_id = :table_id and (added_version, ordinal) in (
+    select added_version, ordinal from dl_iceberg_snapshots where table_id = :table_id and removed_version <= :base
+    order by added_version, ordinal limit :max_rows);
+
+-- name: delete_dropped_iceberg_files
+-- Deletes a batch of the indexed files of a dropped Iceberg table.
+delete from dl_iceberg_files where table_id = :table_id and file_id in (
+    select file_id from dl_iceberg_files where table_id = :table_id order by file_id limit :max_rows);
+
+-- name: delete_dropped_iceberg_lists
+-- Deletes a batch of the indexed manifest lists of a dropped Iceberg table.
+delete from dl_iceberg_snapshot_manifests where table_id = :table_id and (snapshot_id, ordinal) in (
+    select snapshot_id, ordinal from dl_iceberg_snapshot_manifests where table_id = :table_id
+    order by snapshot_id, ordinal limit :max_rows);
+
 -- name: delete_dropped_bounds
 -- Deletes a batch of bounds of a dropped table.
 delete from dl_file_bounds where table_id = :table_id and (epoch, file_id, column_id) in (
@@ -130,6 +160,14 @@ delete from dl_metadata_updates where table_id = :table_id;
 -- name: delete_dropped_location
 -- See delete_dropped_metadata.
 delete from dl_locations where table_id = :table_id;
+
+-- name: delete_dropped_iceberg_manifests
+-- See delete_dropped_metadata.
+delete from dl_iceberg_manifests where table_id = :table_id;
+
+-- name: delete_dropped_scan_plans
+-- See delete_dropped_metadata.
+delete from dl_scan_plans where table_id = :table_id;
 
 -- name: delete_dropped_protocols
 -- See delete_dropped_metadata.
