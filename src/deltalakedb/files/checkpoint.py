@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from deltalakedb.exceptions import MalformedLogError, redact
+from deltalakedb.exceptions import MalformedLogError, StorageError, redact
 from deltalakedb.files.columns import KeyFilter, batches_of_adds, batches_of_removes
 from deltalakedb.files.lines import split_lines
 from deltalakedb.files.listing import LOG_FOLDER, CheckpointEntry
@@ -167,6 +167,8 @@ def malformed_as(table: str, path: str) -> Iterator[None]:
     """Convert every failure to decode a checkpoint file into a MalformedLogError that names the file."""
     try:
         yield
+    except StorageError:  # the storage failed, not the file
+        raise
     except FileNotFoundError as error:
         raise MalformedLogError(f"table {redact(table)}: {path} is missing") from error
     except (pa.ArrowException, MalformedLogError, OSError, ValueError, OverflowError, MemoryError) as error:

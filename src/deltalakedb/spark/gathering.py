@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deltalakedb.data.footers import FooterStats
-from deltalakedb.exceptions import DeltaError
+from deltalakedb.exceptions import DeltaError, StorageError
 from deltalakedb.storage.interface import Storage
 from deltalakedb.storage.opening import open_storage
 
@@ -60,6 +60,8 @@ def _read(storage: Storage, path: str, stats: FooterStats) -> Gathered:
     try:
         with storage.open(path) as opened:  # without its size, because only its end is read
             footer = pq.read_metadata(opened)
+    except StorageError:
+        raise
     except (pa.ArrowException, OSError) as error:
         raise DeltaError(f"cannot read {path} of {storage.location}, which Spark wrote: {error}") from error
     return Gathered(footer.num_rows, stats.of(footer))
