@@ -56,9 +56,8 @@ def _find_metadata_files(
     pending, visited = [""], set()
     while pending:
         folder = pending.pop()
-        location = canonical_location(
-            f"{storage.location.rstrip('/')}/{folder.replace('%', '%25')}".rstrip("/"), options
-        )
+        below = f"{storage.location.rstrip('/')}/{folder.replace('%', '%25')}"
+        location = canonical_location(below.rstrip("/"), options)
         if location in delta or location in visited:
             continue
         visited.add(location)
@@ -82,11 +81,11 @@ def _metadata_files(storage: Storage, folder: str) -> list[str]:
 def _newest(location: str, names: list[str], options: Mapping[str, str] | None, warehouse: str | None) -> FoundTable:
     folder = f"{to_iceberg(location)}/{METADATA_FOLDER}"
     candidates = []
-    for name in names:
-        text = read_metadata_file(f"{folder}/{name}", None, options)
+    for file in names:
+        text = read_metadata_file(f"{folder}/{file}", None, options)
         is_view = b'"view-uuid"' in text and b'"table-uuid"' not in text
         metadata: dict[str, Any] = parse_view_metadata(text) if is_view else parse_table_metadata(text)
-        candidates.append((_updated_ms(metadata), f"{folder}/{name}", VIEW if is_view else ICEBERG, metadata))
+        candidates.append((_updated_ms(metadata), f"{folder}/{file}", VIEW if is_view else ICEBERG, metadata))
     _, metadata_location, mode, metadata = max(candidates, key=lambda candidate: candidate[:2])
     name = _name_of(location)
     own_location = canonical_location(from_iceberg(metadata["location"]), options)

@@ -250,12 +250,7 @@ class _Rebuild:
             self.conn.run("take_over_catalog", catalog_id=catalog_id, next_table_id=next_id)
         # The table that was named last keeps the name: the other was renamed, and had no commit since.
         newest_first = sorted(self.chosen, key=lambda one: one.mark.committed_at_ms, reverse=True)
-        names = {
-            table.location: table.mark.table
-            if table.mark.dropped
-            else self._free_name(table.mark.table, table.mark.table_id)
-            for table in newest_first
-        }
+        names = {table.location: self._name_of(table.mark) for table in newest_first}
         used: set[int] = set()
         tables = []
         for table in self.chosen:
@@ -343,6 +338,9 @@ class _Rebuild:
         )
         registry.record_table(self.conn, row, from_ms=from_ms, until_ms=until_ms)
         return row
+
+    def _name_of(self, mark: Mark) -> str:
+        return mark.table if mark.dropped else self._free_name(mark.table, mark.table_id)
 
     def _free_name(self, wanted: str, number: int) -> str:
         """Return a name, with a number added if another table has it."""
