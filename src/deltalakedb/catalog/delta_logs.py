@@ -190,9 +190,11 @@ class CatalogFiles(ABC):
         return replace(rebuilt, left_out=(*rebuilt.left_out, *left_out))
 
     def _row(self, name: str, storage_options: Mapping[str, str] | None) -> TableRow:
-        """Return a table's registry row; `storage_options` apply from now on, also to its mirror."""
+        """Return a Delta table's registry row; `storage_options` apply from now on, also to its mirror."""
         with self.store.read() as conn:
             row = require_table(conn, parse_table_name(name))
+        if not row.is_delta:
+            raise registry.not_delta(row)
         self.use_options(row, storage_options)
         return row
 
