@@ -45,6 +45,7 @@ LATE = {
     ("catalog", "table"): "a Catalog hands out DeltaTables, and a DeltaTable opens a Catalog",
     ("catalog", "transactions"): "a Catalog hands out CatalogTransactions",
     ("catalog", "iceberg"): "a Catalog hands out PyIceberg's tables and catalogs",
+    ("mirror", "iceberg"): "a purge deletes the files of Iceberg tables too",
     ("transactions", "iceberg"): "a CatalogTransaction hands out PyIceberg's tables and catalogs",
     ("table", "writer"): "a DeltaTable takes WriterProperties",
     ("tables", "writer"): "restoring raw files is a write",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from deltalakedb.catalog.entries import require_table
@@ -163,11 +164,14 @@ class CatalogFiles(ABC):
     ) -> Rebuilt:
         """Fill this empty catalog from the mirrors below `prefix`: names, ids, versions and transactions.
 
-        It becomes the catalog that managed them; if there were several, `take_over` says which.
+        It becomes the catalog that managed them; if there were several, `take_over` says which. Iceberg tables and
+        views below `prefix` are registered with their newest metadata file, under the names of their folders.
         """
+        from deltalakedb.iceberg.rebuilding import find_iceberg
         from deltalakedb.mirror.rebuild import rebuild
         from deltalakedb.store.gc import DAY_MS
 
+        iceberg, left_out = find_iceberg(prefix, storage_options, self.config.warehouse)
         rebuilt = rebuild(
             self.store,
             prefix,
@@ -178,16 +182,19 @@ class CatalogFiles(ABC):
             actor=self.actor,
             origin=self.origin,
             drop_retention_ms=round(self.config.catalog_drop_retention * DAY_MS),
+            iceberg=iceberg,
         )
         for entry in rebuilt.tables:
-            if not entry.dropped:
+            if not entry.dropped and entry.table.is_delta:
                 self.mirror.explain_table(entry.table)
-        return rebuilt
+        return replace(rebuilt, left_out=(*rebuilt.left_out, *left_out))
 
     def _row(self, name: str, storage_options: Mapping[str, str] | None) -> TableRow:
-        """Return a table's registry row; `storage_options` apply from now on, also to its mirror."""
+        """Return a Delta table's registry row; `storage_options` apply from now on, also to its mirror."""
         with self.store.read() as conn:
             row = require_table(conn, parse_table_name(name))
+        if not row.is_delta:
+            raise registry.not_delta(row)
         self.use_options(row, storage_options)
         return row
 

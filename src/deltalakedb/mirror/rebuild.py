@@ -22,8 +22,10 @@ from deltalakedb.runtime.steps import reached
 from deltalakedb.store import locations, registry
 from deltalakedb.store.audit import write_audit
 from deltalakedb.store.connection import LIVE, Connection, Store
+from deltalakedb.store.iceberg import write_iceberg_commits
 from deltalakedb.store.loader import Loader, Progress
 from deltalakedb.store.names import MAX_PART_LENGTH, TableName, parse_table_name
+from deltalakedb.store.proposals import IcebergCommit, TableProposal
 from deltalakedb.store.registry import TableRow
 
 
@@ -45,6 +47,17 @@ class LeftOut:
 
     location: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTable:
+    """An Iceberg table or view in the files, and the commit that makes its newest metadata the first version here."""
+
+    name: TableName
+    location: str
+    mode: str
+    files_owner: str
+    commit: IcebergCommit
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +89,17 @@ def rebuild(
     actor: str | None = None,
     origin: str | None = None,
     drop_retention_ms: int = 0,
+    iceberg: Sequence[FoundTable] = (),
 ) -> Rebuilt:
-    """Load all tables below `prefix` that one catalog managed, and take over its id, in one SQL transaction."""
+    """Load all tables below `prefix` that one catalog managed, and take over its id, in one SQL transaction.
+
+    `iceberg` are Iceberg tables and views to register in the same transaction. If there are only those, the catalog
+    keeps its own id.
+    """
     with store.read() as conn:
         _check_empty(conn)
     mirrored, left_out = find_mirrored(prefix, storage_options)
-    chosen = _choose(prefix, mirrored, take_over)
+    chosen = _choose(prefix, mirrored, take_over) if mirrored or take_over or not iceberg else []
     left_out += [
         LeftOut(table.location, f"managed by another catalog, {table.mark.catalog_id}")
         for table in mirrored
@@ -89,7 +107,7 @@ def rebuild(
     ]
     _check_no_copies(chosen)
     with store.write() as conn:
-        job = _Rebuild(conn, chosen, dict(properties or {}), progress, actor, origin, drop_retention_ms)
+        job = _Rebuild(conn, chosen, iceberg, dict(properties or {}), progress, actor, origin, drop_retention_ms)
         rebuilt = job.run()
         reached("rebuild.written")
     return replace(rebuilt, left_out=tuple(left_out))
@@ -214,6 +232,7 @@ class _Rebuild:
 
     conn: Connection
     chosen: Sequence[MirroredTable]
+    iceberg: Sequence[FoundTable]
     properties: dict[str, object]
     progress: Progress | None
     actor: str | None
@@ -224,21 +243,21 @@ class _Rebuild:
     def run(self) -> Rebuilt:
         self.conn.one("select_next_table_id")  # takes a lock, so that concurrent rebuilds run one after the other
         _check_empty(self.conn)
-        catalog_id = self.chosen[0].mark.catalog_id
-        next_id = max(table.mark.table_id for table in self.chosen) + 1
-        self.conn.run("take_over_catalog", catalog_id=catalog_id, next_table_id=next_id)
+        catalog_id = registry.catalog_id(self.conn)
+        if self.chosen:
+            catalog_id = self.chosen[0].mark.catalog_id
+            next_id = max(table.mark.table_id for table in self.chosen) + 1
+            self.conn.run("take_over_catalog", catalog_id=catalog_id, next_table_id=next_id)
         # The table that was named last keeps the name: the other was renamed, and had no commit since.
         newest_first = sorted(self.chosen, key=lambda one: one.mark.committed_at_ms, reverse=True)
-        names = {
-            table.location: table.mark.table if table.mark.dropped else self._free_name(table.mark)
-            for table in newest_first
-        }
+        names = {table.location: self._name_of(table.mark) for table in newest_first}
         used: set[int] = set()
         tables = []
         for table in self.chosen:
             table_id = registry.next_table_id(self.conn) if table.mark.table_id in used else table.mark.table_id
             used.add(table_id)
             tables.append(self._take(table, table_id, catalog_id, names[table.location]))
+        tables += [self._register_iceberg(found, number) for number, found in enumerate(self.iceberg)]
         counts = self.conn.one("count_registered") or {}
         details = {"catalog_id": catalog_id, "tables": len(tables), "transactions": counts.get("num_transactions")}
         write_audit(
@@ -259,6 +278,25 @@ class _Rebuild:
         return RebuiltTable(
             row, head.current_version, one.mark.table if name != one.mark.table else None, one.mark.dropped
         )
+
+    def _register_iceberg(self, found: FoundTable, number: int) -> RebuiltTable:
+        """Register an Iceberg table or view with one version; its earlier versions are only in old metadata files."""
+        full_name = self._free_name(str(found.name), number)
+        name = parse_table_name(full_name)
+        at_ms = self.conn.now_ms()
+        row = registry.register_table(
+            self.conn,
+            namespace=name.namespace,
+            name=name.name,
+            location=found.location,
+            mode=found.mode,
+            properties=self.properties,
+            at_ms=at_ms,
+            files_owner=found.files_owner,
+        )
+        proposal = TableProposal(row, -1, iceberg=(found.commit,))
+        write_iceberg_commits(self.conn, proposal, row, None, at_ms=at_ms, txn_id=None)
+        return RebuiltTable(row, 0, str(found.name) if full_name != str(found.name) else None)
 
     def _register(
         self, one: MirroredTable, table_id: int, since: Sequence[tuple[int, str | None]], name: str
@@ -301,12 +339,15 @@ class _Rebuild:
         registry.record_table(self.conn, row, from_ms=from_ms, until_ms=until_ms)
         return row
 
-    def _free_name(self, mark: Mark) -> str:
-        marked_name = name = parse_table_name(mark.table)
-        for number in range(len(self.chosen) + 1):
-            if name.key not in self._used_names:
-                break
-            suffix = f"_{mark.table_id + number}"
-            name = TableName(marked_name.namespace, marked_name.name[: MAX_PART_LENGTH - len(suffix)] + suffix)
+    def _name_of(self, mark: Mark) -> str:
+        return mark.table if mark.dropped else self._free_name(mark.table, mark.table_id)
+
+    def _free_name(self, wanted: str, number: int) -> str:
+        """Return a name, with a number added if another table has it."""
+        first_name = name = parse_table_name(wanted)
+        while name.key in self._used_names:
+            suffix = f"_{number}"
+            name = TableName(first_name.namespace, first_name.name[: MAX_PART_LENGTH - len(suffix)] + suffix)
+            number += 1
         self._used_names.add(name.key)
         return str(name)

@@ -100,7 +100,13 @@ def _total(summary: Mapping[str, Any], key: str) -> int | None:
 
 
 def write_iceberg_commits(
-    conn: Connection, proposal: TableProposal, row: TableRow, locked: LockedTable | None, *, at_ms: int, txn_id: str
+    conn: Connection,
+    proposal: TableProposal,
+    row: TableRow,
+    locked: LockedTable | None,
+    *,
+    at_ms: int,
+    txn_id: str | None,
 ) -> list[RatifiedCommit]:
     """Writes the commits of one Iceberg table or view on top of its locked head."""
     head = locked.head if locked is not None else _first_head(row.table_id)
@@ -144,7 +150,7 @@ def _next_head(head: Head, commit: IcebergCommit, at_ms: int) -> Head:
     )
 
 
-def _write_version(conn: Connection, table_id: int, head: Head, commit: IcebergCommit, txn_id: str) -> None:
+def _write_version(conn: Connection, table_id: int, head: Head, commit: IcebergCommit, txn_id: str | None) -> None:
     version = head.current_version
     for snapshot_id in sorted(commit.removed_snapshots):
         conn.run("end_iceberg_snapshot", table_id=table_id, snapshot_id=snapshot_id, version=version)
