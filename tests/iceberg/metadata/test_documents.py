@@ -280,6 +280,7 @@ def test_a_log_of_files_is_not_trimmed_by_nonsense() -> None:
         {"properties": {"format-version": "4"}},
         {"properties": {"format-version": "new"}},
         {"properties": {"a": 1}},
+        {"properties": {"a": "\ud800"}},
         {"location": ""},
     ],
 )

@@ -84,7 +84,7 @@ def test_requests_with_a_mistake_are_taken_or_refused_as_by_java(judge: Judge, d
     verdict = judge.table(json.loads(render_metadata(table)), updates)
     now_ms = verdict.result["last-updated-ms"] if verdict.result else int(time.time() * 1000)
     ours = outcome_of(lambda: apply_updates(table, updates, now_ms=now_ms))
-    if differs(verdict):
+    if differs(verdict, ours):
         return
     assert bool(ours.error) == bool(verdict.error), (verdict, ours)
     if ours.metadata is not None:

@@ -246,6 +246,8 @@ def test_snapshots_become_current_as_in_java(judge: Judge, version: int) -> None
         ({"manifest-list": "absent", "manifests": ["s3://m"]}, {1: "", 2: "", 3: "refused"}),
         ({"summary": {"operation": 1}}, {1: "refused", 2: "refused", 3: "refused"}),
         ({"summary": "absent"}, {1: "", 2: "", 3: ""}),
+        ({"summary": {}}, {1: "", 2: "", 3: ""}),
+        ({"summary": {"added-records": "1"}}, {1: "", 2: "", 3: ""}),
         ({"sequence-number": 3}, {1: "refused", 2: "conflict", 3: "conflict"}),
         ({"sequence-number": 9}, {1: "refused", 2: "", 3: ""}),
         ({"sequence-number": 2, "parent-snapshot-id": "absent"}, {1: "refused", 2: "conflict", 3: "conflict"}),
