@@ -198,7 +198,8 @@ def copy_failed(source: str, error: Exception) -> CaptureError:
 
 def describe_error(text: str) -> str:
     """The message of the Python task within Java's text, with advice if there is any."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    # Java's text begins with ": ".
+    lines = [line.strip().removeprefix(": ") for line in text.splitlines() if line.strip()]
     messages = [line for line in lines if not line.startswith(_STACK)]
     errors = [line for line in messages if "Error: " in line or "Exception: " in line]
     line = redact((errors or messages or ["no reason was given"])[-1])
