@@ -13,7 +13,7 @@ import pyarrow.types as pt
 from deltalakedb.data.arrow_types import refuse_twins, stored_fields, to_delta_type
 from deltalakedb.data.casting import StructPlan
 from deltalakedb.exceptions import SchemaMismatchError
-from deltalakedb.log.protocol.feature_use import GENERATION_EXPRESSION
+from deltalakedb.log.protocol.features import GENERATION_EXPRESSION
 from deltalakedb.log.schema.types import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 
 SchemaMode: TypeAlias = Literal["merge"] | None

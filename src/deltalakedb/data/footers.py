@@ -43,7 +43,7 @@ class FooterStats:
 
     def of(self, footer: pq.FileMetaData) -> str:
         """The statistics string of a file."""
-        stats = self._plan.start()
+        stats = StatsCollector(self._plan)
         stats.num_records = footer.num_rows
         columns = self._columns_of(footer)
         for group in range(footer.num_row_groups):

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
+from deltalakedb.log.protocol.codec import from_sql_text
 from deltalakedb.log.protocol.fields import DELETION_VECTOR, Field, Kind, Spec
-from deltalakedb.log.protocol.text import from_sql_text
 
 _PIECE = 1 << 18
 STRING_MAP = pa.map_(pa.string(), pa.field("value", pa.string()))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from deltalakedb.exceptions import TableNotFoundError
 from deltalakedb.files.listing import LOG_FOLDER, commit_name
 from deltalakedb.files.reader import FileTxnLogReader
-from deltalakedb.log.protocol.in_commit_timestamps import in_commit_timestamp, keeps_in_commit_timestamps
+from deltalakedb.log.protocol.completion import in_commit_timestamp, keeps_in_commit_timestamps
 
 
 def version_at(reader: FileTxnLogReader, configuration: Mapping[str, str | None], at_ms: int) -> int:

@@ -20,7 +20,7 @@ from deltalakedb.files.listing import LAST_CHECKPOINT, LOG_FOLDER, JsonEntry, Lo
 from deltalakedb.files.snapshot import FileSnapshot
 from deltalakedb.log.protocol.actions import Action
 from deltalakedb.log.protocol.commit import Commit, iter_actions
-from deltalakedb.log.protocol.in_commit_timestamps import InCommitTimestamps
+from deltalakedb.log.protocol.completion import InCommitTimestamps
 from deltalakedb.log.protocol.snapshot import SnapshotState
 from deltalakedb.storage.interface import FileStream, Storage
 from deltalakedb.storage.opening import open_storage

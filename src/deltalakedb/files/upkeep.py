@@ -11,8 +11,8 @@ from deltalakedb.files.cleanup import DAY_MS, CleanedUp, protected_before
 from deltalakedb.files.last_checkpoint import CheckpointWritten
 from deltalakedb.files.snapshot import FileSnapshot
 from deltalakedb.files.writer import FileTxnLogWriter
+from deltalakedb.log.checks.properties import cleans_up, deleted_file_retention_ms, log_retention_ms
 from deltalakedb.log.protocol.actions import Metadata
-from deltalakedb.log.protocol.retention import cleans_up, deleted_file_retention_ms, log_retention_ms
 from deltalakedb.log.protocol.txnlog import LogSnapshot
 from deltalakedb.runtime.steps import reached
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from deltalakedb.exceptions import DeltaError, redact
 from deltalakedb.files.cleanup import protected_before
+from deltalakedb.log.checks.properties import cleans_up, deleted_file_retention_ms, log_retention_ms
 from deltalakedb.log.protocol.actions import Metadata
 from deltalakedb.log.protocol.fence import fence
-from deltalakedb.log.protocol.retention import cleans_up, deleted_file_retention_ms, log_retention_ms
 from deltalakedb.mirror import bookkeeping
 from deltalakedb.mirror.checksums import prepare_checksums, put_checksums
 from deltalakedb.mirror.notice import prepare_notice, put_notice

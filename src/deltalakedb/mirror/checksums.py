@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from deltalakedb.exceptions import StoreError
 from deltalakedb.files.checksum import Checksum
 from deltalakedb.log.protocol.actions import CommitInfo
+from deltalakedb.log.protocol.completion import has_in_commit_timestamps
 from deltalakedb.log.protocol.fence import fence
-from deltalakedb.log.protocol.in_commit_timestamps import has_in_commit_timestamps
 from deltalakedb.log.protocol.rows import metadata_from_row, protocol_from_row
 from deltalakedb.mirror.table_mirror import MAX_CHECKSUMS, InForce, TableMirror
 from deltalakedb.runtime.steps import reached

@@ -14,8 +14,8 @@ from deltalakedb.log.protocol.actions import (
     Protocol,
     RemoveFile,
 )
+from deltalakedb.log.protocol.completion import ROW_TRACKING
 from deltalakedb.log.protocol.features import is_enabled
-from deltalakedb.log.protocol.row_tracking import DOMAIN
 from deltalakedb.log.protocol.rows import (
     add_from_row,
     app_transaction_from_row,
@@ -104,7 +104,7 @@ def _restored(add: AddFile) -> AddFile:
 def _domains(now: StateBesideFiles, wanted: StateBesideFiles) -> list[Action]:
     """Restore the domains, except the row id high-water mark: assigned row ids stay assigned."""
     changed_domains: list[Action] = [
-        domain for name, domain in wanted.domains.items() if name != DOMAIN and now.domains.get(name) != domain
+        domain for name, domain in wanted.domains.items() if name != ROW_TRACKING and now.domains.get(name) != domain
     ]
-    removed_names = [name for name in now.domains if name != DOMAIN and name not in wanted.domains]
+    removed_names = [name for name in now.domains if name != ROW_TRACKING and name not in wanted.domains]
     return [*changed_domains, *(DomainMetadata(name, "", removed=True) for name in removed_names)]

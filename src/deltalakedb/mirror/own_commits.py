@@ -7,7 +7,7 @@ from typing import Any
 
 from deltalakedb.log.protocol.actions import CommitInfo, Metadata
 from deltalakedb.log.protocol.commit_info import Mark, Participant, render_commit_info
-from deltalakedb.log.protocol.in_commit_timestamps import has_in_commit_timestamps
+from deltalakedb.log.protocol.completion import has_in_commit_timestamps
 from deltalakedb.store.ratify import ENGINE_INFO
 from deltalakedb.store.registry import TableRow
 

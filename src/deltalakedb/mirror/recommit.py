@@ -16,12 +16,10 @@ from deltalakedb.log.protocol.actions import (
     RemoveFile,
 )
 from deltalakedb.log.protocol.codec import to_json
-from deltalakedb.log.protocol.commit import Commit
+from deltalakedb.log.protocol.commit import Commit, render_commit
 from deltalakedb.log.protocol.commit_info import MARK
-from deltalakedb.log.protocol.in_commit_timestamps import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
+from deltalakedb.log.protocol.completion import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, ROW_TRACKING, mark_domain
 from deltalakedb.log.protocol.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit
-from deltalakedb.log.protocol.render import render_commit
-from deltalakedb.log.protocol.row_tracking import DOMAIN, mark_domain
 from deltalakedb.log.statistics.stats import count_or_none, load_stats
 from deltalakedb.store.connection import Store
 from deltalakedb.store.reader import SqlTxnLogReader
@@ -71,7 +69,8 @@ def as_proposed(own: OwnCommit) -> ProposedCommit:
     actions = tuple(
         action
         for action in own.commit.actions
-        if not isinstance(action, CommitInfo) and not (isinstance(action, DomainMetadata) and action.domain == DOMAIN)
+        if not isinstance(action, CommitInfo)
+        and not (isinstance(action, DomainMetadata) and action.domain == ROW_TRACKING)
     )
     info = own.commit.commit_info
     value = info.value if info is not None else {}
@@ -127,7 +126,7 @@ class Rebaser:
                 return replace(action, base_row_id=row_id, default_row_commit_version=self._version_of(action))
             case Metadata():
                 return self._with_enablement(action)
-            case DomainMetadata() if action.domain == DOMAIN:
+            case DomainMetadata() if action.domain == ROW_TRACKING:
                 return mark_domain(self.mark_now)
         return action
 
@@ -176,4 +175,4 @@ class Rebaser:
 
 
 def _is_row_id_mark(action: Action) -> bool:
-    return isinstance(action, DomainMetadata) and action.domain == DOMAIN
+    return isinstance(action, DomainMetadata) and action.domain == ROW_TRACKING

@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING, Any
 from deltalakedb.exceptions import DeltaError
 from deltalakedb.log.protocol.proposal import WHOLE_TABLE, ProposedCommit, ReadSet
 from deltalakedb.log.protocol.rows import add_from_row
-from deltalakedb.operations.engines import open_engine
 from deltalakedb.operations.evolution import Definition
 from deltalakedb.operations.find import TouchedFile, touched_file
 from deltalakedb.operations.merge_files import Reach, find_reach
-from deltalakedb.operations.merge_names import Names
 from deltalakedb.operations.merge_request import MergeRequest
 from deltalakedb.operations.merge_rows import MergeRows, load_source, source_schema
-from deltalakedb.operations.merge_values import evolve_for, read_values
+from deltalakedb.operations.merge_values import Names, evolve_for, read_values
 from deltalakedb.operations.merge_writing import MergeWriter, Written
 from deltalakedb.operations.rules import refuse_changed_rows
-from deltalakedb.operations.target import Done, Target
+from deltalakedb.operations.target import Done, Target, open_engine
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,8 +12,8 @@ from deltalakedb.log.predicates.atoms import ALWAYS, FALSE, Dnf, Predicate
 from deltalakedb.log.predicates.predicate import parse_predicate
 from deltalakedb.log.schema.types import StructType
 from deltalakedb.operations.expressions import Expression, quoted, sql_type
-from deltalakedb.operations.merge_names import Key, Names
 from deltalakedb.operations.merge_request import MergeRequest
+from deltalakedb.operations.merge_values import Key, Names
 from deltalakedb.operations.target import Target
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from deltalakedb.exceptions import PredicateError
 from deltalakedb.log.schema.types import PrimitiveType, StructField, StructType
 from deltalakedb.operations.expressions import Expression, cast_sql, quoted, sql_type
 from deltalakedb.operations.find import RowNumbers, gather_rows
-from deltalakedb.operations.merge_names import Names
 from deltalakedb.operations.merge_request import Clause, MergeRequest
+from deltalakedb.operations.merge_values import Names
 
 _SOURCE_COLUMN: Final = own_column("source")
 # Quoted for SQL.

@@ -21,6 +21,9 @@ from sqlglot.errors import ErrorLevel, SqlglotError
 from deltalakedb.log.predicates.predicate_sql import DataFusion
 from deltalakedb.operations.engine_values import translate_values
 from deltalakedb.operations.query_checks import (
+    AnswerColumn,
+    Columns,
+    Scope,
     check_condition,
     check_order,
     check_tables,
@@ -29,7 +32,6 @@ from deltalakedb.operations.query_checks import (
     ungrouped_column,
 )
 from deltalakedb.operations.query_names import function_name, show
-from deltalakedb.operations.query_scope import AnswerColumn, Columns, Scope
 from deltalakedb.operations.query_types import (
     TypeChanges,
     compare_alike,

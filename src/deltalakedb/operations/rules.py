@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from deltalakedb.exceptions import AppendOnlyError, DeltaError, PredicateError
 from deltalakedb.log.protocol.actions import Metadata, Protocol
-from deltalakedb.log.protocol.feature_use import CONSTRAINT_PREFIX, GENERATION_EXPRESSION, every_field
-from deltalakedb.log.protocol.features import is_enabled, writer_features
+from deltalakedb.log.protocol.features import (
+    CONSTRAINT_PREFIX,
+    GENERATION_EXPRESSION,
+    every_field,
+    is_enabled,
+    writer_features,
+)
 from deltalakedb.log.schema.types import (
     ArrayType,
     DataType,
@@ -81,7 +87,7 @@ class Rules:
         features = writer_features(protocol)
         checks: list[Check] = []
         if "invariants" in features:
-            checks += _invariants(schema)
+            checks += _invariants(metadata.schema_string)
         if "checkConstraints" in features:
             checks += _constraints(metadata.configuration)
         generated = _computed(schema, GENERATION_EXPRESSION) if "generatedColumns" in features else ()
@@ -102,7 +108,7 @@ class Rules:
             return reader
         import pyarrow as pa
 
-        from deltalakedb.data.batches import gathered
+        from deltalakedb.data.sources import gathered
 
         judge = _Judge(self, reader.schema)
         if judge.is_idle:
@@ -119,8 +125,10 @@ def refuse_changed_rows(metadata: Metadata, table: str, what: str = "overwritten
         )
 
 
-def _invariants(schema: StructType) -> Iterator[Check]:
-    for path, item in every_field(schema):
+@lru_cache(maxsize=64)
+def _invariants(schema_string: str) -> tuple[Check, ...]:
+    checks = []
+    for path, item in every_field(parse_schema(schema_string)):
         text = item.metadata.get(_INVARIANTS)
         if text is None:
             continue
@@ -128,7 +136,8 @@ def _invariants(schema: StructType) -> Iterator[Check]:
             expression = json.loads(text)["expression"]["expression"]
         except (ValueError, KeyError, TypeError) as error:
             raise DeltaError(f"the invariant of column {path} cannot be read: {text!r}") from error
-        yield Check(f"the invariant of column {path}", str(expression))
+        checks.append(Check(f"the invariant of column {path}", str(expression)))
+    return tuple(checks)
 
 
 def _constraints(configuration: Mapping[str, str | None]) -> Iterator[Check]:

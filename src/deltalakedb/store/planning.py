@@ -12,8 +12,7 @@ import pyarrow as pa
 from deltalakedb.log.predicates.atoms import Atom, Column, Predicate, Unknown, Within
 from deltalakedb.log.predicates.pruning import may_match
 from deltalakedb.log.protocol.actions import Metadata
-from deltalakedb.log.protocol.codec import to_json
-from deltalakedb.log.protocol.text import to_sql_text
+from deltalakedb.log.protocol.codec import to_json, to_sql_text
 from deltalakedb.log.protocol.txnlog import FILES_SCHEMA, NEWEST_FIRST, newest_first
 from deltalakedb.log.schema.types import parse_schema
 from deltalakedb.log.statistics.batch_bounds import compute_bounds_of_batch

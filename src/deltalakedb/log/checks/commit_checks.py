@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from functools import lru_cache
-from typing import Final, NoReturn, TypeVar
+from typing import Final, NoReturn
 
 from deltalakedb.exceptions import InvalidCommitError, MalformedLogError, redact
 from deltalakedb.log.checks.secret_checks import refuse_new_secrets
@@ -28,12 +28,10 @@ from deltalakedb.log.protocol.commit import CommitChecker
 from deltalakedb.log.protocol.features import check_writable, is_enabled, writer_features
 from deltalakedb.log.protocol.paths import decode_path, is_absolute, resolve
 from deltalakedb.log.schema.partitions import PartitionField, partition_fields, wrong_partition_value
-from deltalakedb.log.statistics.stats import parse_stats
+from deltalakedb.log.statistics.stats import record_count
 
 IsLive = Callable[[Collection[FileKey]], Set[FileKey]]
 """Returns those of the given files that are live in the table before the commit."""
-
-_Kind = TypeVar("_Kind")
 
 _SYSTEM_DOMAINS: Final = {"delta.rowTracking": "rowTracking", "delta.clustering": "clustering"}
 _NO_VECTORS: Final = ("delta.enableIcebergCompatV1", "delta.enableIcebergCompatV2")
@@ -76,8 +74,8 @@ def check_commit(
     except MalformedLogError as error:
         raise InvalidCommitError(f"{error}; nothing was committed") from error
     by_kind = _Sorted(actions, where)
-    new_protocol = _only(actions, Protocol) or protocol
-    new_metadata = _only(actions, Metadata) or metadata
+    new_protocol = by_kind.protocol or protocol
+    new_metadata = by_kind.metadata or metadata
     if new_protocol is None or new_metadata is None:
         missing = "protocol" if new_protocol is None else "metaData"
         _refuse(where, f"begins the table and holds no {missing} action", "give it both, protocol and metaData")
@@ -105,6 +103,8 @@ class _Sorted:
         self.removes: list[RemoveFile] = []
         self.cdc: list[AddCDCFile] = []
         self.domains: list[DomainMetadata] = []
+        self.protocol: Protocol | None = None
+        self.metadata: Metadata | None = None
         for action in actions:
             match action:
                 case AddFile():
@@ -115,6 +115,10 @@ class _Sorted:
                     self.cdc.append(action)
                 case DomainMetadata():
                     self.domains.append(action)
+                case Protocol():
+                    self.protocol = action
+                case Metadata():
+                    self.metadata = action
                 case CommitInfo():
                     _refuse(
                         where, "holds a commitInfo", "leave it out: the catalog writes it; own fields are user_info"
@@ -239,8 +243,7 @@ class _FileRules:
             self._refuse(f"adds {add.path} with a deletion vector, which Iceberg V1 and V2 do not know", "rewrite it")
         if vector.storage_type not in _VECTOR_KINDS or vector.size_in_bytes < 0 or vector.cardinality < 0:
             self._refuse(f"gives {add.path} a deletion vector that is none: {vector}", "check where it comes from")
-        stats = parse_stats(add.stats)
-        records = stats.num_records if stats is not None else None
+        records = record_count(add.stats)
         if records is None:
             self._refuse(
                 f"adds {add.path} with a deletion vector and without numRecords in its statistics", "add that number"
@@ -308,10 +311,6 @@ def _check_live(found: _Sorted, is_live: IsLive, where: str) -> None:
     twice = sorted(bare & live)
     if twice:
         _refuse(where, f"adds {twice[0][0]} with a deletion vector beside the whole file", "remove that in this commit")
-
-
-def _only(actions: Iterable[Action], kind: type[_Kind]) -> _Kind | None:
-    return next((action for action in actions if isinstance(action, kind)), None)
 
 
 def _refuse(where: str, what: str, advice: str) -> NoReturn:
