@@ -297,9 +297,9 @@ def _literal(node: Node, kind: str) -> str | None:
             return f"arrow_cast('{_moment(text)}', 'Timestamp(Microsecond, {_TIMESTAMPS[kind]})')"
         if kind == "string" and not isinstance(node, exp.Neg) and not node.is_string:
             return f"'{text}'"
-        if (found := _DECIMAL.fullmatch(kind)) is not None:
-            unscaled = Decimal(text).scaleb(int(found[2]))
-            return None if unscaled % 1 else f"'{int(unscaled)}'::decimal({found[1]}, {found[2]})"
+        if (match := _DECIMAL.fullmatch(kind)) is not None:
+            unscaled = Decimal(text).scaleb(int(match[2]))
+            return None if unscaled % 1 else f"'{int(unscaled)}'::decimal({match[1]}, {match[2]})"
     except (ValueError, InvalidOperation, OverflowError):
         return None
     return None

@@ -285,5 +285,5 @@ def _typed(schema: StructType) -> list[StructField]:
     return [item for item in schema.fields if item.type != PrimitiveType("void")]
 
 
-def _cast(sql: str, found: str, item: StructField, strict: bool) -> str:
-    return cast_sql(sql, found, item.type, strict=strict)
+def _cast(sql: str, engine_type: str, item: StructField, strict: bool) -> str:
+    return cast_sql(sql, engine_type, item.type, strict=strict)

@@ -214,7 +214,7 @@ class _Optimization:
             actions=tuple(actions),
             operation="OPTIMIZE",
             operation_parameters={
-                "predicate": to_json([_shown(*item) for item in encode_conjunction(filters or ())]),
+                "predicate": to_json([_format_filter(*item) for item in encode_conjunction(filters or ())]),
                 "targetSize": str(self._target_size(target)),
                 **({} if self._request.columns is None else {"zOrderBy": to_json(list(self._request.columns))}),
             },
@@ -315,7 +315,7 @@ def _sizes(sizes: Sequence[int]) -> str:
     return json.dumps(values, separators=(",", ":"))
 
 
-def _shown(column: str, op: str, value: Any) -> str:
+def _format_filter(column: str, op: str, value: Any) -> str:
     texts = [f"'{item}'" for item in (value if isinstance(value, list | tuple) else [value])]
     return (
         f"{column} {op.upper()} ({', '.join(texts)})"

@@ -112,15 +112,15 @@ def grouped_values(select: Node, show: Show) -> str:
 
 def ungrouped_column(message: str, select: Node, grouped: str, show: Show) -> str | None:
     """What DataFusion says of a column that is neither grouped by nor aggregated; None for another message."""
-    found = _UNGROUPED.search(message)
-    if found is None:
+    match = _UNGROUPED.search(message)
+    if match is None:
         return None
-    in_select = any(one.name == found[1] for item in select.expressions for one in item.find_all(exp.Column))
+    in_select = any(one.name == match[1] for item in select.expressions for one in item.find_all(exp.Column))
     stars = any(item.find(exp.Star) is not None for item in select.expressions)
-    clause = "HAVING" if found[2] == "be used" else "SELECT" if in_select or stars else "ORDER BY"
+    clause = "HAVING" if match[2] == "be used" else "SELECT" if in_select or stars else "ORDER BY"
     return (
         f"Error during planning: Column in {clause} must be in GROUP BY or an aggregate function: While expanding "
-        f'wildcard, column "{show(exp.column(found[1]))}" must appear in the GROUP BY clause or must be part of an '
+        f'wildcard, column "{show(exp.column(match[1]))}" must appear in the GROUP BY clause or must be part of an '
         f'aggregate function, currently only "{grouped}" appears in the SELECT clause satisfies this requirement'
     )
 
@@ -167,16 +167,16 @@ class Scope:
         """The table and the column that a name means; None where it means no column, or nobody knows which."""
         if node.table:
             column = self.sources.get(node.table, {}).get(node.name)
-            found = [] if column is None else [(node.table, column)]
+            matches = [] if column is None else [(node.table, column)]
         else:
-            found = [(alias, columns[node.name]) for alias, columns in self.sources.items() if node.name in columns]
-        if not found and self.outer is not None:
+            matches = [(alias, columns[node.name]) for alias, columns in self.sources.items() if node.name in columns]
+        if not matches and self.outer is not None:
             return self.outer.find(node)
-        return found[0] if len(found) == 1 or (found and node.name in self.shared) else None
+        return matches[0] if len(matches) == 1 or (matches and node.name in self.shared) else None
 
     def kind_of(self, node: Node) -> pa.DataType | None:
-        found = self.find(node)
-        return None if found is None else found[1].kind
+        match = self.find(node)
+        return None if match is None else match[1].kind
 
     def type_name(self, node: Node) -> str | None:
         return delta_name(self.kind_of(node))

@@ -285,8 +285,8 @@ def _field(item: pa.Field) -> str:
 
 def described_table(sql: str) -> str | None:
     """The table that a statement such as `describe t` asks about; None for any other statement."""
-    found = _DESCRIBE.fullmatch(sql)
-    return None if found is None else found[1] or found[2].lower()
+    match = _DESCRIBE.fullmatch(sql)
+    return None if match is None else match[1] or match[2].lower()
 
 
 def describe_columns(schema: pa.Schema) -> pa.Table:

@@ -194,9 +194,9 @@ class _Judge:
         checks = [f"coalesce(({expression(check.text)})::boolean, false)" for check in self._checks]
         data_columns = [name for name in self.schema.names if name not in filled and name not in generated]
         self._needed = [name for name in data_columns if name in used] or data_columns[:1]
-        first = _select([*map(_quoted, self._needed), *_named(filled)], "batch")
-        second = _select(["*", *_named(generated)], f"({first})")
-        results = [*map(_quoted, [*filled, *generated]), *checks]
+        first = _select([*map(_quote_name, self._needed), *_select_items(filled)], "batch")
+        second = _select(["*", *_select_items(generated)], f"({first})")
+        results = [*map(_quote_name, [*filled, *generated]), *checks]
         return _select([f"{sql} as c{index}" for index, sql in enumerate(results)], f"({second})")
 
     def _check_sql(self) -> None:
@@ -289,11 +289,11 @@ def _select(columns: Sequence[str], source: str) -> str:
     return f"select {', '.join(columns)} from {source}"
 
 
-def _named(expressions: Mapping[str, str]) -> list[str]:
-    return [f"{sql} as {_quoted(name)}" for name, sql in expressions.items()]
+def _select_items(expressions: Mapping[str, str]) -> list[str]:
+    return [f"{sql} as {_quote_name(name)}" for name, sql in expressions.items()]
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 

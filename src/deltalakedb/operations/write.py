@@ -66,7 +66,7 @@ def write_rows(
     if rules and not table_rules.is_empty:
         data = table_rules.apply(prepare_data(data))
     if changes is not None:
-        data = _tell_inserts(prepare_data(data), changes)
+        data = _record_inserts(prepare_data(data), changes)
     schema = parse_schema(metadata.schema_string)
     adds = write_files(
         data,
@@ -83,16 +83,16 @@ def write_rows(
     return adds
 
 
-def _tell_inserts(rows: pa.RecordBatchReader, changes: ChangeWriter) -> pa.RecordBatchReader:
+def _record_inserts(rows: pa.RecordBatchReader, changes: ChangeWriter) -> pa.RecordBatchReader:
     """Return the same rows, and write each to the change data feed as an insert."""
     import pyarrow as pa
 
-    def told() -> Iterator[pa.RecordBatch]:
+    def write_and_yield() -> Iterator[pa.RecordBatch]:
         for batch in rows:
             changes.write(batch, "insert")
             yield batch
 
-    return pa.RecordBatchReader.from_batches(rows.schema, told())
+    return pa.RecordBatchReader.from_batches(rows.schema, write_and_yield())
 
 
 def to_rows(data: Any) -> pa.Table | pa.RecordBatchReader:

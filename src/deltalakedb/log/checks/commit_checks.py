@@ -73,7 +73,7 @@ def check_commit(
         checker.see_all(actions)
     except MalformedLogError as error:
         raise InvalidCommitError(f"{error}; nothing was committed") from error
-    by_kind = _Sorted(actions, where)
+    by_kind = _ActionsByKind(actions, where)
     new_protocol = by_kind.protocol or protocol
     new_metadata = by_kind.metadata or metadata
     if new_protocol is None or new_metadata is None:
@@ -95,7 +95,7 @@ def check_commit(
         _check_live(by_kind, is_live, where)
 
 
-class _Sorted:
+class _ActionsByKind:
     """The actions by kind; rejects kinds that a proposed commit cannot hold."""
 
     def __init__(self, actions: Sequence[Action], where: str) -> None:
@@ -144,24 +144,24 @@ class _FileRules:
         self._location = location
         self._fields = _fields(metadata.schema_string, metadata.partition_columns) if metadata.partition_columns else ()
 
-    def check(self, found: _Sorted, *, may_be_elsewhere: bool) -> None:
+    def check(self, actions: _ActionsByKind, *, may_be_elsewhere: bool) -> None:
         """`may_be_elsewhere`: absolute paths outside of the table's location are allowed."""
-        removed = {remove.path for remove in found.removes}
-        self._check_once(found.adds, "adds")
-        self._check_once(found.removes, "removes")
-        self._check_paths(found.adds, {add.path for add in found.adds} if may_be_elsewhere else removed)
-        self._check_paths(found.cdc, set())
-        self._check_partitions(found.adds)
-        self._check_partitions(found.cdc)
-        for add in found.adds:
+        removed = {remove.path for remove in actions.removes}
+        self._check_once(actions.adds, "adds")
+        self._check_once(actions.removes, "removes")
+        self._check_paths(actions.adds, {add.path for add in actions.adds} if may_be_elsewhere else removed)
+        self._check_paths(actions.cdc, set())
+        self._check_partitions(actions.adds)
+        self._check_partitions(actions.cdc)
+        for add in actions.adds:
             if add.size < 0:
                 self._refuse(f"adds {add.path} with the size {add.size}", "give the file's size in bytes")
             if add.deletion_vector is not None:
                 self._check_vector(add, add.deletion_vector)
-        self._check_removes(found.removes)
-        if found.cdc:
-            self._check_cdc(found.cdc)
-        for domain in found.domains:
+        self._check_removes(actions.removes)
+        if actions.cdc:
+            self._check_cdc(actions.cdc)
+        for domain in actions.domains:
             self._check_domain(domain)
 
     def _check_once(self, files: Sequence[AddFile] | Sequence[RemoveFile], what: str) -> None:
@@ -294,11 +294,11 @@ def _fields(schema_string: str, partition_columns: tuple[str, ...]) -> tuple[Par
     return partition_fields(schema_string, partition_columns)
 
 
-def _check_live(found: _Sorted, is_live: IsLive, where: str) -> None:
-    removed = {remove.key for remove in found.removes if not remove.ends_vectors}
-    paths = {remove.path for remove in found.removes}
+def _check_live(actions: _ActionsByKind, is_live: IsLive, where: str) -> None:
+    removed = {remove.key for remove in actions.removes if not remove.ends_vectors}
+    paths = {remove.path for remove in actions.removes}
     # A file that gets a deletion vector must be removed under its old key, or the table would hold it twice.
-    bare = {(add.path, "") for add in found.adds if add.deletion_vector is not None and add.path not in paths}
+    bare = {(add.path, "") for add in actions.adds if add.deletion_vector is not None and add.path not in paths}
     if not removed and not bare:
         return
     live = is_live(removed | bare)
