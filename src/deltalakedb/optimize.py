@@ -43,21 +43,11 @@ class TableOptimizer:
         timedelta) commits each time this much time has passed; 0 commits once per partition. Files are streamed, so
         `max_spill_size` and `max_temp_directory_size` have no effect. A second run does nothing.
         """
-        from deltalakedb.operations.optimize import Request
-
         properties, hooks = commit_arguments(
             "compact", args, commit_properties, post_commithook_properties, order=_ORDER
         )
-        _check_numbers(target_size, max_concurrent_tasks, max_spill_size, max_temp_directory_size, min_commit_interval)
-        request = Request(
-            partition_filters=partition_filters,
-            target_size=target_size,
-            max_concurrent_tasks=max_concurrent_tasks,
-            max_spill_size=max_spill_size,
-            max_temp_directory_size=max_temp_directory_size,
-            min_commit_interval=_seconds(min_commit_interval),
-            writer_properties=writer_properties,
-        )
+        limits = (target_size, max_concurrent_tasks, max_spill_size, max_temp_directory_size)
+        request = _to_request(None, partition_filters, limits, min_commit_interval, writer_properties)
         return self.run(request, properties, hooks)
 
     def z_order(
@@ -79,24 +69,13 @@ class TableOptimizer:
         The other arguments are those of `compact`. `max_spill_size` is the memory for sorting, in bytes; the rest is
         spilled to disk, up to `max_temp_directory_size`; if that is not enough, the sort fails.
         """
-        from deltalakedb.operations.optimize import Request
-
         properties, hooks = commit_arguments(
             "z_order", args, commit_properties, post_commithook_properties, order=_ORDER
         )
         columns = tuple(columns)
         check_texts(columns)
-        _check_numbers(target_size, max_concurrent_tasks, max_spill_size, max_temp_directory_size, min_commit_interval)
-        request = Request(
-            columns=columns,
-            partition_filters=partition_filters,
-            target_size=target_size,
-            max_concurrent_tasks=max_concurrent_tasks,
-            max_spill_size=max_spill_size,
-            max_temp_directory_size=max_temp_directory_size,
-            min_commit_interval=_seconds(min_commit_interval),
-            writer_properties=writer_properties,
-        )
+        limits = (target_size, max_concurrent_tasks, max_spill_size, max_temp_directory_size)
+        request = _to_request(columns, partition_filters, limits, min_commit_interval, writer_properties)
         return self.run(request, properties, hooks)
 
     def run(
@@ -116,11 +95,21 @@ class TableOptimizer:
         return optimize(lambda verb: self.table._run(verb, commit_properties, post_commithook_properties), full_request)
 
 
-def _check_numbers(*values: int | timedelta | None) -> None:
-    for value in values:
-        if not isinstance(value, timedelta):
-            check_number(value)
+def _to_request(
+    columns: tuple[str, ...] | None,
+    partition_filters: FilterConjunction | None,
+    limits: tuple[int | None, int | None, int | None, int | None],
+    min_commit_interval: int | timedelta | None,
+    writer_properties: Any,
+) -> Request:
+    """Check the numbers and return the request; `limits` are target size, tasks, spill size, temporary size."""
+    from deltalakedb.operations.optimize import Request
 
-
-def _seconds(interval: int | timedelta | None) -> int | None:
-    return int(interval.total_seconds()) if isinstance(interval, timedelta) else interval
+    for number in limits:
+        check_number(number)
+    if isinstance(min_commit_interval, timedelta):
+        seconds: int | None = int(min_commit_interval.total_seconds())
+    else:
+        check_number(min_commit_interval)
+        seconds = min_commit_interval
+    return Request(columns, partition_filters, None, *limits, seconds, writer_properties)

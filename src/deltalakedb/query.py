@@ -50,7 +50,7 @@ class QueryBuilder:
     def execute(self, sql: str) -> arro3.core.RecordBatchReader:
         """The answer to one query, as a stream."""
         from deltalakedb.data.engine import Engine
-        from deltalakedb.operations.arrow_names import describe_columns, described_table
+        from deltalakedb.operations.query_names import describe_columns, described_table
         from deltalakedb.operations.query_sql import read_query
         from deltalakedb.runtime.config import load_config
         from deltalakedb.tables.streams import stream, with_views

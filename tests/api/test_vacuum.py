@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import deltalakedb
 from deltalakedb.exceptions import DeltaError
 from deltalakedb.log.protocol.actions import AddFile, RemoveFile
-from deltalakedb.log.protocol.render import render_commit
+from deltalakedb.log.protocol.commit import render_commit
 from tests.api.both import Both
 
 ROWS = {"id": list(range(6)), "p": ["a", "b"] * 3}

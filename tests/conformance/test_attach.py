@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb.exceptions import TableExistsError, TableNotFoundError, VersionNotFoundError
-from deltalakedb.log.protocol.text import from_sql_text
+from deltalakedb.log.protocol.codec import from_sql_text
 from deltalakedb.mirror.follow import attach
 from deltalakedb.store import registry
 from deltalakedb.store.connection import Store

@@ -13,8 +13,8 @@ import pytest
 from deltalake import DeltaTable
 
 from deltalakedb.log.protocol.actions import Action
+from deltalakedb.log.protocol.codec import from_sql_text
 from deltalakedb.log.protocol.commit import render_action
-from deltalakedb.log.protocol.text import from_sql_text
 from deltalakedb.log.protocol.txnlog import LogSnapshot
 from deltalakedb.mirror.follow import History, attach
 from deltalakedb.mirror.validate import validate

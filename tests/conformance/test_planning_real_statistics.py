@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import deltalakedb as dl
-from deltalakedb.log.protocol.text import from_sql_text
+from deltalakedb.log.protocol.codec import from_sql_text
 from tests.fixtures.judge import Judge
 
 NUM_FILES = 6

@@ -24,9 +24,9 @@ from deltalakedb.log.protocol.actions import (
     RemoveFile,
     UnknownAction,
 )
+from deltalakedb.log.protocol.codec import to_sql_text
 from deltalakedb.log.protocol.rows import add_from_row, remove_from_row
 from deltalakedb.log.protocol.snapshot import SnapshotState
-from deltalakedb.log.protocol.text import to_sql_text
 from deltalakedb.log.protocol.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA, LogSnapshot, TxnLogReader
 from deltalakedb.store import Store, reader
 from deltalakedb.store import registry as reg

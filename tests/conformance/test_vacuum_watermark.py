@@ -21,7 +21,7 @@ from deltalakedb.store import registry
 from deltalakedb.store.gc import collect_garbage
 from deltalakedb.store.registry import Head
 from deltalakedb.store.vacuums import begin_vacuum, end_vacuum
-from deltalakedb.tables.vacuum_mark import VacuumMark
+from deltalakedb.tables.upkeep import VacuumMark
 from tests.conformance.collecting import EVERYTHING
 from tests.conformance.transacting import StopAt, ids_in, ids_of, numbers, open_catalog, operations
 

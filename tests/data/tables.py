@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from deltalakedb.data import arrow_to_schema, read_files, write_files
 from deltalakedb.log.protocol.actions import Action, AddFile, Format, Metadata, Protocol
-from deltalakedb.log.protocol.render import render_commit
+from deltalakedb.log.protocol.commit import render_commit
 from deltalakedb.log.protocol.rows import adds_to_batch
 from deltalakedb.log.schema.types import StructType
 from deltalakedb.storage.interface import Storage

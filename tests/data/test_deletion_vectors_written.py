@@ -11,8 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltalakedb.data.deletion_vectors import DeletionVectors, decode_z85, encode_z85, write_vectors
-from deltalakedb.data.roaring import Rows, decode_bitmap, encode_bitmap
+from deltalakedb.data.deletion_vectors import (
+    DeletionVectors,
+    Rows,
+    decode_bitmap,
+    decode_z85,
+    encode_bitmap,
+    encode_z85,
+    write_vectors,
+)
 from deltalakedb.storage.opening import open_storage
 from tests.unit.data.test_roaring import encode
 

@@ -11,8 +11,8 @@ from deltalakedb.data import arrow_to_schema, read_files, write_files
 from deltalakedb.data.deletion_vectors import DeletionVectors, write_vectors
 from deltalakedb.exceptions import DeltaError
 from deltalakedb.log.protocol.actions import Format, Metadata, Protocol
+from deltalakedb.log.protocol.commit import render_commit
 from deltalakedb.log.protocol.paths import decode_path
-from deltalakedb.log.protocol.render import render_commit
 from deltalakedb.log.protocol.rows import adds_to_batch
 from deltalakedb.storage.opening import open_storage
 from tests.fixtures.s3 import S3, SECRET_ACCESS_KEY

@@ -8,7 +8,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from deltalakedb.files import FileSnapshot
-from deltalakedb.log.protocol.text import from_sql_text
+from deltalakedb.log.protocol.codec import from_sql_text
 
 Key = tuple[str, str]
 

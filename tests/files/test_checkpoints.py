@@ -11,7 +11,7 @@ import pytest
 
 from deltalakedb.files import FileTxnLogReader
 from deltalakedb.log.protocol.actions import AppTransaction, DomainMetadata
-from deltalakedb.log.protocol.text import from_sql_text
+from deltalakedb.log.protocol.codec import from_sql_text
 from tests.files.checkpoints import (
     ADD,
     METADATA,

@@ -10,8 +10,7 @@ from deltalakedb.exceptions import ConfigError
 from deltalakedb.log.checks.commit_checks import check_commit
 from deltalakedb.log.protocol.actions import Action, Metadata, Protocol
 from deltalakedb.log.protocol.feature_needs import with_features
-from deltalakedb.log.protocol.feature_use import every_field
-from deltalakedb.log.protocol.features import READER_FEATURES, reader_features, writer_features
+from deltalakedb.log.protocol.features import READER_FEATURES, every_field, reader_features, writer_features
 from deltalakedb.log.schema.column_mapping import map_columns
 from deltalakedb.log.schema.ddl import parse_ddl
 from deltalakedb.log.schema.types import parse_schema

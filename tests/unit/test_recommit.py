@@ -15,9 +15,8 @@ from deltalakedb.log.protocol.actions import (
 )
 from deltalakedb.log.protocol.commit import Commit
 from deltalakedb.log.protocol.commit_info import MARK
-from deltalakedb.log.protocol.in_commit_timestamps import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
+from deltalakedb.log.protocol.completion import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, ROW_TRACKING
 from deltalakedb.log.protocol.proposal import NOTHING_READ, WHOLE_TABLE
-from deltalakedb.log.protocol.row_tracking import DOMAIN
 from deltalakedb.mirror.own_commits import OwnCommit, Rebaser, as_proposed
 
 METADATA = Metadata("id", Format(), '{"type":"struct","fields":[]}', (), {})
@@ -48,7 +47,7 @@ def rebased(*commits: OwnCommit, first: int, marks: tuple[int, int] = (-1, -1), 
 
 
 def mark_of_rows(value: int) -> DomainMetadata:
-    return DomainMetadata(DOMAIN, json.dumps({"rowIdHighWaterMark": value}), removed=False)
+    return DomainMetadata(ROW_TRACKING, json.dumps({"rowIdHighWaterMark": value}), removed=False)
 
 
 def files_of(commit: Commit) -> list[tuple[str, int | None, int | None]]:

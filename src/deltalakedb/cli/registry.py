@@ -288,7 +288,7 @@ def undrop(
 
 
 def _description(table: DeltaTable) -> dict[str, Any]:
-    from deltalakedb.log.protocol.descriptions import tags_of
+    from deltalakedb.log.checks.properties import tags_of
 
     metadata, protocol, totals = table.metadata(), table.protocol(), table.totals()
     return {
@@ -313,7 +313,7 @@ def _description(table: DeltaTable) -> dict[str, Any]:
 
 
 def _print_description(value: dict[str, Any], schema: StructType) -> None:
-    from deltalakedb.log.protocol.descriptions import TAG_PREFIX
+    from deltalakedb.log.checks.properties import TAG_PREFIX
 
     protocol = value["protocol"]
     features = sorted({*(protocol["reader_features"] or ()), *(protocol["writer_features"] or ())})
@@ -344,8 +344,8 @@ def _print_description(value: dict[str, Any], schema: StructType) -> None:
 
 def _print_columns(schema: StructType) -> None:
     """Print the columns, and nested ones that have a comment or tags."""
-    from deltalakedb.log.protocol.descriptions import comment_of, tags_of
-    from deltalakedb.log.protocol.feature_use import every_field
+    from deltalakedb.log.checks.properties import comment_of, tags_of
+    from deltalakedb.log.protocol.features import every_field
 
     outermost = {id(column) for column in schema.fields}
     shown = [

@@ -186,15 +186,15 @@ def _leaf_cast(source: pa.DataType, target: PrimitiveType | DecimalType, arrow: 
 
 def _first_failure(convert: Cast, array: pa.Array) -> Exception | None:
     """The error of the first value that cannot be cast; Arrow tells of any of them."""
-    fits, fails, found = 0, len(array), None
+    fits, fails, first_error = 0, len(array), None
     while fits < fails:
         middle = (fits + fails) // 2
         try:
             convert(array[fits : middle + 1])
             fits = middle + 1
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            fails, found = middle, error
-    return found
+            fails, first_error = middle, error
+    return first_error
 
 
 def _conversion(source: pa.DataType, target: PrimitiveType | DecimalType, arrow: pa.DataType) -> Cast:

@@ -13,7 +13,7 @@ import pyarrow.types as pt
 from deltalakedb.data.arrow_types import refuse_twins, stored_fields, to_delta_type
 from deltalakedb.data.casting import StructPlan
 from deltalakedb.exceptions import SchemaMismatchError
-from deltalakedb.log.protocol.feature_use import GENERATION_EXPRESSION
+from deltalakedb.log.protocol.features import GENERATION_EXPRESSION
 from deltalakedb.log.schema.types import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 
 SchemaMode: TypeAlias = Literal["merge"] | None
@@ -138,7 +138,7 @@ def describe_invalid(names: Sequence[str], arrays: Sequence[pa.Array], broken: p
 
 def preview(names: Sequence[str], columns_of_rows: Sequence[pa.Array | pa.ChunkedArray]) -> str:
     """Rows that a rule refuses, as a table of texts."""
-    columns = [[name, *map(_shown, array)] for name, array in zip(names, columns_of_rows, strict=True)]
+    columns = [[name, *map(_format_value, array)] for name, array in zip(names, columns_of_rows, strict=True)]
     widths = [max(map(len, column)) for column in columns]
     edge = f"+{'+'.join('-' * (width + 2) for width in widths)}+"
     lines = [
@@ -149,7 +149,7 @@ def preview(names: Sequence[str], columns_of_rows: Sequence[pa.Array | pa.Chunke
     return f"Preview of invalid data:\n\n{table}"
 
 
-def _shown(value: pa.Scalar) -> str:
+def _format_value(value: pa.Scalar) -> str:
     text = "" if not value.is_valid else str(value.as_py())
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 

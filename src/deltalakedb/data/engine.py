@@ -185,9 +185,9 @@ def arrow_name(kind: str) -> str:
 
 def _in_usual_words(detail: str) -> str:
     for pattern, wording in _WORDINGS:
-        found = pattern.fullmatch(detail)
-        if found is not None:
-            return wording.format(*map(arrow_name, found.groups()))
+        match = pattern.fullmatch(detail)
+        if match is not None:
+            return wording.format(*map(arrow_name, match.groups()))
     return detail
 
 

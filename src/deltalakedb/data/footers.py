@@ -43,7 +43,7 @@ class FooterStats:
 
     def of(self, footer: pq.FileMetaData) -> str:
         """The statistics string of a file."""
-        stats = self._plan.start()
+        stats = StatsCollector(self._plan)
         stats.num_records = footer.num_rows
         columns = self._columns_of(footer)
         for group in range(footer.num_row_groups):
@@ -64,10 +64,10 @@ class FooterStats:
         return [_column_of(leaf, stored.get(leaf.physical_path)) for leaf in self._leaves]
 
 
-def _column_of(leaf: Leaf, found: tuple[int, pa.DataType] | None) -> int | None:
-    if found is None:
+def _column_of(leaf: Leaf, place_and_type: tuple[int, pa.DataType] | None) -> int | None:
+    if place_and_type is None:
         return None
-    column, stored = found
+    column, stored = place_and_type
     return column if leaf.type in _OF_NO_UNIT or has_footer_bounds(stored, leaf.type) else None
 
 
@@ -114,19 +114,19 @@ def _note(stats: StatsCollector, place: int, leaf: Leaf, chunk: pq.ColumnChunkMe
     )
 
 
-def _ends(found: pq.Statistics, data_type: DataType) -> Ends:
+def _ends(statistics: pq.Statistics, data_type: DataType) -> Ends:
     """The bounds in the units of `stats.py`; None if unknown."""
     if isinstance(data_type, DecimalType):
-        return _decimal(found.min_raw, data_type), _decimal(found.max_raw, data_type)
+        return _decimal(statistics.min_raw, data_type), _decimal(statistics.max_raw, data_type)
     name = data_type.name if isinstance(data_type, PrimitiveType) else ""
     if name in ("float", "double"):
-        return _finite(found.min_raw), _finite(found.max_raw)
+        return _finite(statistics.min_raw), _finite(statistics.max_raw)
     if name in _AS_STORED:
-        return found.min_raw, found.max_raw
-    if name in _MOMENTS and isinstance(found.max_raw, int):  # INT96 has no order
-        unit = _MICROSECONDS_OF[json.loads(found.logical_type.to_json())["timeUnit"]]
-        return math.floor(found.min_raw * unit), math.ceil(found.max_raw * unit / 1000) * 1000
-    return (_text(found.min_raw), _text(found.max_raw)) if name == "string" else (None, None)
+        return statistics.min_raw, statistics.max_raw
+    if name in _MOMENTS and isinstance(statistics.max_raw, int):  # INT96 has no order
+        unit = _MICROSECONDS_OF[json.loads(statistics.logical_type.to_json())["timeUnit"]]
+        return math.floor(statistics.min_raw * unit), math.ceil(statistics.max_raw * unit / 1000) * 1000
+    return (_text(statistics.min_raw), _text(statistics.max_raw)) if name == "string" else (None, None)
 
 
 def _finite(value: float) -> float | None:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from deltalakedb.data.stats import TEXT_BYTES, StatsPlan
+from deltalakedb.data.stats import TEXT_BYTES, StatsCollector, StatsPlan
 from deltalakedb.exceptions import DeltaError, StorageError
 from deltalakedb.log.protocol.actions import AddFile
 from deltalakedb.log.protocol.paths import encode_path
@@ -75,7 +75,7 @@ class DataFile:
         self.path = path
         self._storage = storage
         self._schema = schema
-        self._stats = stats.start(options.silent, options.text_bytes)
+        self._stats = StatsCollector(stats, options.silent, options.text_bytes)
         self._options = options
         self._file = storage.create(path)
         self._writer: pq.ParquetWriter | None = None

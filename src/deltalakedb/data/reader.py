@@ -16,18 +16,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from deltalakedb.data.batches import BATCH_ROWS, gathered
-from deltalakedb.data.deletion_vectors import DeletionVectors
+from deltalakedb.data.deletion_vectors import DeletionVectors, Rows
 from deltalakedb.data.engine import own_column
 from deltalakedb.data.filtering import RowFilter, RowPredicate
 from deltalakedb.data.joining import join_files
 from deltalakedb.data.projection import Projection
-from deltalakedb.data.roaring import Rows
-from deltalakedb.data.sources import prepare_data
+from deltalakedb.data.sources import BATCH_ROWS, gathered, prepare_data
 from deltalakedb.exceptions import DeltaError
 from deltalakedb.log.predicates.predicate import no_such_column
-from deltalakedb.log.protocol.codec import deletion_vector_from_json
-from deltalakedb.log.protocol.text import from_sql_text
+from deltalakedb.log.protocol.codec import deletion_vector_from_json, from_sql_text
 from deltalakedb.log.schema.partitions import parse_partition_value
 from deltalakedb.log.schema.types import StructField, StructType, to_arrow_type
 from deltalakedb.runtime import forks

@@ -1,10 +1,10 @@
-"""Converts data of every accepted kind to one stream of record batches."""
+"""Converts data of every accepted kind to one stream of record batches, and combines small batches."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -81,3 +81,20 @@ def _refused(data: Any) -> TypeError:
         "Expected object with __arrow_c_array__ or __arrow_c_stream__ method: cannot take data from "
         f"{kind}; give Arrow, pandas or polars data, or batches of it{hint}"
     )
+
+
+BATCH_ROWS: Final = 128 * 1024
+
+
+def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of about BATCH_ROWS or more; batches without rows are omitted at the end."""
+    pending: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        pending.append(batch)
+        rows += batch.num_rows
+        if rows >= BATCH_ROWS:
+            yield from pa.Table.from_batches(pending).combine_chunks().to_batches()
+            pending, rows = [], 0
+    if rows:
+        yield from pa.Table.from_batches(pending).combine_chunks().to_batches()

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -22,7 +23,7 @@ import pyarrow.compute as pc
 
 from deltalakedb.log.schema.types import DataType, DecimalType, Leaf, PrimitiveType, StructType
 from deltalakedb.log.statistics.bounds_columns import stats_leaves
-from deltalakedb.log.statistics.text_bounds import successor
+from deltalakedb.log.statistics.intervals import successor
 
 TEXT_BYTES: Final = 64
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001  the zone is in the text
@@ -59,10 +60,6 @@ class StatsPlan:
         # as Spark does: if deletion vectors are enabled, the statistics say that bounds are tight
         self.says_tight = str(configuration.get("delta.enableDeletionVectors")).lower() == "true"
 
-    def start(self, silent: frozenset[str] = frozenset(), text_bytes: int = TEXT_BYTES) -> StatsCollector:
-        """A collector for one more file: without the `silent` columns, texts cut to `text_bytes`."""
-        return StatsCollector(self, silent, text_bytes)
-
 
 class _Column:
     """One leaf: its position in a file, and how its bounds are measured and rendered."""
@@ -90,7 +87,7 @@ class _Column:
 
 
 class StatsCollector:
-    """The statistics of one file, batch by batch."""
+    """The statistics of one file, batch by batch: without the `silent` columns, texts cut to `text_bytes`."""
 
     def __init__(self, plan: StatsPlan, silent: frozenset[str] = frozenset(), text_bytes: int = TEXT_BYTES) -> None:
         self._plan = plan
@@ -106,26 +103,18 @@ class StatsCollector:
 
     def add(self, columns: Sequence[pa.Array], num_rows: int) -> None:
         self.num_records += num_rows
-        for position, column in self._columns:
+        for place, column in self._columns:
             array = column.array(columns)
             nulls = array.null_count
-            self._count(position, nulls)
-            if nulls < num_rows:
-                self._widen(position, column.measure(array))
+            self.note(place, nulls, column.measure(array) if nulls < num_rows else None)
 
     def note(self, place: int, nulls: int | None, ends: Ends | None) -> None:
-        """Add counts and bounds of one column that another engine computed; None if it does not know, or has none."""
-        self._count(place, nulls)
-        if ends is not None:
-            self._widen(place, ends)
-
-    def _count(self, place: int, nulls: int | None) -> None:
+        """Add counts and bounds of one column, which another engine may have computed; None if there are none."""
         count = self._nulls[place]
         self._nulls[place] = None if count is None or nulls is None else count + nulls
-
-    def _widen(self, place: int, ends: Ends) -> None:
-        low, high = self._ends[place]
-        new_low, new_high = ends
+        if ends is None:
+            return
+        (low, high), (new_low, new_high) = self._ends[place], ends
         if new_low is None:
             self._open_below[place] = True
         elif low is None or new_low < low:
@@ -146,49 +135,43 @@ class StatsCollector:
 
     def to_json(self) -> str:
         """The statistics string of an add action."""
-        lows, highs, nulls = _Tree(), _Tree(), _Tree()
+        lows: dict[str, Any] = {}
+        highs: dict[str, Any] = {}
+        nulls: dict[str, Any] = {}
         for position, column in self._columns:
             low, high = self._ends[position]
             if low == math.inf and self._open_above[position]:  # all are NaN
                 low = None
             if column.is_text:
                 low, high = self._cut(low, high)
-            lows.put(column.path, None if low is None or self._open_below[position] else column.low_text(low))
-            highs.put(column.path, None if high is None or self._open_above[position] else column.high_text(high))
+            _put(lows, column.path, None if low is None or self._open_below[position] else column.low_text(low))
+            _put(highs, column.path, None if high is None or self._open_above[position] else column.high_text(high))
             count = self._nulls[position]
-            nulls.put(column.path, None if count is None else str(count))
+            _put(nulls, column.path, None if count is None else str(count))
         tight = ',"tightBounds":true' if self._plan.says_tight else ""
         return (
-            f'{{"numRecords":{self.num_records},"minValues":{lows.to_json()},"maxValues":{highs.to_json()},'
-            f'"nullCount":{nulls.to_json()}{tight}}}'
+            f'{{"numRecords":{self.num_records},"minValues":{_object(lows)},"maxValues":{_object(highs)},'
+            f'"nullCount":{_object(nulls)}{tight}}}'
         )
 
 
-class _Tree:
-    """JSON values by path; rendered here, because no encoder writes decimals exactly."""
+def _put(tree: dict[str, Any], path: Sequence[str], text: str | None) -> None:
+    """Put a JSON value at its path, or only the objects around it if it is None."""
+    node: Any = tree
+    for name in path[:-1]:
+        node = node.setdefault(name, {})
+        if isinstance(node, str):
+            return
+    if text is not None:
+        node[path[-1]] = text
 
-    __slots__ = ("_members",)
 
-    def __init__(self) -> None:
-        self._members: dict[str, str | _Tree] = {}
-
-    def put(self, path: Sequence[str], text: str | None) -> None:
-        """Put a value, or only the objects around it if it is None."""
-        node = self
-        for name in path[:-1]:
-            child = node._members.setdefault(name, _Tree())
-            if isinstance(child, str):
-                return
-            node = child
-        if text is not None:
-            node._members[path[-1]] = text
-
-    def to_json(self) -> str:
-        parts = (
-            f"{_quote(name)}:{member if isinstance(member, str) else member.to_json()}"
-            for name, member in self._members.items()
-        )
-        return f"{{{','.join(parts)}}}"
+def _object(tree: Mapping[str, Any]) -> str:
+    """JSON of JSON values by name; rendered here, because no encoder writes decimals exactly."""
+    members = (
+        f"{_quote(name)}:{member if isinstance(member, str) else _object(member)}" for name, member in tree.items()
+    )
+    return f"{{{','.join(members)}}}"
 
 
 def _way_of(data_type: DataType) -> tuple[Measure, Render, Render] | None:
@@ -199,7 +182,7 @@ def _way_of(data_type: DataType) -> tuple[Measure, Render, Render] | None:
     if name in _INTEGERS:
         return _values, str, str
     if name in ("float", "double"):
-        return _floats, _low_float_text, _high_float_text
+        return _floats, partial(_float_text, zero="-0.0"), partial(_float_text, zero="0.0")
     match name:
         case "string":
             return _values, _quote, _quote
@@ -235,16 +218,10 @@ def _floats(array: pa.Array) -> Ends:
     return math.inf if math.isnan(low) else low, None if math.isnan(high) else high
 
 
-def _low_float_text(value: float) -> str:
-    return "-0.0" if value == 0 else _float_text(value)
-
-
-def _high_float_text(value: float) -> str:
-    return "0.0" if value == 0 else _float_text(value)
-
-
-def _float_text(value: float) -> str:
+def _float_text(value: float, zero: str) -> str:
     """A JSON number; infinity is null, as in `deltalake`, which every reader takes as unknown."""
+    if value == 0:
+        return zero
     return repr(value) if math.isfinite(value) else "null"
 
 

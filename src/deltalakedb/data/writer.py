@@ -8,6 +8,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from types import TracebackType
@@ -37,7 +38,8 @@ _UPLOADS: Final = 8
 _SLICE_BYTES: Final = 64 * 1024 * 1024
 _MAX_SLICES: Final = 4
 _MAX_PLANS: Final = 64
-_STATS_KEYS: Final = (
+_PLAN_KEYS: Final = (
+    "delta.targetFileSize",
     "delta.dataSkippingStatsColumns",
     "delta.dataSkippingNumIndexedCols",
     "delta.enableDeletionVectors",
@@ -111,71 +113,6 @@ def _write_slices(data: pa.Table, slices: int, arguments: Mapping[str, Any]) -> 
     return [add for future in futures for add in future.result()]
 
 
-class FileWriter:
-    """`write_files` batch by batch, for callers that write to several places at once; `folder` is below the root.
-
-    Leaving the block without `finish` deletes the written files.
-    """
-
-    def __init__(
-        self,
-        arrow: pa.Schema,
-        *,
-        storage: Storage,
-        schema: StructType,
-        partition_columns: Sequence[str] = (),
-        configuration: Mapping[str, str | None] | None = None,
-        target_file_size: int | None = None,
-        options: ParquetOptions = _DEFAULT_OPTIONS,
-        data_change: bool = True,
-        folder: str = "",
-    ) -> None:
-        self._plan_of = partial(
-            _plan, schema=schema, partition_columns=tuple(partition_columns), configuration=configuration or {}
-        )
-        plan = self._plan_of(arrow)
-        target = target_file_size or _target_of(configuration or {})
-        self._location = storage.location
-        self._writer = _Writer(plan, storage, target, options, data_change, folder)
-        self._is_finished = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if not self._is_finished:
-            self._writer.abandon()
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Write rows; those with another Arrow schema are cast separately, into the same files."""
-        if batch.num_rows:
-            with self._failures():
-                self._writer.write(self._plan_of(batch.schema).conform(batch))
-
-    def finish(self) -> list[AddFile]:
-        """Finish the files, which are then durable; return their add actions."""
-        with self._failures():
-            adds = self._writer.finish()
-        self._is_finished = True
-        return adds
-
-    @contextmanager
-    def _failures(self) -> Iterator[None]:
-        try:
-            yield
-        except pa.ArrowException as error:
-            raise DeltaError(f"cannot write to {self._location}: {error}") from error
-
-
-def _target_of(configuration: Mapping[str, str | None]) -> int:
-    text = (configuration.get("delta.targetFileSize") or "").strip().lower().removesuffix("b")
-    units = {"k": 1024, "m": 1024**2, "g": 1024**3}
-    digits, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1)
-    return int(digits) * unit if digits.isascii() and digits.isdigit() and int(digits) else DEFAULT_TARGET_FILE_SIZE
-
-
 class _Plan:
     """What is computed once for an Arrow schema and a table: casts, column positions, statistics."""
 
@@ -203,7 +140,16 @@ class _Plan:
                 "there is nothing to store: a data file needs a column that is no partition column, and not void"
             )
         self.file_schema = file_schema(schema, partition_columns)
+        self.target_file_size = target_file_size_of(configuration)
         self.stats = StatsPlan(schema, partition_columns, configuration, self.file_schema)
+
+
+def target_file_size_of(configuration: Mapping[str, str | None]) -> int:
+    """The size of files that a table's properties ask for, in bytes."""
+    text = (configuration.get("delta.targetFileSize") or "").strip().lower().removesuffix("b")
+    units = {"k": 1024, "m": 1024**2, "g": 1024**3}
+    digits, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1)
+    return int(digits) * unit if digits.isascii() and digits.isdigit() and int(digits) else DEFAULT_TARGET_FILE_SIZE
 
 
 _plans: OrderedDict[tuple[Any, ...], _Plan] = OrderedDict()
@@ -213,7 +159,7 @@ def _plan(
     arrow: pa.Schema, schema: StructType, partition_columns: tuple[str, ...], configuration: Mapping[str, str | None]
 ) -> _Plan:
     """The plan, cached for repeated data of the same kind: many tables get many small writes."""
-    key = (arrow, id(schema), partition_columns, *map(configuration.get, _STATS_KEYS))
+    key = (arrow, id(schema), partition_columns, *map(configuration.get, _PLAN_KEYS))
     plan = _plans.get(key)
     if plan is None or plan.table_schema is not schema:
         plan = _plans[key] = _Plan(arrow, schema, partition_columns, configuration)
@@ -223,69 +169,116 @@ def _plan(
     return plan
 
 
+@dataclass(slots=True)
 class _Partition:
     """The pending rows of one partition, and its open file."""
 
-    __slots__ = ("file", "key", "pending", "pending_bytes", "pending_rows")
-
-    def __init__(self, key: PartitionKey) -> None:
-        self.key = key
-        self.pending: list[pa.RecordBatch] = []
-        self.pending_bytes = 0
-        self.pending_rows = 0
-        self.file: DataFile | None = None
+    key: PartitionKey
+    pending: list[pa.RecordBatch] = field(default_factory=list)
+    pending_bytes: int = 0
+    pending_rows: int = 0
+    file: DataFile | None = None
 
 
-class _Finished:
-    """The add actions of finished files, in order; uploads are finished concurrently."""
+class _Uploads:
+    """Finishes files concurrently, and collects their add actions in order."""
 
-    def __init__(self, storage: Storage) -> None:
-        self._pool = ThreadPoolExecutor(_UPLOADS, thread_name_prefix="deltalakedb-put") if storage.is_remote else None
+    def __init__(self, adds: list[AddFile]) -> None:
+        self._adds = adds
+        self._pool = ThreadPoolExecutor(_UPLOADS, thread_name_prefix="deltalakedb-put")
         self._waiting: deque[Future[AddFile]] = deque()
-        self._adds: list[AddFile] = []
 
     def add(self, finish: Callable[[], AddFile]) -> None:
-        if self._pool is None:
-            self._adds.append(finish())
-            return
         while len(self._waiting) >= _UPLOADS:
             self._adds.append(self._waiting.popleft().result())
         self._waiting.append(self._pool.submit(finish))
 
-    def all(self) -> list[AddFile]:
+    def finish(self) -> None:
         while self._waiting:
             self._adds.append(self._waiting.popleft().result())
         self.stop()
-        return self._adds
 
     def stop(self) -> None:
         """Wait for running uploads and start no more."""
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+        self._pool.shutdown(cancel_futures=True)
 
 
-class _Writer:
-    """Distributes batches over partitions, row groups and files, within limits of memory and open files."""
+class FileWriter:
+    """Distributes rows over partitions, row groups and files, within limits of memory and open files.
+
+    For callers that write to several places at once; `folder` is below the root. Leaving the block without `finish`
+    deletes the written files.
+    """
 
     def __init__(
-        self, plan: _Plan, storage: Storage, target: int, options: ParquetOptions, data_change: bool, folder: str
+        self,
+        arrow: pa.Schema,
+        *,
+        storage: Storage,
+        schema: StructType,
+        partition_columns: Sequence[str] = (),
+        configuration: Mapping[str, str | None] | None = None,
+        target_file_size: int | None = None,
+        options: ParquetOptions = _DEFAULT_OPTIONS,
+        data_change: bool = True,
+        folder: str = "",
     ) -> None:
-        self._plan = plan
+        self._plan_of = partial(
+            _plan, schema=schema, partition_columns=tuple(partition_columns), configuration=configuration or {}
+        )
+        self._plan = self._plan_of(arrow)
         self._folder = f"{folder}/" if folder else ""
         self._storage = storage
-        self._target = target
+        self._target = target_file_size or self._plan.target_file_size
         self._options = options
         self._data_change = data_change
-        self._chunk_bytes = min(options.row_group_bytes, max(target, 1))
+        self._chunk_bytes = min(options.row_group_bytes, max(self._target, 1))
         self._partitions: dict[PartitionKey, _Partition] = {}
         self._open: OrderedDict[PartitionKey, _Partition] = OrderedDict()
         self._pending_bytes = 0
-        self._files = 0
         self._paths: list[str] = []
-        self._finished = _Finished(storage)
+        self._adds: list[AddFile] = []
+        self._uploads = _Uploads(self._adds) if storage.is_remote else None
+        self._is_finished = False
 
-    def write(self, columns: Sequence[pa.Array]) -> None:
-        """Write rows that conform to the table's schema."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._is_finished:
+            self._abandon()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write rows; those with another Arrow schema are cast separately, into the same files."""
+        if batch.num_rows:
+            with self._failures():
+                self._distribute(self._plan_of(batch.schema).conform(batch))
+
+    def finish(self) -> list[AddFile]:
+        """Finish the files, which are then durable; return their add actions."""
+        with self._failures():
+            for partition in self._partitions.values():
+                if partition.pending:
+                    self._flush(partition)
+                self._close(partition)
+            if self._uploads is not None:
+                self._uploads.finish()
+            if self._paths:
+                self._storage.sync(self._paths)
+        self._is_finished = True
+        return self._adds
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        try:
+            yield
+        except pa.ArrowException as error:
+            raise DeltaError(f"cannot write to {self._storage.location}: {error}") from error
+
+    def _distribute(self, columns: Sequence[pa.Array]) -> None:
+        """Add rows that conform to the table's schema to their partitions."""
         plan = self._plan
         rows = pa.RecordBatch.from_arrays([columns[position] for position in plan.places], schema=plan.file_schema)
         if not plan.partition_places:
@@ -339,10 +332,9 @@ class _Writer:
         return partition.file
 
     def _new_file(self, key: PartitionKey) -> DataFile:
-        name = f"part-{self._files:05d}-{uuid.uuid4()}-{self._options.suffix}"
+        name = f"part-{len(self._paths):05d}-{uuid.uuid4()}-{self._options.suffix}"
         path = f"{folder_of(self._plan.partition_names, key)}/{name}" if key else name
         path = self._folder + path
-        self._files += 1
         file = DataFile(self._storage, path, self._plan.file_schema, self._plan.stats, self._options)
         self._paths.append(path)
         return file
@@ -354,25 +346,19 @@ class _Writer:
         values = dict(zip(self._plan.partition_names, partition.key, strict=True))
         partition.file = None
         del self._open[partition.key]
-        self._finished.add(partial(self._finish, file, values))
+        if self._uploads is None:
+            self._adds.append(self._finish(file, values))
+        else:
+            self._uploads.add(partial(self._finish, file, values))
 
     def _finish(self, file: DataFile, values: Mapping[str, str | None]) -> AddFile:
         with telemetry.span("deltalakedb.put", file=f"{self._storage.location}/{file.path}"):
             return file.finish(values, data_change=self._data_change)
 
-    def finish(self) -> list[AddFile]:
-        for partition in self._partitions.values():
-            if partition.pending:
-                self._flush(partition)
-            self._close(partition)
-        adds = self._finished.all()
-        if self._paths:
-            self._storage.sync(self._paths)
-        return adds
-
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         """Delete the written files; one that cannot be deleted is harmless, because no commit names it."""
-        self._finished.stop()
+        if self._uploads is not None:
+            self._uploads.stop()
         for partition in self._open.values():
             if partition.file is not None:
                 with suppress(OSError, DeltaError):

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from deltalakedb.files.parsed_stats import ParsedPartitionValues, ParsedStats
 from deltalakedb.log.protocol.actions import Format, Metadata, Protocol
+from deltalakedb.log.protocol.codec import from_sql_text
 from deltalakedb.log.protocol.fields import (
     ADD,
     DELETION_VECTOR,
@@ -29,7 +30,6 @@ from deltalakedb.log.protocol.fields import (
     Kind,
     Spec,
 )
-from deltalakedb.log.protocol.text import from_sql_text
 from deltalakedb.log.protocol.txnlog import LogSnapshot
 
 STATS_AS_JSON = "delta.checkpoint.writeStatsAsJson"

@@ -37,19 +37,20 @@ from deltalakedb.log.protocol.actions import (
     Protocol,
     RemoveFile,
 )
-from deltalakedb.log.protocol.codec import to_json
-from deltalakedb.log.protocol.commit import Commit
+from deltalakedb.log.protocol.codec import from_sql_text, to_json, to_sql_text
+from deltalakedb.log.protocol.commit import Commit, render_commit
 from deltalakedb.log.protocol.commit_info import Mark, parse_mark, render_metrics, with_user_fields
-from deltalakedb.log.protocol.feature_use import features_in_use
-from deltalakedb.log.protocol.features import check_writable
+from deltalakedb.log.protocol.completion import (
+    ROW_TRACKING,
+    InForce,
+    check_applications,
+    has_in_commit_timestamps,
+    high_water_mark,
+)
+from deltalakedb.log.protocol.features import check_writable, features_in_use
 from deltalakedb.log.protocol.fence import FEATURE
-from deltalakedb.log.protocol.finish import InForce, check_applications
-from deltalakedb.log.protocol.in_commit_timestamps import has_in_commit_timestamps
 from deltalakedb.log.protocol.proposal import NOTHING_READ, ProposedCommit
-from deltalakedb.log.protocol.render import render_commit
-from deltalakedb.log.protocol.row_tracking import DOMAIN, high_water_mark
 from deltalakedb.log.protocol.rows import add_from_row
-from deltalakedb.log.protocol.text import from_sql_text, to_sql_text
 from deltalakedb.log.protocol.txnlog import LogSnapshot
 from deltalakedb.log.schema.types import parse_schema
 from deltalakedb.runtime.steps import reached
@@ -86,7 +87,7 @@ class _Head:
     def of(cls, snapshot: LogSnapshot | None) -> _Head:
         if snapshot is None:
             return cls(-1, -1, InForce(), {})
-        mark = high_water_mark(snapshot.domain_metadata().get(DOMAIN))
+        mark = high_water_mark(snapshot.domain_metadata().get(ROW_TRACKING))
         apps = {app_id: action.version for app_id, action in snapshot.app_transactions().items()}
         return cls(snapshot.version, snapshot.timestamp_ms, InForce(snapshot.protocol, snapshot.metadata, mark), apps)
 
@@ -99,7 +100,7 @@ class _Head:
                     self.in_force.protocol = action
                 case Metadata():
                     self.in_force.metadata = action
-                case DomainMetadata() if action.domain == DOMAIN:
+                case DomainMetadata() if action.domain == ROW_TRACKING:
                     self.in_force.row_id_mark = high_water_mark(action)
                 case AppTransaction():
                     self.app_versions[action.app_id] = action.version

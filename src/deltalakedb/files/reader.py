@@ -20,7 +20,7 @@ from deltalakedb.files.listing import LAST_CHECKPOINT, LOG_FOLDER, JsonEntry, Lo
 from deltalakedb.files.snapshot import FileSnapshot
 from deltalakedb.log.protocol.actions import Action
 from deltalakedb.log.protocol.commit import Commit, iter_actions
-from deltalakedb.log.protocol.in_commit_timestamps import (
+from deltalakedb.log.protocol.completion import (
     InCommitTimestamps,
     in_commit_timestamp,
     keeps_in_commit_timestamps,

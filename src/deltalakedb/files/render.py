@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltalakedb.log.protocol.codec import to_json
-from deltalakedb.log.protocol.text import to_sql_text
+from deltalakedb.log.protocol.codec import to_json, to_sql_text
 
 _NEEDS_ESCAPE = r'["\\\x00-\x1f]'
 _ESCAPED_BYTES = np.array([byte < 0x20 or byte in b'"\\' for byte in range(256)])

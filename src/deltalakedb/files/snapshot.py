@@ -14,7 +14,7 @@ from deltalakedb.files.columns import KeyFilter, batches_of_adds, batches_of_rem
 from deltalakedb.files.listing import LOG_FOLDER, JsonEntry, Segment, commit_name
 from deltalakedb.log.protocol.actions import AppTransaction, DomainMetadata, Metadata, Protocol
 from deltalakedb.log.protocol.commit import iter_actions
-from deltalakedb.log.protocol.in_commit_timestamps import in_commit_timestamp, keeps_in_commit_timestamps
+from deltalakedb.log.protocol.completion import in_commit_timestamp, keeps_in_commit_timestamps
 from deltalakedb.log.protocol.snapshot import SnapshotState
 from deltalakedb.log.protocol.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA, deleted_after
 from deltalakedb.runtime.lazy import cached_property

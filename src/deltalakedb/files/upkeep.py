@@ -11,7 +11,7 @@ from deltalakedb.files.cleanup import DAY_MS, CleanedUp, protected_before, reten
 from deltalakedb.files.optional_files import CheckpointWritten
 from deltalakedb.files.snapshot import FileSnapshot
 from deltalakedb.files.writer import FileTxnLogWriter
-from deltalakedb.log.protocol.retention import cleans_up, deleted_file_retention_ms, log_retention_ms
+from deltalakedb.log.checks.properties import cleans_up, deleted_file_retention_ms, log_retention_ms
 from deltalakedb.log.protocol.txnlog import LogSnapshot
 from deltalakedb.runtime.steps import reached
 

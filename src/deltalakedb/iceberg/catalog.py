@@ -28,7 +28,7 @@ from deltalakedb.transactions.transaction import CatalogTransaction
 
 if TYPE_CHECKING:
     from deltalakedb.catalog.catalog import Catalog
-    from deltalakedb.operations.written_files import WrittenFiles
+    from deltalakedb.operations.target import WrittenFiles
     from deltalakedb.store.connection import Connection
     from deltalakedb.transactions.drafts import Drafts
 

@@ -13,7 +13,7 @@ from deltalakedb.storage.location import parse_location
 from deltalakedb.storage.options import cloud_environment
 
 if TYPE_CHECKING:
-    from deltalakedb.operations.written_files import WrittenFiles
+    from deltalakedb.operations.target import WrittenFiles
 
 # The names of `deltalake`'s storage options, without a prefix, and what PyIceberg calls them.
 _S3 = {

@@ -14,7 +14,7 @@ from typing import Any
 
 from deltalakedb.exceptions import BadIcebergRequestError, ConfigError, DeltaError, UnknownLocationError, redact
 from deltalakedb.iceberg.locations import from_iceberg, open_file
-from deltalakedb.operations.written_files import WrittenFiles
+from deltalakedb.operations.target import WrittenFiles
 from deltalakedb.runtime.config import Config
 from deltalakedb.runtime.steps import reached
 from deltalakedb.storage.location import canonical_location, parse_location

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.catalog import Catalog
     from deltalakedb.iceberg.catalog import LoadedTable
     from deltalakedb.iceberg.statements import Step
-    from deltalakedb.operations.written_files import WrittenFiles
+    from deltalakedb.operations.target import WrittenFiles
     from deltalakedb.store.registry import TableRow
     from deltalakedb.transactions.drafts import Drafts
 

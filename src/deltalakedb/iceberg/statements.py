@@ -39,7 +39,7 @@ from deltalakedb.transactions.places import reserve_place
 
 if TYPE_CHECKING:
     from deltalakedb.catalog.catalog import Catalog
-    from deltalakedb.operations.written_files import WrittenFiles
+    from deltalakedb.operations.target import WrittenFiles
     from deltalakedb.transactions.draft import TableDraft
     from deltalakedb.transactions.drafts import Drafts, IcebergFiles
 

@@ -23,7 +23,7 @@ from deltalakedb.transactions.drafts import IcebergFiles
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
-    from deltalakedb.operations.written_files import WrittenFiles
+    from deltalakedb.operations.target import WrittenFiles
     from deltalakedb.transactions.draft import TableDraft
     from deltalakedb.transactions.drafts import Drafts
     from deltalakedb.transactions.transaction import CatalogTransaction

@@ -14,9 +14,9 @@ from deltalakedb.exceptions import DeltaError, StoreError, redact
 from deltalakedb.files.cleanup import DAY_MS, protected_before, retention_ms, settings_of
 from deltalakedb.files.optional_files import Checksum
 from deltalakedb.files.upkeep import checkpoint_interval
+from deltalakedb.log.checks.properties import cleans_up, deleted_file_retention_ms, log_retention_ms
 from deltalakedb.log.protocol.actions import CommitInfo
-from deltalakedb.log.protocol.in_commit_timestamps import has_in_commit_timestamps
-from deltalakedb.log.protocol.retention import cleans_up, deleted_file_retention_ms, log_retention_ms
+from deltalakedb.log.protocol.completion import has_in_commit_timestamps
 from deltalakedb.log.protocol.rows import metadata_from_row
 from deltalakedb.mirror import bookkeeping
 from deltalakedb.mirror.external import protocol_in_files, shown_protocol

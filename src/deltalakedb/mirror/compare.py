@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from deltalakedb.log.protocol.actions import AppTransaction, DomainMetadata, Metadata, Protocol
+from deltalakedb.log.protocol.codec import from_sql_text
 from deltalakedb.log.protocol.commit import Commit, iter_actions, render_action
-from deltalakedb.log.protocol.text import from_sql_text
 from deltalakedb.log.protocol.txnlog import LogSnapshot
 from deltalakedb.log.statistics.moments import parse_timestamp
 from deltalakedb.log.statistics.stats import load_stats

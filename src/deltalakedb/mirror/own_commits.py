@@ -18,17 +18,17 @@ from deltalakedb.log.protocol.actions import (
     RemoveFile,
 )
 from deltalakedb.log.protocol.codec import to_json
-from deltalakedb.log.protocol.commit import Commit
+from deltalakedb.log.protocol.commit import Commit, render_commit
 from deltalakedb.log.protocol.commit_info import MARK, Mark, Participant, render_commit_info
-from deltalakedb.log.protocol.features import is_enabled
-from deltalakedb.log.protocol.in_commit_timestamps import (
+from deltalakedb.log.protocol.completion import (
     ENABLEMENT_TIMESTAMP,
     ENABLEMENT_VERSION,
+    ROW_TRACKING,
     has_in_commit_timestamps,
+    mark_domain,
 )
+from deltalakedb.log.protocol.features import is_enabled
 from deltalakedb.log.protocol.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit
-from deltalakedb.log.protocol.render import render_commit
-from deltalakedb.log.protocol.row_tracking import DOMAIN, mark_domain
 from deltalakedb.log.protocol.rows import (
     add_from_row,
     app_transaction_from_row,
@@ -160,9 +160,9 @@ def _restore(add: AddFile) -> AddFile:
 def _domains(now: StateBesideFiles, wanted: StateBesideFiles) -> list[Action]:
     """Restore the domains, except the row id high-water mark: assigned row ids stay assigned."""
     changed_domains: list[Action] = [
-        domain for name, domain in wanted.domains.items() if name != DOMAIN and now.domains.get(name) != domain
+        domain for name, domain in wanted.domains.items() if name != ROW_TRACKING and now.domains.get(name) != domain
     ]
-    removed_names = [name for name in now.domains if name != DOMAIN and name not in wanted.domains]
+    removed_names = [name for name in now.domains if name != ROW_TRACKING and name not in wanted.domains]
     return [*changed_domains, *(DomainMetadata(name, "", removed=True) for name in removed_names)]
 
 
@@ -212,7 +212,8 @@ def as_proposed(own: OwnCommit) -> ProposedCommit:
     actions = tuple(
         action
         for action in own.commit.actions
-        if not isinstance(action, CommitInfo) and not (isinstance(action, DomainMetadata) and action.domain == DOMAIN)
+        if not isinstance(action, CommitInfo)
+        and not (isinstance(action, DomainMetadata) and action.domain == ROW_TRACKING)
     )
     info = own.commit.commit_info
     value = info.value if info is not None else {}
@@ -268,7 +269,7 @@ class Rebaser:
                 return replace(action, base_row_id=row_id, default_row_commit_version=self._version_of(action))
             case Metadata():
                 return self._with_enablement(action)
-            case DomainMetadata() if action.domain == DOMAIN:
+            case DomainMetadata() if action.domain == ROW_TRACKING:
                 return mark_domain(self.mark_now)
         return action
 
@@ -317,4 +318,4 @@ class Rebaser:
 
 
 def _is_row_id_mark(action: Action) -> bool:
-    return isinstance(action, DomainMetadata) and action.domain == DOMAIN
+    return isinstance(action, DomainMetadata) and action.domain == ROW_TRACKING

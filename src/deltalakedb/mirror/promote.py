@@ -10,10 +10,9 @@ from deltalakedb.exceptions import CommitFailedError, DeltaError, NotWritableErr
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.files.writer import FileTxnLogWriter
 from deltalakedb.log.protocol.actions import Metadata, Protocol
-from deltalakedb.log.protocol.commit import Commit
+from deltalakedb.log.protocol.commit import Commit, render_commit
 from deltalakedb.log.protocol.features import check_writable
 from deltalakedb.log.protocol.fence import unfence
-from deltalakedb.log.protocol.render import render_commit
 from deltalakedb.log.protocol.rows import metadata_from_row
 from deltalakedb.mirror.external import fenced_by_another, newest_mark, protocol_in_files
 from deltalakedb.mirror.follow import PromotedError, catch_up, follow, open_loader

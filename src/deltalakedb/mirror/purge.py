@@ -17,10 +17,9 @@ from deltalakedb.data.deletion_vectors import vector_file
 from deltalakedb.exceptions import DeltaError, DeltaProtocolError, StorageError, TableNotFoundError, redact
 from deltalakedb.files.listing import LOG_FOLDER
 from deltalakedb.files.reader import FileTxnLogReader
-from deltalakedb.log.protocol.codec import deletion_vector_from_json
+from deltalakedb.log.protocol.codec import deletion_vector_from_json, from_sql_text
 from deltalakedb.log.protocol.paths import decode_path, is_absolute
 from deltalakedb.log.protocol.rows import metadata_from_row
-from deltalakedb.log.protocol.text import from_sql_text
 from deltalakedb.mirror.bookkeeping import (
     PURGE_DELAY_SECONDS,
     last_table_row,

@@ -9,7 +9,7 @@ from deltalakedb.exceptions import DeltaProtocolError, NotWritableError, TableNo
 from deltalakedb.files.listing import LogListing
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.files.writer import FileTxnLogWriter
-from deltalakedb.log.protocol.retention import deleted_file_retention_ms
+from deltalakedb.log.checks.properties import deleted_file_retention_ms
 from deltalakedb.mirror.external import shown_protocol
 from deltalakedb.mirror.put_lock import open_log_writer
 from deltalakedb.runtime.config import ConditionalPut

@@ -26,8 +26,8 @@ from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.log.checks import conflicts
 from deltalakedb.log.protocol.actions import Action, Protocol
 from deltalakedb.log.protocol.commit import Commit
+from deltalakedb.log.protocol.completion import ROW_TRACKING, high_water_mark
 from deltalakedb.log.protocol.proposal import NOTHING_READ
-from deltalakedb.log.protocol.row_tracking import DOMAIN, high_water_mark
 from deltalakedb.log.schema.types import parse_schema
 from deltalakedb.mirror import bookkeeping
 from deltalakedb.mirror.detach import open_registered
@@ -355,7 +355,7 @@ class _Job:
         state = StateBesideFiles.read(conn, table, LIVE)
         last = conn.one("select_version", table_id=table.table_id, version=loader.current_version)
         assert last is not None, "flushed"
-        marks = (high_water_mark(before.domains.get(DOMAIN)), high_water_mark(state.domains.get(DOMAIN)))
+        marks = (high_water_mark(before.domains.get(ROW_TRACKING)), high_water_mark(state.domains.get(ROW_TRACKING)))
         first = loader.current_version + 1
         rebaser = Rebaser.of(table.table_id, own, first, marks=marks, last_ms=last["committed_at_ms"])
         recommitted = []

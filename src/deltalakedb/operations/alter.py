@@ -8,21 +8,25 @@ from dataclasses import replace
 from typing import Any, Final
 
 from deltalakedb.exceptions import DeltaError, SchemaMismatchError, redact
+from deltalakedb.log.checks.properties import TAG_PREFIX
 from deltalakedb.log.checks.secret_checks import refuse_new_secrets
 from deltalakedb.log.checks.table_checks import DROP_PROTECTION
 from deltalakedb.log.protocol.actions import Action, Metadata
 from deltalakedb.log.protocol.codec import to_json
-from deltalakedb.log.protocol.descriptions import TAG_PREFIX
 from deltalakedb.log.protocol.feature_needs import with_features, with_listed_features
-from deltalakedb.log.protocol.feature_use import BY_PROPERTY, COLUMN_MAPPING_MODE, CONSTRAINT_PREFIX, features_in_use
-from deltalakedb.log.protocol.features import READER_FEATURES
+from deltalakedb.log.protocol.features import (
+    BY_PROPERTY,
+    COLUMN_MAPPING_MODE,
+    CONSTRAINT_PREFIX,
+    READER_FEATURES,
+    features_in_use,
+)
 from deltalakedb.log.protocol.proposal import DEFINITION, NOTHING_READ, WHOLE_TABLE, ProposedCommit, ReadSet
 from deltalakedb.log.schema.types import ArrayType, DataType, MapType, StructField, StructType, parse_schema
 from deltalakedb.operations.definition import refuse_generated, with_properties, with_schema
-from deltalakedb.operations.engines import open_engine
 from deltalakedb.operations.expression_text import constraint_text
 from deltalakedb.operations.expressions import Expression
-from deltalakedb.operations.target import Done, Target
+from deltalakedb.operations.target import Done, Target, open_engine
 
 _MAX_NAME: Final = 255
 _MAX_DESCRIPTION: Final = 4000

@@ -12,17 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltalakedb.data import read_files
-from deltalakedb.data.deletion_vectors import DeletionVectors
+from deltalakedb.data.deletion_vectors import DeletionVectors, Rows
 from deltalakedb.data.filtering import check_condition
 from deltalakedb.data.reader import ROW
-from deltalakedb.data.roaring import Rows
 from deltalakedb.exceptions import DeltaError
 from deltalakedb.log.predicates.predicate import no_such_column
 from deltalakedb.log.protocol.actions import AddCDCFile, AddFile, CommitInfo, DeletionVector, Metadata, RemoveFile
-from deltalakedb.log.protocol.codec import deletion_vector_to_json, to_json
+from deltalakedb.log.protocol.codec import deletion_vector_to_json, to_json, to_sql_text
 from deltalakedb.log.protocol.commit import Commit
 from deltalakedb.log.protocol.features import is_enabled
-from deltalakedb.log.protocol.text import to_sql_text
 from deltalakedb.log.protocol.txnlog import FILES_SCHEMA
 from deltalakedb.log.schema.types import PrimitiveType, StructField, StructType, parse_schema
 from deltalakedb.storage.interface import Storage

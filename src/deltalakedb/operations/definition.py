@@ -13,8 +13,7 @@ from deltalakedb.log.checks.properties import check_own_properties
 from deltalakedb.log.checks.secret_checks import refuse_new_secrets
 from deltalakedb.log.protocol.actions import Action, Format, Metadata, Protocol
 from deltalakedb.log.protocol.feature_needs import MetadataHistory, Wishes, needed_features, with_features
-from deltalakedb.log.protocol.feature_use import GENERATION_EXPRESSION, every_field
-from deltalakedb.log.protocol.features import is_enabled
+from deltalakedb.log.protocol.features import GENERATION_EXPRESSION, every_field, is_enabled
 from deltalakedb.log.schema.column_mapping import map_columns, mapping_mode
 from deltalakedb.log.schema.ddl import parse_ddl
 from deltalakedb.log.schema.types import DecimalType, PrimitiveType, StructField, StructType, parse_schema

@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from deltalakedb.exceptions import ConfigError, SchemaMismatchError
+from deltalakedb.log.checks.properties import COMMENT, TAG_PREFIX
 from deltalakedb.log.checks.secret_checks import refuse_new_secrets
 from deltalakedb.log.protocol.actions import Metadata
 from deltalakedb.log.protocol.codec import to_json
-from deltalakedb.log.protocol.descriptions import COMMENT, TAG_PREFIX
 from deltalakedb.log.protocol.proposal import ProposedCommit
 from deltalakedb.log.schema.types import ArrayType, DataType, MapType, StructField, StructType
 from deltalakedb.operations.definition import PropertyValue

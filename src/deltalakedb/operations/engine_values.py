@@ -101,7 +101,7 @@ def translate_values(root: Node, kind_of: KindOf) -> None:
         elif type(node) in _CLASSES:
             node.replace(_CLASSES[type(node)](node))
         elif isinstance(node, exp.Struct) and not any(isinstance(one, _NAMED) for one in node.expressions):
-            node.set("expressions", [_named(f"c{place}", one) for place, one in enumerate(node.expressions)])
+            node.set("expressions", [_name_value(f"c{place}", one) for place, one in enumerate(node.expressions)])
         elif isinstance(node, exp.HexString):
             node.replace(_call("FROM_HEX", exp.Literal.string(node.name)))
         elif isinstance(node, exp.ToChar):
@@ -174,7 +174,7 @@ def _within_group(node: Node) -> Node:
     return node
 
 
-def _named(name: str, value: Node) -> Node:
+def _name_value(name: str, value: Node) -> Node:
     return exp.PropertyEQ(this=exp.to_identifier(name, quoted=True), expression=value.copy())
 
 
@@ -284,7 +284,7 @@ def translate_function(node: Node) -> Node:
         made = [exp.PropertyEQ(this=exp.to_identifier(key.name, quoted=True), expression=value) for key, value in pairs]
         return exp.Struct(expressions=made)
     if name == "ROW":
-        return exp.Struct(expressions=[_named(f"c{place}", one) for place, one in enumerate(arguments)])
+        return exp.Struct(expressions=[_name_value(f"c{place}", one) for place, one in enumerate(arguments)])
     if name == "REGEXP_MATCH":
         return _regexp_match(arguments)
     if name == "APPROX_PERCENTILE_CONT" and len(arguments) > 1:

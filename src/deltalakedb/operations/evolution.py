@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from deltalakedb.exceptions import CommitFailedError, DeltaError, SchemaMismatchError
 from deltalakedb.log.protocol.actions import Action, Metadata, Protocol
-from deltalakedb.log.protocol.feature_use import GENERATION_EXPRESSION
-from deltalakedb.log.protocol.features import writer_features
+from deltalakedb.log.protocol.features import GENERATION_EXPRESSION, writer_features
 from deltalakedb.log.schema.types import StructField, StructType, parse_schema
 from deltalakedb.operations.definition import with_schema
 
@@ -61,6 +60,11 @@ def evolve(
 
     if schema_mode == "overwrite":
         return _replaced(target, arrow_to_schema(arrow), partition_by)
+    if _has_the_columns(arrow, target.schema):
+        check_partitioning(target.metadata, partition_by, target.name)
+        if schema_mode is None:
+            _refuse_local_times(target, arrow)
+        return Definition.of(target)
     _refuse_other_notes(target, arrow)
     check_partitioning(target.metadata, partition_by, target.name)
     _refuse_other_case(target, arrow, schema_mode)
@@ -81,6 +85,11 @@ def evolve(
     return Definition.of(
         target, with_schema(target.protocol, target.metadata, merged, table=target.name, history=target.history)
     )
+
+
+def _has_the_columns(arrow: pa.Schema, schema: StructType) -> bool:
+    """Return whether data has exactly the table's columns, in order, and no metadata on them: nothing can differ."""
+    return bool(arrow == schema.to_arrow()) and not any(item.metadata for item in arrow)
 
 
 def partitions_last(schema: StructType, target: Target) -> StructType:

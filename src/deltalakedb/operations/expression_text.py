@@ -21,6 +21,14 @@ from sqlglot.tokenizer_core import TokenType
 
 from deltalakedb.exceptions import PredicateError
 from deltalakedb.log.predicates.predicate_sql import parse_expression
+from deltalakedb.operations.constant_folding import (
+    ARITHMETIC,
+    COMPARISONS,
+    MAX_TESTS,
+    fold_constants,
+    is_number,
+    number_of,
+)
 from deltalakedb.operations.spark_functions import RuleDialect
 
 Node = Any
@@ -30,20 +38,8 @@ FindColumn = Callable[[Sequence[str]], tuple[str, list[str], str]]
 
 _BARE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SMALL: Final = re.compile(r"[a-z_][a-z0-9_]*")
-_COMPARISONS: Final[dict[type, str]] = {
-    exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
-    exp.NullSafeEQ: "IS NOT DISTINCT FROM", exp.NullSafeNEQ: "IS DISTINCT FROM",
-}  # fmt: skip
 _OPPOSITES: Final = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-_OPPOSITE_KINDS: Final[dict[type, Any]] = {
-    exp.EQ: exp.NEQ, exp.NEQ: exp.EQ, exp.LT: exp.GTE, exp.GTE: exp.LT, exp.GT: exp.LTE, exp.LTE: exp.GT,
-    exp.NullSafeEQ: exp.NullSafeNEQ, exp.NullSafeNEQ: exp.NullSafeEQ,
-}  # fmt: skip
 _MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_ARITHMETIC: Final[dict[type, tuple[str, int]]] = {
-    exp.Add: ("+", 4), exp.Sub: ("-", 4), exp.Mul: ("*", 5), exp.Div: ("/", 5), exp.IntDiv: ("/", 5),
-    exp.Mod: ("%", 5), exp.DPipe: ("||", 4), exp.BitwiseXor: ("BIT_XOR", 4),
-}  # fmt: skip
 _FUNCTIONS: Final[dict[type, str]] = {
     exp.Upper: "upper", exp.Lower: "lower", exp.Abs: "abs", exp.Concat: "concat", exp.Substring: "substr",
     exp.Trim: "btrim", exp.Nullif: "nullif", exp.Round: "round",
@@ -56,8 +52,6 @@ _INTEGERS: Final = frozenset({"byte", "short", "integer", "long"})
 _FLOATS: Final[dict[str, Any]] = {"float": np.float32, "double": np.float64}
 _TIMESTAMPS: Final = {"timestamp": 'Some("UTC")', "timestamp_ntz": "None"}
 _DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
-_FEW: Final = 3
-"""Up to so many values of a list `deltalake` writes one by one."""
 _OR, _AND, _NOT, _COMPARED, _ATOM = 0, 1, 2, 3, 6
 
 
@@ -80,7 +74,7 @@ def commit_text(root: Node, find: FindColumn) -> str:
     for node in root.walk():
         node.comments = None
     try:
-        return _write(_folded(root.copy()), _OR, _Style('"', find))
+        return _write(fold_constants(root.copy()), _OR, _Style('"', find))
     except _NotPlainError:
         return str(root.sql(dialect=DuckDB, normalize_functions="lower"))
 
@@ -94,7 +88,7 @@ def constraint_text(text: str) -> str:
     for node in root.walk():
         node.comments = None
     try:
-        return _write(_folded(root), _OR, _Style("`"))
+        return _write(fold_constants(root), _OR, _Style("`"))
     except _NotPlainError:
         return _respell(text)
 
@@ -109,131 +103,6 @@ def _respell(text: str) -> str:
             parts += [text[position : token.start], word]
             position = token.end + 1
     return "".join([*parts, text[position:]])
-
-
-# -- what the optimizer makes of an expression
-
-
-def _folded(node: Node) -> Node:
-    """The expression with its constants folded, from the inside out."""
-    for child in list(node.iter_expressions()):
-        made = _folded(child)
-        if made is not child:
-            child.replace(made)
-    match node:
-        case exp.Paren():
-            return node.this
-        case exp.Not():
-            return _opposite(node.this)
-        case exp.And() | exp.Or():
-            return _connect(type(node), [node.this, node.expression])
-        case exp.In() if 0 < len(node.expressions) <= _FEW:
-            return _one_by_one(node)
-        case exp.Between() if not node.args.get("symmetric"):
-            low, high = (_fold_comparison(kind(this=node.this.copy(), expression=node.args[end]))
-                         for kind, end in ((exp.GTE, "low"), (exp.LTE, "high")))  # fmt: skip
-            return _connect(exp.And, [low, high])
-        case exp.Coalesce():
-            return _coalesce_as_case(node)
-        case exp.Case() if _is_test(node):
-            condition = exp.Paren(this=node.args["ifs"][0].this)
-            return exp.NullSafeEQ(this=condition, expression=exp.Boolean(this=True))
-    if type(node) in _ARITHMETIC and (value := _computed(node)) is not None:
-        return value
-    return _fold_comparison(node) if type(node) in _COMPARISONS else node
-
-
-def _connect(kind: type, given: Sequence[Node]) -> Node:
-    """AND or OR of conditions, without those that decide nothing or were there before."""
-    deciding = kind is exp.Or
-    parts: list[Node] = []
-    for part in given:
-        if isinstance(part, exp.Boolean):
-            if part.this == deciding:
-                return part
-        elif part not in parts:
-            parts.append(part)
-    if not parts:
-        return exp.Boolean(this=not deciding)
-    joined = parts[0]
-    for part in parts[1:]:
-        joined = kind(this=joined, expression=part)
-    return joined
-
-
-def _one_by_one(node: Node) -> Node:
-    """A short list as comparisons with each of its values."""
-    negate = bool(node.args.get("negate"))
-    kind = exp.NEQ if negate else exp.EQ
-    tests = [_fold_comparison(kind(this=node.this.copy(), expression=item)) for item in node.expressions]
-    return _connect(exp.And if negate else exp.Or, tests)
-
-
-def _fold_comparison(node: Node) -> Node:
-    return _compare_numbers(node) if _is_number(node.this) and _is_number(node.expression) else node
-
-
-def _opposite(node: Node) -> Node:
-    """What is true where a condition is false."""
-    match node:
-        case exp.Boolean():
-            return exp.Boolean(this=not node.this)
-        case exp.Not():
-            return node.this
-        case exp.And() | exp.Or():
-            kind = exp.Or if isinstance(node, exp.And) else exp.And
-            return _connect(kind, [_opposite(node.this), _opposite(node.expression)])
-    other = _OPPOSITE_KINDS.get(type(node))
-    return exp.Not(this=node) if other is None else other(this=node.this, expression=node.expression)
-
-
-def _coalesce_as_case(node: Node) -> Node:
-    given: list[Node] = [node.this, *node.expressions]
-    values, last = given[:-1], given[-1]
-    ifs = [
-        exp.If(this=exp.Not(this=exp.Is(this=value.copy(), expression=exp.Null())), true=value.copy())
-        for value in values
-    ]
-    return exp.Case(ifs=ifs, default=last) if ifs else node
-
-
-def _is_test(node: Node) -> bool:
-    """Whether a CASE says true where one condition is true, and else false."""
-    ifs, default = node.args.get("ifs") or [], node.args.get("default")
-    ends = [ifs[0].args.get("true") if len(ifs) == 1 else None, default]
-    return node.this is None and all(isinstance(end, exp.Boolean) for end in ends) and ends[0].this and not ends[1].this
-
-
-def _is_number(node: Node) -> bool:
-    inner = node.this if isinstance(node, exp.Neg) else node
-    return isinstance(inner, exp.Literal) and not inner.is_string
-
-
-def _number(node: Node) -> Decimal:
-    return -_number(node.this) if isinstance(node, exp.Neg) else Decimal(node.name)
-
-
-def _computed(node: Node) -> Node | None:
-    """The result of arithmetic on whole numbers."""
-    if not (_is_number(node.this) and _is_number(node.expression)):
-        return None
-    left, right = _number(node.this), _number(node.expression)
-    if max(abs(left), abs(right)) >= 10**18:  # beyond a long, and soon beyond what a Decimal divides
-        return None
-    if left % 1 or right % 1 or isinstance(node, exp.DPipe | exp.Div | exp.IntDiv | exp.Mod):
-        return None
-    result = {exp.Add: left + right, exp.Sub: left - right, exp.Mul: left * right}[type(node)]
-    literal = exp.Literal.number(str(abs(int(result))))
-    return exp.Neg(this=literal) if result < 0 else literal
-
-
-def _compare_numbers(node: Node) -> Node:
-    left, right = _number(node.this), _number(node.expression)
-    results = {
-        "=": left == right, "!=": left != right, "<": left < right, "<=": left <= right, ">": left > right,
-        ">=": left >= right, "IS NOT DISTINCT FROM": left == right, "IS DISTINCT FROM": left != right,
-    }  # fmt: skip
-    return exp.Boolean(this=results[_COMPARISONS[type(node)]])
 
 
 # -- how it is spelled
@@ -267,17 +136,17 @@ def _spell(node: Node, style: _Style) -> tuple[str, int]:
         case exp.Column():
             return _column(node, style), _ATOM
         case exp.Literal():
-            is_fraction = style.find is not None and _is_number(node) and not node.is_int
-            is_whole = is_fraction and abs(_number(node)) < 10**15 and _number(node) % 1 == 0
-            return str(int(_number(node))) if is_whole else node.sql(dialect=DuckDB), _ATOM
+            is_fraction = style.find is not None and is_number(node) and not node.is_int
+            is_whole = is_fraction and abs(number_of(node)) < 10**15 and number_of(node) % 1 == 0
+            return str(int(number_of(node))) if is_whole else node.sql(dialect=DuckDB), _ATOM
         case exp.Boolean() | exp.Null():
             return node.sql(dialect=DuckDB).lower() if isinstance(node, exp.Boolean) else "NULL", _ATOM
         case exp.Neg() if isinstance(node.this, exp.Literal):
             return f"-{node.this.sql(dialect=DuckDB)}", _ATOM
-    if type(node) in _COMPARISONS:
-        return _comparison(node, _COMPARISONS[type(node)], style)
-    if type(node) in _ARITHMETIC:
-        sign, level = _ARITHMETIC[type(node)]
+    if type(node) in COMPARISONS:
+        return _comparison(node, COMPARISONS[type(node)], style)
+    if type(node) in ARITHMETIC:
+        sign, level = ARITHMETIC[type(node)]
         return f"{_write(node.this, level, style)} {sign} {_write(node.expression, level + 1, style)}", level
     if isinstance(node, exp.Case):
         return _case(node, style), _ATOM
@@ -296,7 +165,7 @@ def _spell_more(node: Node, style: _Style) -> tuple[str, int]:
             if isinstance(key, exp.Literal) and key.is_string:
                 return f"get_field({_write(node.this, _OR, style)}, {key.sql(dialect=DuckDB)})", _ATOM
             # the parser counts from 0, SQL from 1
-            place = str(int(_number(key)) + 1) if _is_number(key) else _write(key, _OR, style)
+            place = str(int(number_of(key)) + 1) if is_number(key) else _write(key, _OR, style)
             return f"array_element({_write(node.this, _OR, style)}, {place})", _ATOM
         case exp.Cast() if isinstance(node.this, exp.Literal) and node.to.this == exp.DataType.Type.DATE:
             return f"{node.this.sql(dialect=DuckDB)}::date", _ATOM
@@ -369,7 +238,7 @@ def _order(column: Node) -> list[str]:
 
 
 def _is_literal(node: Node) -> bool:
-    return _is_number(node) or isinstance(node, exp.Literal)
+    return is_number(node) or isinstance(node, exp.Literal)
 
 
 def _without_cast(node: Node, other: Node, style: _Style) -> Node:
@@ -428,9 +297,9 @@ def _literal(node: Node, kind: str) -> str | None:
             return f"arrow_cast('{_moment(text)}', 'Timestamp(Microsecond, {_TIMESTAMPS[kind]})')"
         if kind == "string" and not isinstance(node, exp.Neg) and not node.is_string:
             return f"'{text}'"
-        if (found := _DECIMAL.fullmatch(kind)) is not None:
-            unscaled = Decimal(text).scaleb(int(found[2]))
-            return None if unscaled % 1 else f"'{int(unscaled)}'::decimal({found[1]}, {found[2]})"
+        if (match := _DECIMAL.fullmatch(kind)) is not None:
+            unscaled = Decimal(text).scaleb(int(match[2]))
+            return None if unscaled % 1 else f"'{int(unscaled)}'::decimal({match[1]}, {match[2]})"
     except (ValueError, InvalidOperation, OverflowError):
         return None
     return None
@@ -455,7 +324,7 @@ def _negated(node: Node, style: _Style) -> tuple[str, int]:
             return _in(node, style, negate=not node.args.get("negate"))
         case exp.Like() | exp.ILike():
             return _like(node, "NOT ", style)
-    sign = _OPPOSITES.get(_COMPARISONS.get(type(node), ""))
+    sign = _OPPOSITES.get(COMPARISONS.get(type(node), ""))
     if sign is None:
         return f"NOT {_write(node, _NOT, style)}", _NOT
     return _comparison(node, sign, style)
@@ -463,7 +332,7 @@ def _negated(node: Node, style: _Style) -> tuple[str, int]:
 
 def _in(node: Node, style: _Style, *, negate: bool) -> tuple[str, int]:
     value, *items = _typed_parts(node.this, node.expressions, style)
-    if len(items) > _FEW:
+    if len(items) > MAX_TESTS:
         return f"{value} {'NOT ' if negate else ''}IN ({', '.join(items)})", _COMPARED
     if negate:
         return " AND ".join(f"{value} != {item}" for item in items), _AND if len(items) > 1 else _COMPARED

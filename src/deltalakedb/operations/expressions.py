@@ -237,16 +237,16 @@ def sql_type(data_type: DataType) -> str:
     raise PredicateError(f"values of type {data_type} cannot be computed")
 
 
-def cast_sql(sql: str, found: str, wanted: DataType, *, strict: bool = True) -> str:
-    """An expression of the engine's type `found` as a column's type; without `strict` what does not fit is null."""
+def cast_sql(sql: str, engine_type: str, wanted: DataType, *, strict: bool = True) -> str:
+    """An expression of a type of the engine as a column's type; without `strict` what does not fit is null."""
     cast = "CAST" if strict else "TRY_CAST"
     name = str(wanted)
-    if name in _INTEGERS and (found.startswith("DECIMAL") or found in ("DOUBLE", "FLOAT")):
+    if name in _INTEGERS and (engine_type.startswith("DECIMAL") or engine_type in ("DOUBLE", "FLOAT")):
         sql = f"trunc({sql})"  # the engine would round
-    elif name == "binary" and found == "VARCHAR":
+    elif name == "binary" and engine_type == "VARCHAR":
         return f"encode({sql})"  # and read escapes
-    elif name == "string" and strict and found in ("DOUBLE", "FLOAT", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"):
+    elif name == "string" and strict and engine_type in ("DOUBLE", "FLOAT", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"):
         return f"dl_text({sql})"
-    elif name in ("timestamp", "timestamp_ntz") and found in ("BIGINT", "INTEGER", "SMALLINT", "TINYINT"):
+    elif name in ("timestamp", "timestamp_ntz") and engine_type in ("BIGINT", "INTEGER", "SMALLINT", "TINYINT"):
         sql = f"make_timestamp({sql})"  # microseconds, as Arrow counts
     return f"{cast}({sql} AS {sql_type(wanted)})"

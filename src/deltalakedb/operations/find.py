@@ -24,10 +24,9 @@ from deltalakedb.log.protocol.proposal import WHOLE_TABLE, ReadSet
 from deltalakedb.log.protocol.rows import add_from_row
 from deltalakedb.log.schema.partitions import parse_partition_value
 from deltalakedb.log.schema.types import StructType, to_arrow_type
-from deltalakedb.log.statistics.stats import parse_stats
-from deltalakedb.operations.engines import open_engine
+from deltalakedb.log.statistics.stats import record_count
 from deltalakedb.operations.expressions import Expression, quoted
-from deltalakedb.operations.target import Target
+from deltalakedb.operations.target import Target, open_engine
 
 if TYPE_CHECKING:
     from deltalakedb.data.engine import Engine
@@ -153,10 +152,8 @@ def _whole(add: AddFile) -> TouchedFile:
 
 
 def _live_rows(add: AddFile) -> int | None:
-    stats = parse_stats(add.stats)
-    if stats is None or stats.num_records is None:
-        return None
-    return stats.num_records - (add.deletion_vector.cardinality if add.deletion_vector else 0)
+    records = record_count(add.stats)
+    return None if records is None else records - (add.deletion_vector.cardinality if add.deletion_vector else 0)
 
 
 def _by_partition(engine: Engine, target: Target, planned: pa.Table, condition: Expression) -> list[int]:

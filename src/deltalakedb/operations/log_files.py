@@ -10,6 +10,7 @@ from deltalakedb.exceptions import DeltaError, VersionNotFoundError
 from deltalakedb.files.cleanup import DAY_MS, CleanedUp, protected_before
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.files.writer import FileTxnLogWriter
+from deltalakedb.log.checks.properties import deleted_file_retention_ms, log_retention_ms
 from deltalakedb.log.protocol.actions import (
     Action,
     AddFile,
@@ -19,8 +20,7 @@ from deltalakedb.log.protocol.actions import (
     Protocol,
     RemoveFile,
 )
-from deltalakedb.log.protocol.render import render_commit
-from deltalakedb.log.protocol.retention import deleted_file_retention_ms, log_retention_ms
+from deltalakedb.log.protocol.commit import render_commit
 from deltalakedb.log.protocol.txnlog import LogSnapshot
 
 _FOR_EVER_MS: Final = 100 * 366 * DAY_MS

@@ -11,17 +11,15 @@ from deltalakedb.exceptions import DeltaError
 from deltalakedb.log.predicates.atoms import ALWAYS
 from deltalakedb.log.protocol.proposal import WHOLE_TABLE, ProposedCommit, ReadSet
 from deltalakedb.log.protocol.rows import add_from_row
-from deltalakedb.operations.engines import open_engine
 from deltalakedb.operations.evolution import Definition
 from deltalakedb.operations.find import TouchedFile, touched_file
 from deltalakedb.operations.merge_files import Reach, find_reach
-from deltalakedb.operations.merge_names import Names
 from deltalakedb.operations.merge_request import MergeRequest
 from deltalakedb.operations.merge_rows import MergeRows, load_source, source_schema
-from deltalakedb.operations.merge_values import evolve_for, read_values
+from deltalakedb.operations.merge_values import Names, evolve_for, read_values
 from deltalakedb.operations.merge_writing import MergeWriter, Written
 from deltalakedb.operations.rules import refuse_changed_rows
-from deltalakedb.operations.target import Done, Target
+from deltalakedb.operations.target import Done, Target, open_engine
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _MergePlan:
     """What a merge will do."""
 
     rows: MergeRows
@@ -80,7 +78,7 @@ def merge(target: Target, request: MergeRequest) -> Done:
     return Done(_commit(request, names, plan, definition, written, metrics), metrics)
 
 
-def _find(target: Target, request: MergeRequest, names: Names, engine: Engine) -> _Found:
+def _find(target: Target, request: MergeRequest, names: Names, engine: Engine) -> _MergePlan:
     """Find the matching rows and the clause that applies to each; only the columns that decide this are read."""
     rows = MergeRows(engine, request, names)
     count = load_source(engine, request.source, names.source_schema)
@@ -97,7 +95,7 @@ def _find(target: Target, request: MergeRequest, names: Names, engine: Engine) -
     touched = changed_rows.touched
     adds = map(add_from_row, looked_at.take(list(touched)).to_pylist()) if touched else ()
     files = looked_at.num_rows if reach.is_everything else target.snapshot.files_table(["size"]).num_rows
-    return _Found(
+    return _MergePlan(
         rows=rows,
         reach=reach,
         looked_at=looked_at,
@@ -121,17 +119,17 @@ def _matched_twice(target: Target, files: pa.Table, place: int, row: int) -> Del
     )
 
 
-def _metrics(found: _Found, written: Written, watch: _Watch, changes: int = 0) -> dict[str, Any]:
+def _metrics(plan: _MergePlan, written: Written, watch: _Watch, changes: int = 0) -> dict[str, Any]:
     """Return the metrics with the names of `deltalake`, which counts all actions but removes as files added."""
     return {
-        "num_source_rows": found.source_rows,
-        "num_target_rows_inserted": found.inserted,
-        "num_target_rows_updated": found.updated,
-        "num_target_rows_deleted": found.deleted,
+        "num_source_rows": plan.source_rows,
+        "num_target_rows_inserted": plan.inserted,
+        "num_target_rows_updated": plan.updated,
+        "num_target_rows_deleted": plan.deleted,
         "num_target_rows_copied": written.copied_rows,
-        "num_output_rows": found.inserted + found.updated + written.copied_rows,
-        "num_target_files_scanned": found.scanned,
-        "num_target_files_skipped_during_scan": found.files - found.scanned,
+        "num_output_rows": plan.inserted + plan.updated + written.copied_rows,
+        "num_target_files_scanned": plan.scanned,
+        "num_target_files_skipped_during_scan": plan.files - plan.scanned,
         "num_target_files_added": len(written.adds) + len(written.changes) + changes,
         "num_target_files_removed": written.gone_files,
         **watch.to_metrics(),
@@ -141,21 +139,19 @@ def _metrics(found: _Found, written: Written, watch: _Watch, changes: int = 0) -
 def _commit(
     request: MergeRequest,
     names: Names,
-    found: _Found,
+    plan: _MergePlan,
     definition: Definition,
     written: Written,
     metrics: dict[str, Any],
 ) -> ProposedCommit:
     by_source_clauses = request.of_kind("not_matched_by_source")
-    target_predicate = (
-        {} if found.reach.on_target is None or by_source_clauses else {"predicate": found.reach.on_target}
-    )
+    target_predicate = {} if plan.reach.on_target is None or by_source_clauses else {"predicate": plan.reach.on_target}
     return ProposedCommit(
         actions=(*definition.actions, *written.actions),
         operation="MERGE",
         operation_parameters={**request.to_parameters(lambda text: names.read(text).text), **target_predicate},
         operation_metrics=metrics,
-        read=found.read,
+        read=plan.read,
     )
 
 

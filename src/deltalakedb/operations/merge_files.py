@@ -12,8 +12,8 @@ from deltalakedb.log.predicates.atoms import ALWAYS, FALSE, Dnf, Predicate
 from deltalakedb.log.predicates.predicate import parse_predicate
 from deltalakedb.log.schema.types import StructType
 from deltalakedb.operations.expressions import Expression, quoted, sql_type
-from deltalakedb.operations.merge_names import Key, Names
 from deltalakedb.operations.merge_request import MergeRequest
+from deltalakedb.operations.merge_values import Key, Names
 from deltalakedb.operations.target import Target
 
 if TYPE_CHECKING:
@@ -78,9 +78,11 @@ def find_reach(target: Target, request: MergeRequest, names: Names, engine: Engi
         if key_predicate is not None:
             parts.append(key_predicate.disjuncts)
             texts.append(key_predicate.text)
-    matching = Predicate(_shown(texts, " and "), dnf.all_of(parts))
+    matching = Predicate(_join_conditions(texts, " and "), dnf.all_of(parts))
     others = list(_without_match(request, names, target))
-    predicate = Predicate(_shown([matching.text, *(other.text for other in others)], " or "), _any([matching, *others]))
+    predicate = Predicate(
+        _join_conditions([matching.text, *(other.text for other in others)], " or "), _any([matching, *others])
+    )
     scanned = ALWAYS if request.of_kind("not_matched_by_source") else _all(fixed if request.streamed else parts + fixed)
     return Reach(predicate, _noted(conditions, request, names, target, engine), scanned)
 
@@ -180,7 +182,7 @@ def _any(predicates: Iterable[Predicate]) -> Dnf:
     return dnf.any_of([predicate.disjuncts for predicate in predicates])
 
 
-def _shown(texts: list[str], between: str) -> str:
+def _join_conditions(texts: list[str], between: str) -> str:
     joined = between.join(f"({text})" if len(texts) > 1 else text for text in texts) or "true"
     return joined if len(joined) <= _MAX_SHOWN else f"{joined[:_MAX_SHOWN]}..."
 
@@ -219,7 +221,7 @@ def _of_key(key: Key, target: Target, names: Names, engine: Engine) -> Predicate
     if distinct.num_rows > _FEW_KEYS:
         ranges = list(zip(values[::2], values[1::2], strict=True))
         parsed = [_parse([(key.column, ">=", low), (key.column, "<=", high)], target) for low, high in ranges]
-        return Predicate(_shown([range_predicate.text for range_predicate in parsed], " or "), _any(parsed))
+        return Predicate(_join_conditions([range_predicate.text for range_predicate in parsed], " or "), _any(parsed))
     disjuncts = _parse([(key.column, "in", values)], target).disjuncts if values else FALSE
     return Predicate(f"{key.column} in {_brief(values)}", disjuncts)
 
@@ -236,10 +238,10 @@ def _ends(engine: Engine, key: Key, is_there: str, most: int) -> list[Any]:
     return [ends["lo"], *(end for cut in sorted(cuts) for end in cut), ends["hi"]]
 
 
-def _are_comparable(column: str, found: str) -> bool:
+def _are_comparable(column: str, source: str) -> bool:
     if column in ("byte", "short", "integer", "long") or column.startswith("decimal("):
-        return found in _WHOLE_NUMBERS or found.startswith("DECIMAL(")
-    return found in _COMPARABLE.get(column, ())
+        return source in _WHOLE_NUMBERS or source.startswith("DECIMAL(")
+    return source in _COMPARABLE.get(column, ())
 
 
 def _is_nan(value: Any) -> bool:

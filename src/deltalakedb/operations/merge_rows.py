@@ -17,8 +17,8 @@ from deltalakedb.exceptions import PredicateError
 from deltalakedb.log.schema.types import PrimitiveType, StructField, StructType
 from deltalakedb.operations.expressions import Expression, cast_sql, quoted, sql_type
 from deltalakedb.operations.find import RowNumbers, gather_rows
-from deltalakedb.operations.merge_names import Names
 from deltalakedb.operations.merge_request import Clause, MergeRequest
+from deltalakedb.operations.merge_values import Names
 
 _SOURCE_COLUMN: Final = own_column("source")
 # Quoted for SQL.
@@ -285,5 +285,5 @@ def _typed(schema: StructType) -> list[StructField]:
     return [item for item in schema.fields if item.type != PrimitiveType("void")]
 
 
-def _cast(sql: str, found: str, item: StructField, strict: bool) -> str:
-    return cast_sql(sql, found, item.type, strict=strict)
+def _cast(sql: str, engine_type: str, item: StructField, strict: bool) -> str:
+    return cast_sql(sql, engine_type, item.type, strict=strict)

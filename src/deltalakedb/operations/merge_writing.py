@@ -28,13 +28,12 @@ from deltalakedb.operations.find import TouchedFile
 from deltalakedb.operations.merge_request import ActionType, MergeRequest
 from deltalakedb.operations.merge_rows import MergeRows
 from deltalakedb.operations.merge_values import ClauseValues
+from deltalakedb.operations.moving import RowIds
 from deltalakedb.operations.parquet_options import to_parquet_options
 from deltalakedb.operations.rewriting import mark_deleted, units_of, uses_vectors
-from deltalakedb.operations.row_ids import RowIds
 from deltalakedb.operations.rules import Rules
-from deltalakedb.operations.target import Target
+from deltalakedb.operations.target import Target, WrittenFiles
 from deltalakedb.operations.write import write_rows
-from deltalakedb.operations.written_files import WrittenFiles
 
 _CHANGED_ROWS: Final = 256 * 1024
 """How many changed rows are collected before they are passed to the query engine."""

@@ -162,9 +162,9 @@ class _Optimization:
         self._groups = [group for group in self._groups if all(add.key in live for add in group.files)]
 
     def _target_size(self, target: Target) -> int:
-        from deltalakedb.data.writer import _target_of
+        from deltalakedb.data.writer import target_file_size_of
 
-        return self._request.target_size or _target_of(target.metadata.configuration)
+        return self._request.target_size or target_file_size_of(target.metadata.configuration)
 
     def _rewrite(self, target: Target, groups: Sequence[_Group], tasks: int) -> Iterator[tuple[list[Action], _Counts]]:
         target.storage, target.schema  # noqa: B018  computed once, before threads use them
@@ -215,7 +215,7 @@ class _Optimization:
             actions=tuple(actions),
             operation="OPTIMIZE",
             operation_parameters={
-                "predicate": to_json([_shown(*item) for item in encode_conjunction(filters or ())]),
+                "predicate": to_json([_format_filter(*item) for item in encode_conjunction(filters or ())]),
                 "targetSize": str(self._target_size(target)),
                 **({} if self._request.columns is None else {"zOrderBy": to_json(list(self._request.columns))}),
             },
@@ -287,7 +287,7 @@ def _counted(reader: pa.RecordBatchReader, counts: _Counts) -> pa.RecordBatchRea
     """Return the same rows, counting batches; small ones are combined, because casting has a cost per batch."""
     import pyarrow as pa
 
-    from deltalakedb.data.batches import gathered
+    from deltalakedb.data.sources import gathered
 
     def counted() -> Iterator[pa.RecordBatch]:
         for batch in reader:
@@ -316,7 +316,7 @@ def _sizes(sizes: Sequence[int]) -> str:
     return json.dumps(values, separators=(",", ":"))
 
 
-def _shown(column: str, op: str, value: Any) -> str:
+def _format_filter(column: str, op: str, value: Any) -> str:
     texts = [f"'{item}'" for item in (value if isinstance(value, list | tuple) else [value])]
     return (
         f"{column} {op.upper()} ({', '.join(texts)})"

@@ -1,16 +1,19 @@
-"""Owns what a query is refused for before it runs, and what DataFusion says then."""
+"""What the names of a query mean, what it is refused for before it runs, and what DataFusion says then."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 from sqlglot import exp
 
 from deltalakedb.exceptions import DeltaError
-from deltalakedb.operations.arrow_names import rust_name
+from deltalakedb.log.predicates.predicate import no_such_column
+from deltalakedb.operations.query_names import rust_name
+from deltalakedb.operations.query_types import delta_name
 
 Node: TypeAlias = Any
 """A node of sqlglot's tree."""
@@ -109,14 +112,87 @@ def grouped_values(select: Node, show: Show) -> str:
 
 def ungrouped_column(message: str, select: Node, grouped: str, show: Show) -> str | None:
     """What DataFusion says of a column that is neither grouped by nor aggregated; None for another message."""
-    found = _UNGROUPED.search(message)
-    if found is None:
+    match = _UNGROUPED.search(message)
+    if match is None:
         return None
-    in_select = any(one.name == found[1] for item in select.expressions for one in item.find_all(exp.Column))
+    in_select = any(one.name == match[1] for item in select.expressions for one in item.find_all(exp.Column))
     stars = any(item.find(exp.Star) is not None for item in select.expressions)
-    clause = "HAVING" if found[2] == "be used" else "SELECT" if in_select or stars else "ORDER BY"
+    clause = "HAVING" if match[2] == "be used" else "SELECT" if in_select or stars else "ORDER BY"
     return (
         f"Error during planning: Column in {clause} must be in GROUP BY or an aggregate function: While expanding "
-        f'wildcard, column "{show(exp.column(found[1]))}" must appear in the GROUP BY clause or must be part of an '
+        f'wildcard, column "{show(exp.column(match[1]))}" must appear in the GROUP BY clause or must be part of an '
         f'aggregate function, currently only "{grouped}" appears in the SELECT clause satisfies this requirement'
     )
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerColumn:
+    """A column of an answer, or of a table that a query reads."""
+
+    name: str
+    nullable: bool = True
+    kind: pa.DataType | None = None
+    """The type where it is a column of a table as it is; None where DuckDB tells it."""
+    notes: Mapping[bytes, bytes] | None = None
+    """What the table's schema notes on it, such as a comment."""
+
+
+Columns: TypeAlias = dict[str, AnswerColumn]
+
+
+@dataclass(slots=True)
+class Scope:
+    """The tables a select reads, by the names it calls them."""
+
+    sources: dict[str, Columns] = field(default_factory=dict)
+    shared: set[str] = field(default_factory=set)
+    """Columns that a join makes one of."""
+    complete: bool = True
+    """Whether all of them are known."""
+    outer: Scope | None = None
+    """The tables of the query around it, whose columns it may use."""
+
+    def add(self, alias: str, columns: Columns | None) -> None:
+        if columns is None or alias in self.sources:
+            self.complete = False
+        else:
+            self.sources[alias] = columns
+
+    def make_nullable(self, aliases: Sequence[str]) -> None:
+        for alias in aliases:
+            columns = self.sources.get(alias, {})
+            self.sources[alias] = {name: replace(one, nullable=True) for name, one in columns.items()}
+
+    def find(self, node: Node) -> tuple[str, AnswerColumn] | None:
+        """The table and the column that a name means; None where it means no column, or nobody knows which."""
+        if node.table:
+            column = self.sources.get(node.table, {}).get(node.name)
+            matches = [] if column is None else [(node.table, column)]
+        else:
+            matches = [(alias, columns[node.name]) for alias, columns in self.sources.items() if node.name in columns]
+        if not matches and self.outer is not None:
+            return self.outer.find(node)
+        return matches[0] if len(matches) == 1 or (matches and node.name in self.shared) else None
+
+    def kind_of(self, node: Node) -> pa.DataType | None:
+        match = self.find(node)
+        return None if match is None else match[1].kind
+
+    def type_name(self, node: Node) -> str | None:
+        return delta_name(self.kind_of(node))
+
+    def is_part(self, node: Node) -> bool:
+        """Whether a name such as `s.a` means a part of the struct `s`."""
+        return bool(node.table) and any(node.table in columns for columns in self.sources.values())
+
+    def check(self, node: Node) -> None:
+        """DeltaError for a name that means nothing."""
+        named = any(node.name in columns for columns in self.sources.values())
+        if not self.complete or not self.sources or self.is_part(node) or (named and not node.table):
+            return
+        if self.outer is not None and self.find(node) is None:
+            self.outer.check(node)
+            return
+        if self.find(node) is None:
+            names = [f"{alias}.{name}" for alias, columns in self.sources.items() for name in columns]
+            raise no_such_column(f"{node.table}.{node.name}" if node.table else node.name, names)

@@ -21,6 +21,9 @@ from sqlglot.errors import ErrorLevel, SqlglotError
 from deltalakedb.log.predicates.predicate_sql import DataFusion
 from deltalakedb.operations.engine_values import translate_values
 from deltalakedb.operations.query_checks import (
+    AnswerColumn,
+    Columns,
+    Scope,
     check_condition,
     check_order,
     check_tables,
@@ -29,7 +32,6 @@ from deltalakedb.operations.query_checks import (
     ungrouped_column,
 )
 from deltalakedb.operations.query_names import function_name, show
-from deltalakedb.operations.query_scope import AnswerColumn, Columns, Scope
 from deltalakedb.operations.query_types import (
     TypeChanges,
     compare_alike,
@@ -231,25 +233,25 @@ class _Reader:
         check_condition(node.args.get("where"), shown, scope.kind_of)
         if outer is None:
             self._last = (node.copy(), grouped_values(node, shown), scope)
-        found: list[AnswerColumn] = []
+        answer: list[AnswerColumn] = []
         known = scope.complete
         check_unique(node.expressions, [self._full_name(item, scope) for item in node.expressions], shown)
         for item in list(node.expressions):
             if isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star)):
                 stars = self._stars(item, scope)
                 known = known and stars is not None
-                found += stars or ()
+                answer += stars or ()
             else:
-                found.append(self._projected(item, scope))
+                answer.append(self._projected(item, scope))
         if known:
-            check_order(node, len(found))
+            check_order(node, len(answer))
         for name in ("group", "having", "order", "qualify"):
             self._types.change(node.args.get(name), scope.kind_of)
         for part in (node.args.get("where"), *joined):
             if part is not None:
                 self.casts_columns |= compare_alike(part, scope.kind_of)
                 translate_values(part, scope.type_name)
-        return found if known else None
+        return answer if known else None
 
     def _show(self, node: Node, scope: Scope) -> str:
         """A value as DataFusion names it."""
@@ -258,7 +260,7 @@ class _Reader:
             if isinstance(one, exp.Subquery):
                 inner = self._inner.get(id(one.this))
                 return inner[0].name if inner else str(one.sql(dialect=DuckDB))
-            return _shown(one, scope)
+            return _format_column(one, scope)
 
         return show(node, self._text, column)
 
@@ -289,9 +291,9 @@ class _Reader:
 
     def _projected(self, item: Node, scope: Scope) -> AnswerColumn:
         value = item.this if isinstance(item, exp.Alias) else item
-        found = scope.find(value) if isinstance(value, exp.Column) else None
-        if found is not None:
-            return replace(found[1], name=item.alias if isinstance(item, exp.Alias) else found[1].name)
+        match = scope.find(value) if isinstance(value, exp.Column) else None
+        if match is not None:
+            return replace(match[1], name=item.alias if isinstance(item, exp.Alias) else match[1].name)
         name = item.alias if isinstance(item, exp.Alias) else self._show(value, scope)
         nullable, constant = self._may_be_null(value, scope), is_constant(value)
         kind = result_kind(value, scope.kind_of)
@@ -309,8 +311,8 @@ class _Reader:
         if isinstance(node, exp.Literal | exp.Boolean | exp.Is | exp.Exists):
             return False
         if isinstance(node, exp.Column):
-            found = scope.find(node)
-            return found is None or found[1].nullable
+            match = scope.find(node)
+            return match is None or match[1].nullable
         if isinstance(node, exp.Subquery):
             inner = self._inner.get(id(node.this))
             return inner is None or inner[0].nullable
@@ -355,11 +357,11 @@ def _only_table(source: Node) -> str | None:
     return tables[0].alias_or_name if len(tables) == 1 else None
 
 
-def _shown(node: Node, scope: Scope) -> str:
+def _format_column(node: Node, scope: Scope) -> str:
     """A column as messages and names show it."""
-    found = scope.find(node)
-    if found is not None:
-        return f"{found[0]}.{node.name}"
+    match = scope.find(node)
+    if match is not None:
+        return f"{match[0]}.{node.name}"
     if scope.is_part(node):
         owner = next((alias for alias, columns in scope.sources.items() if node.table in columns), "")
         return f"{owner}.{node.table}[{node.name}]"
@@ -370,16 +372,16 @@ def _own(node: Node) -> Iterator[Node]:
     """The parts of an expression, without queries in it and the bounds of windows."""
     if node is None:
         return iter(())
-    found: Iterator[Node] = node.walk(prune=lambda one: isinstance(one, exp.Query | exp.WindowSpec | exp.DataType))
-    return (one for one in found if not isinstance(one, exp.Query | exp.WindowSpec | exp.DataType))
+    nodes: Iterator[Node] = node.walk(prune=lambda one: isinstance(one, exp.Query | exp.WindowSpec | exp.DataType))
+    return (one for one in nodes if not isinstance(one, exp.Query | exp.WindowSpec | exp.DataType))
 
 
 def _queries_in(node: Node) -> list[Node]:
     """The queries inside of an expression, not those inside of them."""
     if node is None:
         return []
-    found = node.walk(prune=lambda one: isinstance(one, exp.Query) and not isinstance(one, exp.Subquery))
-    return [one for one in found if isinstance(one, exp.Query) and not isinstance(one, exp.Subquery)]
+    nodes = node.walk(prune=lambda one: isinstance(one, exp.Query) and not isinstance(one, exp.Subquery))
+    return [one for one in nodes if isinstance(one, exp.Query) and not isinstance(one, exp.Subquery)]
 
 
 def _uses(inner: Node, scope: Scope) -> bool:

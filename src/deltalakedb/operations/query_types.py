@@ -10,9 +10,8 @@ from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 
 from deltalakedb.exceptions import DeltaError
-from deltalakedb.operations.arrow_names import rust_name
 from deltalakedb.operations.engine_values import translate_values
-from deltalakedb.operations.query_names import function_name
+from deltalakedb.operations.query_names import function_name, rust_name
 
 Node: TypeAlias = Any
 """A node of sqlglot's tree."""

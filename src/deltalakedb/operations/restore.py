@@ -15,7 +15,7 @@ from deltalakedb.log.protocol.codec import to_json
 from deltalakedb.log.protocol.features import reader_features, writer_features
 from deltalakedb.log.protocol.proposal import WHOLE_TABLE, ProposedCommit
 from deltalakedb.log.protocol.rows import add_from_row
-from deltalakedb.operations.presence import missing_files
+from deltalakedb.operations.repair import missing_files
 from deltalakedb.operations.target import Done, TableSnapshot, Target
 
 _MAX_COLUMN_ID: Final = "delta.columnMapping.maxColumnId"

@@ -26,10 +26,9 @@ from deltalakedb.log.statistics.stats import load_stats
 from deltalakedb.operations.ahead import read_ahead
 from deltalakedb.operations.change_data import ChangeWriter
 from deltalakedb.operations.find import Numbers, TouchedFile
-from deltalakedb.operations.row_ids import RowIds
-from deltalakedb.operations.target import Target
+from deltalakedb.operations.moving import RowIds
+from deltalakedb.operations.target import Target, WrittenFiles
 from deltalakedb.operations.write import write_rows
-from deltalakedb.operations.written_files import WrittenFiles
 
 if TYPE_CHECKING:
     from deltalakedb.operations.parquet_options import Properties

@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from deltalakedb.exceptions import AppendOnlyError, DeltaError, PredicateError
 from deltalakedb.log.protocol.actions import Metadata, Protocol
-from deltalakedb.log.protocol.feature_use import CONSTRAINT_PREFIX, GENERATION_EXPRESSION, every_field
-from deltalakedb.log.protocol.features import is_enabled, writer_features
+from deltalakedb.log.protocol.features import (
+    CONSTRAINT_PREFIX,
+    GENERATION_EXPRESSION,
+    every_field,
+    is_enabled,
+    writer_features,
+)
 from deltalakedb.log.schema.types import (
     ArrayType,
     DataType,
@@ -81,7 +87,7 @@ class Rules:
         features = writer_features(protocol)
         checks: list[Check] = []
         if "invariants" in features:
-            checks += _invariants(schema)
+            checks += _invariants(metadata.schema_string)
         if "checkConstraints" in features:
             checks += _constraints(metadata.configuration)
         generated = _computed(schema, GENERATION_EXPRESSION) if "generatedColumns" in features else ()
@@ -102,7 +108,7 @@ class Rules:
             return reader
         import pyarrow as pa
 
-        from deltalakedb.data.batches import gathered
+        from deltalakedb.data.sources import gathered
 
         judge = _Judge(self, reader.schema)
         if judge.is_idle:
@@ -119,8 +125,10 @@ def refuse_changed_rows(metadata: Metadata, table: str, what: str = "overwritten
         )
 
 
-def _invariants(schema: StructType) -> Iterator[Check]:
-    for path, item in every_field(schema):
+@lru_cache(maxsize=64)
+def _invariants(schema_string: str) -> tuple[Check, ...]:
+    checks = []
+    for path, item in every_field(parse_schema(schema_string)):
         text = item.metadata.get(_INVARIANTS)
         if text is None:
             continue
@@ -128,7 +136,8 @@ def _invariants(schema: StructType) -> Iterator[Check]:
             expression = json.loads(text)["expression"]["expression"]
         except (ValueError, KeyError, TypeError) as error:
             raise DeltaError(f"the invariant of column {path} cannot be read: {text!r}") from error
-        yield Check(f"the invariant of column {path}", str(expression))
+        checks.append(Check(f"the invariant of column {path}", str(expression)))
+    return tuple(checks)
 
 
 def _constraints(configuration: Mapping[str, str | None]) -> Iterator[Check]:
@@ -185,9 +194,9 @@ class _Judge:
         checks = [f"coalesce(({expression(check.text)})::boolean, false)" for check in self._checks]
         data_columns = [name for name in self.schema.names if name not in filled and name not in generated]
         self._needed = [name for name in data_columns if name in used] or data_columns[:1]
-        first = _select([*map(_quoted, self._needed), *_named(filled)], "batch")
-        second = _select(["*", *_named(generated)], f"({first})")
-        results = [*map(_quoted, [*filled, *generated]), *checks]
+        first = _select([*map(_quote_name, self._needed), *_select_items(filled)], "batch")
+        second = _select(["*", *_select_items(generated)], f"({first})")
+        results = [*map(_quote_name, [*filled, *generated]), *checks]
         return _select([f"{sql} as c{index}" for index, sql in enumerate(results)], f"({second})")
 
     def _check_sql(self) -> None:
@@ -280,11 +289,11 @@ def _select(columns: Sequence[str], source: str) -> str:
     return f"select {', '.join(columns)} from {source}"
 
 
-def _named(expressions: Mapping[str, str]) -> list[str]:
-    return [f"{sql} as {_quoted(name)}" for name, sql in expressions.items()]
+def _select_items(expressions: Mapping[str, str]) -> list[str]:
+    return [f"{sql} as {_quote_name(name)}" for name, sql in expressions.items()]
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 

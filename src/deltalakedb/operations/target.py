@@ -1,24 +1,110 @@
-"""The interface between verbs and logs: the table as one statement sees it, and the commit that results."""
+"""The interface between verbs and logs: the table as one statement sees it, its new files, the commit that results."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from typing import Protocol as Interface
 
-from deltalakedb.log.protocol.actions import AppTransaction, Metadata, Protocol
+from deltalakedb.exceptions import DeltaError, redact
+from deltalakedb.log.protocol.actions import AddFile, AppTransaction, Metadata, Protocol
+from deltalakedb.log.protocol.paths import decode_path
 from deltalakedb.log.protocol.proposal import NOTHING_READ, ProposedCommit, ReadSet
 from deltalakedb.log.schema.types import StructType, parse_schema
-from deltalakedb.operations.written_files import WrittenFiles
-from deltalakedb.runtime.config import Config
+from deltalakedb.runtime.config import Config, load_config
 from deltalakedb.runtime.lazy import cached_property
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from deltalakedb.data.engine import Engine
     from deltalakedb.log.predicates.atoms import Predicate
     from deltalakedb.storage.interface import Storage
+
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A file, its storage, and the table it was written for."""
+
+    table_uuid: str
+    storage: Storage
+    path: str
+
+
+@dataclass(slots=True)
+class WrittenFiles:
+    """Files by table. A file is deleted only by the transaction that wrote it."""
+
+    table_uuid: str = ""
+    """The table that files are recorded for."""
+    _files: list[_Written] = field(default_factory=list)
+    _folders: list[tuple[str, Callable[[], None]]] = field(default_factory=list)
+    """Whole folders: the table, and a function that deletes the folder."""
+
+    def for_table(self, table_uuid: str) -> WrittenFiles:
+        """Return a view of the same files that records new ones for this table."""
+        return replace(self, table_uuid=table_uuid)
+
+    def remember(self, storage: Storage, adds: Iterable[AddFile]) -> None:
+        self._files += [_Written(self.table_uuid, storage, decode_path(add.path)) for add in adds]
+
+    def remember_path(self, storage: Storage, path: str) -> None:
+        """Record a file other than a data file, by its path below the table's root, as the storage spells it."""
+        self._files.append(_Written(self.table_uuid, storage, path))
+
+    def remember_folder(self, remove: Callable[[], None]) -> None:
+        """Record a folder that holds only files of this transaction; `remove` must never fail."""
+        self._folders.append((self.table_uuid, remove))
+
+    @contextmanager
+    def of_statement(self) -> Iterator[None]:
+        """Delete what a statement wrote if it fails, because the transaction may go on without it."""
+        num_files, num_folders = len(self._files), len(self._folders)
+        try:
+            yield
+        except BaseException:
+            files, folders = self._files[num_files:], self._folders[num_folders:]
+            del self._files[num_files:], self._folders[num_folders:]
+            _remove(files, folders)
+            raise
+
+    def forget(self) -> None:
+        """Forget all files: they belong to a version, or may do so."""
+        self._files.clear()
+        self._folders.clear()
+
+    def remove(self, tables: Collection[str] | None = None, *, kept: Collection[tuple[str, str]] = ()) -> int:
+        """Delete the files of some tables, or all, as far as possible; return how many could not be deleted.
+
+        `kept` are (location, path) pairs that a version names. Files left behind only take up space.
+        """
+        files = [entry for entry in self._files if tables is None or entry.table_uuid in tables]
+        folders = [entry for entry in self._folders if tables is None or entry[0] in tables]
+        self._files[:] = [] if tables is None else [entry for entry in self._files if entry.table_uuid not in tables]
+        self._folders[:] = [] if tables is None else [entry for entry in self._folders if entry[0] not in tables]
+        return _remove([entry for entry in files if (entry.storage.location, entry.path) not in kept], folders)
+
+
+def _remove(files: Sequence[_Written], folders: Sequence[tuple[str, Callable[[], None]]]) -> int:
+    num_left = 0
+    for file in files:
+        try:
+            file.storage.delete(file.path)
+        except (DeltaError, OSError) as error:
+            num_left += 1
+            logger.warning("a file of a transaction that did not commit is left behind: %s", redact(str(error)))
+    for _, remove in folders:
+        remove()
+    if num_left:
+        logger.warning("%d files are left behind; vacuum removes them", num_left)
+    return num_left
+
 
 PlanFiles: TypeAlias = "Callable[[Predicate], pa.Table]"
 
@@ -130,3 +216,29 @@ class Done:
 
 
 Verb: TypeAlias = Callable[[Target], Done]
+
+
+_LEAST_MEMORY: Final = 64 * 1024 * 1024
+"""In bytes."""
+
+
+def open_engine(
+    target: Target,
+    *,
+    memory_limit: int | None = None,
+    max_temp_size: int | None = None,
+    joins_as_written: bool = False,
+) -> Engine:
+    """Open an engine for one thread, with `data.memory_limit` and `data.temp_folder` of the catalog or environment.
+
+    A statement may pass its own limits, in bytes; the engine does not work with less than `_LEAST_MEMORY`.
+    """
+    from deltalakedb.data.engine import Engine
+
+    config = target.config or load_config()
+    return Engine(
+        config.data_memory_limit if memory_limit is None else f"{max(memory_limit, _LEAST_MEMORY)}B",
+        config.data_temp_folder,
+        max_temp_size=None if max_temp_size is None else f"{max_temp_size}B",
+        joins_as_written=joins_as_written,
+    )

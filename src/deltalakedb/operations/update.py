@@ -17,12 +17,11 @@ from deltalakedb.log.protocol.actions import Action
 from deltalakedb.log.protocol.proposal import ProposedCommit
 from deltalakedb.log.schema.types import StructField, to_arrow_type
 from deltalakedb.operations.change_data import ChangeWriter, feeds_changes
-from deltalakedb.operations.engines import open_engine
 from deltalakedb.operations.expressions import Expression, cast_sql, quoted
 from deltalakedb.operations.find import NO_COLUMN, find_rows
 from deltalakedb.operations.rewriting import replace_rows
 from deltalakedb.operations.rules import Rules, refuse_changed_rows
-from deltalakedb.operations.target import Done, Target
+from deltalakedb.operations.target import Done, Target, open_engine
 from deltalakedb.runtime.lazy import cached_property
 
 if TYPE_CHECKING:

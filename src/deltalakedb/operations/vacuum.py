@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from deltalakedb.exceptions import DeltaError
+from deltalakedb.log.checks.properties import deleted_file_retention_ms
 from deltalakedb.log.protocol import paths
 from deltalakedb.log.protocol.actions import AddCDCFile, AddFile, DeletionVector, Metadata
-from deltalakedb.log.protocol.codec import deletion_vector_from_json
-from deltalakedb.log.protocol.retention import deleted_file_retention_ms
-from deltalakedb.log.protocol.text import from_sql_text
+from deltalakedb.log.protocol.codec import deletion_vector_from_json, from_sql_text
 from deltalakedb.log.protocol.txnlog import LogSnapshot, TxnLogReader
 from deltalakedb.storage.interface import ListedFile
 

@@ -15,7 +15,7 @@ from deltalakedb.log.protocol.features import data_writable
 from deltalakedb.log.protocol.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit, ReadSet
 from deltalakedb.log.protocol.rows import add_from_row
 from deltalakedb.log.schema.types import StructType, parse_schema
-from deltalakedb.log.statistics.stats import parse_stats
+from deltalakedb.log.statistics.stats import record_count
 from deltalakedb.operations.evolution import Definition, SchemaMode, check_schema_mode, evolve, other_partitioning
 from deltalakedb.operations.parquet_options import Properties, to_parquet_options
 from deltalakedb.operations.rules import Check, Rules, refuse_changed_rows
@@ -66,7 +66,7 @@ def write_rows(
     if rules and not table_rules.is_empty:
         data = table_rules.apply(prepare_data(data))
     if changes is not None:
-        data = _tell_inserts(prepare_data(data), changes)
+        data = _record_inserts(prepare_data(data), changes)
     schema = parse_schema(metadata.schema_string)
     adds = write_files(
         data,
@@ -83,16 +83,16 @@ def write_rows(
     return adds
 
 
-def _tell_inserts(rows: pa.RecordBatchReader, changes: ChangeWriter) -> pa.RecordBatchReader:
+def _record_inserts(rows: pa.RecordBatchReader, changes: ChangeWriter) -> pa.RecordBatchReader:
     """Return the same rows, and write each to the change data feed as an insert."""
     import pyarrow as pa
 
-    def told() -> Iterator[pa.RecordBatch]:
+    def write_and_yield() -> Iterator[pa.RecordBatch]:
         for batch in rows:
             changes.write(batch, "insert")
             yield batch
 
-    return pa.RecordBatchReader.from_batches(rows.schema, told())
+    return pa.RecordBatchReader.from_batches(rows.schema, write_and_yield())
 
 
 def to_rows(data: Any) -> pa.Table | pa.RecordBatchReader:
@@ -177,7 +177,7 @@ def _write_new(target: Target, rows: Any, request: WriteRequest, definition: Def
         protocol=definition.protocol,
         writer_properties=request.writer_properties,
         target_file_size=request.target_file_size,
-        checks=_predicate_check(request.predicate),
+        checks=() if request.predicate is None else [Check("the predicate of the write", request.predicate)],
         **more,
     )
 
@@ -221,10 +221,6 @@ def _replace_where(target: Target, rows: Any, request: WriteRequest, definition:
     return _Written(adds, replaced, matches.read, cut.moved_rows)
 
 
-def _predicate_check(predicate: str | None) -> list[Check]:
-    return [] if predicate is None else [Check("the predicate of the write", predicate)]
-
-
 def _parameters(target: Target, request: WriteRequest, metadata: Metadata) -> dict[str, str]:
     mode = {"error": "ErrorIfExists", "ignore": "Ignore"}.get(request.mode, request.mode.capitalize())
     parameters = {"mode": mode}
@@ -255,8 +251,7 @@ def _metrics(written: _Written, started_ns: int) -> dict[str, int]:
 
 
 def _rows_of(adds: Sequence[AddFile]) -> int:
-    all_stats = (parse_stats(add.stats) for add in adds)
-    return sum(stats.num_records or 0 for stats in all_stats if stats is not None)
+    return sum(record_count(add.stats) or 0 for add in adds)
 
 
 def metrics_in_sparks_words(adds: Sequence[AddFile], removes: Sequence[RemoveFile]) -> dict[str, int]:

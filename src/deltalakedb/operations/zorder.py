@@ -12,10 +12,9 @@ from deltalakedb.exceptions import DeltaError
 from deltalakedb.log.protocol.actions import AddFile
 from deltalakedb.log.protocol.rows import adds_to_batch
 from deltalakedb.log.schema.types import DecimalType, PrimitiveType, StructField, StructType
-from deltalakedb.operations.engines import open_engine
 from deltalakedb.operations.expressions import quoted
 from deltalakedb.operations.moving import read_moving
-from deltalakedb.operations.target import Target
+from deltalakedb.operations.target import Target, open_engine
 
 if TYPE_CHECKING:
     import numpy as np

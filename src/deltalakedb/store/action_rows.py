@@ -13,8 +13,8 @@ from deltalakedb.log.protocol.actions import (
     RemoveFile,
     UnknownAction,
 )
+from deltalakedb.log.protocol.codec import to_sql_text
 from deltalakedb.log.protocol.rows import row_form
-from deltalakedb.log.protocol.text import to_sql_text
 from deltalakedb.store.connection import LIVE
 from deltalakedb.store.rows import RowBuffer
 

@@ -15,8 +15,7 @@ from deltalakedb.log.predicates.atoms import Column, Predicate
 from deltalakedb.log.predicates.predicate import resolve_column
 from deltalakedb.log.predicates.pruning import must_match
 from deltalakedb.log.protocol.actions import Metadata
-from deltalakedb.log.protocol.codec import to_json
-from deltalakedb.log.protocol.text import from_sql_text, to_sql_text
+from deltalakedb.log.protocol.codec import from_sql_text, to_json, to_sql_text
 from deltalakedb.log.schema.partitions import parse_partition_value
 from deltalakedb.log.schema.types import DataType, DecimalType, StructType, parse_schema
 from deltalakedb.log.statistics.bounds import Bound, compute_bounds

@@ -6,8 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltalakedb.log.protocol.actions import DeletionVector
-from deltalakedb.log.protocol.codec import deletion_vector_from_json
-from deltalakedb.log.protocol.text import from_sql_text, key_hashes, to_sql_text
+from deltalakedb.log.protocol.codec import deletion_vector_from_json, from_sql_text, key_hashes, to_sql_text
 from deltalakedb.log.statistics.stats import count_or_none, load_stats
 from deltalakedb.store.connection import LIVE
 from deltalakedb.store.rows import fill_columns

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltalakedb.log.protocol.actions import Metadata
-from deltalakedb.log.protocol.text import from_sql_text, to_sql_text
+from deltalakedb.log.protocol.codec import from_sql_text, to_sql_text
 from deltalakedb.log.schema.types import parse_schema
 from deltalakedb.log.statistics.batch_bounds import compute_bounds_of_batch
 from deltalakedb.log.statistics.bounds import Bound, FileBounds

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from deltalakedb.log.predicates.atoms import Atom, Column, Dnf, Unknown, Within
-from deltalakedb.log.protocol.codec import to_json
-from deltalakedb.log.protocol.text import to_sql_text
+from deltalakedb.log.protocol.codec import to_json, to_sql_text
 from deltalakedb.store.connection import LIVE, Connection, Row
 from deltalakedb.store.dialects.pruner import PRUNERS, FileSource, Part, Pruner
 from deltalakedb.store.probes import IndexedAtom

@@ -7,10 +7,10 @@ from itertools import islice
 
 from deltalakedb.exceptions import NotWritableError, TableNotFoundError
 from deltalakedb.log.protocol.actions import AddFile, AppTransaction, DomainMetadata, Protocol, RemoveFile
+from deltalakedb.log.protocol.codec import key_hash, to_sql_text
+from deltalakedb.log.protocol.completion import ROW_TRACKING
 from deltalakedb.log.protocol.features import writer_features
-from deltalakedb.log.protocol.row_tracking import DOMAIN
 from deltalakedb.log.protocol.rows import domain_metadata_from_row
-from deltalakedb.log.protocol.text import key_hash, to_sql_text
 from deltalakedb.store import registry_check
 from deltalakedb.store.commit_sizes import FEW_FILES
 from deltalakedb.store.connection import LIVE, Ask, Connection, Row
@@ -135,7 +135,9 @@ def _locked(proposal: TableProposal, head: Head, answers: list[list[Row]]) -> Lo
     domains: Mapping[str, DomainMetadata] = {}
     if _needs_domains(proposal):
         domains = {
-            domain.domain: domain for domain in map(domain_metadata_from_row, rest.pop(0)) if domain.domain == DOMAIN
+            domain.domain: domain
+            for domain in map(domain_metadata_from_row, rest.pop(0))
+            if domain.domain == ROW_TRACKING
         }
     apps = {app_id: rows[0]["app_version"] for app_id, rows in zip(app_ids(proposal), rest, strict=True) if rows}
     return LockedTable(

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from deltalakedb.log.protocol.actions import AppTransaction, CommitInfo, DomainMetadata, Metadata, Protocol
-from deltalakedb.log.protocol.codec import to_json
-from deltalakedb.log.protocol.text import to_sql_text
+from deltalakedb.log.protocol.codec import to_json, to_sql_text
 from deltalakedb.store.connection import Row
 
 

@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from deltalakedb.log.protocol.retention import cleans_up, deleted_file_retention_ms, log_retention_ms
+from deltalakedb.log.checks.properties import cleans_up, deleted_file_retention_ms, log_retention_ms
 from deltalakedb.store import registry
 from deltalakedb.store.audit import write_audit
 from deltalakedb.store.connection import LIVE, Connection, Row, Store

@@ -16,11 +16,11 @@ from deltalakedb.log.protocol.actions import (
     Protocol,
     RemoveFile,
 )
+from deltalakedb.log.protocol.codec import from_sql_text, key_hash, key_hashes, to_sql_text
 from deltalakedb.log.protocol.commit import Commit
 from deltalakedb.log.protocol.features import check_readable
 from deltalakedb.log.protocol.fence import unfence
 from deltalakedb.log.protocol.rows import adds_to_batch, protocol_from_row
-from deltalakedb.log.protocol.text import from_sql_text, key_hash, key_hashes, to_sql_text
 from deltalakedb.store.action_rows import ActionRows
 from deltalakedb.store.base_rows import RecordCounter, add_rows, tombstone_rows
 from deltalakedb.store.bounds_index import BoundsIndex

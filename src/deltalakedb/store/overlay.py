@@ -9,10 +9,9 @@ import pyarrow.compute as pc
 
 from deltalakedb.log.predicates.atoms import Predicate
 from deltalakedb.log.protocol.actions import Action, AppTransaction, DomainMetadata, FileKey, Metadata, Protocol
-from deltalakedb.log.protocol.codec import deletion_vector_from_json
+from deltalakedb.log.protocol.codec import deletion_vector_from_json, from_sql_text, to_sql_text
 from deltalakedb.log.protocol.rows import adds_to_batch, removes_to_batch
 from deltalakedb.log.protocol.snapshot import SnapshotState, replay
-from deltalakedb.log.protocol.text import from_sql_text, to_sql_text
 from deltalakedb.log.protocol.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA, deleted_after
 from deltalakedb.log.statistics.stats import parse_stats
 from deltalakedb.runtime.lazy import cached_property

@@ -5,13 +5,16 @@ from dataclasses import replace
 from functools import partial
 
 from deltalakedb.log.protocol.actions import CommitInfo, Metadata, Protocol
-from deltalakedb.log.protocol.commit import Commit
+from deltalakedb.log.protocol.commit import Commit, render_commit
 from deltalakedb.log.protocol.commit_info import Mark, Participant, mark_commit_info, render_commit_info
-from deltalakedb.log.protocol.finish import InForce, check_applications
-from deltalakedb.log.protocol.in_commit_timestamps import has_in_commit_timestamps
+from deltalakedb.log.protocol.completion import (
+    ROW_TRACKING,
+    InForce,
+    check_applications,
+    has_in_commit_timestamps,
+    high_water_mark,
+)
 from deltalakedb.log.protocol.proposal import ProposedCommit
-from deltalakedb.log.protocol.render import render_commit
-from deltalakedb.log.protocol.row_tracking import DOMAIN, high_water_mark
 from deltalakedb.runtime.version import __version__
 from deltalakedb.store.commit_locks import LockedTable, Locks
 from deltalakedb.store.connection import Connection
@@ -60,7 +63,7 @@ class Ratifier:
             check_applications(proposed, locked.app_versions, table=row.full_name, version=locked.head.current_version)
         loader = self._loader(row, locked, in_force[1] if in_force else None)
         protocol, metadata = in_force or (None, None)
-        state = InForce(protocol, metadata, high_water_mark(locked.domains.get(DOMAIN) if locked else None))
+        state = InForce(protocol, metadata, high_water_mark(locked.domains.get(ROW_TRACKING) if locked else None))
         last_ms = locked.head.last_commit_ms if locked else -1
         ratified = []
         for offset, commit in enumerate(table.commits):

@@ -10,8 +10,7 @@ import pyarrow as pa
 from deltalakedb.exceptions import VersionNotFoundError
 from deltalakedb.log.protocol import rows as row_forms
 from deltalakedb.log.protocol.actions import Action, CommitInfo, Protocol
-from deltalakedb.log.protocol.commit import Commit
-from deltalakedb.log.protocol.render import render_commit
+from deltalakedb.log.protocol.commit import Commit, render_commit
 from deltalakedb.store.connection import LIVE, Connection, Row, Store
 from deltalakedb.store.kept_versions import not_loaded, require_version, why_it_starts_there
 from deltalakedb.store.registry import Head, TableRow, read_head

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deltalakedb.log.protocol.descriptions import TAG_PREFIX, comment_of, tags_of
-from deltalakedb.log.protocol.feature_use import every_field
-from deltalakedb.log.protocol.text import from_sql_text
+from deltalakedb.log.checks.properties import TAG_PREFIX, comment_of, tags_of
+from deltalakedb.log.protocol.codec import from_sql_text
+from deltalakedb.log.protocol.features import every_field
 from deltalakedb.log.schema.types import parse_schema
 from deltalakedb.store.connection import Connection, Row
 from deltalakedb.store.names import TableName, name_key

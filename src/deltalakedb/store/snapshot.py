@@ -7,13 +7,13 @@ import pyarrow as pa
 
 from deltalakedb.exceptions import StoreError
 from deltalakedb.log.protocol.actions import AppTransaction, DomainMetadata, Metadata, Protocol
+from deltalakedb.log.protocol.codec import to_sql_text
 from deltalakedb.log.protocol.rows import (
     app_transaction_from_row,
     domain_metadata_from_row,
     metadata_from_row,
     protocol_from_row,
 )
-from deltalakedb.log.protocol.text import to_sql_text
 from deltalakedb.log.protocol.txnlog import FILES_SCHEMA, NEWEST_FIRST, TOMBSTONES_SCHEMA, newest_first
 from deltalakedb.runtime.lazy import cached_property
 from deltalakedb.store.connection import Connection, Row, Store, select_columns

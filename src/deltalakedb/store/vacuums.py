@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from deltalakedb.exceptions import FilesVacuumedError, TableNotFoundError, redact
 from deltalakedb.log.protocol.actions import AddFile
-from deltalakedb.log.protocol.text import key_hash
+from deltalakedb.log.protocol.codec import key_hash
 from deltalakedb.store.connection import LIVE, Connection, Store
 from deltalakedb.store.proposals import TableProposal
 from deltalakedb.store.queries import named_queries

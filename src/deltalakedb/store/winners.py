@@ -6,7 +6,7 @@ from dataclasses import replace
 from deltalakedb.log.checks.conflicts import Needs, Winner
 from deltalakedb.log.protocol import rows as row_forms
 from deltalakedb.log.protocol.actions import Action, CommitInfo, RemoveFile
-from deltalakedb.log.protocol.text import from_sql_text
+from deltalakedb.log.protocol.codec import from_sql_text
 from deltalakedb.store.connection import Connection, Row
 
 _ALWAYS: tuple[tuple[str, Callable[[Row], Action]], ...] = (

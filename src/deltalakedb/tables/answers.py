@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from deltalakedb.log.protocol.text import from_sql_text
+from deltalakedb.log.protocol.codec import from_sql_text
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,35 +6,21 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from typing import Protocol as Interface
 
-from deltalakedb.log.protocol.actions import AppTransaction, Metadata
 from deltalakedb.log.protocol.commit import Commit
 from deltalakedb.log.protocol.txnlog import LogSnapshot, TxnLogReader
+from deltalakedb.operations.target import TableSnapshot as SnapshotOfVerb
 from deltalakedb.operations.target import Verb
 from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from deltalakedb.log.predicates.atoms import Predicate
     from deltalakedb.store.planning import PlannedFiles
     from deltalakedb.store.reader import HistoryEntry
     from deltalakedb.store.snapshot import FileTotals
 
 
-class TableSnapshot(LogSnapshot, Interface):
+class TableSnapshot(LogSnapshot, SnapshotOfVerb, Interface):
     """A table at one version, with what DeltaTable needs."""
-
-    def app_transaction(self, app_id: str) -> AppTransaction | None:
-        """Return the last `txn` action of an application."""
-        ...
-
-    def files_table(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the live files in FILES_SCHEMA, or only `columns` of them."""
-        ...
-
-    def metadata_history(self) -> Sequence[Metadata] | None:
-        """Return the metadata of every version up to this one; None if early commits are gone, or it has too many."""
-        ...
 
     def totals(self) -> FileTotals: ...
 

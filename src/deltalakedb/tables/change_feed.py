@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from deltalakedb.catalog.instants import parse_rfc3339, to_epoch_ms
 from deltalakedb.exceptions import DeltaError, NegativeVersionError
+from deltalakedb.log.protocol.codec import from_sql_text
 from deltalakedb.log.protocol.proposal import DEFINITION, WHOLE_TABLE
-from deltalakedb.log.protocol.text import from_sql_text
 from deltalakedb.runtime.arguments import check_flag, check_number, check_text, check_texts
 from deltalakedb.tables.rows import check_asked_once, explain_missing_in, to_stream, with_notes
 

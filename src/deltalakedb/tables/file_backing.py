@@ -18,8 +18,7 @@ from deltalakedb.log.protocol.actions import AddFile, Metadata, Protocol, Remove
 from deltalakedb.log.protocol.commit import Commit
 from deltalakedb.log.protocol.features import check_readable
 from deltalakedb.log.protocol.proposal import ProposedCommit
-from deltalakedb.operations.target import Done, Target, Verb
-from deltalakedb.operations.written_files import WrittenFiles
+from deltalakedb.operations.target import Done, Target, Verb, WrittenFiles
 from deltalakedb.runtime.lazy import cached_property
 from deltalakedb.store.reader import HistoryEntry
 from deltalakedb.tables.file_snapshot import NewTableSnapshot, PathSnapshot

@@ -75,7 +75,7 @@ def to_dataset(
 
 def lazy_dataset(table: TableReader) -> ds.Dataset:
     """Return the table as a PyArrow dataset that is planned by each scan, which records the rows it reads."""
-    from deltalakedb.tables.lazy_dataset import LazyDataset
+    from deltalakedb.tables.datasets import LazyDataset
     from deltalakedb.tables.streams import note_columns
 
     table._note(DEFINITION)
@@ -148,8 +148,7 @@ def _selection_vectors(files: pa.Table, storage: Storage, schema: pa.Schema) -> 
 
     from deltalakedb.data.deletion_vectors import DeletionVectors
     from deltalakedb.log.protocol import paths
-    from deltalakedb.log.protocol.codec import deletion_vector_from_json
-    from deltalakedb.log.protocol.text import from_sql_text
+    from deltalakedb.log.protocol.codec import deletion_vector_from_json, from_sql_text
 
     vectors = DeletionVectors(storage)
     with_vectors = files.filter(pc.is_valid(files.column("deletion_vector")))
@@ -165,7 +164,7 @@ def _selection_vectors(files: pa.Table, storage: Storage, schema: pa.Schema) -> 
 def _num_rows(storage: Storage, path: str, size: int | None, stats: str | None) -> int:
     import pyarrow.parquet as pq
 
-    from deltalakedb.log.protocol.text import from_sql_text
+    from deltalakedb.log.protocol.codec import from_sql_text
     from deltalakedb.log.statistics.stats import parse_stats
     from deltalakedb.storage.opening import open_logged
 
@@ -303,7 +302,7 @@ def _check_there(table: TableReader, files: pa.Table) -> None:
     if version >= table._backing.vacuumed_version():
         return
     from deltalakedb.log.protocol.rows import add_from_row
-    from deltalakedb.operations.presence import missing_files
+    from deltalakedb.operations.repair import missing_files
 
     missing = missing_files(table._storage(), [add_from_row(row) for row in files.to_pylist()], vectors=True)
     if missing:

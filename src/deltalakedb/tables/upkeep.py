@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import threading
+import time
+import uuid
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -10,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.catalog.instants import travel_time_ms
-from deltalakedb.exceptions import DeltaError, MissingFileError, NotWritableError, VersionNotFoundError
+from deltalakedb.exceptions import DeltaError, MissingFileError, NotWritableError, VersionNotFoundError, redact
 from deltalakedb.files.writer import FileTxnLogWriter
 from deltalakedb.log.protocol.actions import Protocol
 from deltalakedb.log.protocol.fence import fence
@@ -29,18 +33,20 @@ from deltalakedb.operations.vacuum import (
 )
 from deltalakedb.runtime.steps import reached
 from deltalakedb.storage.opening import open_storage
+from deltalakedb.store import Store
+from deltalakedb.store.registry import TableRow
 from deltalakedb.store.snapshot import SqlSnapshot
-from deltalakedb.store.vacuums import end_vacuum
+from deltalakedb.store.vacuums import begin_vacuum, end_vacuum, renew_vacuum
 from deltalakedb.tables.backing import Backing, TableSnapshot
 from deltalakedb.tables.rows import explain_missing
 from deltalakedb.tables.sql_backing import SqlBacking
-from deltalakedb.tables.vacuum_mark import VacuumMark
 
 if TYPE_CHECKING:
     from deltalakedb.table import DeltaTable
     from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
 
     CommitArguments = tuple[CommitProperties | None, PostCommitHookProperties | None]
+
 
 _DAY_MS: Final = 86_400_000
 _LOG_DAYS, _DELETED_FILE_DAYS = 30, 7
@@ -248,3 +254,68 @@ def _protocol_in_files(snapshot: TableSnapshot) -> Protocol:
     if isinstance(snapshot, SqlSnapshot) and snapshot.fenced:
         return fence(snapshot.protocol)
     return snapshot.protocol
+
+
+logger = logging.getLogger(__name__)
+
+LEASE_SECONDS = 60.0
+"""How long a vacuum counts as running after its process died."""
+
+
+class VacuumMark:
+    """The mark of one vacuum. A thread renews its lease until `end`."""
+
+    def __init__(self, store: Store, table: TableRow, *, lease_seconds: float = LEASE_SECONDS) -> None:
+        self._store = store
+        self._table = table
+        self._vacuum_id = str(uuid.uuid4())
+        self._lease_seconds = lease_seconds
+        self._held_until = 0.0
+        self._ended = threading.Event()
+        self._renewer = threading.Thread(target=self._renew, name="deltalakedb-vacuum-mark", daemon=True)
+
+    def begin(self, oldest_kept: int) -> None:
+        """Set the mark: from now on no commit may add a file that only versions below `oldest_kept` have."""
+        asked_at = time.monotonic()
+        begin_vacuum(
+            self._store, self._table.table_id, self._vacuum_id, oldest_kept=oldest_kept, lease_ms=self._lease_ms
+        )
+        self._held_until = asked_at + self._lease_seconds
+        self._renewer.start()
+
+    def check(self) -> None:
+        """Raise if the lease has expired: others may assume that the vacuum is over, so nothing may be deleted."""
+        if time.monotonic() >= self._held_until:
+            raise DeltaError(
+                f"table {self._table.full_name}: the vacuum could not renew its lease in the database for "
+                f"{self._lease_seconds:.0f} s and has stopped deleting files; run it again to delete the rest"
+            )
+
+    def end(self) -> None:
+        """Remove the mark when all files are deleted. If the database is unreachable, the next vacuum removes it."""
+        self._ended.set()
+        self._renewer.join()
+        try:
+            end_vacuum(self._store, self._table.table_id, self._vacuum_id)
+        except DeltaError as error:
+            logger.warning(
+                "table %s: the end of its vacuum could not be recorded; the next vacuum does it: %s",
+                self._table.full_name,
+                redact(str(error)),
+            )
+
+    @property
+    def _lease_ms(self) -> int:
+        return round(self._lease_seconds * 1000)
+
+    def _renew(self) -> None:
+        """Renew at a third of the lease, so that two renewals may fail before it is lost."""
+        while not self._ended.wait(self._lease_seconds / 3):
+            asked_at = time.monotonic()
+            try:
+                if not renew_vacuum(self._store, self._table.table_id, self._vacuum_id, lease_ms=self._lease_ms):
+                    return  # `check` raises once the lease expires
+            except DeltaError as error:
+                logger.warning("the lease of a vacuum could not be renewed, it is tried again: %s", redact(str(error)))
+                continue
+            self._held_until = asked_at + self._lease_seconds

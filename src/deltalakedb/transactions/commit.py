@@ -16,7 +16,7 @@ from deltalakedb.transactions.draft import TableDraft
 
 if TYPE_CHECKING:
     from deltalakedb.catalog.catalog import Catalog
-    from deltalakedb.operations.written_files import WrittenFiles
+    from deltalakedb.operations.target import WrittenFiles
 
 logger = logging.getLogger(__name__)
 

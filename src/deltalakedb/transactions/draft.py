@@ -15,8 +15,7 @@ from deltalakedb.log.protocol.codec import to_json
 from deltalakedb.log.protocol.paths import decode_path, is_absolute
 from deltalakedb.log.protocol.proposal import NOTHING_READ, ProposedCommit, ReadSet
 from deltalakedb.log.protocol.txnlog import FILES_SCHEMA
-from deltalakedb.operations.target import Target
-from deltalakedb.operations.written_files import WrittenFiles
+from deltalakedb.operations.target import Target, WrittenFiles
 from deltalakedb.store import Store
 from deltalakedb.store.overlay import OverlaySnapshot, plan_pinned
 from deltalakedb.store.proposals import NEW_TABLE, IcebergCommit, TableProposal

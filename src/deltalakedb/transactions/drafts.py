@@ -14,9 +14,9 @@ from deltalakedb.catalog.entries import is_promoted_by_writes, not_among, not_dr
 from deltalakedb.catalog.storage_options import as_properties
 from deltalakedb.exceptions import DeltaError, redact
 from deltalakedb.log.protocol.actions import Metadata, Protocol
+from deltalakedb.log.protocol.codec import from_sql_text
 from deltalakedb.log.protocol.paths import decode_path, is_absolute
 from deltalakedb.log.protocol.proposal import NOTHING_READ
-from deltalakedb.log.protocol.text import from_sql_text
 from deltalakedb.operations.folder import refuse_existing_log, refuse_missing_files
 from deltalakedb.storage.location import canonical_location
 from deltalakedb.store import locations, registry

@@ -9,10 +9,9 @@ from deltalakedb.exceptions import InvalidCommitError
 from deltalakedb.log.predicates.atoms import Predicate
 from deltalakedb.log.predicates.predicate import parse_predicate
 from deltalakedb.log.protocol.actions import FileKey
-from deltalakedb.log.protocol.codec import deletion_vector_from_json
+from deltalakedb.log.protocol.codec import deletion_vector_from_json, from_sql_text
 from deltalakedb.log.protocol.features import reader_features
 from deltalakedb.log.protocol.proposal import NOTHING_READ, WHOLE_TABLE, ReadSet
-from deltalakedb.log.protocol.text import from_sql_text
 from deltalakedb.log.schema.types import parse_schema
 from deltalakedb.transactions.draft import Snapshot
 

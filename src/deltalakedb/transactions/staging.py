@@ -10,7 +10,7 @@ from deltalakedb.exceptions import TableExistsError, TableNotFoundError, Version
 if TYPE_CHECKING:
     from deltalakedb.log.protocol.actions import AddFile
     from deltalakedb.log.protocol.proposal import ProposedCommit
-    from deltalakedb.operations.written_files import WrittenFiles
+    from deltalakedb.operations.target import WrittenFiles
     from deltalakedb.store.names import TableName
     from deltalakedb.transactions.draft import TableDraft
     from deltalakedb.transactions.drafts import Drafts

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from deltalakedb.exceptions import ConfigError, TableExistsError
 from deltalakedb.log.protocol.actions import AppTransaction, Metadata, Protocol
 from deltalakedb.log.protocol.proposal import ProposedCommit, ReadSet
-from deltalakedb.operations.target import Done, Target, Verb
+from deltalakedb.operations.target import Done, Target, Verb, WrittenFiles
 from deltalakedb.operations.write import WriteRequest, to_rows, write
-from deltalakedb.operations.written_files import WrittenFiles
 from deltalakedb.store.names import TableName, parse_table_name
 from deltalakedb.transaction import CommitProperties
 from deltalakedb.transactions.draft import TableDraft

@@ -20,8 +20,8 @@ from deltalakedb.operations.creation import NewTable
 from deltalakedb.operations.definition import PropertyValue, SchemaLike
 from deltalakedb.operations.describe import set_comment, set_tags
 from deltalakedb.operations.evolution import SchemaMode
+from deltalakedb.operations.target import WrittenFiles
 from deltalakedb.operations.write import WriteMode, WriteRequest
-from deltalakedb.operations.written_files import WrittenFiles
 from deltalakedb.store.names import TableName, parse_table_name
 from deltalakedb.store.proposals import Outcome
 from deltalakedb.transaction import AppProgress, CommitProperties, PostCommitHookProperties

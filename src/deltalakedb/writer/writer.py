@@ -140,7 +140,8 @@ def _write_once(
             return
         rows = _to_stream(data)
         options = replace(options, properties=to_properties(configuration, table=name))
-        write_rows(tx, name, rows, request, options, properties.joined())
+        properties.checked_metadata()  # raises before anything is written
+        write_rows(tx, name, rows, request, options, properties)
 
 
 def _write_at_path(

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltalakedb.data.deletion_vectors import decode_z85
-from deltalakedb.data.roaring import decode_bitmap
+from deltalakedb.data.deletion_vectors import decode_bitmap, decode_z85
 from deltalakedb.exceptions import MalformedLogError
 
 MAGIC = 1681511377

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltalakedb.data.arrow_types import arrow_to_schema, file_schema
-from deltalakedb.data.stats import StatsPlan
+from deltalakedb.data.stats import StatsCollector, StatsPlan
 from deltalakedb.log.schema.types import DecimalType, Leaf, PrimitiveType, StructType, leaf_columns, parse_schema
 from deltalakedb.log.statistics.bounds import compute_bounds
 from deltalakedb.log.statistics.bounds_columns import bounds_columns
@@ -29,7 +29,7 @@ def stats_text(
     schema: StructType, data: pa.Table, configuration: Mapping[str, str | None] | None = None, batch_rows: int = 100
 ) -> str:
     plan = StatsPlan(schema, (), configuration or {}, file_schema(schema, ()))
-    collector = plan.start()
+    collector = StatsCollector(plan)
     for batch in data.to_batches(batch_rows):
         collector.add(batch.columns, batch.num_rows)
     return collector.to_json()

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltalakedb.files.render import json_maps, json_strings, json_structs, json_values, sql_text
-from deltalakedb.log.protocol.text import to_sql_text
+from deltalakedb.log.protocol.codec import to_sql_text
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from deltalakedb.log.schema.types import PrimitiveType, StructField, StructType, parse_type
 from deltalakedb.log.statistics.bounds import EMPTY, POINT, RANGE, UNBOUNDED, Bound, compute_bounds
 from deltalakedb.log.statistics.bounds_columns import BoundsColumn, bounds_columns
-from deltalakedb.log.statistics.text_bounds import lower_text_bound, upper_text_bound
+from deltalakedb.log.statistics.intervals import lower_text_bound, upper_text_bound
 
 EPOCH = datetime(1970, 1, 1)
 UNKNOWN = Bound(UNBOUNDED, -math.inf, math.inf, None, None, None)

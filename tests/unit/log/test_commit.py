@@ -23,6 +23,7 @@ from deltalakedb.log.protocol.actions import (
     RemoveFile,
     UnknownAction,
 )
+from deltalakedb.log.protocol.codec import escape_surrogates
 from deltalakedb.log.protocol.commit import (
     Commit,
     CommitChecker,
@@ -31,7 +32,6 @@ from deltalakedb.log.protocol.commit import (
     render_action,
     render_line,
 )
-from deltalakedb.log.protocol.text import escape_surrogates
 from tests.unit.log.strategies import actions, adds, any_text, json_texts, object_text, parse_exactly
 
 ADD = '{"add":{"path":"a","partitionValues":{},"size":1,"modificationTime":2,"dataChange":true}}'

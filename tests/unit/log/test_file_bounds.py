@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltalakedb.log.protocol.text import to_sql_text
+from deltalakedb.log.protocol.codec import to_sql_text
 from deltalakedb.log.schema.types import parse_schema
-from deltalakedb.log.statistics.batch_bounds import compute_bounds_of_batch
+from deltalakedb.log.statistics.batch_bounds import compute_bounds_of_batch, read_stats_columns
 from deltalakedb.log.statistics.bounds import compute_bounds
 from deltalakedb.log.statistics.bounds_columns import BoundsColumn, bounds_columns
 from deltalakedb.log.statistics.file_bounds import bounds_of_file
-from deltalakedb.log.statistics.stats_columns import read_stats_columns
 
 TYPES = [
     "long",

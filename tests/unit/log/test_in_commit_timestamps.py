@@ -3,7 +3,7 @@
 import json
 
 from deltalakedb.log.protocol.actions import Action, CommitInfo, Format, Metadata
-from deltalakedb.log.protocol.in_commit_timestamps import InCommitTimestamps, keeps_in_commit_timestamps
+from deltalakedb.log.protocol.completion import InCommitTimestamps, keeps_in_commit_timestamps
 
 ON = {"delta.enableInCommitTimestamps": "true"}
 FILE_MS = 1_000

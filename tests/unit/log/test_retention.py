@@ -2,7 +2,7 @@
 
 import pytest
 
-from deltalakedb.log.protocol.retention import cleans_up, deleted_file_retention_ms, duration_ms, log_retention_ms
+from deltalakedb.log.checks.properties import cleans_up, deleted_file_retention_ms, duration_ms, log_retention_ms
 
 DAY = 86_400_000
 

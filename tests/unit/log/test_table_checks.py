@@ -9,7 +9,7 @@ import pytest
 
 from deltalakedb.exceptions import InvalidCommitError, SchemaMismatchError, UnsupportedFeatureError
 from deltalakedb.log.protocol.actions import Format, Metadata, Protocol
-from deltalakedb.log.protocol.feature_use import features_in_use
+from deltalakedb.log.protocol.features import features_in_use
 from deltalakedb.log.protocol.fence import fence
 from deltalakedb.log.schema.types import (
     ArrayType,

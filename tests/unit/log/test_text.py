@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltalakedb.log.protocol.text import from_sql_text, key_hash, to_sql_text
+from deltalakedb.log.protocol.codec import from_sql_text, key_hash, to_sql_text
 
 everything = st.text(st.characters(exclude_categories=()) | st.sampled_from("\\u0d8f\0\ud800"))
 

@@ -26,13 +26,11 @@ from deltalakedb.log.statistics.stats import parse_stats
 from deltalakedb.operations.ahead import read_ahead
 from deltalakedb.operations.change_data import feeds_changes
 from deltalakedb.operations.delete import delete
-from deltalakedb.operations.engines import open_engine
 from deltalakedb.operations.expressions import quoted
 from deltalakedb.operations.merge import merge
 from deltalakedb.operations.merge_request import Clause, MergeRequest
-from deltalakedb.operations.target import Done, Target
+from deltalakedb.operations.target import Done, Target, WrittenFiles, open_engine
 from deltalakedb.operations.write import WriteMode, WriteRequest, write
-from deltalakedb.operations.written_files import WrittenFiles
 from deltalakedb.store.names import parse_table_name
 from deltalakedb.transaction import CommitProperties
 

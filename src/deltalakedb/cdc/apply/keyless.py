@@ -20,11 +20,10 @@ from deltalakedb.log.protocol.rows import add_from_row
 from deltalakedb.log.schema.types import DataType, DecimalType
 from deltalakedb.operations.change_data import ChangeWriter, feeds_changes
 from deltalakedb.operations.delete import delete
-from deltalakedb.operations.engines import open_engine
 from deltalakedb.operations.expressions import quoted
 from deltalakedb.operations.find import TouchedFile, gather_rows, touched_file
 from deltalakedb.operations.rewriting import remove_rows
-from deltalakedb.operations.target import Done, Target
+from deltalakedb.operations.target import Done, Target, open_engine
 from deltalakedb.operations.write import WriteRequest, write, write_rows
 
 if TYPE_CHECKING:

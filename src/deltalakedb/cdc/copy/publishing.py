@@ -43,11 +43,10 @@ from deltalakedb.log.protocol.paths import decode_path
 from deltalakedb.log.protocol.proposal import WHOLE_TABLE, ProposedCommit
 from deltalakedb.log.protocol.rows import add_from_row, adds_to_batch
 from deltalakedb.log.protocol.snapshot import replay
-from deltalakedb.operations.engines import open_engine
 from deltalakedb.operations.expressions import quoted
 from deltalakedb.operations.find import gather_rows, touched_file
 from deltalakedb.operations.rewriting import remove_rows
-from deltalakedb.operations.target import Done, Target
+from deltalakedb.operations.target import Done, Target, open_engine
 from deltalakedb.operations.write import metrics_in_sparks_words
 from deltalakedb.runtime.steps import reached
 from deltalakedb.storage.opening import open_storage

@@ -20,8 +20,13 @@ from deltalakedb.iceberg.planning.manifests import ColumnStats, Entry, Partition
 from deltalakedb.iceberg.planning.schema import Field, PartitionField, TableShape
 from deltalakedb.iceberg.planning.types import Primitive, Value, from_bytes, is_decimal
 from deltalakedb.log.statistics.bounds import EMPTY, Bound, bounds_batch, number_batch, text_class
-from deltalakedb.log.statistics.intervals import Doubles, round_exact, round_integers
-from deltalakedb.log.statistics.text_bounds import lower_text_bound, upper_text_bound
+from deltalakedb.log.statistics.intervals import (
+    Doubles,
+    lower_text_bound,
+    round_exact,
+    round_integers,
+    upper_text_bound,
+)
 
 MAX_COLUMNS: Final = 32
 """How many columns of a table have bounds in SQL, besides its partition fields."""

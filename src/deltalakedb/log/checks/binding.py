@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from deltalakedb.log.protocol.actions import Metadata, Protocol
-from deltalakedb.log.protocol.feature_use import COLUMN_MAPPING_MODE, CONSTRAINT_PREFIX
-from deltalakedb.log.protocol.features import reader_features, writer_features
+from deltalakedb.log.protocol.features import COLUMN_MAPPING_MODE, CONSTRAINT_PREFIX, reader_features, writer_features
 from deltalakedb.log.schema.types import ArrayType, DataType, MapType, StructField, StructType, parse_schema
 
 HIGH_WATERMARK: Final = "delta.identity.highWaterMark"

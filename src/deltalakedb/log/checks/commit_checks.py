@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from functools import lru_cache
-from typing import Final, NoReturn, TypeVar
+from typing import Final, NoReturn
 
 from deltalakedb.exceptions import InvalidCommitError, MalformedLogError, redact
 from deltalakedb.log.checks.secret_checks import refuse_new_secrets
@@ -28,12 +28,10 @@ from deltalakedb.log.protocol.commit import CommitChecker
 from deltalakedb.log.protocol.features import check_writable, is_enabled, writer_features
 from deltalakedb.log.protocol.paths import decode_path, is_absolute, resolve
 from deltalakedb.log.schema.partitions import PartitionField, partition_fields, wrong_partition_value
-from deltalakedb.log.statistics.stats import parse_stats
+from deltalakedb.log.statistics.stats import record_count
 
 IsLive = Callable[[Collection[FileKey]], Set[FileKey]]
 """Returns those of the given files that are live in the table before the commit."""
-
-_Kind = TypeVar("_Kind")
 
 _SYSTEM_DOMAINS: Final = {"delta.rowTracking": "rowTracking", "delta.clustering": "clustering"}
 _NO_VECTORS: Final = ("delta.enableIcebergCompatV1", "delta.enableIcebergCompatV2")
@@ -75,9 +73,9 @@ def check_commit(
         checker.see_all(actions)
     except MalformedLogError as error:
         raise InvalidCommitError(f"{error}; nothing was committed") from error
-    by_kind = _Sorted(actions, where)
-    new_protocol = _only(actions, Protocol) or protocol
-    new_metadata = _only(actions, Metadata) or metadata
+    by_kind = _ActionsByKind(actions, where)
+    new_protocol = by_kind.protocol or protocol
+    new_metadata = by_kind.metadata or metadata
     if new_protocol is None or new_metadata is None:
         missing = "protocol" if new_protocol is None else "metaData"
         _refuse(where, f"begins the table and holds no {missing} action", "give it both, protocol and metaData")
@@ -97,7 +95,7 @@ def check_commit(
         _check_live(by_kind, is_live, where)
 
 
-class _Sorted:
+class _ActionsByKind:
     """The actions by kind; rejects kinds that a proposed commit cannot hold."""
 
     def __init__(self, actions: Sequence[Action], where: str) -> None:
@@ -105,6 +103,8 @@ class _Sorted:
         self.removes: list[RemoveFile] = []
         self.cdc: list[AddCDCFile] = []
         self.domains: list[DomainMetadata] = []
+        self.protocol: Protocol | None = None
+        self.metadata: Metadata | None = None
         for action in actions:
             match action:
                 case AddFile():
@@ -115,6 +115,10 @@ class _Sorted:
                     self.cdc.append(action)
                 case DomainMetadata():
                     self.domains.append(action)
+                case Protocol():
+                    self.protocol = action
+                case Metadata():
+                    self.metadata = action
                 case CommitInfo():
                     _refuse(
                         where, "holds a commitInfo", "leave it out: the catalog writes it; own fields are user_info"
@@ -140,24 +144,24 @@ class _FileRules:
         self._location = location
         self._fields = _fields(metadata.schema_string, metadata.partition_columns) if metadata.partition_columns else ()
 
-    def check(self, found: _Sorted, *, may_be_elsewhere: bool) -> None:
+    def check(self, actions: _ActionsByKind, *, may_be_elsewhere: bool) -> None:
         """`may_be_elsewhere`: absolute paths outside of the table's location are allowed."""
-        removed = {remove.path for remove in found.removes}
-        self._check_once(found.adds, "adds")
-        self._check_once(found.removes, "removes")
-        self._check_paths(found.adds, {add.path for add in found.adds} if may_be_elsewhere else removed)
-        self._check_paths(found.cdc, set())
-        self._check_partitions(found.adds)
-        self._check_partitions(found.cdc)
-        for add in found.adds:
+        removed = {remove.path for remove in actions.removes}
+        self._check_once(actions.adds, "adds")
+        self._check_once(actions.removes, "removes")
+        self._check_paths(actions.adds, {add.path for add in actions.adds} if may_be_elsewhere else removed)
+        self._check_paths(actions.cdc, set())
+        self._check_partitions(actions.adds)
+        self._check_partitions(actions.cdc)
+        for add in actions.adds:
             if add.size < 0:
                 self._refuse(f"adds {add.path} with the size {add.size}", "give the file's size in bytes")
             if add.deletion_vector is not None:
                 self._check_vector(add, add.deletion_vector)
-        self._check_removes(found.removes)
-        if found.cdc:
-            self._check_cdc(found.cdc)
-        for domain in found.domains:
+        self._check_removes(actions.removes)
+        if actions.cdc:
+            self._check_cdc(actions.cdc)
+        for domain in actions.domains:
             self._check_domain(domain)
 
     def _check_once(self, files: Sequence[AddFile] | Sequence[RemoveFile], what: str) -> None:
@@ -239,8 +243,7 @@ class _FileRules:
             self._refuse(f"adds {add.path} with a deletion vector, which Iceberg V1 and V2 do not know", "rewrite it")
         if vector.storage_type not in _VECTOR_KINDS or vector.size_in_bytes < 0 or vector.cardinality < 0:
             self._refuse(f"gives {add.path} a deletion vector that is none: {vector}", "check where it comes from")
-        stats = parse_stats(add.stats)
-        records = stats.num_records if stats is not None else None
+        records = record_count(add.stats)
         if records is None:
             self._refuse(
                 f"adds {add.path} with a deletion vector and without numRecords in its statistics", "add that number"
@@ -291,11 +294,11 @@ def _fields(schema_string: str, partition_columns: tuple[str, ...]) -> tuple[Par
     return partition_fields(schema_string, partition_columns)
 
 
-def _check_live(found: _Sorted, is_live: IsLive, where: str) -> None:
-    removed = {remove.key for remove in found.removes if not remove.ends_vectors}
-    paths = {remove.path for remove in found.removes}
+def _check_live(actions: _ActionsByKind, is_live: IsLive, where: str) -> None:
+    removed = {remove.key for remove in actions.removes if not remove.ends_vectors}
+    paths = {remove.path for remove in actions.removes}
     # A file that gets a deletion vector must be removed under its old key, or the table would hold it twice.
-    bare = {(add.path, "") for add in found.adds if add.deletion_vector is not None and add.path not in paths}
+    bare = {(add.path, "") for add in actions.adds if add.deletion_vector is not None and add.path not in paths}
     if not removed and not bare:
         return
     live = is_live(removed | bare)
@@ -308,10 +311,6 @@ def _check_live(found: _Sorted, is_live: IsLive, where: str) -> None:
     twice = sorted(bare & live)
     if twice:
         _refuse(where, f"adds {twice[0][0]} with a deletion vector beside the whole file", "remove that in this commit")
-
-
-def _only(actions: Iterable[Action], kind: type[_Kind]) -> _Kind | None:
-    return next((action for action in actions if isinstance(action, kind)), None)
 
 
 def _refuse(where: str, what: str, advice: str) -> NoReturn:

@@ -23,7 +23,7 @@ from deltalakedb.exceptions import (
     redact,
 )
 from deltalakedb.log.checks.binding import binds_rows, drops_features, means_the_same, moves_identity_only
-from deltalakedb.log.predicates.matching import FileMatcher
+from deltalakedb.log.predicates.pruning import FileMatcher
 from deltalakedb.log.protocol.actions import (
     Action,
     AddFile,
@@ -33,11 +33,9 @@ from deltalakedb.log.protocol.actions import (
     Protocol,
     RemoveFile,
 )
+from deltalakedb.log.protocol.completion import ROW_TRACKING
 from deltalakedb.log.protocol.proposal import WHOLE_TABLE, ProposedCommit, ReadSet
 from deltalakedb.log.schema.types import StructType
-
-ROW_TRACKING_DOMAIN: Final = "delta.rowTracking"
-"""Its high watermark is assigned under the lock, so two commits that carry it do not conflict."""
 
 _T = TypeVar("_T")
 _AGAIN: Final = "Open the table again and repeat the statement."
@@ -156,7 +154,7 @@ class _Stake:
                     self.removed.setdefault(action.path, commit.operation)
                 case AppTransaction():
                     self.app_ids.add(action.app_id)
-                case DomainMetadata() if action.domain != ROW_TRACKING_DOMAIN:
+                case DomainMetadata() if action.domain != ROW_TRACKING:
                     self.domains.add(action.domain)
                 case Metadata():
                     self.metadata = action
@@ -194,7 +192,7 @@ def _only_rearranges(commit: ProposedCommit) -> bool:
     """Whether the rows stay unchanged: then rows appended meanwhile have no effect (Spark: snapshot isolation)."""
     files = [action for action in commit.actions if isinstance(action, AddFile | RemoveFile)]
     others = [action for action in commit.actions if not isinstance(action, AddFile | RemoveFile)]
-    harmless = all(isinstance(other, DomainMetadata) and other.domain == ROW_TRACKING_DOMAIN for other in others)
+    harmless = all(isinstance(other, DomainMetadata) and other.domain == ROW_TRACKING for other in others)
     return bool(files) and harmless and not any(file.data_change for file in files)
 
 
@@ -249,7 +247,7 @@ class _Check:
             if domain.domain in self._stake.domains:
                 what = f"version {winner.version} wrote the metadata domain {domain.domain}, as this transaction does"
                 self._raise(ConcurrentTransactionError, winner, what)
-            if self._stake.reads_definition and domain.domain != ROW_TRACKING_DOMAIN:
+            if self._stake.reads_definition and domain.domain != ROW_TRACKING:
                 what = f"version {winner.version} wrote the domain {domain.domain}, which this transaction read"
                 self._raise(MetadataChangedError, winner, what)
 

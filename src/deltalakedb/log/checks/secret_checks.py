@@ -11,7 +11,7 @@ from typing import Final, NoReturn
 
 from deltalakedb.exceptions import AWS_KEY_ID, CREDENTIAL_TAIL, CREDENTIAL_WORDS, ConfigError, redact
 from deltalakedb.log.protocol.actions import Metadata
-from deltalakedb.log.protocol.feature_use import BY_FIELD, CONSTRAINT_PREFIX, every_field
+from deltalakedb.log.protocol.features import BY_FIELD, CONSTRAINT_PREFIX, every_field
 from deltalakedb.log.schema.types import parse_schema
 
 HINT: Final = (

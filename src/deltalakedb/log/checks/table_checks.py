@@ -8,18 +8,16 @@ from typing import Final, NoReturn
 
 from deltalakedb.exceptions import InvalidCommitError, MalformedLogError, SchemaMismatchError, redact
 from deltalakedb.log.protocol.actions import Metadata, Protocol
-from deltalakedb.log.protocol.feature_use import (
+from deltalakedb.log.protocol.features import (
     BY_PROPERTY,
     COLUMN_MAPPING_MODE,
+    MAX_READER_VERSION,
+    MAX_WRITER_VERSION,
     PREVIEWS,
+    READER_FEATURES,
     every_field,
     every_type,
     features_in_use,
-)
-from deltalakedb.log.protocol.features import (
-    MAX_READER_VERSION,
-    MAX_WRITER_VERSION,
-    READER_FEATURES,
     is_enabled,
     reader_features,
     writer_features,

@@ -24,10 +24,10 @@ from deltalakedb.log.protocol.actions import (
     RemoveFile,
     UnknownAction,
 )
-from deltalakedb.log.protocol.codec import decode_at, expect, parse_object, render_object, to_json
+from deltalakedb.log.protocol.codec import decode_at, escape_surrogates, expect, parse_object, render_object, to_json
+from deltalakedb.log.protocol.fence import fence
 from deltalakedb.log.protocol.fields import ADD, SPEC_OF, SPECS, Kind
 from deltalakedb.log.protocol.paths import check_path
-from deltalakedb.log.protocol.text import escape_surrogates
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ class CommitChecker:
     def see(self, action: Action) -> None:
         match action:
             case AddFile():
-                self._check_path(action.path)
+                check_path(action.path, where=self._where)
                 key = action.key
                 if key in self._added:
                     self._refuse(f"adds the file {action.path} twice")
@@ -202,13 +202,13 @@ class CommitChecker:
                     self._refuse(f"adds and removes the file {action.path}")
                 self._added.add(key)
             case RemoveFile():
-                self._check_path(action.path)
+                check_path(action.path, where=self._where)
                 key = action.key
                 if key in self._added:
                     self._refuse(f"adds and removes the file {action.path}")
                 self._removed.add(key)
             case AddCDCFile():
-                self._check_path(action.path)
+                check_path(action.path, where=self._where)
             case Metadata() | Protocol():
                 if type(action) in self._single:
                     self._refuse(f"holds more than one {SPEC_OF[type(action)].name} action")
@@ -224,8 +224,15 @@ class CommitChecker:
             case _:
                 pass
 
-    def _check_path(self, path: str) -> None:
-        check_path(path, where=self._where)
-
     def _refuse(self, what: str) -> None:
         raise MalformedLogError(redact(f"{self._where}: the commit {what}"))
+
+
+def render_commit(actions: Iterable[Action], *, fenced: bool) -> bytes:
+    """One line per action, each ended by a line break; `fenced` adds our table feature to the protocol action."""
+    lines = []
+    for action in actions:
+        rendered = fence(action) if fenced and isinstance(action, Protocol) else action
+        lines.append(render_line(rendered))
+    lines.append(b"")
+    return b"\n".join(lines)

@@ -64,7 +64,9 @@ def render_commit_info(
     info |= {
         "timestamp": timestamp_ms,
         "operation": operation,
-        "operationParameters": {key: _text(value) for key, value in operation_parameters.items()},
+        "operationParameters": {
+            key: value if isinstance(value, str) else to_json(value) for key, value in operation_parameters.items()
+        },
     }
     if read_version is not None:
         info["readVersion"] = read_version
@@ -77,7 +79,9 @@ def render_commit_info(
         "txnId": mark.txn_id,
         MARK: _mark_to_json(mark),
     }
-    return CommitInfo(to_json(with_user_fields(info, user_info or {}, is_blind_append=is_blind_append)))
+    if user_info:
+        info = with_user_fields(info, user_info, is_blind_append=is_blind_append)
+    return CommitInfo(to_json(info))
 
 
 def render_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,12 +89,12 @@ def render_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
 
     Readers accept a text or a number as a metric: a nested value is written as JSON text.
     """
-    values = {key: _metric(value) for key, value in metrics.items() if value is not None}
+    values = {
+        key: value if isinstance(value, str | int | float) else to_json(value)
+        for key, value in metrics.items()
+        if value is not None
+    }
     return {"operationMetrics": values} if values else {}
-
-
-def _metric(value: Any) -> Any:
-    return value if isinstance(value, str | int | float) else to_json(value)
 
 
 def with_user_fields(info: Mapping[str, Any], user: Mapping[str, Any], *, is_blind_append: bool) -> dict[str, Any]:
@@ -159,7 +163,3 @@ def _mark_to_json(mark: Mark) -> dict[str, Any]:
 
 def _participants(values: Sequence[Mapping[str, Any]]) -> tuple[Participant, ...]:
     return tuple(Participant(int(v["tableId"]), str(v["tableUuid"]), int(v["version"])) for v in values)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else to_json(value)

@@ -8,12 +8,13 @@ from typing import Final, TypeAlias
 
 from deltalakedb.exceptions import ConfigError
 from deltalakedb.log.protocol.actions import Metadata, Protocol
-from deltalakedb.log.protocol.feature_use import PREVIEWS, features_in_use
 from deltalakedb.log.protocol.features import (
     MAX_READER_VERSION,
     MAX_WRITER_VERSION,
+    PREVIEWS,
     READER_FEATURES,
     WRITER_FEATURES,
+    features_in_use,
     legacy_versions,
     legacy_writer_features,
     reader_features,

@@ -1,15 +1,22 @@
-"""Owns the table features: which exist, which a protocol requires, and which of them this code can read or write."""
+"""Owns the table features: which exist, which a table uses and its protocol requires, which this code can evaluate."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import cache
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache, lru_cache
+from typing import Final, NoReturn
 
 from deltalakedb.exceptions import UnsupportedFeatureError
 from deltalakedb.log.protocol.actions import Metadata, Protocol
-from deltalakedb.log.protocol.feature_use import features_in_use
-from deltalakedb.log.schema.types import parse_schema
+from deltalakedb.log.schema.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    VariantType,
+    parse_schema,
+)
 
 # A legacy reader or writer version implies these features (PROTOCOL.md, "Table Features").
 _LEGACY_READER: Final = {"columnMapping": 2}
@@ -129,19 +136,35 @@ def legacy_versions(features: Iterable[str]) -> tuple[int, int] | None:
 
 def check_readable(protocol: Protocol, table: str) -> None:
     """Raises if the protocol requires more of a reader than this code supports."""
-    unsupported = set(reader_features(protocol) - READER_FEATURES)
-    if protocol.min_reader_version > MAX_READER_VERSION:
-        unsupported.add(f"reader version {protocol.min_reader_version}")
-    _refuse(unsupported, table, "read")
+    if unsupported := _not_readable(protocol):
+        _refuse(unsupported, table, "read")
 
 
 def check_writable(protocol: Protocol, table: str) -> None:
     """Raises if the protocol requires more of a writer than this code supports."""
-    check_readable(protocol, table)
-    unsupported = set(writer_features(protocol) - WRITER_FEATURES | writer_features(protocol) & _NOT_WRITABLE.keys())
+    if unsupported := _not_readable(protocol):
+        _refuse(unsupported, table, "read")
+    if unsupported := _not_writable(protocol):
+        _refuse(unsupported, table, "written")
+
+
+@lru_cache(maxsize=64)
+def _not_readable(protocol: Protocol) -> frozenset[str]:
+    """What the protocol requires of a reader and this code does not support."""
+    unsupported = reader_features(protocol) - READER_FEATURES
+    if protocol.min_reader_version > MAX_READER_VERSION:
+        unsupported |= {f"reader version {protocol.min_reader_version}"}
+    return unsupported
+
+
+@lru_cache(maxsize=64)
+def _not_writable(protocol: Protocol) -> frozenset[str]:
+    """What the protocol requires of a writer and this code does not support."""
+    features = writer_features(protocol)
+    unsupported = features - WRITER_FEATURES | features & _NOT_WRITABLE.keys()
     if protocol.min_writer_version > MAX_WRITER_VERSION:
-        unsupported.add(f"writer version {protocol.min_writer_version}")
-    _refuse(unsupported, table, "written")
+        unsupported |= {f"writer version {protocol.min_writer_version}"}
+    return unsupported
 
 
 def data_writable(protocol: Protocol, metadata: Metadata, table: str, *, evaluates: bool = False) -> None:
@@ -150,11 +173,8 @@ def data_writable(protocol: Protocol, metadata: Metadata, table: str, *, evaluat
     A feature that is only listed is no obstacle: most protocols list invariants and constraints without having any.
     """
     check_writable(protocol, table)
-    used = features_in_use(parse_schema(metadata.schema_string), metadata.configuration)
-    unmet = _NOT_EVALUATED.keys() - (_EVALUATED if evaluates else ())
-    unsupported = {feature: why for feature, why in used.items() if feature in unmet}
-    if "materializePartitionColumns" in writer_features(protocol):
-        unsupported["materializePartitionColumns"] = "its protocol"
+    uses_by_feature = _not_evaluated(protocol, metadata.schema_string, tuple(metadata.configuration.items()))
+    unsupported = {name: why for name, why in uses_by_feature.items() if not (evaluates and name in _EVALUATED)}
     if unsupported:
         uses = "; ".join(f"{_NOT_EVALUATED.get(name, name)} ({why})" for name, why in sorted(unsupported.items()))
         hint = (
@@ -164,13 +184,116 @@ def data_writable(protocol: Protocol, metadata: Metadata, table: str, *, evaluat
         raise UnsupportedFeatureError(table, unsupported, purpose="written by this data plane", hint=hint)
 
 
-def _refuse(unsupported: set[str], table: str, purpose: str) -> None:
-    if unsupported:
-        hints_by_feature = _HINTS | _NOT_WRITABLE
-        hints = dict.fromkeys(hints_by_feature[name] for name in sorted(unsupported) if name in hints_by_feature)
-        raise UnsupportedFeatureError(table, unsupported, purpose=purpose, hint=" ".join(hints))
+@lru_cache(maxsize=64)
+def _not_evaluated(
+    protocol: Protocol, schema_string: str, configuration: tuple[tuple[str, str | None], ...]
+) -> Mapping[str, str]:
+    """The features that a writer of rows must compute or check, each with what uses it."""
+    used = features_in_use(parse_schema(schema_string), dict(configuration))
+    uses = {feature: why for feature, why in used.items() if feature in _NOT_EVALUATED}
+    if "materializePartitionColumns" in writer_features(protocol):
+        uses["materializePartitionColumns"] = "its protocol"
+    return uses
+
+
+def _refuse(unsupported: frozenset[str], table: str, purpose: str) -> NoReturn:
+    hints_by_feature = _HINTS | _NOT_WRITABLE
+    hints = dict.fromkeys(hints_by_feature[name] for name in sorted(unsupported) if name in hints_by_feature)
+    raise UnsupportedFeatureError(table, unsupported, purpose=purpose, hint=" ".join(hints))
 
 
 def is_enabled(configuration: Mapping[str, str | None], name: str) -> bool:
     """Whether a boolean table property, such as delta.enableInCommitTimestamps, is on."""
     return (configuration.get(name) or "").strip().lower() == "true"
+
+
+CONSTRAINT_PREFIX: Final = "delta.constraints."
+COLUMN_MAPPING_MODE: Final = "delta.columnMapping.mode"
+GENERATION_EXPRESSION: Final = "delta.generationExpression"
+
+BY_PROPERTY: Final[Mapping[str, str]] = {
+    "delta.appendOnly": "appendOnly",
+    "delta.enableChangeDataFeed": "changeDataFeed",
+    "delta.enableDeletionVectors": "deletionVectors",
+    "delta.enableInCommitTimestamps": "inCommitTimestamp",
+    "delta.enableRowTracking": "rowTracking",
+    "delta.enableTypeWidening": "typeWidening",
+    "delta.enableVariantShredding": "variantShredding",
+    "delta.enableIcebergCompatV1": "icebergCompatV1",
+    "delta.enableIcebergCompatV2": "icebergCompatV2",
+    "delta.enableIcebergCompatV3": "icebergCompatV3",
+}
+"""Properties, and the feature that each turns on if it is true."""
+
+BY_FIELD: Final[Mapping[str, str]] = {
+    "delta.invariants": "invariants",
+    GENERATION_EXPRESSION: "generatedColumns",
+    "delta.identity.start": "identityColumns",
+    "delta.identity.step": "identityColumns",
+    "delta.typeChanges": "typeWidening",
+    "CURRENT_DEFAULT": "allowColumnDefaults",
+    "__COLLATIONS": "collations",
+}
+"""Keys of a field's metadata, and the feature that defines each."""
+
+PREVIEWS: Final[Mapping[str, str]] = {
+    name: f"{name}-preview" for name in ("typeWidening", "variantType", "variantShredding", "collations")
+}
+"""Features that had another name before they were final; either name is accepted."""
+
+
+def features_in_use(schema: StructType, configuration: Mapping[str, str | None]) -> dict[str, str]:
+    """The features in use, each with the property or column that uses it."""
+    used: dict[str, str] = {}
+    for key, value in configuration.items():
+        feature = _by_property(key, (value or "").strip().lower())
+        if feature is not None:
+            used.setdefault(feature, f"the property {key}={value}")
+    for path, data_type in every_type(schema):
+        feature = "variantType" if isinstance(data_type, VariantType) else None
+        feature = "timestampNtz" if str(data_type) == "timestamp_ntz" else feature
+        if feature is not None:
+            used.setdefault(feature, f"the type {data_type} of column {path}")
+    for path, item in every_field(schema):
+        for key, feature in BY_FIELD.items():
+            if key in item.metadata:
+                used.setdefault(feature, f"{key} of column {path}")
+    return used
+
+
+def _by_property(key: str, value: str) -> str | None:
+    if key.startswith(CONSTRAINT_PREFIX):
+        return "checkConstraints"
+    if key == COLUMN_MAPPING_MODE:
+        return None if value in ("", "none") else "columnMapping"
+    if key == "delta.checkpointPolicy":
+        return "v2Checkpoint" if value == "v2" else None
+    return BY_PROPERTY.get(key) if value == "true" else None
+
+
+def every_field(data_type: DataType, above: str = "") -> Iterator[tuple[str, StructField]]:
+    """Yields each field with its dotted path, including those inside arrays and maps."""
+    match data_type:
+        case StructType():
+            for item in data_type.fields:
+                yield f"{above}{item.name}", item
+                yield from every_field(item.type, f"{above}{item.name}.")
+        case ArrayType():
+            yield from every_field(data_type.element_type, f"{above}element.")
+        case MapType():
+            yield from every_field(data_type.key_type, f"{above}key.")
+            yield from every_field(data_type.value_type, f"{above}value.")
+
+
+def every_type(data_type: DataType, path: tuple[str, ...] = ()) -> Iterator[tuple[str, DataType]]:
+    """Yields each type with its dotted path; the schema itself comes first, with an empty path."""
+    yield ".".join(path), data_type
+    match data_type:
+        case StructType():
+            for item in data_type.fields:
+                yield from every_type(item.type, (*path, item.name))
+        case ArrayType():
+            yield from every_type(data_type.element_type, (*path, "element"))
+        case MapType():
+            yield from every_type(data_type.key_type, (*path, "key"))
+            yield from every_type(data_type.value_type, (*path, "value"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -25,9 +25,8 @@ from deltalakedb.log.protocol.actions import (
     RemoveFile,
     UnknownAction,
 )
-from deltalakedb.log.protocol.codec import parse_text, render_object, to_json
+from deltalakedb.log.protocol.codec import from_sql_text, parse_text, render_object, to_json, to_sql_text, to_sql_texts
 from deltalakedb.log.protocol.fields import ADD, REMOVE, SPEC_OF, Field, Kind, Spec
-from deltalakedb.log.protocol.text import from_sql_text, to_sql_text, to_sql_texts
 from deltalakedb.log.protocol.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA
 
 Values = Mapping[str, Any]
@@ -104,7 +103,9 @@ def _decoder(field: Field) -> Callable[[Any], Any] | None:
             return _to_tuple
         case Kind.OBJECT:
             assert field.nested is not None
-            return partial(parse_text, field.nested)
+            return lru_cache(maxsize=64)(
+                partial(parse_text, field.nested)
+            )  # a table's format is nearly always the same
         case _:
             return None
 

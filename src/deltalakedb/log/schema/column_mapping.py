@@ -8,7 +8,7 @@ from itertools import count
 from typing import TypeAlias
 
 from deltalakedb.exceptions import ConfigError
-from deltalakedb.log.protocol.feature_use import COLUMN_MAPPING_MODE, every_field
+from deltalakedb.log.protocol.features import COLUMN_MAPPING_MODE, every_field
 from deltalakedb.log.schema.types import ArrayType, DataType, MapType, StructField, StructType
 
 _MAX_ID = "delta.columnMapping.maxColumnId"

@@ -25,12 +25,13 @@ from deltalakedb.log.statistics.intervals import (
     UNBOUNDED,
     Doubles,
     NumberColumn,
+    lower_text_bound,
     round_integers,
+    upper_text_bound,
     width_classes,
 )
 from deltalakedb.log.statistics.moments import Moments, Zone, parse_dates, parse_timestamps
 from deltalakedb.log.statistics.stats import count_or_none, load_stats, value_at
-from deltalakedb.log.statistics.text_bounds import lower_text_bound, upper_text_bound
 
 __all__ = [
     "BOUNDS_SCHEMA",

@@ -17,9 +17,8 @@ from typing import Any, Final
 from deltalakedb.log.schema.types import DecimalType, PrimitiveType
 from deltalakedb.log.statistics.bounds import EMPTY, POINT, Bound, text_class
 from deltalakedb.log.statistics.bounds_columns import BoundsColumn
-from deltalakedb.log.statistics.intervals import UNBOUNDED, round_exact
+from deltalakedb.log.statistics.intervals import UNBOUNDED, lower_text_bound, round_exact, upper_text_bound
 from deltalakedb.log.statistics.stats import count_or_none, load_stats, value_at
-from deltalakedb.log.statistics.text_bounds import lower_text_bound, upper_text_bound
 
 _EXACT: Final = 2**53
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
@@ -77,7 +76,9 @@ def _bound(
         return Bound(EMPTY, None, None, None, None, null_count)
     if column.kind == "text":
         return _text_bound(lower, upper, null_count)
-    return _number_bound(_lower_end(column, lower), _upper_end(column, upper), null_count)
+    low_end = -math.inf if lower is None else _number(column, lower, below=True)
+    high_end = math.inf if upper is None else _number(column, upper, below=False)
+    return _number_bound(low_end, high_end, null_count)
 
 
 def _partition_bound(column: BoundsColumn, partitions: Mapping[str, Any], records: int | None) -> Bound:
@@ -121,14 +122,6 @@ def _number_bound(lower: float, upper: float, null_count: int | None) -> Bound:
     else:
         width_class = math.frexp(width)[1]
     return Bound(width_class, lower, upper, None, None, null_count)
-
-
-def _lower_end(column: BoundsColumn, value: Any) -> float:
-    return -math.inf if value is None else _number(column, value, below=True)
-
-
-def _upper_end(column: BoundsColumn, value: Any) -> float:
-    return math.inf if value is None else _number(column, value, below=False)
 
 
 def _number(column: BoundsColumn, value: Any, *, below: bool) -> float:

@@ -1,4 +1,4 @@
-"""Owns the rounding of exact values to intervals of doubles that contain them, and the width class of an interval."""
+"""Owns the rounding of values to bounds that contain them, numbers to doubles, strings to short ones; width classes."""
 
 from __future__ import annotations
 
@@ -175,3 +175,45 @@ def width_classes(lower: Doubles, upper: Doubles) -> npt.NDArray[np.int32]:
     classes[lower == upper] = POINT
     classes[~np.isfinite(width)] = UNBOUNDED
     return classes
+
+
+_TEXT_BYTES: Final = 64
+_EXACT_CHARS: Final = 32  # writers truncate longer strings
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+def lower_text_bound(value: str) -> str:
+    """A prefix of at most 64 bytes that every database can store; no string that starts with `value` is below it."""
+    match = _UNSTORABLE.search(value)
+    if match:
+        value = value[: match.start()]
+    if len(value) * 4 <= _TEXT_BYTES or (value.isascii() and len(value) <= _TEXT_BYTES):
+        return value
+    return value.encode()[:_TEXT_BYTES].decode(errors="ignore")
+
+
+def upper_text_bound(value: str, *, exact: bool = False) -> str | None:
+    """The value itself if it is short enough to be complete; else a string above all with its prefix; None: no bound.
+
+    `exact`: the value is not truncated, however long it is.
+    """
+    match = _UNSTORABLE.search(value)
+    if match:
+        # The rest after the prefix is below the next character that can be stored.
+        prefix = value[: match.start()]
+        if len(prefix.encode()) < _TEXT_BYTES - 3:
+            return prefix + ("\x01" if match.group() == "\x00" else "\ue000")
+        value = prefix
+    elif (exact or len(value) < _EXACT_CHARS) and len(value.encode()) <= _TEXT_BYTES:
+        return value
+    return successor(value.encode()[: _TEXT_BYTES - 4].decode(errors="ignore"))
+
+
+def successor(prefix: str) -> str | None:
+    """The smallest string, with no more characters, above every string with this prefix; None if there is none."""
+    while prefix:
+        code = ord(prefix[-1]) + 1
+        if code <= 0x10FFFF:
+            return prefix[:-1] + chr(0xE000 if code == 0xD800 else code)
+        prefix = prefix[:-1]
+    return None

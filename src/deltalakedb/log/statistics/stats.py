@@ -65,12 +65,17 @@ def parse_stats(text: str | None, *, exact: bool = False) -> FileStats | None:
     )
 
 
+def record_count(text: str | None) -> int | None:
+    """The number of rows in a statistics string; None if it has no valid one."""
+    value = load_stats(text) if text else None
+    return None if value is None else count_or_none(value.get("numRecords"))
+
+
 def deleted_part(add: AddFile) -> float:
     """The fraction of a file's rows that its deletion vector deletes, from 0 to 1; 1 if the row count is unknown."""
     if add.deletion_vector is None:
         return 0.0
-    stats = parse_stats(add.stats)
-    rows = None if stats is None else stats.num_records
+    rows = record_count(add.stats)
     return 1.0 if not rows else add.deletion_vector.cardinality / rows
 
 

@@ -13,9 +13,9 @@ from deltalakedb.exceptions import InvalidCommitError
 from deltalakedb.log.protocol.actions import Action, AddFile, CommitInfo, DomainMetadata, RemoveFile
 from deltalakedb.log.protocol.codec import to_json
 from deltalakedb.log.protocol.commit import iter_actions
+from deltalakedb.log.protocol.completion import ROW_TRACKING, high_water_mark
 from deltalakedb.log.protocol.paths import check_path, is_absolute
 from deltalakedb.log.protocol.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit, ReadSet
-from deltalakedb.log.protocol.row_tracking import DOMAIN, high_water_mark
 from deltalakedb.serve.bridge.places import SCHEME
 from deltalakedb.store.connection import Store
 from deltalakedb.store.registry import TableRow
@@ -79,16 +79,16 @@ def written_for(commit: ProposedCommit) -> list[AddFile]:
 
 def without_row_ids(actions: tuple[Action, ...], draft: TableDraft | None) -> tuple[Action, ...]:
     """Remove row ids that Spark assigned: if others commit first, they are theirs. The writer assigns new ones."""
-    if not any(isinstance(action, DomainMetadata) and action.domain == DOMAIN for action in actions):
+    if not any(isinstance(action, DomainMetadata) and action.domain == ROW_TRACKING for action in actions):
         return actions
     domains = draft.snapshot().domain_metadata() if draft is not None and (draft.base or draft.commits) else {}
-    mark = high_water_mark(domains.get(DOMAIN))
+    mark = high_water_mark(domains.get(ROW_TRACKING))
     return tuple(_strip(actions, mark))
 
 
 def _strip(actions: Iterable[Action], mark: int) -> Iterator[Action]:
     for action in actions:
-        if isinstance(action, DomainMetadata) and action.domain == DOMAIN:
+        if isinstance(action, DomainMetadata) and action.domain == ROW_TRACKING:
             continue
         if isinstance(action, AddFile) and action.base_row_id is not None and action.base_row_id > mark:
             yield replace(action, base_row_id=None, default_row_commit_version=None)

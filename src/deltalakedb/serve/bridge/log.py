@@ -20,9 +20,8 @@ from deltalakedb.exceptions import (
     redact,
 )
 from deltalakedb.log.protocol.actions import Action, CommitInfo, Protocol
-from deltalakedb.log.protocol.commit import Commit
+from deltalakedb.log.protocol.commit import Commit, render_commit
 from deltalakedb.log.protocol.proposal import WHOLE_TABLE
-from deltalakedb.log.protocol.render import render_commit
 from deltalakedb.log.protocol.rows import protocol_from_row
 from deltalakedb.runtime.steps import reached
 from deltalakedb.serve.bridge.commits import (

@@ -14,9 +14,9 @@ from deltalakedb.exceptions import DeltaError, StoreError, redact
 from deltalakedb.files.cleanup import DAY_MS, retention_ms
 from deltalakedb.files.optional_files import Checksum
 from deltalakedb.files.writer import FileTxnLogWriter
+from deltalakedb.log.checks.properties import deleted_file_retention_ms
 from deltalakedb.log.protocol.actions import CommitInfo
-from deltalakedb.log.protocol.in_commit_timestamps import has_in_commit_timestamps
-from deltalakedb.log.protocol.retention import deleted_file_retention_ms
+from deltalakedb.log.protocol.completion import has_in_commit_timestamps
 from deltalakedb.log.protocol.rows import metadata_from_row, protocol_from_row
 from deltalakedb.mirror.checkpoints import totals_at
 from deltalakedb.storage.opening import open_storage

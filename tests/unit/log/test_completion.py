@@ -4,9 +4,15 @@ import pytest
 
 from deltalakedb.exceptions import ConcurrentTransactionError
 from deltalakedb.log.protocol.actions import Action, AddFile, AppTransaction, DomainMetadata, Format, Metadata, Protocol
-from deltalakedb.log.protocol.finish import InForce, check_applications
-from deltalakedb.log.protocol.in_commit_timestamps import ENABLED, ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
-from deltalakedb.log.protocol.row_tracking import DOMAIN, high_water_mark
+from deltalakedb.log.protocol.completion import (
+    ENABLEMENT_TIMESTAMP,
+    ENABLEMENT_VERSION,
+    IN_COMMIT_TIMESTAMPS,
+    ROW_TRACKING,
+    InForce,
+    check_applications,
+    high_water_mark,
+)
 
 SCHEMA = '{"type":"struct","fields":[]}'
 TRACKED = Protocol(1, 7, None, ("rowTracking", "domainMetadata"))
@@ -24,7 +30,7 @@ def test_in_commit_timestamps_record_the_version_that_turned_them_on() -> None:
     in_force = InForce(Protocol(1, 2), metadata())
     (changed,) = in_force.finish([metadata(enableInCommitTimestamps="true")], version=4, at_ms=40, table="t")
     assert isinstance(changed, Metadata)
-    assert changed.configuration == {ENABLED: "true", ENABLEMENT_VERSION: "4", ENABLEMENT_TIMESTAMP: "40"}
+    assert changed.configuration == {IN_COMMIT_TIMESTAMPS: "true", ENABLEMENT_VERSION: "4", ENABLEMENT_TIMESTAMP: "40"}
     assert in_force.metadata == changed
     again = metadata(enableInCommitTimestamps="true", appendOnly="true")
     assert in_force.finish([again], version=5, at_ms=50, table="t") == [again]
@@ -45,7 +51,10 @@ def test_row_ids_go_on_where_the_last_commit_ended() -> None:
     adds = [action for action in (*first, *second) if isinstance(action, AddFile)]
     assert [(one.base_row_id, one.default_row_commit_version) for one in adds] == [(10, 3), (15, 3), (17, 4)]
     marks = [action for action in (*first, *second) if isinstance(action, DomainMetadata)]
-    assert [(mark.domain, high_water_mark(mark)) for mark in marks] == [(DOMAIN, 16), (DOMAIN, 17)]
+    assert [(mark.domain, high_water_mark(mark)) for mark in marks] == [
+        (ROW_TRACKING, 16),
+        (ROW_TRACKING, 17),
+    ]
 
 
 def test_a_table_without_row_tracking_gets_no_row_ids() -> None:
