@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 
-from bench import api, bulk, cdc, cdc_memory, commits, endpoint, report, spark
+from bench import api, bulk, cdc, cdc_memory, commits, endpoint, iceberg, report, spark
 from bench.lab import Lab, Sizes
 from bench.ours import ENGINES
 from bench.postgres import running_postgres
@@ -35,6 +35,7 @@ GROUPS: dict[str, tuple[str, Rows]] = {
     "commits": ("Writing", WRITING),
     "endpoint": ("The endpoint", {"endpoint": endpoint.endpoint_rows}),
     "spark": ("Spark", spark.ROWS),
+    "iceberg": ("Iceberg", iceberg.ROWS),
     "api": ("The Python API", api.ROWS),
     "cdc": ("Change capture", cdc.ROWS),
     "cdc-memory": ("Memory of a capture", {"cdc-memory": cdc_memory.memory_rows}),
@@ -93,6 +94,8 @@ def _describe(group: str, sizes: Sizes) -> str:
         )
     if group == "cdc-memory":
         return f"{cdc_memory.RATE} transactions/s for {sizes.cdc_memory_seconds:.0f} s, 2 s window; Spark local[2]"
+    if group == "iceberg":
+        return f"a table of {sizes.files:,} files, 6 columns with statistics, manifests of 5,000 files"
     if group == "spark":
         return (
             f"a table of {sizes.files:,} files with statistics, one of {sizes.real_files:,} real files, "

@@ -32,7 +32,7 @@ DeltaError
 |   |__ OutcomeUnknownError        the database went away during the commit and did not come back
 |__ StoreError                     driver error in __cause__
 |   |__ StoreBusyError, SchemaVersionError, NotADatabaseError
-|__ StorageError                   .what, .uncertain: files on a disk or in an object store
+|__ StorageError                   .what, .uncertain: files on a disk or in an object store; an OSError too
 |   |__ SigningNotSupportedError   a storage without signed URLs
 |__ MirrorError
 |   |__ DriftError, TableReplacedError
@@ -163,6 +163,7 @@ class DeltaError(Exception):
 
 def _rebuild(kind: type[DeltaError], args: tuple[object, ...], fields: dict[str, object]) -> DeltaError:
     error = kind.__new__(kind, *args)
+    error.args = args  # not kept by `OSError.__new__`
     error.__dict__.update(fields)
     return error
 
@@ -409,8 +410,11 @@ class ValueNotHeld(CaptureError):  # noqa: N818  a finding about the data: it st
         super().__init__(message)
 
 
-class StorageError(DeltaError):
-    """Files on a disk or in an object store cannot be read, written, listed or deleted."""
+class StorageError(DeltaError, OSError):
+    """Files on a disk or in an object store cannot be read, written, listed or deleted.
+
+    `deltalake` raises OSError here.
+    """
 
     uncertain: bool = False
     """Whether a write that failed may have happened all the same: the storage did not answer."""

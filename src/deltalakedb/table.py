@@ -74,15 +74,20 @@ class DeltaTable(TableReader):
 
         `without_files`, `log_buffer_size` and `skip_stats` are accepted as in `deltalake`, but have no effect.
         """
-        ignored = {"without_files": without_files, "log_buffer_size": log_buffer_size, "skip_stats": skip_stats}
+        ignored = (
+            ("without_files", without_files, "Table loading materializes active-file metadata."),
+            ("log_buffer_size", log_buffer_size, "Log buffering is managed internally."),
+            ("skip_stats", skip_stats, "Table loading retains file statistics."),
+        )
         check_settings(storage_options)
         if version is not None and not isinstance(version, int):
             raise TypeError(
                 f"{describe_kind(version)} cannot be interpreted as an integer; `load_as_version` takes times"
             )
-        for option, value in ignored.items():
+        for option, value, what_happens in ignored:
             if value is not None and value is not False:
-                warnings.warn(f"The '{option}' parameter is deprecated and ignored.", DeprecationWarning, stacklevel=2)
+                text = f"The '{option}' parameter is deprecated and ignored. {what_happens}"
+                warnings.warn(text, DeprecationWarning, stacklevel=2)
         address = resolve(_to_text(table_uri), storage_options)
         if isinstance(address, PathAddress):
             self._open_files(address, version, storage_options)

@@ -28,7 +28,9 @@ NOTES: dict[str, str] = {
     "DeltaTable.count": "with a predicate: how many rows match, where metadata knows it",
     "DeltaTable.create_checkpoint": (
         "in a catalog the checkpoint's protocol names the fence, `deltalakedb`, as the commits do: without it another "
-        "writer that starts from the checkpoint would write past the catalog"
+        "writer that starts from the checkpoint would write past the catalog; a catalog also makes checkpoints by "
+        "itself, as Spark does: of versions that are multiples of `mirror.checkpoint_interval` (10) or of "
+        "`delta.checkpointInterval`; those of `deltalake` and of paths come with every 100th commit"
     ),
     "DeltaTable.create_write_transaction": (
         "a file with an absolute path is read from there; `deltalake` looks for it inside of the table"

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from deltalakedb.exceptions import TableExistsError
 from tests.api.both import Both, Library
 
 ROWS = {"id": [1, 2, 3], "day": ["mon", "tue", "mon"]}
@@ -36,6 +37,36 @@ def test_each_mode_creates_a_table_that_is_not_there(both: Both) -> None:
         other = both.other(f"new{number}")
         other.write(ROWS, mode=mode)
         assert other.same_rows().num_rows == 3
+
+
+def test_rows_for_a_table_that_another_writer_creates_meanwhile_are_appended(everywhere: Both) -> None:
+    ours = everywhere.ours
+
+    class Data:
+        """The other writer is faster when these rows are read for the first time."""
+
+        is_read = False
+
+        def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+            if not self.is_read:
+                self.is_read = True
+                ours.write(ROWS, mode="append")
+            return pa.table(MORE).__arrow_c_stream__(requested_schema)
+
+    ours.module.write_deltalake(ours.uri, Data(), mode="append")
+    assert ours.table().version() == 1
+    assert sorted(ours.table().to_pyarrow_table()["id"].to_pylist()) == [1, 2, 3, 4]
+
+
+def test_a_stream_for_a_table_that_another_writer_creates_meanwhile_is_refused_in_a_catalog(both: Both) -> None:
+    def batches() -> Iterator[pa.RecordBatch]:
+        both.ours.write(ROWS, mode="append")
+        yield from pa.table(MORE).to_batches()
+
+    stream = pa.RecordBatchReader.from_batches(pa.table(MORE).schema, batches())
+    with pytest.raises(TableExistsError):  # its rows are gone: they cannot be written a second time
+        both.ours.module.write_deltalake(both.ours.uri, stream, mode="append")
+    assert both.ours.table().count() == 3
 
 
 def test_partitions_are_made_and_kept(anywhere: Both) -> None:

@@ -41,6 +41,9 @@ def test_apply_says_what_it_would_do_and_does_it(dl: Dl, lake: Lake, source: Sou
     new = dl("cdc", "apply", "--dry-run")
     assert new.exit_code == 0, new.output
     assert "public.users is captured as lake.users and lake.users_changes\n" in new.stdout
+    settings_from(BASE + '[[cdc.rules]]\ntables = "orders"\nlayers = "changes"\n', source, tmp_path)
+    assert "public.orders is captured as lake.orders_changes\n" in dl("cdc", "apply", "--dry-run").stdout
+    settings_from(BASE, source, tmp_path)
     assert "the capture was not started yet: dl cdc start does this" in new.stderr
     with choosing(lake, source, settings):
         assert "nothing changes" in dl("cdc", "apply").stderr

@@ -4,13 +4,17 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from pyspark.sql import SparkSession
 
+from deltalakedb.cdc.run.start import note_death
+from deltalakedb.exceptions import SparkDiedError
 from tests.cdc import judging
-from tests.cdc.capturing import wait_until
+from tests.cdc.capturing import capture_once, wait_until
 from tests.cdc.conftest import Lake, Source
 from tests.cdc.taking import create_shop
 from tests.cdc.test_run import rows, settings_of
@@ -64,6 +68,39 @@ def test_a_java_that_is_killed_is_named_and_started_again(lake: Lake, source: So
     assert f"the Java process of Spark ({java}) was killed by signal 9" in complained
     assert "it is started again" in complained
     assert said.startswith("dl_shop is at "), said
+    capture = judging.captured(lake.catalog, settings_of(source))
+    judging.check_all(lake.catalog, source, capture, None)
+
+
+def test_a_java_that_dies_too_often_within_half_an_hour_is_not_started_again() -> None:
+    deaths: list[float] = []
+    for minute in (0, 10, 20, 31):
+        note_death(deaths, SparkDiedError("Java was killed"), minute * 60)
+    with pytest.raises(SparkDiedError, match=r"Java was killed\. It has died 4 times within 30 minutes"):
+        note_death(deaths, SparkDiedError("Java was killed"), 33 * 60)
+
+
+@pytest.mark.slow
+def test_a_java_that_is_killed_whenever_it_starts_ends_the_capture_and_nothing_is_lost(
+    lake: Lake, source: Source, spark: SparkSession
+) -> None:
+    create_shop(source)
+    source.run("insert into orders select i, 'x', 1 from generate_series(1, 100) i")
+    with started(lake, source) as process:
+        wait_until(lambda: is_alive(process) and are_copied(lake), seconds=SECONDS)
+        killed: set[int] = set()
+        while len(killed) < 4:  # the first one while it works, the others while they start
+            wait_until(lambda: is_alive(process) and bool(set(java_of(process.pid)) - killed), seconds=SECONDS)
+            (java,) = set(java_of(process.pid)) - killed
+            time.sleep(len(killed))
+            os.kill(java, signal.SIGKILL)
+            killed.add(java)
+        source.run("insert into orders values (102, 'after', 1)")
+        _, complained = process.communicate(timeout=SECONDS)
+    assert process.returncode == 1, complained
+    assert complained.count("it is started again") == 3, complained
+    assert "It has died 4 times within 30 minutes, and is not started again" in complained
+    capture_once(lake, source, spark, namespace="lake")
     capture = judging.captured(lake.catalog, settings_of(source))
     judging.check_all(lake.catalog, source, capture, None)
 

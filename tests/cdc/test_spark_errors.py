@@ -32,3 +32,8 @@ def test_the_last_error_of_a_task_is_what_is_told() -> None:
     assert describe_error(JAVA.format(line, line)) == line
     assert describe_error("Job 3 cancelled\n\tat somewhere") == "Job 3 cancelled"
     assert describe_error("") == "no reason was given"
+
+
+def test_a_worker_that_crashed_is_told_by_the_text_of_java() -> None:
+    crashed = "org.apache.spark.SparkException: Job aborted due to stage failure: Python worker exited unexpectedly"
+    assert describe_error(f"An error occurred while calling z:collect.\n: {crashed}\n\tat a.b.C(C.scala:1)") == crashed

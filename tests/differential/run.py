@@ -46,7 +46,9 @@ def _facts(line: Line, place: Place) -> Facts:
                 raise
             found["error"] = [kind.__name__ for kind in type(error).__mro__]
             found["message"] = mask.text(str(error))
-    found["warnings"] = sorted({one.category.__name__ for one in heard} & WARNINGS)
+    found["warnings"] = sorted(
+        f"{one.category.__name__}: {mask.text(str(one.message))}" for one in heard if one.category.__name__ in WARNINGS
+    )
     left = _left(place, before, files, mask)
     if "error" in found:
         del left["on disk"]  # what `deltalake` had begun to write, it leaves there or not

@@ -20,7 +20,7 @@ from deltalakedb.cli import app
 from deltalakedb.exceptions import EndpointError, GoneError
 from deltalakedb.spark.endpoint import EndpointClient
 from tests.fixtures.served import Served
-from tests.serve.wire import add, append, info, make_table, versions
+from tests.serve.wire import add, append, ask, info, make_table, versions
 
 ServeProcess = Callable[..., Served]
 
@@ -93,6 +93,24 @@ def test_sigint_ends_it_too_and_the_access_log_goes_to_stderr(
     assert not warehouse.exists()
 
 
+def test_both_kinds_of_clients_are_served_at_once(serve_process: ServeProcess, tmp_path: Path) -> None:
+    served = serve_process(str(tmp_path / "c.db"), "--iceberg", "--json")
+    told = json.loads(served.url)
+    assert told["iceberg"] == f"{told['url']}/iceberg"
+    EndpointClient(told["url"], served.token).health()
+    config = ask(told["url"], served.token, "GET", "/v1/config", prefix="/iceberg")
+    assert "GET /v1/{prefix}/namespaces" in config.json["endpoints"]
+    served.process.send_signal(signal.SIGTERM)
+    assert served.end()[0] == 0
+
+
+def test_without_iceberg_its_endpoints_are_not_there(serve_process: ServeProcess, tmp_path: Path) -> None:
+    served = serve_process(str(tmp_path / "c.db"))
+    assert ask(served.url, served.token, "GET", "/v1/config", prefix="/iceberg").status == 404
+    token = ask(served.url, None, "POST", "/v1/oauth/tokens", body=b"x", prefix="/iceberg")
+    assert (token.status, token.json["error"]) == (401, "UnauthorizedError")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "what"),
     [
@@ -105,6 +123,10 @@ def test_sigint_ends_it_too_and_the_access_log_goes_to_stderr(
         (["--bridge", "--token-file", "token", "--tls-cert", "missing.pem"], 2, "missing.pem"),
         (["--bridge", "--token-file", "token", "--host", "no.such.host.invalid"], 1, "cannot listen at"),
         (["--bridge", "--port", "70000"], 2, "--port"),
+        (["--iceberg"], 2, "clients must show a token"),
+        (["--bridge", "--iceberg", "--no-token"], 2, "--no-token"),
+        (["--iceberg", "--no-token", "--token-file", "token"], 2, "--no-token"),
+        (["--iceberg", "--no-token", "--host", "0.0.0.0"], 2, "--no-token"),
     ],
 )
 def test_misuse_is_explained(

@@ -74,6 +74,7 @@ FORBIDDEN_CALLS_IN_LOG = {"now", "open", "print", "today", "urlopen", "utcnow", 
 # Who may import a library. The command line's are loaded by `dl` alone, the others by the room that wraps them.
 LIBRARIES = {
     "adbc_driver_postgresql": {"cdc", "store/dialects"},
+    "fastavro": {"iceberg"},
     "duckdb": {"cdc", "data", "query", "store/dialects"},
     "obstore": {"storage"},
     "opentelemetry": {"telemetry"},

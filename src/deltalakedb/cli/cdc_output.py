@@ -57,7 +57,7 @@ _ACTIONS: Final = {
 def show_plan(plan: ChoicePlan, *, dry_run: bool, is_running: bool) -> None:
     """Print what `dl cdc apply` does, one line per table, and why."""
     for step in plan.steps:
-        tables = f"{step.current} and {step.changes}"
+        tables = " and ".join(step.tables)
         why = f": {'; '.join(step.why)}" if step.why else ""
         print(f"{step.source} {_ACTIONS[step.action].format(tables=tables)}{why}")
         for note in step.notes:

@@ -64,7 +64,7 @@ class RowFilter:
 
 
 def check_condition(predicate: str, schema: StructType) -> None:
-    """PredicateError for SQL that is not boolean: a number, a text, a time."""
+    """PredicateError for SQL that is not boolean, or that no row can be judged by: `id = 'x'` for a number."""
     from deltalakedb.data.engine import Engine
     from deltalakedb.log.predicates.predicate_sql import to_duckdb
 
@@ -72,10 +72,19 @@ def check_condition(predicate: str, schema: StructType) -> None:
     if condition.upper() == "NULL":
         return  # DuckDB types it as a number
     with Engine() as engine:
-        engine.register("batch", schema.to_arrow().empty_table())
+        engine.register("batch", _row_of_nulls(schema))
         kind = engine.types(f"select ({condition}) from batch")[0]
+        try:
+            engine.execute(f"select ({condition}) from batch")
+        except PredicateError as error:
+            raise _cannot_judge(error) from error
     if kind != "BOOLEAN":
         raise PredicateError(f"Cannot create filter with non-boolean predicate {predicate!r} returning {kind}")
+
+
+def _row_of_nulls(schema: StructType) -> pa.Table:
+    """One row whose values fail no function: what fails on it is a constant."""
+    return pa.table({field.name: pa.nulls(1, field.type) for field in schema.to_arrow()})
 
 
 def _cannot_judge(error: Exception) -> PredicateError:

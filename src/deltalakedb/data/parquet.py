@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from deltalakedb.data.stats import TEXT_BYTES, StatsPlan
-from deltalakedb.exceptions import DeltaError
+from deltalakedb.exceptions import DeltaError, StorageError
 from deltalakedb.log.protocol.actions import AddFile
 from deltalakedb.log.protocol.paths import encode_path
 from deltalakedb.storage.interface import Storage
@@ -91,6 +91,8 @@ class DataFile:
             if self._writer is None:
                 self._writer = self._options.open(self._file.sink, self._schema, columns)
             self._writer.write_table(columns, row_group_size=max(1, columns.num_rows))
+        except StorageError:  # an OSError that says enough
+            raise
         except OSError as error:
             raise self._failure(error) from error
         for batch in columns.to_batches():
@@ -103,6 +105,8 @@ class DataFile:
             result = self._file.finish()
         except OSError as error:
             writer.is_open = False
+            if isinstance(error, StorageError):
+                raise
             raise self._failure(error) from error
         return AddFile(
             path=encode_path(self.path),

@@ -179,6 +179,8 @@ def malformed_as(table: str, path: str) -> Iterator[None]:
     """Convert every failure to decode a checkpoint file into a MalformedLogError that names the file."""
     try:
         yield
+    except StorageError:  # the storage failed, not the file
+        raise
     except FileNotFoundError as error:
         raise MalformedLogError(f"table {redact(table)}: {path} is missing") from error
     except (pa.ArrowException, MalformedLogError, OSError, ValueError, OverflowError, MemoryError) as error:

@@ -129,7 +129,7 @@ def _change_existing(drafts: Drafts, written: WrittenFiles, draft: TableDraft, c
     draft.use_options(drafts.iceberg_files.options)
     base = current_metadata(draft, "table")
     check_requirements(change.requirements, base)
-    metadata = apply_updates(base, change.updates, now_ms=_now_ms())
+    metadata = apply_updates(base, change.updates, now_ms=_now_ms(base))
     if metadata == base:
         draft.note_read(WHOLE_TABLE)
         return Step(draft, base)
@@ -323,5 +323,7 @@ def _first(updates: JsonObjects, action: str, key: str) -> str | None:
     return next((update.get(key) for update in updates if update.get("action") == action), None)
 
 
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+def _now_ms(base: Metadata | None = None) -> int:
+    """Return the time, never before the last update of the metadata that a commit is based on: clocks step back."""
+    last_ms = 0 if base is None else int(base["last-updated-ms"])
+    return max(time.time_ns() // 1_000_000, last_ms)

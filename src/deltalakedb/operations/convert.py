@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from urllib.parse import unquote
 
-from deltalakedb.exceptions import DeltaError, SchemaMismatchError
+from deltalakedb.exceptions import DeltaError, SchemaMismatchError, StorageError
 from deltalakedb.log.protocol.actions import AddFile
 from deltalakedb.log.protocol.codec import to_json
 from deltalakedb.log.protocol.paths import encode_path
@@ -117,6 +117,8 @@ class _Footer:
             with storage.open(file.path, file.size) as source:
                 parquet = pq.ParquetFile(source)
                 arrow, footer = parquet.schema_arrow, parquet.metadata
+        except StorageError:
+            raise
         except (pa.ArrowException, OSError) as error:
             raise DeltaError(f"Failed to parse parquet: {storage.location}/{file.path}: {error}") from error
         schema = arrow_to_schema(arrow)

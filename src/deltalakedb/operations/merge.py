@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import DeltaError
+from deltalakedb.log.predicates.atoms import ALWAYS
 from deltalakedb.log.protocol.proposal import WHOLE_TABLE, ProposedCommit, ReadSet
 from deltalakedb.log.protocol.rows import add_from_row
 from deltalakedb.operations.engines import open_engine
@@ -38,6 +39,8 @@ class _Found:
     """The files (FILES_SCHEMA) that may hold a row the merge needs."""
     files: int
     """How many files the table has."""
+    scanned: int
+    """How many of them count as scanned."""
     touched: tuple[TouchedFile, ...]
     places: Sequence[int]
     """The indexes of the touched files in `looked_at`."""
@@ -93,11 +96,13 @@ def _find(target: Target, request: MergeRequest, names: Names, engine: Engine) -
         raise _matched_twice(target, looked_at, *changed_rows.twice)
     touched = changed_rows.touched
     adds = map(add_from_row, looked_at.take(list(touched)).to_pylist()) if touched else ()
+    files = looked_at.num_rows if reach.is_everything else target.snapshot.files_table(["size"]).num_rows
     return _Found(
         rows=rows,
         reach=reach,
         looked_at=looked_at,
-        files=looked_at.num_rows if reach.is_everything else target.snapshot.files_table(["size"]).num_rows,
+        files=files,
+        scanned=files if reach.scanned.disjuncts == ALWAYS.disjuncts else target.plan(reach.scanned).num_rows,
         touched=tuple(touched_file(add, numbers) for add, numbers in zip(adds, touched.values(), strict=True)),
         places=list(touched),
         source_rows=count,
@@ -125,8 +130,8 @@ def _metrics(found: _Found, written: Written, watch: _Watch, changes: int = 0) -
         "num_target_rows_deleted": found.deleted,
         "num_target_rows_copied": written.copied_rows,
         "num_output_rows": found.inserted + found.updated + written.copied_rows,
-        "num_target_files_scanned": found.looked_at.num_rows,
-        "num_target_files_skipped_during_scan": found.files - found.looked_at.num_rows,
+        "num_target_files_scanned": found.scanned,
+        "num_target_files_skipped_during_scan": found.files - found.scanned,
         "num_target_files_added": len(written.adds) + len(written.changes) + changes,
         "num_target_files_removed": written.gone_files,
         **watch.to_metrics(),

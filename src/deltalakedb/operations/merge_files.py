@@ -46,6 +46,8 @@ class Reach:
     predicate: Predicate
     on_target: str | None
     """The condition on the target alone, as history shows it."""
+    scanned: Predicate
+    """Selects the files that count as scanned: a streamed source's keys exclude none of them, as in `deltalake`."""
 
     @property
     def is_everything(self) -> bool:
@@ -55,6 +57,7 @@ class Reach:
 def find_reach(target: Target, request: MergeRequest, names: Names, engine: Engine) -> Reach:
     """Return the predicate of the rows that the merge needs: they may match, or a clause for unmatched rows applies."""
     parts: list[Dnf] = []
+    fixed: list[Dnf] = []  # those that do not depend on the source
     texts: list[str] = []
     conditions: list[str | Key] = []
     for conjunct in names.conjuncts(request.predicate):
@@ -62,6 +65,7 @@ def find_reach(target: Target, request: MergeRequest, names: Names, engine: Engi
         if target_sql is not None:
             conditions.append(Expression.parse(target_sql, target.schema).text)
             parts.append(_parse(target_sql, target).disjuncts)
+            fixed.append(parts[-1])
             texts.append(target_sql)
             continue
         key = names.key(conjunct)
@@ -69,6 +73,7 @@ def find_reach(target: Target, request: MergeRequest, names: Names, engine: Engi
             conditions.append(key)
         elif not (read := names.read(conjunct)).columns and read.is_stable:
             conditions.append(read.text)
+            fixed.append(_parse(read.text, target).disjuncts)
         key_predicate = None if key is None else _of_key(key, target, names, engine)
         if key_predicate is not None:
             parts.append(key_predicate.disjuncts)
@@ -76,7 +81,8 @@ def find_reach(target: Target, request: MergeRequest, names: Names, engine: Engi
     matching = Predicate(_shown(texts, " and "), dnf.all_of(parts))
     others = list(_without_match(request, names, target))
     predicate = Predicate(_shown([matching.text, *(other.text for other in others)], " or "), _any([matching, *others]))
-    return Reach(predicate, _noted(conditions, request, names, target, engine))
+    scanned = ALWAYS if request.of_kind("not_matched_by_source") else _all(fixed if request.streamed else parts + fixed)
+    return Reach(predicate, _noted(conditions, request, names, target, engine), scanned)
 
 
 def _noted(
@@ -164,6 +170,10 @@ class _NotedColumn:
 
     def _spell(self, before: str, after: str) -> str:
         return Expression.parse(f"{before}{quoted(self.name)}{after}", self.schema).text
+
+
+def _all(parts: list[Dnf]) -> Predicate:
+    return Predicate("", dnf.all_of(parts))
 
 
 def _any(predicates: Iterable[Predicate]) -> Dnf:

@@ -181,6 +181,7 @@ class _Optimization:
         request, counts = self._request, _Counts(span=len(group.files))
         if request.columns is None:
             adds = self._write(target, _counted(read_moving(target, group.files), counts))
+            counts.batches = max(counts.batches, len(group.files))  # small files are read together
         else:
             limits = {"memory_bytes": request.max_spill_size, "max_temp_bytes": request.max_temp_directory_size}
             with sorted_rows(target, group.files, request.columns, **limits) as reader:

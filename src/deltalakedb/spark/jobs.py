@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812  the usual name
 
 from deltalakedb.data.footers import FooterStats
 from deltalakedb.data.partitioning import HIVE_NULL
-from deltalakedb.exceptions import DeltaError
+from deltalakedb.exceptions import DeltaError, StorageError
 from deltalakedb.log.protocol.actions import AddFile
 from deltalakedb.log.protocol.paths import decode_path, encode_path
 from deltalakedb.log.schema.types import StructField
@@ -162,6 +162,8 @@ def _read(storage: Storage, path: str, stats: FooterStats) -> Gathered:
     try:
         with storage.open(path) as opened:  # without its size, because only its end is read
             footer = pq.read_metadata(opened)
+    except StorageError:
+        raise
     except (pa.ArrowException, OSError) as error:
         raise DeltaError(f"cannot read {path} of {storage.location}, which Spark wrote: {error}") from error
     return Gathered(footer.num_rows, stats.of(footer))

@@ -222,7 +222,7 @@ class LocalStorage:
         except BaseException as error:
             with suppress(OSError):
                 os.unlink(temporary)
-            if isinstance(error, OSError):
+            if isinstance(error, OSError) and not isinstance(error, StorageError):
                 raise self._failure("write", path, error) from error
             raise
 

@@ -277,6 +277,8 @@ class ObjectStorage:
                 self._store.put(self._key(path), spool, chunk_size=_PART_BYTES, max_concurrency=_PARTS_IN_FLIGHT)
         except BaseError as error:
             raise self._failure("write", path, error) from None
+        except StorageError:  # of the file that is read to be uploaded
+            raise
         except OSError as error:
             where = f"while it was kept in {tempfile.gettempdir()}: {error.strerror or error}"
             raise self._error("write", path, where, "make room there, or set TMPDIR") from error

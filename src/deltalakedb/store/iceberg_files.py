@@ -146,8 +146,8 @@ def remove_snapshots(conn: Connection, table_id: int, kept: Collection[int]) -> 
         return
     for snapshot_id in expired:
         conn.run("delete_iceberg_snapshot", table_id=table_id, snapshot_id=snapshot_id)
-    for query in ("bounds", "files", "manifests"):
-        conn.run(f"delete_unused_iceberg_{query}", table_id=table_id)
+    for query in ("delete_unused_iceberg_bounds", "delete_unused_iceberg_files", "delete_unused_iceberg_manifests"):
+        conn.run(query, table_id=table_id)
 
 
 FILE_ROWS = pa.schema(

@@ -36,7 +36,9 @@ def add_actions_table(files: pa.Table, metadata: Metadata, *, flatten: bool) -> 
     fields, columns = _file_columns(files, stats)
     for name, members in groups.items():
         if flatten:
-            fields += [pa.field(".".join((name, *column.path)), column.values.type) for column in members]
+            fields += [
+                pa.field(".".join((name, *column.path)), column.values.type, column.nullable) for column in members
+            ]
             columns += [column.values for column in members]
         elif members:
             unknown = [one is _NO_STATS for one in stats] if name != "partition" else [False] * len(stats)
@@ -47,11 +49,12 @@ def add_actions_table(files: pa.Table, metadata: Metadata, *, flatten: bool) -> 
 
 
 class _Column:
-    """One leaf of a group: its path of names, and its values."""
+    """One leaf of a group: its path of names, its values, and whether they may be null."""
 
-    def __init__(self, path: Sequence[str], values: pa.Array) -> None:
+    def __init__(self, path: Sequence[str], values: pa.Array, *, nullable: bool = True) -> None:
         self.path = tuple(path)
         self.values = values
+        self.nullable = nullable or values.null_count > 0
 
 
 def _file_columns(files: pa.Table, stats: list[FileStats]) -> tuple[list[pa.Field], list[pa.Array]]:
@@ -107,7 +110,8 @@ def _partition_columns(files: pa.Table, schema: StructType, names: Sequence[str]
         # Partition values repeat, so parse each one once.
         texts = [values.get(field.physical_name) for values in parsed]
         values_by_text = {text: parse_partition_value(text, field.type) for text in set(texts)}
-        yield _Column((field.name,), pa.array([values_by_text[text] for text in texts], to_arrow_type(field.type)))
+        values = pa.array([values_by_text[text] for text in texts], to_arrow_type(field.type))
+        yield _Column((field.name,), values, nullable=field.nullable)
 
 
 def _nest(members: list[_Column], unknown: pa.Array) -> pa.Array:
@@ -115,9 +119,10 @@ def _nest(members: list[_Column], unknown: pa.Array) -> pa.Array:
     names: dict[str, list[_Column]] = {}
     for column in members:
         names.setdefault(column.path[0], []).append(column)
-    arrays = []
-    for inner in names.values():
+    arrays, fields = [], []
+    for name, inner in names.items():
         is_leaf = len(inner) == 1 and len(inner[0].path) == 1
-        arrays.append(inner[0].values if is_leaf else _nest([_Column(c.path[1:], c.values) for c in inner], unknown))
-    fields = [pa.field(name, array.type) for name, array in zip(names, arrays, strict=True)]
+        array = inner[0].values if is_leaf else _nest([_Column(c.path[1:], c.values) for c in inner], unknown)
+        arrays.append(array)
+        fields.append(pa.field(name, array.type, inner[0].nullable if is_leaf else True))
     return pa.StructArray.from_arrays(arrays, fields=fields, mask=unknown)

@@ -78,9 +78,7 @@ class TableReader:
             DeprecationWarning,
             stacklevel=2,
         )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            return DeltaTableConfig(without_files=False, log_buffer_size=_LOG_BUFFER_SIZE)
+        return DeltaTableConfig(without_files=False, log_buffer_size=_LOG_BUFFER_SIZE)
 
     @property
     def name(self) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from deltalakedb.catalog.addresses import PathAddress, SqlAddress, resolve
 from deltalakedb.exceptions import TableExistsError
@@ -25,6 +25,9 @@ from deltalakedb.tables.file_backing import FileBacking
 from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
 from deltalakedb.transactions.statements import TableOptions, is_spark_frame, write_rows
 from deltalakedb.writer.properties import WriterProperties
+
+if TYPE_CHECKING:
+    from deltalakedb.catalog.catalog import Catalog
 
 
 def write_deltalake(
@@ -112,7 +115,27 @@ def _write_in_catalog(
     properties: CommitProperties,
 ) -> None:
     name = str(address.name)
-    with address.catalog as catalog, catalog.begin(tables=[name]) as tx:
+    with address.catalog as catalog:
+        try:
+            _write_once(catalog, name, data, request, options, configuration, properties)
+        except TableExistsError:
+            joins = request.mode == "append" and not isinstance(data, Iterator)
+            if not (joins and name in catalog.tables()):
+                raise
+            # Another writer created the table meanwhile, and data that is no stream can be read again.
+            _write_once(catalog, name, data, request, options, configuration, properties)
+
+
+def _write_once(
+    catalog: Catalog,
+    name: str,
+    data: Any,
+    request: WriteRequest,
+    options: TableOptions,
+    configuration: Mapping[str, str | None] | None,
+    properties: CommitProperties,
+) -> None:
+    with catalog.begin(tables=[name]) as tx:
         if request.mode == "ignore" and name in tx.tables():
             return
         rows = _to_stream(data)

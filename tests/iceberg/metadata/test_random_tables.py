@@ -6,27 +6,27 @@ import json
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from deltalakedb.iceberg.metadata.table_builder import render_metadata
+from deltalakedb.iceberg.metadata.table_builder import apply_updates, render_metadata
 from deltalakedb.iceberg.metadata.table_metadata import new_table_metadata, parse_table_metadata
 from tests.fixtures.sizes import sized
-from tests.iceberg.metadata.comparing import UUID, Outcome, commit_both, kind_of, outcome_of
+from tests.iceberg.metadata.comparing import UUID, Outcome, commit_both, differs, kind_of, outcome_of
 from tests.iceberg.metadata.judge import Judge, comparable
+from tests.iceberg.metadata.random_schemas import Json, schemas, valid_schemas
 from tests.iceberg.metadata.requests import (
     NEW_TABLE_PROPERTIES,
     PROPERTIES,
-    Json,
     column_ids,
     create_updates,
     orders,
-    schemas,
     specs,
     table_requirements,
     table_updates,
-    valid_schemas,
 )
+from tests.iceberg.metadata.samples import sample_table
+from tests.iceberg.metadata.spoiling import spoiled
 
 pytestmark = pytest.mark.spark
 
@@ -73,3 +73,27 @@ def test_histories_of_a_table_are_those_of_java(judge: Judge, version: int, data
         ours = commit_both(judge, metadata, updates, data.draw(table_requirements(metadata)))
         metadata = ours.metadata or metadata
         assert parse_table_metadata(render_metadata(metadata)) == metadata
+
+
+@settings(max_examples=sized(40, 5000))
+@given(data=st.data())
+def test_requests_with_a_mistake_are_taken_or_refused_as_by_java(judge: Judge, data: st.DataObject) -> None:
+    table = dict(sample_table(data.draw(st.integers(1, 3))))
+    updates = data.draw(spoiled(data.draw(table_updates(table, int(time.time() * 1000)))))
+    assume(is_json(updates))
+    verdict = judge.table(json.loads(render_metadata(table)), updates)
+    now_ms = verdict.result["last-updated-ms"] if verdict.result else int(time.time() * 1000)
+    ours = outcome_of(lambda: apply_updates(table, updates, now_ms=now_ms))
+    if differs(verdict, ours):
+        return
+    assert bool(ours.error) == bool(verdict.error), (verdict, ours)
+    if ours.metadata is not None:
+        assert comparable(json.loads(render_metadata(ours.metadata))) == comparable(verdict.result)
+
+
+def is_json(value: object) -> bool:
+    """Whether Java can be asked: not with text that is not Unicode, and not with numbers that are none."""
+    try:
+        return bool(json.dumps(value, allow_nan=False, ensure_ascii=False).encode())
+    except ValueError:
+        return False

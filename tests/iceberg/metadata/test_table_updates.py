@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from deltalakedb.iceberg.metadata.table_builder import apply_updates, render_metadata, with_previous_file
 from tests.iceberg.metadata.comparing import commit_both
-from tests.iceberg.metadata.judge import Judge
+from tests.iceberg.metadata.judge import Judge, comparable
 from tests.iceberg.metadata.samples import (
     SCHEMA,
     UUID,
@@ -244,6 +246,8 @@ def test_snapshots_become_current_as_in_java(judge: Judge, version: int) -> None
         ({"manifest-list": "absent", "manifests": ["s3://m"]}, {1: "", 2: "", 3: "refused"}),
         ({"summary": {"operation": 1}}, {1: "refused", 2: "refused", 3: "refused"}),
         ({"summary": "absent"}, {1: "", 2: "", 3: ""}),
+        ({"summary": {}}, {1: "", 2: "", 3: ""}),
+        ({"summary": {"added-records": "1"}}, {1: "", 2: "", 3: ""}),
         ({"sequence-number": 3}, {1: "refused", 2: "conflict", 3: "conflict"}),
         ({"sequence-number": 9}, {1: "refused", 2: "", 3: ""}),
         ({"sequence-number": 2, "parent-snapshot-id": "absent"}, {1: "refused", 2: "conflict", 3: "conflict"}),
@@ -342,3 +346,24 @@ def test_an_upgrade_to_v3_starts_to_number_rows_as_in_java(judge: Judge) -> None
         later = add_snapshot(4, 3, **{"first-row-id": 0, "sequence-number": 9})
         assert commit_both(judge, sample_table(version), [upgrade, later, set_main(4)]).error == ""
     assert commit_both(judge, empty_table(2), [upgrade, numbered, set_main(4)]).error == ""
+
+
+def test_a_log_of_snapshots_that_goes_back_in_time_is_refused_as_by_java(judge: Judge) -> None:
+    # Going back to the third snapshot happens now, and the fourth says that it was made long ago.
+    updates = [NEXT[2], set_main(4), set_main(3), set_main(4)]
+    assert commit_both(judge, sample_table(2), updates).error == "refused"
+
+
+@pytest.mark.parametrize("kept", ["0", "1", "2", "3", "100"])
+def test_earlier_files_are_logged_as_in_java(judge: Judge, kept: str) -> None:
+    table: Any = sample_table(2)
+    for number in range(4):
+        location = f"s3://bucket/table/metadata/{number}.metadata.json"
+        updates = [act("set-properties", updates={"write.metadata.previous-versions-max": kept, "n": str(number)})]
+        verdict = judge.table(json.loads(render_metadata(table)), updates, location=location)
+        changed = apply_updates(table, updates, now_ms=verdict.result["last-updated-ms"])
+        table, deleted = with_previous_file(
+            changed, previous_location=location, previous_updated_ms=table["last-updated-ms"]
+        )
+        assert deleted == []
+        assert comparable(json.loads(render_metadata(table))) == comparable(verdict.result)

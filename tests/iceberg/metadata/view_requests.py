@@ -6,7 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.iceberg.metadata.requests import PROPERTIES, Draw, Json, draw_id, rare
+from tests.iceberg.metadata.random_schemas import Draw, Json, rare
+from tests.iceberg.metadata.requests import PROPERTIES, draw_id
 
 SCHEMAS: list[Json] = [
     {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "a", "required": True, "type": "int"}]},

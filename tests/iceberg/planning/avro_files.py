@@ -9,6 +9,9 @@ import fastavro
 
 Row = dict[str, Any]
 
+FILE_COUNTS = ("added_files_count", "existing_files_count", "deleted_files_count")
+ROW_COUNTS = ("added_rows_count", "existing_rows_count", "deleted_rows_count")
+
 
 def optional(kind: Any) -> list[Any]:
     return ["null", kind]
@@ -98,6 +101,12 @@ def list_schema(version: int) -> Row:
         field(501, "manifest_length", "long"),
         field(502, "partition_spec_id", "int"),
         field(503, "added_snapshot_id", "long"),
+    ]
+    fields += [
+        field(504 + place, name, "int" if version > 1 else optional("int")) for place, name in enumerate(FILE_COUNTS)
+    ]
+    fields += [
+        field(512 + place, name, "long" if version > 1 else optional("long")) for place, name in enumerate(ROW_COUNTS)
     ]
     if version > 1:
         names = ((517, "content", "int"), (515, "sequence_number", "long"), (516, "min_sequence_number", "long"))

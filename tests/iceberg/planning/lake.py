@@ -11,6 +11,8 @@ from random import Random
 from typing import Any
 
 from tests.iceberg.planning.avro_files import (
+    FILE_COUNTS,
+    ROW_COUNTS,
     list_schema,
     manifest_metadata,
     manifest_schema,
@@ -318,7 +320,7 @@ class Lake:
             if "pending" in item:
                 item = self._write_pending(item, snapshot_id, sequence_number)
             row = {**item, "added_snapshot_id": snapshot_id, "sequence_number": sequence_number}
-            row |= {"min_sequence_number": 0, "first_row_id": None}
+            row |= {"min_sequence_number": 0, "first_row_id": None, **dict.fromkeys((*FILE_COUNTS, *ROW_COUNTS), 1)}
             if self.version > 2 and row["content"] == 0:
                 row["first_row_id"] = self.next_row_id
                 self.next_row_id += item["records"]

@@ -261,7 +261,7 @@ JSON = st.recursive(
 )
 
 
-_REPLACEMENTS: tuple[Any, ...] = (None, 7, "x", [], {}, [None], True)
+OTHERS: list[Any] = [None, 7, "x", [], {}, [None], True]
 
 
 def mutations(value: Any) -> list[Any]:
@@ -270,11 +270,12 @@ def mutations(value: Any) -> list[Any]:
     if isinstance(value, dict):
         for name, part in value.items():
             found.append({key: item for key, item in value.items() if key != name})
-            found += [{**value, name: other} for other in _REPLACEMENTS]
+            found += [{**value, name: other} for other in OTHERS]
             found += [{**value, name: other} for other in mutations(part)]
     elif isinstance(value, list):
         for place, part in enumerate(value):
-            found += [[*value[:place], other, *value[place + 1 :]] for other in (None, *mutations(part))]
+            others: list[Any] = [None, *mutations(part)]
+            found += [[*value[:place], other, *value[place + 1 :]] for other in others]
     return found
 
 

@@ -26,6 +26,10 @@ ENDPOINTS = {
     f"POST {TABLE}/unregister",
     f"POST {TABLE}/metrics",
     f"GET {TABLE}/credentials",
+    f"POST {TABLE}/plan",
+    f"GET {TABLE}/plan/{{plan-id}}",
+    f"DELETE {TABLE}/plan/{{plan-id}}",
+    f"POST {TABLE}/tasks",
     f"POST {PREFIX}/tables/rename",
     f"POST {NAMESPACE}/register",
     f"POST {PREFIX}/transactions/commit",
@@ -43,7 +47,8 @@ ENDPOINTS = {
 def test_the_endpoints_are_told_as_the_specification_spells_them(client: Client) -> None:
     config = client.get("/v1/config")
     assert config.status == 200
-    assert set(config.json["endpoints"]) >= ENDPOINTS
+    assert set(config.json["endpoints"]) == ENDPOINTS
+    assert len(config.json["endpoints"]) == len(ENDPOINTS)
     assert config.json["idempotency-key-lifetime"] == "PT60M"
     assert (config.json["defaults"], config.json["overrides"]) == ({}, {})
 

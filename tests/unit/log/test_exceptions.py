@@ -14,6 +14,8 @@ from deltalakedb.exceptions import (
     DeltaError,
     LogGapError,
     MissingExtraError,
+    MissingFileError,
+    StorageError,
     UnsupportedFeatureError,
     redact,
 )
@@ -90,6 +92,8 @@ def test_a_missing_extra_says_what_to_install() -> None:
         MissingExtraError("Postgres", "postgres"),
         ConcurrentAppendError("clash", table="t", version=3, path="f"),
         DeltaError("plain"),
+        MissingFileError("gone", path="f", advice="look"),
+        StorageError("cannot read f", "try again"),
     ],
 )
 def test_an_error_is_the_same_in_another_process(error: DeltaError) -> None:

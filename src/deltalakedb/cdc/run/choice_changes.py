@@ -49,6 +49,14 @@ class Step:
     notes: tuple[str, ...] = ()
     """What a user should know, such as where values that are masked from now on can still be read."""
     renames: tuple[tuple[str, str], ...] = ()
+    tables: tuple[str, ...] = ()
+    """Those of its two tables that its layers keep up to date."""
+
+    @classmethod
+    def of(cls, table: CapturedTable, action: Action, why: Iterable[str], **more: Any) -> Step:
+        return cls(
+            table.source, action, table.current, table.changes, tuple(why), tables=tuple(table.lake_tables), **more
+        )
 
     def to_value(self) -> dict[str, Any]:
         return {
@@ -59,6 +67,7 @@ class Step:
             "why": list(self.why),
             "notes": list(self.notes),
             "renames": [list(pair) for pair in self.renames],
+            "tables": list(self.tables),
         }
 
 
@@ -184,7 +193,7 @@ class _Planner:
                 yield step
         for table in published.refused:
             if table.source not in tables:
-                yield Step(table.source, "refuse", table.current, table.changes, (table.reason or "",))
+                yield Step.of(table, "refuse", [table.reason or ""])
         for source, captured in tables.items():
             if source in published.sources or captured.is_taken_out:
                 continue
@@ -192,22 +201,20 @@ class _Planner:
             if captured.stage != "stopped" or not self.settings.wants(source):
                 why = published.why_not(source, self.settings)
                 notes = (f"{' and '.join(captured.lake_tables)} stay as they are",)
-                yield Step(source, "leave", captured.current, captured.changes, (why,), notes)
+                yield Step.of(captured, "leave", [why], notes=notes)
 
     def _compare(self, captured: CapturedTable, table: CapturedTable) -> Step | None:
         was_left = captured.is_taken_out
         if captured.stage == "stopped" and not was_left:
-            return Step(table.source, "stay", captured.current, captured.changes, (captured.reason or "",))
+            return Step.of(captured, "stay", [captured.reason or ""])
         why = [*(["it was left out until now"] if was_left else ()), *self._differences(captured, table)]
         renames = tuple(self._renames(captured, table))
         if not why and (captured.current, captured.changes) == (table.current, table.changes):
             return None
-        reasons = tuple(why) or ("it is called otherwise in the lake",)
+        reasons = why or ["it is called otherwise in the lake"]
         # A copy under way belongs to the table's old name.
         action: Action = "copy" if why or captured.stage == "copying" else "rename"
-        return Step(
-            table.source, action, table.current, table.changes, reasons, tuple(_notes(captured, table)), renames
-        )
+        return Step.of(table, action, reasons, notes=tuple(_notes(captured, table)), renames=renames)
 
     def _differences(self, captured: CapturedTable, table: CapturedTable) -> Iterator[str]:
         before = {column.number: column for column in captured.columns}
@@ -278,7 +285,7 @@ class _Planner:
 def _new(table: CapturedTable) -> Step:
     hidden = [f"{column.name} is masked ({column.mask})" for column in table.columns if column.mask is not None]
     hidden += [f"{column.name} is left out" for column in table.left_out]
-    return Step(table.source, "capture", table.current, table.changes, tuple(hidden))
+    return Step.of(table, "capture", hidden)
 
 
 def _column_differences(old: SourceColumn, column: SourceColumn) -> Iterator[str]:

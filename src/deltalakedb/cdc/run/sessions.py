@@ -11,10 +11,7 @@ from contextlib import contextmanager, suppress
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-
-from deltalakedb.exceptions import CaptureError, ConfigError, MissingExtraError, redact
+from deltalakedb.exceptions import CaptureError, ConfigError, MissingExtraError, SparkDiedError, redact
 from deltalakedb.spark.session import check_java
 
 if TYPE_CHECKING:
@@ -22,6 +19,7 @@ if TYPE_CHECKING:
 
 try:
     from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
 except ModuleNotFoundError:
     raise MissingExtraError("deltalakedb.cdc", "cdc") from None
 
@@ -47,7 +45,7 @@ def opened_session(spark: SparkSession | None, ended: threading.Event | None = N
     """The given session, or one of the Spark that runs here, or a new one that ends with the block.
 
     The start of a session cannot be interrupted. If it fails and `ended` is set, the signal has ended Java too, and
-    KeyboardInterrupt is raised.
+    KeyboardInterrupt is raised. SparkDiedError if Java ends while it starts.
     """
     try:
         from pyspark import SparkContext
@@ -70,7 +68,11 @@ def opened_session(spark: SparkSession | None, ended: threading.Event | None = N
     except Exception as error:  # the death of Java by the same signal shows in many ways
         if ended is not None and ended.is_set():
             raise KeyboardInterrupt from error
-        raise
+        died = _how_start_ended(error)
+        if died is None:
+            raise
+        _forget_java()
+        raise SparkDiedError(died) from error
     try:
         yield session
     finally:
@@ -129,6 +131,15 @@ def how_java_ended(error: BaseException) -> str | None:
     return None
 
 
+def _how_start_ended(error: Exception) -> str | None:
+    """How Java ended, if that made the start of a session fail."""
+    from pyspark.errors import PySparkException
+
+    if isinstance(error, PySparkException) and error.getCondition() == "JAVA_GATEWAY_EXITED":
+        return "the Java process of Spark ended before it had started"
+    return how_java_ended(error)
+
+
 def _is_lost_connection(error: BaseException | None) -> bool:
     """Whether an error is, or was caused by, a lost connection to Java."""
     seen: set[int] = set()
@@ -141,9 +152,8 @@ def _is_lost_connection(error: BaseException | None) -> bool:
 
 
 def _end(session: SparkSession) -> None:
-    """End a session and its Java process; if that has died, reset PySpark so that another one can be started."""
+    """End a session and its Java process, which may have died."""
     from pyspark import SparkContext
-    from pyspark.sql import SparkSession
 
     process = getattr(SparkContext._gateway, "proc", None)
     try:
@@ -152,8 +162,16 @@ def _end(session: SparkSession) -> None:
         if process is None or process.poll() is None:
             raise
     if process is not None and process.poll() is not None:
-        SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
-        SparkSession._instantiatedSession = SparkSession._activeSession = None
+        _forget_java()
+
+
+def _forget_java() -> None:
+    """Reset PySpark, so that it starts another Java process."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
 _ADVICE: Final = {
@@ -180,7 +198,8 @@ def copy_failed(source: str, error: Exception) -> CaptureError:
 
 def describe_error(text: str) -> str:
     """The message of the Python task within Java's text, with advice if there is any."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    # Java's text begins with ": ".
+    lines = [line.strip().removeprefix(": ") for line in text.splitlines() if line.strip()]
     messages = [line for line in lines if not line.startswith(_STACK)]
     errors = [line for line in messages if "Error: " in line or "Exception: " in line]
     line = redact((errors or messages or ["no reason was given"])[-1])

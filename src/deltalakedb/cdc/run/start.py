@@ -88,30 +88,37 @@ def run_on_spark(
 ) -> CaptureReport:
     """Run a capture until `ended` is set, on the given or active Spark or one of its own; `on_spark` is called first.
 
-    If the Java process of its own Spark dies, Spark is started again, a few times.
+    If the Java process of its own Spark dies, Spark is started again, a few times; not if it never started.
     """
     from deltalakedb.cdc.run.runner import Runner
     from deltalakedb.cdc.run.sessions import has_spark, opened_session
 
     deaths: list[float] = []
+    has_started = False
     while True:
         is_own = not has_spark(spark)
         try:
             with opened_session(spark, ended) as session:
+                has_started = True
                 if on_spark is not None:
                     on_spark()
                 return Runner(catalog, settings, session, ended, progress=progress, on_batch=on_batch).run(once=once)
         except SparkDiedError as error:
-            deaths = [died_at for died_at in deaths if time.monotonic() - died_at < _DEATH_SECONDS] + [time.monotonic()]
-            if not is_own:
+            if not is_own or not has_started:
                 raise
-            if len(deaths) > _MOST_DEATHS:
-                raise SparkDiedError(
-                    f"{error}. It has died {len(deaths)} times within {_DEATH_SECONDS / 60:.0f} minutes, and is not "
-                    "started again: see that there is memory for it (spark.driver.memory, a smaller batch_size or "
-                    "parallelism), then dl cdc start goes on"
-                ) from error
-            _log.warning("%s; it is started again", error)
+            note_death(deaths, error, time.monotonic())
+
+
+def note_death(deaths: list[float], error: SparkDiedError, now: float) -> None:
+    """Record that the Java process of Spark has died; SparkDiedError if it dies too often to be started again."""
+    deaths[:] = [*(died_at for died_at in deaths if now - died_at < _DEATH_SECONDS), now]
+    if len(deaths) > _MOST_DEATHS:
+        raise SparkDiedError(
+            f"{error}. It has died {len(deaths)} times within {_DEATH_SECONDS / 60:.0f} minutes, and is not started "
+            "again: see that there is memory for it (spark.driver.memory, a smaller batch_size or parallelism), then "
+            "dl cdc start goes on"
+        ) from error
+    _log.warning("%s; it is started again", error)
 
 
 def check_before_spark(catalog: Catalog, settings: CaptureSettings) -> None:

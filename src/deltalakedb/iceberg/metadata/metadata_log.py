@@ -21,17 +21,14 @@ def with_previous_file(
 
     These are the files that fell out of the log, if the table's properties ask for their deletion.
     """
-    log = list(metadata.get("metadata-log") or [])
-    properties = metadata.get("properties") or {}
-    kept = max(1, int_property(properties, _MAX, _MAX_DEFAULT)) - 1
-    newest = {"timestamp-ms": previous_updated_ms, "metadata-file": previous_location}
+    updated_ms, properties = metadata["last-updated-ms"], metadata.get("properties") or {}
     check(
-        metadata["last-updated-ms"] - previous_updated_ms >= -ONE_MINUTE_MS,
-        f"Invalid update timestamp {metadata['last-updated-ms']}: before the latest metadata log entry timestamp"
-        f" {previous_updated_ms}",
+        updated_ms - previous_updated_ms >= -ONE_MINUTE_MS,
+        f"Invalid update timestamp {updated_ms}: before the latest metadata log entry timestamp {previous_updated_ms}",
     )
-    dropped, log = log[: len(log) - kept], [*log[len(log) - kept :], newest] if kept < len(log) else [*log, newest]
-    gone = [entry["metadata-file"] for entry in dropped] if kept < len(log) else []
-    still_named = {entry["metadata-file"] for entry in log}
-    deleted = [file for file in gone if file not in still_named] if bool_property(properties, _DELETE) else []
-    return {**metadata, "metadata-log": log}, deleted
+    newest = {"timestamp-ms": previous_updated_ms, "metadata-file": previous_location}
+    log = [*(metadata.get("metadata-log") or []), newest]
+    dropped = max(0, len(log) - max(1, int_property(properties, _MAX, _MAX_DEFAULT)))
+    kept_files = {entry["metadata-file"] for entry in log[dropped:]}
+    gone = [entry["metadata-file"] for entry in log[:dropped] if entry["metadata-file"] not in kept_files]
+    return {**metadata, "metadata-log": log[dropped:]}, gone if bool_property(properties, _DELETE) else []

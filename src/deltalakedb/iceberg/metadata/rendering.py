@@ -8,15 +8,17 @@ from typing import Any
 import orjson
 
 from deltalakedb.iceberg.metadata.normal_form import wire_form
-from deltalakedb.iceberg.metadata.shapes import check_json
+from deltalakedb.iceberg.metadata.shapes import refuse
+
+_SORTED = orjson.OPT_SORT_KEYS
 
 
 def render_object(item: Mapping[str, Any], what: str) -> bytes:
     """JSON with the object's fields in their order, and the fields of everything inside sorted by name."""
-    check_json(item, what)
-    members = [
-        orjson.dumps(name) + b":" + orjson.dumps(value, option=orjson.OPT_SORT_KEYS) for name, value in item.items()
-    ]
+    try:
+        members = [orjson.dumps(name) + b":" + orjson.dumps(value, option=_SORTED) for name, value in item.items()]
+    except orjson.JSONEncodeError as error:
+        refuse(f"Cannot write {what}: {error}")
     return b"{" + b",".join(members) + b"}"
 
 

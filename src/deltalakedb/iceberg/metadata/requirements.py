@@ -13,6 +13,7 @@ from deltalakedb.iceberg.metadata.shapes import (
     int_field,
     optional_long,
     refuse,
+    require_list,
     string_field,
 )
 
@@ -29,6 +30,7 @@ def run_checks(
     requirements: Sequence[Mapping[str, Any]], known: Mapping[str, Requirement], base: Mapping[str, Any] | None
 ) -> None:
     """Check the requirements in their order, once all of them are known."""
+    require_list(requirements, "requirements")
     checks = [choose(requirement, "type", known, "requirement") for requirement in requirements]
     for check_one, requirement in zip(checks, requirements, strict=True):
         check_json(requirement, "requirement")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from deltalakedb.exceptions import BadIcebergRequestError
@@ -73,6 +73,13 @@ def require_object(value: object, what: str) -> Mapping[str, Any]:
     """The value, which must be a JSON object."""
     if not isinstance(value, Mapping):
         refuse(f"Cannot parse {what}: it must be an object, not {brief(value)}")
+    return value
+
+
+def require_list(value: object, what: str) -> Sequence[Any]:
+    """The value, which must be a JSON array."""
+    if not isinstance(value, list | tuple):
+        refuse(f"Cannot parse {what}: it must be an array, not {brief(value)}")
     return value
 
 

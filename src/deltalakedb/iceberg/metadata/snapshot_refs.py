@@ -19,6 +19,7 @@ from deltalakedb.iceberg.metadata.table_draft import MAIN, NO_SNAPSHOT, TableDra
 
 _RETENTION = ("min-snapshots-to-keep", "max-snapshot-age-ms", "max-ref-age-ms")
 _OF_BRANCHES = _RETENTION[:2]
+_KNOWN = ("snapshot-id", "type", *_RETENTION)
 
 
 def parse_ref(item: object, what: str) -> dict[str, Any]:
@@ -55,12 +56,12 @@ def set_snapshot_ref(draft: TableDraft, update: Mapping[str, Any]) -> None:
         draft.snapshot_log.append({"timestamp-ms": timestamp, "snapshot-id": snapshot_id})
         if added:
             draft.replaced_on_main.add(snapshot_id)
-    draft.refs[name] = ref
+    draft.refs[name] = {**{key: value for key, value in draft.refs.get(name, {}).items() if key not in _KNOWN}, **ref}
     draft.changed = True
 
 
 def _own_fields(ref: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: ref[key] for key in ("snapshot-id", "type", *_RETENTION) if key in ref}
+    return {key: ref[key] for key in _KNOWN if key in ref}
 
 
 def remove_snapshot_ref(draft: TableDraft, update: Mapping[str, Any]) -> None:

@@ -26,6 +26,8 @@ from deltalakedb.iceberg.metadata.table_draft import TableDraft, Update
 FIRST_VERSION_OF_ROW_LINEAGE = 3
 _NOT_WITH_MANIFESTS = ("first-row-id", "added-rows", "key-id")
 """Fields that a snapshot cannot have if it lists its manifests itself, as v1 did at first."""
+_UNKNOWN_OPERATION = "overwrite"
+"""In a summary that says no operation, as in Java: readers refuse one without."""
 _OPTIONAL = ("parent-snapshot-id", "schema-id", "first-row-id", "added-rows", "key-id")
 
 
@@ -51,6 +53,9 @@ def parse_snapshot(item: object, what: str = "snapshot") -> dict[str, Any]:
     check(added_rows is None or added_rows >= 0, f"Invalid added-rows (cannot be negative): {added_rows}")
     check(first_row_id is None or added_rows is not None, "Invalid added-rows: required when first-row-id is set")
     snapshot = {key: value for key, value in source.items() if value is not None or key not in _OPTIONAL}
+    summary = snapshot.pop("summary", None)
+    if summary:
+        snapshot["summary"] = {"operation": _UNKNOWN_OPERATION, **summary}
     if "manifest-list" not in snapshot:
         return {key: value for key, value in snapshot.items() if key not in _NOT_WITH_MANIFESTS}
     return snapshot

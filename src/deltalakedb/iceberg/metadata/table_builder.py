@@ -25,6 +25,7 @@ from deltalakedb.iceberg.metadata.shapes import (
     check_json,
     choose,
     int_field,
+    require_list,
     require_object,
     string_field,
 )
@@ -50,11 +51,12 @@ def apply_updates(
 
     If the updates change nothing, the result equals the base. Parts that did not change are shared with the base.
     """
-    for update in updates:
+    for update in require_list(updates, "updates"):
         check_json(require_object(update, "update"), "update")
+    known = [choose(update, "action", _UPDATES, "table update") for update in updates]
     draft = TableDraft(_empty_table(updates, table_uuid) if base is None else normal_form(base), now_ms)
-    for update in updates:
-        choose(update, "action", _UPDATES, "table update")(draft, update)
+    for apply, update in zip(known, updates, strict=True):
+        apply(draft, update)
     if base is not None and not draft.changed:
         return dict(base)
     return _finish(draft)

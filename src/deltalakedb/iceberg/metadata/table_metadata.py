@@ -71,11 +71,11 @@ def new_table_metadata(
     now_ms: int,
 ) -> dict[str, Any]:
     """The metadata of a table that a request creates: all columns and partition fields get fresh ids."""
+    check_json([schema, partition_spec, write_order, properties, location, table_uuid], "new table")
     asked_properties = string_map({"properties": properties or {}}, "properties", "table")
     version = int_property(asked_properties, FORMAT_VERSION, DEFAULT_FORMAT_VERSION)
     check(1 <= version <= SUPPORTED_FORMAT_VERSION, f"Unsupported format version: v{version} (supported: v1 to v3)")
     stored = {name: value for name, value in asked_properties.items() if name not in RESERVED}
-    check_json(schema, "schema")
     asked = parse_schema(schema)
     fresh, last_column_id = with_fresh_ids(asked)
     check_schema_version(fresh, version)
@@ -103,7 +103,6 @@ def new_table_metadata(
 
 
 def _fresh_spec(partition_spec: Mapping[str, Any] | None, asked: Schema, fresh: Schema) -> dict[str, Any]:
-    check_json(partition_spec, "partition spec")
     spec = parse_spec({"fields": []} if partition_spec is None else partition_spec)
     check_names(spec, asked)
     check_sources(spec, asked)
@@ -113,7 +112,6 @@ def _fresh_spec(partition_spec: Mapping[str, Any] | None, asked: Schema, fresh: 
 
 
 def _fresh_order(write_order: Mapping[str, Any] | None, asked: Schema, fresh: Schema) -> dict[str, Any]:
-    check_json(write_order, "sort order")
     order = parse_sort_order(UNSORTED if write_order is None else write_order)
     check_sort_order(order, asked)
     if not order["fields"]:

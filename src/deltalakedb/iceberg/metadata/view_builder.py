@@ -12,6 +12,7 @@ from deltalakedb.iceberg.metadata.shapes import (
     choose,
     int_field,
     refuse,
+    require_list,
     require_object,
     string_field,
 )
@@ -68,11 +69,12 @@ def apply_view_updates(
 
     If the updates change nothing, the result equals the base. Parts that did not change are shared with the base.
     """
-    for update in updates:
+    for update in require_list(updates, "updates"):
         check_json(require_object(update, "update"), "update")
+    known = [choose(update, "action", _UPDATES, "view update") for update in updates]
     draft = ViewDraft(_empty_view() if base is None else {"properties": {}, **base}, now_ms)
-    for update in updates:
-        choose(update, "action", _UPDATES, "view update")(draft, update)
+    for apply, update in zip(known, updates, strict=True):
+        apply(draft, update)
     if base is not None and not draft.changed:
         return dict(base)
     if draft.fields["view-uuid"] is None:

@@ -21,6 +21,7 @@ MAX_DECODED_BYTES: Final = 2 * 2**30
 _MAX_HEADER_BYTES: Final = 16 * 2**20
 _MAX_SCHEMA_NODES: Final = 20_000
 _MAGIC: Final = b"Obj\x01"
+_BAD_SCHEMA: Final = (ValueError, TypeError, AttributeError, KeyError, RecursionError)
 _LEAST_BYTES: Final = {"null": 0, "boolean": 1, "int": 1, "long": 1, "float": 4, "double": 8, "bytes": 1, "string": 1}
 
 Record = dict[str, Any]
@@ -89,7 +90,7 @@ def open_avro(path: str, data: bytes) -> AvroFile:
         return AvroFile(path, texts, parsed, codec, sync, data, cursor.position)
     except UnreadableAvroError as error:
         raise _malformed(path, error) from error
-    except (ValueError, RecursionError, fastavro.schema.SchemaParseException) as error:
+    except (*_BAD_SCHEMA, fastavro.schema.SchemaParseException) as error:
         raise _malformed(path, error) from error
 
 

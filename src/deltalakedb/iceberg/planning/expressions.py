@@ -12,7 +12,8 @@ UNARY: Final = frozenset({"is-null", "not-null", "is-nan", "not-nan"})
 COMPARISONS: Final = frozenset({"lt", "lt-eq", "gt", "gt-eq", "eq", "not-eq", "starts-with", "not-starts-with"})
 SETS: Final = frozenset({"in", "not-in"})
 
-_MAX_DEPTH: Final = 200
+_MAX_DEPTH: Final = 100
+_LONG_CHAIN: Final = 4
 _SWAPPED: Final = {"lt": "gt", "lt-eq": "gt-eq", "gt": "lt", "gt-eq": "lt-eq", "eq": "eq", "not-eq": "not-eq"}
 
 
@@ -130,6 +131,25 @@ def _operands(json: Mapping[str, Any], kind: str) -> list[Any]:
         else:
             operands.append(node)
     return operands
+
+
+def balanced(json: Any, depth: int = 0) -> Any:
+    """The same expression with long chains as balanced trees: JSON writers do not nest as deep as clients' chains."""
+    kind = _kind(json) if isinstance(json, Mapping) and "type" in json and depth <= _MAX_DEPTH else ""
+    if kind == "not" and "child" in json:
+        return {**json, "child": balanced(json["child"], depth + 1)}
+    if kind not in ("and", "or"):
+        return json
+    operands = [balanced(operand, depth + 1) for operand in _operands(json, kind)]
+    if len(operands) <= _LONG_CHAIN:
+        return json
+    while len(operands) > 1:
+        joined = [
+            {"type": kind, "left": left, "right": right}
+            for left, right in zip(operands[::2], operands[1::2], strict=False)
+        ]
+        operands = joined + operands[2 * len(joined) :]
+    return operands[0]
 
 
 def _unary(json: Mapping[str, Any], kind: str) -> Expression:

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import Final, Protocol, TypeVar
 
-from deltalakedb.exceptions import MalformedLogError, MissingFileError, redact
+from deltalakedb.exceptions import ConfigError, MalformedLogError, MissingFileError, redact
 from deltalakedb.iceberg.planning.avro import MAX_FILE_BYTES
 from deltalakedb.storage.opening import open_storage
 
@@ -45,6 +45,10 @@ class StoredFiles:
                 path=path,
                 advice="an expired snapshot cannot be read",
             ) from None
+        except (ConfigError, OSError) as error:
+            raise MalformedLogError(
+                f"the table's metadata names {redact(path)}, which cannot be read: {error}"
+            ) from error
 
 
 Item = TypeVar("Item")

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from deltalakedb.exceptions import PredicateError, VersionNotFoundError
 from deltalakedb.iceberg.planning.binding import Binder
-from deltalakedb.iceberg.planning.expressions import parse_expression
+from deltalakedb.iceberg.planning.expressions import balanced, parse_expression
 from deltalakedb.iceberg.planning.schema import TableSchema, TableShape
 from deltalakedb.log.predicates import dnf
 from deltalakedb.log.predicates.atoms import TRUE, Dnf
@@ -39,7 +39,7 @@ def parse_request(json: Mapping[str, Any]) -> PlanRequest:
     filter_ = json.get("filter")
     _texts(json, "select")
     request = PlanRequest(
-        True if filter_ is None else filter_,
+        True if filter_ is None else balanced(filter_),
         # Some clients send 0 for the current snapshot.
         _integer(json, "snapshot-id") or None,
         _integer(json, "start-snapshot-id"),

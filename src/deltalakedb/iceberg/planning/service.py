@@ -92,7 +92,7 @@ class PlanService:
         kept = sum(count for _, count in ranges) if pages is None else sum(len(page.rows) for page in pages)
         statistics = _statistics(indexed, kept)
         context = _context(name, metadata, snapshots, [files for files, _ in ranges])
-        self._save(plan_id, table_id, request, context, statistics)
+        self._save(plan_id, table_id, {**request, "filter": parsed.filter}, context, statistics)
         return answer
 
     def fetch(self, plan_id: str) -> dict[str, Any]:
@@ -126,7 +126,7 @@ class PlanService:
         plan_id, _, number = plan_task.partition("-")
         row = self._plan_row(plan_id)
         context = orjson.loads(row["tasks"]) if row is not None and row["tasks"] else {"ranges": [], "name": None}
-        known = number.isdecimal() and len(number) < 10 and int(number) < len(context["ranges"])
+        known = number in map(str, range(len(context["ranges"])))
         if row is None or not known or context["name"] != list(name.key):
             raise PlanTaskNotFoundError(f"Plan task {plan_task[:100]!r} does not exist or has expired; plan again")
         scan = self._scan_of(row, context)

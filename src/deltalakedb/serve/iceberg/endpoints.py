@@ -10,6 +10,11 @@ from deltalakedb.serve.iceberg.call import Call, Reply
 from deltalakedb.serve.iceberg.errors import Kind, Refusal, bad_request
 
 _PREFIX = "{prefix}"
+ROOT = f"/v1/{_PREFIX}"
+NAMESPACES = f"{ROOT}/namespaces"
+NAMESPACE = f"{NAMESPACES}/{{namespace}}"
+TABLE = f"{NAMESPACE}/tables/{{table}}"
+VIEW = f"{NAMESPACE}/views/{{view}}"
 _FIRST_SEGMENTS = frozenset({"namespaces", "tables", "views", "transactions"})
 """What a path without a prefix begins with."""
 

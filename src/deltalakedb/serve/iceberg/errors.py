@@ -13,11 +13,15 @@ from deltalakedb.exceptions import (
     DeltaError,
     EndpointBusyError,
     LocationOwnedError,
+    MalformedLogError,
     MissingExtraError,
+    MissingFileError,
     NamespaceNotEmptyError,
     NamespaceNotFoundError,
     NotADatabaseError,
     OutcomeUnknownError,
+    PlanNotFoundError,
+    PlanTaskNotFoundError,
     SchemaVersionError,
     StorageError,
     StoreError,
@@ -29,7 +33,7 @@ from deltalakedb.serve.problems import RETRY_SECONDS, log_unexpected
 
 logger = logging.getLogger(__name__)
 
-Kind = Literal["namespace", "table", "view", "plan", "plan-task", "other"]
+Kind = Literal["namespace", "table", "view", "other"]
 """What an endpoint is about: it decides the type of an error, as Iceberg's clients expect."""
 
 
@@ -67,7 +71,7 @@ def bad_request(message: str) -> Refusal:
 
 
 def not_found(kind: Kind, message: str) -> Refusal:
-    """A namespace, table, view, plan or plan task that does not exist."""
+    """A namespace, table or view that does not exist."""
     return Refusal(404, _MISSING[kind], message)
 
 
@@ -75,8 +79,6 @@ _MISSING: dict[Kind, str] = {
     "namespace": "NoSuchNamespaceException",
     "table": "NoSuchTableException",
     "view": "NoSuchViewException",
-    "plan": "NoSuchPlanIdException",
-    "plan-task": "NoSuchPlanTaskException",
     "other": "NotFoundException",
 }
 # The nearest class along an exception's ancestors decides, so a new error is answered like its base class.
@@ -86,6 +88,10 @@ _ANSWERS: dict[type[DeltaError], tuple[int, str]] = {
     TableExistsError: (409, "AlreadyExistsException"),
     LocationOwnedError: (409, "AlreadyExistsException"),
     NamespaceNotEmptyError: (409, "NamespaceNotEmptyException"),
+    PlanNotFoundError: (404, "NoSuchPlanIdException"),
+    PlanTaskNotFoundError: (404, "NoSuchPlanTaskException"),
+    MissingFileError: (404, "NotFoundException"),
+    MalformedLogError: (500, "ServiceFailureException"),
     CommitFailedError: (409, "CommitFailedException"),
     # The commit may have happened: clients must not delete the files that it names.
     OutcomeUnknownError: (500, "CommitStateUnknownException"),

@@ -38,6 +38,12 @@ def reading(noun: Noun, name: TableName) -> Iterator[None]:
         raise _no_such(noun, name) from error
 
 
+def require_table(catalog: IcebergCatalog, name: TableName) -> None:
+    """Refuse a table that does not exist."""
+    if not catalog.table_exists(name):
+        raise _no_such("table", name)
+
+
 @contextmanager
 def creating(catalog: IcebergCatalog, noun: Noun, name: TableName) -> Iterator[None]:
     """Explain that the namespace of a new table or view does not exist, or that the name is taken."""

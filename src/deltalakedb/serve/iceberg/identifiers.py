@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from deltalakedb.serve.iceberg.call import JsonObject
+from deltalakedb.serve.iceberg.call import Call, JsonObject
 from deltalakedb.serve.iceberg.errors import bad_request
 from deltalakedb.store.names import TableName, check_part, join_namespace, namespace_parts
 
@@ -30,6 +30,11 @@ def identifier_in_body(value: Any) -> TableName:
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         raise bad_request('an identifier must be an object with "namespace" and "name"')
     return table_name(namespace_in_body(value.get("namespace")), value["name"])
+
+
+def name_in_path(call: Call, noun: str = "table") -> TableName:
+    """Return the name of the table or view that the path of a request names."""
+    return table_name(namespace_in_path(call.path["namespace"]), call.path[noun])
 
 
 def table_name(namespace: str, name: str) -> TableName:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from deltalakedb.iceberg.catalog import LoadedTable
+from deltalakedb.iceberg.metadata.normal_form import wire_form
 from deltalakedb.serve.iceberg.call import Call, JsonObject, Reply
 from deltalakedb.serve.iceberg.errors import Refusal, bad_request
 from deltalakedb.serve.iceberg.storage_settings import StorageSettings
@@ -28,7 +29,7 @@ class TableReplies:
         tag = _tag(table, mode, config)
         if tag in _known_tags(call):
             return Reply(304, headers={"ETag": tag})
-        body: dict[str, object] = {"metadata": table.metadata, "config": dict(config)}
+        body: dict[str, object] = {"metadata": wire_form(table.metadata), "config": dict(config)}
         if table.metadata_location:
             body["metadata-location"] = table.metadata_location
         return Reply(200, body, {"ETag": tag}, loads=table.name)
@@ -36,16 +37,18 @@ class TableReplies:
     def committed(self, call: Call, table: LoadedTable) -> Reply:
         """The table's state after a change."""
         config = self._settings.of(call, table.metadata)
-        body = {"metadata-location": table.metadata_location, "metadata": table.metadata}
+        body = {"metadata-location": table.metadata_location, "metadata": wire_form(table.metadata)}
         return Reply(200, body, {"ETag": _tag(table, "all", config)}, loads=table.name)
 
     def staged(self, call: Call, table: LoadedTable) -> Reply:
         """A table that exists once the client commits it: it has no metadata file and no ETag."""
-        return Reply(200, {"metadata": table.metadata, "config": dict(self._settings.of(call, table.metadata))})
+        return Reply(
+            200, {"metadata": wire_form(table.metadata), "config": dict(self._settings.of(call, table.metadata))}
+        )
 
     def unregistered(self, table: LoadedTable) -> Reply:
         """The last state of a table that the catalog has given up."""
-        return Reply(200, {"metadata-location": table.metadata_location, "metadata": table.metadata})
+        return Reply(200, {"metadata-location": table.metadata_location, "metadata": wire_form(table.metadata)})
 
 
 def snapshot_mode(call: Call) -> SnapshotMode:

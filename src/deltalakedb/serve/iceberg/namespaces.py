@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from deltalakedb.catalog.catalog import Catalog
 from deltalakedb.exceptions import NamespaceNotEmptyError, NamespaceNotFoundError, TableExistsError
 from deltalakedb.serve.iceberg.call import Call, Reply, texts_by_name, texts_of
+from deltalakedb.serve.iceberg.endpoints import NAMESPACE, NAMESPACES, Endpoint
 from deltalakedb.serve.iceberg.errors import Refusal
 from deltalakedb.serve.iceberg.explaining import namespace_properties
 from deltalakedb.serve.iceberg.identifiers import namespace_in_body, namespace_in_path, shown_namespace
@@ -17,6 +20,16 @@ class NamespaceEndpoints:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        return [
+            Endpoint("GET", NAMESPACES, self.list, "namespace"),
+            Endpoint("POST", NAMESPACES, self.create, "namespace", changes=True),
+            Endpoint("GET", NAMESPACE, self.load, "namespace"),
+            Endpoint("HEAD", NAMESPACE, self.exists, "namespace"),
+            Endpoint("DELETE", NAMESPACE, self.drop, "namespace", changes=True),
+            Endpoint("POST", f"{NAMESPACE}/properties", self.update_properties, "namespace", changes=True),
+        ]
 
     def list(self, call: Call) -> Reply:
         """The namespaces directly in `parent`, or the outermost ones."""

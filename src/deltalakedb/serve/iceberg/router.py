@@ -18,6 +18,7 @@ from deltalakedb import telemetry
 from deltalakedb.catalog.catalog import Catalog
 from deltalakedb.exceptions import redact
 from deltalakedb.iceberg.catalog import IcebergCatalog
+from deltalakedb.iceberg.planning.service import PlanService
 from deltalakedb.serve.bodies import read_body
 from deltalakedb.serve.iceberg.call import Call, Reply, parse_body
 from deltalakedb.serve.iceberg.configuration import Configuration
@@ -26,6 +27,7 @@ from deltalakedb.serve.iceberg.errors import ErrorAnswer, Kind, Refusal, answer_
 from deltalakedb.serve.iceberg.idempotency import KeyedCall, Replays
 from deltalakedb.serve.iceberg.loading import TableReplies, view_reply
 from deltalakedb.serve.iceberg.namespaces import NamespaceEndpoints
+from deltalakedb.serve.iceberg.plans import PlanEndpoints
 from deltalakedb.serve.iceberg.storage_settings import StorageSettings
 from deltalakedb.serve.iceberg.tables import TableEndpoints
 from deltalakedb.serve.iceberg.tokens import grant_token
@@ -44,10 +46,6 @@ SWEEP_SECONDS = 60.0
 """How often expired idempotency keys are deleted."""
 WAIT_SECONDS = 15.0
 """How long a repeat waits for the first try of its request, before it is told to come again."""
-_NAMESPACES = "/v1/{prefix}/namespaces"
-_NAMESPACE = f"{_NAMESPACES}/{{namespace}}"
-_TABLE = f"{_NAMESPACE}/tables/{{table}}"
-_VIEW = f"{_NAMESPACE}/views/{{view}}"
 
 
 class IcebergRouter:
@@ -61,51 +59,16 @@ class IcebergRouter:
         self._service = IcebergCatalog(catalog)
         self._tables = TableReplies(StorageSettings())
         self._replays = Replays(catalog.store, self._load)
-        endpoints = self._endpoints(catalog)
+        endpoints = [
+            *NamespaceEndpoints(catalog).endpoints(),
+            *TableEndpoints(catalog, self._service, self._tables).endpoints(),
+            *PlanEndpoints(self._service, PlanService(catalog)).endpoints(),
+            *ViewEndpoints(catalog, self._service).endpoints(),
+        ]
         self._configuration = Configuration(catalog, [str(endpoint) for endpoint in endpoints])
         self._routes = Routes([Endpoint("GET", "/v1/config", self._configuration.read), *endpoints])
         self._stopped = threading.Event()
         self._sweeper = threading.Thread(target=self._sweep, name="deltalakedb-iceberg-sweep", daemon=True)
-
-    def _endpoints(self, catalog: Catalog) -> list[Endpoint]:
-        namespaces = NamespaceEndpoints(catalog)
-        tables = TableEndpoints(catalog, self._service, self._tables)
-        views = ViewEndpoints(catalog, self._service)
-        return [
-            Endpoint("GET", _NAMESPACES, namespaces.list, "namespace"),
-            Endpoint("POST", _NAMESPACES, namespaces.create, "namespace", changes=True),
-            Endpoint("GET", _NAMESPACE, namespaces.load, "namespace"),
-            Endpoint("HEAD", _NAMESPACE, namespaces.exists, "namespace"),
-            Endpoint("DELETE", _NAMESPACE, namespaces.drop, "namespace", changes=True),
-            Endpoint("POST", f"{_NAMESPACE}/properties", namespaces.update_properties, "namespace", changes=True),
-            Endpoint("GET", f"{_NAMESPACE}/tables", tables.list, "table"),
-            Endpoint("POST", f"{_NAMESPACE}/tables", tables.create, "table", changes=True),
-            Endpoint("GET", _TABLE, tables.load, "table"),
-            Endpoint("HEAD", _TABLE, tables.exists, "table"),
-            Endpoint("POST", _TABLE, tables.commit, "table", changes=True, is_commit=True),
-            Endpoint("DELETE", _TABLE, tables.drop, "table", changes=True),
-            Endpoint("POST", f"{_TABLE}/unregister", tables.unregister, "table", changes=True),
-            Endpoint("POST", f"{_TABLE}/metrics", tables.report_metrics, "table"),
-            Endpoint("GET", f"{_TABLE}/credentials", tables.credentials, "table"),
-            Endpoint("POST", "/v1/{prefix}/tables/rename", tables.rename, "table", changes=True),
-            Endpoint("POST", f"{_NAMESPACE}/register", tables.register, "table", changes=True),
-            Endpoint(
-                "POST",
-                "/v1/{prefix}/transactions/commit",
-                tables.commit_transaction,
-                "table",
-                changes=True,
-                is_commit=True,
-            ),
-            Endpoint("GET", f"{_NAMESPACE}/views", views.list, "view"),
-            Endpoint("POST", f"{_NAMESPACE}/views", views.create, "view", changes=True),
-            Endpoint("GET", _VIEW, views.load, "view"),
-            Endpoint("HEAD", _VIEW, views.exists, "view"),
-            Endpoint("POST", _VIEW, views.replace, "view", changes=True),
-            Endpoint("DELETE", _VIEW, views.drop, "view", changes=True),
-            Endpoint("POST", "/v1/{prefix}/views/rename", views.rename, "view", changes=True),
-            Endpoint("POST", f"{_NAMESPACE}/register-view", views.register, "view", changes=True),
-        ]
 
     def routes(self) -> list[BaseRoute]:
         return [Mount("/", app=self._serve)]

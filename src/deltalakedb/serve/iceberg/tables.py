@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from deltalakedb import telemetry
 from deltalakedb.catalog.catalog import Catalog
-from deltalakedb.exceptions import TableNotFoundError
 from deltalakedb.iceberg.catalog import IcebergCatalog
 from deltalakedb.iceberg.statements import TableChange
 from deltalakedb.serve.iceberg.call import Call, JsonObject, Reply, flag_of, objects_of, query_flag, text_of
+from deltalakedb.serve.iceberg.endpoints import NAMESPACE, ROOT, TABLE, Endpoint
 from deltalakedb.serve.iceberg.errors import bad_request
-from deltalakedb.serve.iceberg.explaining import committing, creating, reading, renaming
-from deltalakedb.serve.iceberg.identifiers import identifier_in_body, namespace_in_path, shown_name, table_name
+from deltalakedb.serve.iceberg.explaining import committing, creating, reading, renaming, require_table
+from deltalakedb.serve.iceberg.identifiers import (
+    identifier_in_body,
+    name_in_path,
+    namespace_in_path,
+    shown_name,
+    table_name,
+)
 from deltalakedb.serve.iceberg.listing import list_names
 from deltalakedb.serve.iceberg.loading import TableReplies, require_metadata_file, snapshot_mode
 from deltalakedb.store.names import TableName
@@ -25,6 +33,22 @@ class TableEndpoints:
         self._catalog = catalog
         self._service = service
         self._replies = replies
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        return [
+            Endpoint("GET", f"{NAMESPACE}/tables", self.list, "table"),
+            Endpoint("POST", f"{NAMESPACE}/tables", self.create, "table", changes=True),
+            Endpoint("GET", TABLE, self.load, "table"),
+            Endpoint("HEAD", TABLE, self.exists, "table"),
+            Endpoint("POST", TABLE, self.commit, "table", changes=True, is_commit=True),
+            Endpoint("POST", f"{ROOT}/transactions/commit", self.commit_all, "table", changes=True, is_commit=True),
+            Endpoint("DELETE", TABLE, self.drop, "table", changes=True),
+            Endpoint("POST", f"{ROOT}/tables/rename", self.rename, "table", changes=True),
+            Endpoint("POST", f"{NAMESPACE}/register", self.register, "table", changes=True),
+            Endpoint("POST", f"{TABLE}/unregister", self.unregister, "table", changes=True),
+            Endpoint("POST", f"{TABLE}/metrics", self.report_metrics, "table"),
+            Endpoint("GET", f"{TABLE}/credentials", self.credentials, "table"),
+        ]
 
     def list(self, call: Call) -> Reply:
         return list_names(call, self._catalog, self._service.list_tables)
@@ -46,7 +70,7 @@ class TableEndpoints:
         return self._replies.loaded(call, table, mode)
 
     def exists(self, call: Call) -> Reply:
-        self._require(name_in_path(call))
+        require_table(self._service, name_in_path(call))
         return Reply()
 
     def commit(self, call: Call) -> Reply:
@@ -59,7 +83,7 @@ class TableEndpoints:
             [table] = self._service.commit([change], token=call.token)
         return self._replies.committed(call, table)
 
-    def commit_transaction(self, call: Call) -> Reply:
+    def commit_all(self, call: Call) -> Reply:
         """Commit changes of several tables at once: all of them or none."""
         bodies = objects_of(call.body, "table-changes")
         changes = [_change(identifier_in_body(body.get("identifier")), body) for body in bodies]
@@ -97,24 +121,14 @@ class TableEndpoints:
         report_type = text_of(call.body, "report-type")
         if report_type not in REPORT_TYPES:
             raise bad_request(f"the field report-type must be one of {', '.join(REPORT_TYPES)}")
-        self._require(name_in_path(call))
+        require_table(self._service, name_in_path(call))
         telemetry.iceberg_report(report_type)
         return Reply()
 
     def credentials(self, call: Call) -> Reply:
         """No credentials: the catalog hands out none."""
-        self._require(name_in_path(call))
+        require_table(self._service, name_in_path(call))
         return Reply(200, {"storage-credentials": []})
-
-    def _require(self, name: TableName) -> None:
-        with reading("table", name):
-            if not self._service.table_exists(name):
-                raise TableNotFoundError(str(name))
-
-
-def name_in_path(call: Call) -> TableName:
-    """Return the name of the table that the path of a request names."""
-    return table_name(namespace_in_path(call.path["namespace"]), call.path["table"])
 
 
 def _change(name: TableName, body: JsonObject) -> TableChange:

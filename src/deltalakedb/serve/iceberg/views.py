@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from deltalakedb.catalog.catalog import Catalog
 from deltalakedb.exceptions import TableNotFoundError
 from deltalakedb.iceberg.catalog import IcebergCatalog
 from deltalakedb.serve.iceberg.call import Call, Reply, objects_of, text_of
+from deltalakedb.serve.iceberg.endpoints import NAMESPACE, ROOT, VIEW, Endpoint
 from deltalakedb.serve.iceberg.errors import bad_request
 from deltalakedb.serve.iceberg.explaining import creating, reading, renaming
-from deltalakedb.serve.iceberg.identifiers import identifier_in_body, namespace_in_path, shown_name, table_name
+from deltalakedb.serve.iceberg.identifiers import (
+    identifier_in_body,
+    name_in_path,
+    namespace_in_path,
+    shown_name,
+    table_name,
+)
 from deltalakedb.serve.iceberg.listing import list_names
 from deltalakedb.serve.iceberg.loading import view_reply
-from deltalakedb.store.names import TableName
 
 
 class ViewEndpoints:
@@ -20,6 +28,18 @@ class ViewEndpoints:
     def __init__(self, catalog: Catalog, service: IcebergCatalog) -> None:
         self._catalog = catalog
         self._service = service
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        return [
+            Endpoint("GET", f"{NAMESPACE}/views", self.list, "view"),
+            Endpoint("POST", f"{NAMESPACE}/views", self.create, "view", changes=True),
+            Endpoint("GET", VIEW, self.load, "view"),
+            Endpoint("HEAD", VIEW, self.exists, "view"),
+            Endpoint("POST", VIEW, self.replace, "view", changes=True),
+            Endpoint("DELETE", VIEW, self.drop, "view", changes=True),
+            Endpoint("POST", f"{ROOT}/views/rename", self.rename, "view", changes=True),
+            Endpoint("POST", f"{NAMESPACE}/register-view", self.register, "view", changes=True),
+        ]
 
     def list(self, call: Call) -> Reply:
         return list_names(call, self._catalog, self._service.list_views)
@@ -31,19 +51,19 @@ class ViewEndpoints:
             return view_reply(self._service.create_view(name, request))
 
     def load(self, call: Call) -> Reply:
-        name = _name_in_path(call)
+        name = name_in_path(call, "view")
         with reading("view", name):
             return view_reply(self._service.load_view(name))
 
     def exists(self, call: Call) -> Reply:
-        name = _name_in_path(call)
+        name = name_in_path(call, "view")
         with reading("view", name):
             if not self._service.view_exists(name):
                 raise TableNotFoundError(str(name))
         return Reply()
 
     def replace(self, call: Call) -> Reply:
-        name = _name_in_path(call)
+        name = name_in_path(call, "view")
         if call.body.get("identifier") is not None and identifier_in_body(call.body["identifier"]).key != name.key:
             raise bad_request(f"the identifier in the body is not {shown_name(name)}, the view in the path")
         # Clients leave out what they require of a view when it is nothing.
@@ -52,7 +72,7 @@ class ViewEndpoints:
             return view_reply(self._service.replace_view(name, requirements, objects_of(call.body, "updates")))
 
     def drop(self, call: Call) -> Reply:
-        name = _name_in_path(call)
+        name = name_in_path(call, "view")
         with reading("view", name):
             self._service.drop_view(name)
         return Reply()
@@ -68,7 +88,3 @@ class ViewEndpoints:
         name = table_name(namespace_in_path(call.path["namespace"]), text_of(call.body, "name"))
         with creating(self._service, "view", name):
             return view_reply(self._service.register_view(name, text_of(call.body, "metadata-location")))
-
-
-def _name_in_path(call: Call) -> TableName:
-    return table_name(namespace_in_path(call.path["namespace"]), call.path["view"])

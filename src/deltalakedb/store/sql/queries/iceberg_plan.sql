@@ -1,4 +1,4 @@
--- The files of native Iceberg tables: indexing manifests, finding the files of a plan, the deletes that apply to them, scan plans.
+-- The files of native Iceberg tables: indexed manifests, expired snapshots, scan plans.
 
 -- name: select_iceberg_snapshot
 -- How many data files and delete files a snapshot has, if its manifests are indexed.
@@ -33,6 +33,7 @@ delete from dl_file_bounds where table_id = :table_id and epoch = 0 and file_id 
         select s.manifest_id from dl_iceberg_snapshot_manifests s where s.table_id = :table_id){)};
 
 -- name: delete_unused_iceberg_files
+-- The files of manifests that no snapshot has any more.
 delete from dl_iceberg_files where table_id = :table_id and manifest_id not in (
     select s.manifest_id from dl_iceberg_snapshot_manifests s where s.table_id = :table_id);
 
@@ -42,68 +43,20 @@ delete from dl_iceberg_manifests where table_id = :table_id and manifest_id not 
     select s.manifest_id from dl_iceberg_snapshot_manifests s where s.table_id = :table_id)
   and manifest_id < (select max(m.manifest_id) from dl_iceberg_manifests m where m.table_id = :table_id);
 
--- name: plan_iceberg_files
--- Every data file of a snapshot is a candidate; added_in: only files that this snapshot added, -1 for all.
-select f.file_id from dl_iceberg_snapshot_manifests s cross join dl_iceberg_files f
-where s.table_id = :table_id and s.snapshot_id = :snapshot_id and s.manifest_content = 'data'
-  and f.table_id = s.table_id and f.manifest_id = s.manifest_id and f.file_content = 'data'
-  and f.file_id between :first_id and :last_id
-  and (:added_in = -1 or (s.added_snapshot_id = :added_in and f.added_by in (-1, :added_in)))
-
--- name: plan_iceberg_files_without_bounds
--- Files from before the column had bounds: these are unknown, so the files are kept.
-select f.file_id from dl_iceberg_files f where f.table_id = :table_id and f.file_id < :@first_file_id
-
--- name: plan_iceberg_sqlite_fetch
--- The snapshot's files among the candidates.
-select {columns} from ({candidates}) c cross join dl_iceberg_files f cross join dl_iceberg_snapshot_manifests s
-where f.table_id = :table_id and f.file_id = c.file_id and f.file_content = 'data' and f.file_id between :first_id and :last_id
-  and s.table_id = f.table_id and s.snapshot_id = :snapshot_id and s.manifest_id = f.manifest_id
-  and (:added_in = -1 or (s.added_snapshot_id = :added_in and f.added_by in (-1, :added_in)))
-
--- name: plan_iceberg_postgres_fetch
-select {columns} from ({candidates} offset 0) c
-cross join lateral (
-    select f.* from dl_iceberg_files f where f.table_id = :table_id and f.file_id = c.file_id offset 0) f
-cross join lateral (
-    select s.* from dl_iceberg_snapshot_manifests s
-    where s.table_id = :table_id and s.snapshot_id = :snapshot_id and s.manifest_id = f.manifest_id offset 0) s
-where f.file_content = 'data' and f.file_id between :first_id and :last_id
-  and (:added_in = -1 or (s.added_snapshot_id = :added_in and f.added_by in (-1, :added_in)))
-
--- name: plan_iceberg_duckdb_fetch
-select {columns} from dl_iceberg_files f
-join dl_iceberg_snapshot_manifests s on s.table_id = f.table_id and s.manifest_id = f.manifest_id
-where f.table_id = :table_id and f.file_content = 'data' and f.file_id between :first_id and :last_id
-  and s.snapshot_id = :snapshot_id and f.file_id in ({candidates})
-  and (:added_in = -1 or (s.added_snapshot_id = :added_in and f.added_by in (-1, :added_in)))
-
--- name: plan_iceberg_all
--- All data files of a snapshot.
-select {columns} from dl_iceberg_snapshot_manifests s cross join dl_iceberg_files f
-where s.table_id = :table_id and s.snapshot_id = :snapshot_id and s.manifest_content = 'data'
-  and f.table_id = s.table_id and f.manifest_id = s.manifest_id and f.file_content = 'data'
-  and f.file_id between :first_id and :last_id
-  and (:added_in = -1 or (s.added_snapshot_id = :added_in and f.added_by in (-1, :added_in)))
-
--- name: plan_iceberg_deletes
--- The delete files of a snapshot with one of some delete keys.
-select f.file_id, f.file_content, f.delete_key, f.sequence_number, s.sequence_number as manifest_sequence_number,
-       f.file, f.file_stats, f.num_records
-from dl_iceberg_files f cross join dl_iceberg_snapshot_manifests s
-where f.table_id = :table_id and f.delete_key in ({keys}) and f.delete_key is not null
-  and s.table_id = f.table_id and s.snapshot_id = :snapshot_id and s.manifest_id = f.manifest_id
-
 -- name: insert_scan_plan
+-- Stores a scan plan.
 insert into dl_scan_plans (plan_id, table_id, plan_status, request, tasks, statistics, created_at_ms, completed_at_ms, expires_ms)
 values (:plan_id, :table_id, :plan_status, :request, :tasks, :statistics, :created_at_ms, :completed_at_ms, :expires_ms);
 
 -- name: select_scan_plan
+-- A scan plan that has not expired.
 select plan_id, table_id, plan_status, request, tasks, statistics, expires_ms
 from dl_scan_plans where plan_id = :plan_id and expires_ms > :now_ms;
 
 -- name: cancel_scan_plan
+-- Cancels a scan plan: its tasks are gone.
 update dl_scan_plans set plan_status = 'cancelled', tasks = null where plan_id = :plan_id and expires_ms > :now_ms;
 
 -- name: delete_expired_scan_plans
+-- Removes what has expired.
 delete from dl_scan_plans where expires_ms <= :now_ms;

@@ -1,0 +1,97 @@
+"""Who is let in: clients with the token, and those that get it from the token endpoint."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.rest import RestCatalog
+
+from deltalakedb.serve.server import Endpoint
+from tests.fixtures.catalogs import NewCatalog
+from tests.iceberg.rest.wire import Answer, Client
+
+TOKEN = "a-token-of-the-tests"
+TOKENS = "/v1/oauth/tokens"
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
+
+
+@pytest.fixture
+def locked(tmp_path: Path, warehouse: Path, new_catalog: NewCatalog) -> Iterator[Client]:
+    """A client without a token, of an endpoint that wants one."""
+    new_catalog("sqlite", tmp_path / "catalog.db")
+    with Endpoint(tmp_path / "catalog.db", token=TOKEN, iceberg=True, warehouse=str(warehouse)) as endpoint:
+        yield Client(endpoint.url)
+
+
+def ask(client: Client, headers: dict[str, str] | None = None, **form: str) -> Answer:
+    return client.post(TOKENS, urlencode(form).encode(), headers={**FORM, **(headers or {})})
+
+
+@pytest.mark.parametrize("authorization", [None, "Bearer None", "Bearer another-token", "Basic abc", TOKEN])
+def test_without_the_token_nothing_is_answered(locked: Client, authorization: str | None) -> None:
+    headers = {"Authorization": authorization} if authorization else {}
+    for method, path in [("GET", "/v1/config"), ("GET", "/v1/namespaces"), ("POST", "/v1/namespaces"), ("GET", "/x")]:
+        refused = locked.ask(method, path, {"namespace": ["a"]} if method == "POST" else None, headers=headers)
+        assert refused.error == (401, "NotAuthorizedException")
+        assert refused.headers["www-authenticate"] == "Bearer"
+        assert TOKEN not in refused.message
+
+
+def test_with_the_token_requests_are_answered(locked: Client) -> None:
+    assert locked.get("/v1/config", headers={"Authorization": f"Bearer {TOKEN}"}).status == 200
+
+
+def test_a_client_whose_secret_is_the_token_gets_it(locked: Client) -> None:
+    basic = base64.b64encode(f"me:{TOKEN}".encode()).decode()
+    for answer in (
+        ask(locked, grant_type="client_credentials", client_id="me", client_secret=TOKEN, scope="catalog"),
+        ask(locked, {"Authorization": f"Basic {basic}"}, grant_type="client_credentials"),
+        ask(locked, grant_type=EXCHANGE, subject_token=TOKEN),
+    ):
+        assert answer.status == 200, answer.body
+        assert answer.json["access_token"] == TOKEN
+        assert answer.json["token_type"] == "bearer"
+        assert answer.headers["cache-control"] == "no-store"
+
+
+def test_another_secret_is_refused_in_the_form_of_oauth(locked: Client) -> None:
+    for answer in (
+        ask(locked, grant_type="client_credentials", client_id="me", client_secret="guessed"),
+        ask(locked, grant_type="client_credentials"),
+        ask(locked, {"Authorization": "Basic !"}, grant_type="client_credentials"),
+        ask(locked, grant_type=EXCHANGE, subject_token="guessed"),
+        ask(locked, grant_type="client_credentials", client_secret="ÿ"),
+    ):
+        assert (answer.status, answer.json["error"]) == (401, "invalid_client")
+        assert TOKEN not in answer.body.decode()
+    for answer in (ask(locked, grant_type="password"), ask(locked)):
+        assert (answer.status, answer.json["error"]) == (400, "unsupported_grant_type")
+    for body in (b"\xff", b"&" * 1000, b"x" * 100_000, b""):
+        assert locked.post(TOKENS, body, headers=FORM).json["error"] == "unsupported_grant_type"
+
+
+def test_where_no_token_is_needed_any_is_fine(client: Client) -> None:
+    for authorization in ("Bearer None", "Bearer x", "Basic abc"):
+        assert client.get("/v1/config", headers={"Authorization": authorization}).status == 200
+    assert ask(client, grant_type="client_credentials", client_secret="x").json["access_token"] == "none"
+
+
+def test_where_no_token_is_needed_web_pages_are_refused(client: Client) -> None:
+    refused = client.post("/v1/namespaces", {"namespace": ["a"]}, headers={"Origin": "https://example.com"})
+    assert refused.status == 403
+    assert client.head("/v1/namespaces/a").status == 404
+
+
+@pytest.mark.parametrize("settings", [{"token": TOKEN}, {"credential": f"me:{TOKEN}"}])
+def test_pyiceberg_signs_in(tmp_path: Path, warehouse: Path, settings: dict[str, str]) -> None:
+    with Endpoint(tmp_path / "c.db", token=TOKEN, bridge=False, iceberg=True, warehouse=str(warehouse)) as endpoint:
+        catalog = RestCatalog("lake", uri=f"{endpoint.url}/iceberg", warehouse="c", **settings)
+        catalog.create_namespace("shop")
+        catalog.create_table("shop.orders", pa.schema([("id", pa.int64())]))
+        assert catalog.list_tables("shop") == [("shop", "orders")]
