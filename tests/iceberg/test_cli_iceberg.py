@@ -6,13 +6,16 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType, NestedField, StringType
 
 import deltalakedb
 from deltalakedb import Catalog
 from tests.cli.conftest import Dl, _no_settings_from_outside, dl  # noqa: F401  (fixtures)
-from tests.conformance.transacting import numbers
+from tests.conformance.transacting import days, numbers
 from tests.fixtures.catalogs import NewCatalog
 from tests.iceberg.lake import SCHEMA, create, ids_of, view_version
 
@@ -70,18 +73,30 @@ def test_files_and_rows_of_each_version_are_printed(dl: Dl) -> None:  # noqa: F8
     assert len(json.loads(dl("files", "shop.ice", "--json").stdout)) == 2
     assert len(json.loads(dl("files", "shop.ice", "--version", "1", "--json").stdout)) == 1
     kept = json.loads(dl("files", "shop.ice", "--where", "id = 3", "--json").stdout)
-    assert [(row["num_records"], row["content"], row["format"]) for row in kept] == [(1, "data", "parquet")]
+    assert [(row["num_records"], row["content"], row["delete_files"]) for row in kept] == [(1, "data", [])]
     assert sorted(row["id"] for row in json.loads(dl("read", "shop.ice", "--json").stdout)) == [1, 2, 3]
     assert json.loads(dl("read", "shop.ice", "--version", "0", "--json").stdout) == []
     assert dl("read", "shop.ice", "--where", "id > 2", "--columns", "ID", "--csv").stdout == "id\n3\n"
     assert len(json.loads(dl("read", "shop.ice", "--limit", "2", "--json").stdout)) == 2
 
 
-def test_delete_files_are_listed_by_their_content(dl: Dl, opened: Catalog) -> None:  # noqa: F811
-    table = opened.iceberg().create_table("shop.days", pa.schema([("id", pa.int64()), ("day", pa.string())]))
-    table.append(pa.table({"id": [1, 2], "day": ["a", "b"]}))
-    (row,) = json.loads(dl("files", "shop.days", "--json").stdout)
-    assert (row["content"], row["partition"]) == ("data", {})
+def test_a_plan_says_what_is_kept_and_pruned(dl: Dl) -> None:  # noqa: F811
+    assert "kept 1 of 2 files, pruned 1" in dl("plan", "shop.ice", "--where", "id = 3 or id > 7").stdout
+    value = json.loads(dl("plan", "shop.ice", "--where", "id < 0", "--version", "1", "--json").stdout)
+    assert (value["version"], value["num_files"], value["num_pruned"]) == (1, 0, 1)
+
+
+def test_files_have_their_partition(dl: Dl, opened: Catalog) -> None:  # noqa: F811
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "day", StringType()))
+    spec = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="day"))
+    table = opened.iceberg().create_table("shop.days", schema, partition_spec=spec)
+    table.append(days((1, "mon"), (2, "tue")))
+    expected = [{"day": "mon"}, {"day": "tue"}]
+    rows = json.loads(dl("files", "shop.days", "--json").stdout)
+    assert sorted((row["partition"] for row in rows), key=str) == expected
+    planned = json.loads(dl("files", "shop.days", "--where", "day = 'tue'", "--json").stdout)
+    assert [row["partition"] for row in planned] == expected[1:]
+    assert "partitioned by" in dl("show", "shop.days").stdout
 
 
 @pytest.mark.parametrize(
@@ -92,7 +107,8 @@ def test_delete_files_are_listed_by_their_content(dl: Dl, opened: Catalog) -> No
         (("files", "shop.ice", "--where", "nope = 1"), "nope"),
         (("read", "shop.recent"), "is a view"),
         (("show", "shop.ice", "--version", "9"), "has no version 9"),
-        (("plan", "shop.ice", "--where", "id = 1"), "an Iceberg table"),
+        (("plan", "shop.ice", "--where", "nope = 1"), "nope"),
+        (("plan", "shop.recent", "--where", "id = 1"), "is a view"),
         (("vacuum", "shop.ice"), "an Iceberg table"),
         (("optimize", "shop.ice"), "an Iceberg table"),
         (("restore", "shop.ice", "--to", "0"), "an Iceberg table"),

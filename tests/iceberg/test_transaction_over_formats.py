@@ -10,7 +10,8 @@ from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, TableAl
 
 from deltalakedb import Catalog
 from deltalakedb.exceptions import DeltaError, NotWritableError, VersionTakenError
-from tests.conformance.transacting import StopAt, numbers
+from tests.conformance.lives import kill_at
+from tests.conformance.transacting import StopAt, numbers, open_catalog
 from tests.iceberg.lake import SCHEMA, create, files_below, ids_in, ids_of, names_with_modes, view_version
 
 STEPS = ("commit.begun", "commit.locked", "commit.checked", "commit.written")
@@ -63,6 +64,33 @@ def test_a_commit_that_fails_at_any_step_commits_neither(catalog: Catalog, tmp_p
     assert ids_of(catalog, "shop.ice") == [1]
     assert names_with_modes(catalog) == {"shop.ice": "iceberg"}
     assert files_below(tmp_path / "lake") == before
+
+
+TRANSFER = """
+import pyarrow as pa
+rows = pa.table({"id": pa.array([2], pa.int64())})
+with cat.begin() as tx:
+    tx.write("shop.delta", rows, mode="append")
+    tx.iceberg("shop.ice").append(rows)
+    tx.iceberg("shop.ice").append(rows)
+"""
+
+
+@pytest.mark.parametrize("step", [*STEPS, "iceberg.metadata_written", "commit.committed"])
+@pytest.mark.in_turn
+def test_a_process_killed_at_any_step_committed_both_or_neither(target: str, tmp_path: Path, step: str) -> None:
+    with open_catalog(target, tmp_path) as catalog:
+        catalog.create_namespace("shop")
+        create(catalog, "shop.ice", 1)
+        with catalog.begin() as tx:
+            tx.write("shop.delta", numbers(1))
+    kill_at(step, target, TRANSFER)
+    with open_catalog(target, tmp_path) as catalog:
+        is_committed = step == "commit.committed"
+        assert ids_of(catalog, "shop.ice") == ([1, 2, 2] if is_committed else [1])
+        assert delta_ids(catalog, "shop.delta") == ([1, 2] if is_committed else [1])
+        catalog.iceberg("shop.ice").append(numbers(3))
+        assert 3 in ids_of(catalog, "shop.ice")
 
 
 def test_of_two_transactions_that_change_one_table_the_second_fails(catalog: Catalog, tmp_path: Path) -> None:

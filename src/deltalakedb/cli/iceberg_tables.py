@@ -1,20 +1,25 @@
-"""What `dl show`, `dl files` and `dl read` print of Iceberg tables and views."""
+"""What `dl show`, `dl files`, `dl plan` and `dl read` print of Iceberg tables and views."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.cli import output
-from deltalakedb.exceptions import DeltaError, PredicateError
+from deltalakedb.exceptions import DeltaError, MissingExtraError, PredicateError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.table import Table
 
     from deltalakedb.catalog.catalog import Catalog
+    from deltalakedb.iceberg.catalog import LoadedTable
+    from deltalakedb.store.planning import PlannedFiles
 
+_COLUMNS = ("path", "size", "num_records", "partition", "content")
 _CONTENTS = ("data", "position deletes", "equality deletes")
 
 
@@ -82,49 +87,69 @@ def _print_columns(value: Mapping[str, Any]) -> None:
 
 
 def files(catalog: Catalog, name: str, where: str | None, version: int | None, at_ms: int | None) -> None:
-    """Print the data and delete files of an Iceberg table, or those that may match a predicate."""
-    with _predicates(where):
-        table = _open(catalog, name, version, at_ms)
-        rows = list(_all_files(table) if where is None else _planned_files(table, where))
-    columns = ("path", "size", "num_records", "partition", "content", "format")
+    """Print the data and delete files of an Iceberg table, or the data files that may match a predicate."""
+    loaded = _load(catalog, name, version, at_ms)
+    columns: tuple[str, ...]
+    if where is None:
+        rows, columns = _all_files(_open(catalog, loaded)), _COLUMNS
+    else:
+        rows, columns = _planned_files(loaded, _plan(catalog, loaded, where).files), (*_COLUMNS, "delete_files")
     if output.settings.json:
         output.records(columns, rows)
     else:
-        values = ([row[column] for column in columns] for row in rows)
-        output.table(("path", "size", "rows", "partition", "content", "format"), values, right=("size", "rows"))
+        values = ([row[column] for column in _COLUMNS] for row in rows)
+        output.table(("path", "size", "rows", "partition", "content"), values, right=("size", "rows"))
 
 
 def _all_files(table: Table) -> Iterator[dict[str, Any]]:
     for row in table.inspect.files().to_pylist():
-        yield _file_row(
-            row["file_path"], row["file_size_in_bytes"], row["record_count"], row["partition"], row["content"],
-            row["file_format"],
-        )  # fmt: skip
+        yield {
+            "path": row["file_path"],
+            "size": row["file_size_in_bytes"],
+            "num_records": row["record_count"],
+            "partition": row["partition"] or {},
+            "content": _CONTENTS[row["content"]],
+        }
 
 
-def _planned_files(table: Table, where: str) -> Iterator[dict[str, Any]]:
-    seen = set()
-    for task in table.scan(row_filter=where, case_sensitive=False).plan_files():
-        names = [field.name for field in table.specs()[task.file.spec_id].fields]
-        for file in (task.file, *task.delete_files):
-            if file.file_path not in seen:
-                seen.add(file.file_path)
-                partition = {name: file.partition[place] for place, name in enumerate(names)}
-                yield _file_row(
-                    file.file_path, file.file_size_in_bytes, file.record_count, partition, int(file.content),
-                    file.file_format.value,
-                )  # fmt: skip
+def _planned_files(loaded: LoadedTable, planned: pa.Table) -> Iterator[dict[str, Any]]:
+    specs = {spec["spec-id"]: spec["fields"] for spec in loaded.metadata["partition-specs"]}
+    for row in planned.to_pylist():
+        names = [field["name"] for field in specs.get(row["spec_id"], ())]
+        values = json.loads(row["partition_values"] or "[]")
+        yield {
+            "path": row["path"],
+            "size": row["size"],
+            "num_records": row["num_records"],
+            "partition": dict(zip(names, values, strict=False)),
+            "content": _CONTENTS[0],
+            "delete_files": row["delete_files"],
+        }
 
 
-def _file_row(path: str, size: int, rows: int, partition: Any, content: int, file_format: str) -> dict[str, Any]:
-    return {
-        "path": path,
-        "size": size,
-        "num_records": rows,
-        "partition": partition or {},
-        "content": _CONTENTS[content],
-        "format": file_format.lower(),
+def plan(catalog: Catalog, name: str, where: str, version: int | None, at_ms: int | None) -> None:
+    """Print what a predicate keeps and prunes of an Iceberg table."""
+    loaded = _load(catalog, name, version, at_ms)
+    planned = _plan(catalog, loaded, where, explain=True)
+    value = {
+        "table": str(loaded.name),
+        "version": loaded.version,
+        "num_files": planned.num_files,
+        "num_pruned": planned.num_pruned,
+        "size_bytes": sum(planned.files.column("size").to_pylist()),
+        "steps": [asdict(step) for step in planned.steps],
     }
+    output.emit(value, lambda: print(f"{loaded.name} version {loaded.version}: {planned.explain()}"))
+
+
+def _plan(catalog: Catalog, loaded: LoadedTable, where: str, *, explain: bool = False) -> PlannedFiles:
+    try:
+        from deltalakedb.iceberg.planning.people import plan_files
+        from deltalakedb.iceberg.planning.reading import StoredFiles
+    except ModuleNotFoundError:
+        raise MissingExtraError("the plan of an Iceberg table", "iceberg") from None
+    read = StoredFiles(loaded.options)
+    return plan_files(catalog.store, loaded.table_id, loaded.metadata, where, read=read, explain=explain)
 
 
 def read(
@@ -142,8 +167,7 @@ def read(
     from pyiceberg.expressions import AlwaysTrue
 
     with _predicates(where):
-        table = _open(catalog, name, version, at_ms)
-        scan = table.scan(
+        scan = _open(catalog, _load(catalog, name, version, at_ms)).scan(
             row_filter=AlwaysTrue() if where is None else where,
             selected_fields=("*",) if columns is None else tuple(columns),
             case_sensitive=False,
@@ -162,13 +186,19 @@ def _place(schema: pa.Schema, column: str) -> int:
     return next(place for place, name in enumerate(schema.names) if name.lower() == column.lower())
 
 
-def _open(catalog: Catalog, name: str, version: int | None, at_ms: int | None) -> Table:
+def _load(catalog: Catalog, name: str, version: int | None, at_ms: int | None) -> LoadedTable:
+    """Return a version of a table; raise for a view."""
     from deltalakedb.iceberg.describing import load_version
-    from deltalakedb.iceberg.opening import open_loaded
 
     loaded = load_version(catalog, name, version, at_ms=at_ms)
     if "view-uuid" in loaded.metadata:
         raise DeltaError(f"{loaded.name} is a view, which has no files here; `dl show {loaded.name}` prints its SQL")
+    return loaded
+
+
+def _open(catalog: Catalog, loaded: LoadedTable) -> Table:
+    from deltalakedb.iceberg.opening import open_loaded
+
     return open_loaded(catalog, loaded)
 
 

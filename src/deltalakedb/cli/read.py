@@ -73,7 +73,12 @@ def plan(
 ) -> None:
     """Show what a predicate keeps and prunes, and why."""
     with open_catalog(catalog) as cat:
-        planned = _open_at(cat, table, version, timestamp).plan(where, columns=["size"], explain=True)
+        try:
+            opened = _open_at(cat, table, version, timestamp)
+        except NotADeltaTableError:
+            iceberg_tables.plan(cat, table, where, version, instant(timestamp, "--timestamp"))
+            return
+        planned = opened.plan(where, columns=["size"], explain=True)
     value = {
         "table": planned.table,
         "version": planned.version,
