@@ -13,7 +13,6 @@ from deltalakedb.exceptions import DeltaError, MissingExtraError, PredicateError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyiceberg.table import Table
 
     from deltalakedb.catalog.catalog import Catalog
     from deltalakedb.iceberg.catalog import LoadedTable
@@ -101,7 +100,7 @@ def files(catalog: Catalog, name: str, where: str | None, version: int | None, a
         output.table(("path", "size", "rows", "partition", "content"), values, right=("size", "rows"))
 
 
-def _all_files(table: Table) -> Iterator[dict[str, Any]]:
+def _all_files(table: Any) -> Iterator[dict[str, Any]]:
     for row in table.inspect.files().to_pylist():
         yield {
             "path": row["file_path"],
@@ -164,14 +163,14 @@ def read(
 ) -> pa.RecordBatchReader:
     """Return the rows of an Iceberg table."""
     import pyarrow as pa
-    from pyiceberg.expressions import AlwaysTrue
 
+    row_filter = {} if where is None else {"row_filter": where}
     with _predicates(where):
         scan = _open(catalog, _load(catalog, name, version, at_ms)).scan(
-            row_filter=AlwaysTrue() if where is None else where,
             selected_fields=("*",) if columns is None else tuple(columns),
             case_sensitive=False,
             limit=limit,
+            **row_filter,
         )
         reader = scan.to_arrow_batch_reader()
     if columns is None:
@@ -196,7 +195,7 @@ def _load(catalog: Catalog, name: str, version: int | None, at_ms: int | None) -
     return loaded
 
 
-def _open(catalog: Catalog, loaded: LoadedTable) -> Table:
+def _open(catalog: Catalog, loaded: LoadedTable) -> Any:  # a table of PyIceberg
     from deltalakedb.iceberg.opening import open_loaded
 
     return open_loaded(catalog, loaded)
