@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +224,18 @@ def test_deep_and_long_conditions_are_planned_or_refused(catalog: Catalog, lake:
         nested = {"type": "not", "child": nested}
     with pytest.raises(PredicateError, match="nested too deep"):
         service.plan(NAME, TABLE_ID, lake.metadata(), {"filter": nested})
+
+
+def test_numbers_beyond_all_others_are_planned(catalog: Catalog, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "t", {"id": "long", "price": "decimal(9,2)", "x": "double"}, version=2)
+    lake.partition_by((1, "truncate[10]"), (2, "truncate[50]"), (2, "bucket[4]"))
+    lake.append([{1: 5, 2: Decimal("1.00"), 3: 0.5}])
+    service = PlanService(catalog)
+    for column, value in (("id", 1e308), ("id", -1.7e308), ("price", "1e399"), ("price", "-1e399"), ("x", 2**63 - 1)):
+        for operator, kept in (("lt", value in (1e308, "1e399", 2**63 - 1)), ("eq", False)):
+            condition = {"type": operator, "term": column, "value": value}
+            answer = service.plan(NAME, TABLE_ID, lake.metadata(), {"filter": condition})
+            assert len(paths(answer)) >= int(kept)
 
 
 def test_case_matters_only_if_the_request_says_so(catalog: Catalog, lake: Lake) -> None:

@@ -32,14 +32,18 @@ _DELETED: Final = 2
 _CONTENTS: Final[tuple[FileContent, ...]] = ("data", "position-deletes", "equality-deletes")
 _PATH_COLUMN: Final = 2_147_483_546  # file_path in position delete files
 _LARGEST: Final = 2**63 - 1
-# The field of each map in a data file: its name in JSON, the fields of its keys and of its values.
-_COUNT_MAPS: Final = {
+BOUNDS: Final = ("lower-bounds", "upper-bounds")
+_STATS: Final = ("value-counts", "null-value-counts", "nan-value-counts", *BOUNDS)
+# The field of each map in a data file, the fields of its keys and of its values.
+_MAPS: Final = {
     "column-sizes": ("f108", "f117", "f118"),
     "value-counts": ("f109", "f119", "f120"),
     "null-value-counts": ("f110", "f121", "f122"),
     "nan-value-counts": ("f137", "f138", "f139"),
+    "lower-bounds": ("f125", "f126", "f127"),
+    "upper-bounds": ("f128", "f129", "f130"),
 }
-_BOUND_MAPS: Final = {"lower-bounds": ("f125", "f126", "f127"), "upper-bounds": ("f128", "f129", "f130")}
+_NOTHING: Final[Mapping[int, Any]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +163,8 @@ def _entry(record: Record, status: int, manifest: ManifestFile, spec: PartitionS
     values = [_partition_json(part, value) for part, value in zip(spec.fields, partition, strict=True)]
     file_partition = orjson.dumps(values).decode()
     path = checked_path(item["f100"])
-    stats = _stats(item)
+    maps = _maps(item)
+    stats = _stats(maps)
     inherits_row_id = content == "data" and item.get("f142") is None
     return Entry(
         file_content=content,
@@ -174,7 +179,7 @@ def _entry(record: Record, status: int, manifest: ManifestFile, spec: PartitionS
         row_offset=rows_before if inherits_row_id else None,
         delete_key=None if content == "data" else _delete_key(content, item, stats, spec, file_partition),
         file=orjson.dumps(_file_json(content, item, spec, values)).decode(),
-        file_stats=_stats_json(item),
+        file_stats=_stats_json(maps),
         stats=stats,
     )
 
@@ -222,25 +227,29 @@ def _file_json(content: FileContent, item: Record, spec: PartitionSpec, partitio
     }
 
 
-def _stats(item: Record) -> ColumnStats:
-    counts = [_map(item, *_COUNT_MAPS[name]) for name in ("value-counts", "null-value-counts", "nan-value-counts")]
-    return ColumnStats(*counts, *(_map(item, *names) for names in _BOUND_MAPS.values()))
+def _maps(item: Record) -> dict[str, dict[int, Any]]:
+    """The statistics of a file by their names in JSON; what is empty is left out."""
+    maps: dict[str, dict[int, Any]] = {}
+    for name, (field_name, key, value) in _MAPS.items():
+        if pairs := item.get(field_name):
+            maps[name] = {pair[key]: pair[value] for pair in pairs if pair[value] is not None}
+    return maps
 
 
-def _map(item: Record, name: str, key: str, value: str) -> dict[int, Any]:
-    pairs = item.get(name)
-    return {pair[key]: pair[value] for pair in pairs if pair[value] is not None} if pairs else {}
+def _stats(maps: Mapping[str, dict[int, Any]]) -> ColumnStats:
+    return ColumnStats(*(maps.get(name, _NOTHING) for name in _STATS))
 
 
-def _stats_json(item: Record) -> str | None:
+def _stats_json(maps: Mapping[str, dict[int, Any]]) -> str | None:
     """Statistics in the form of plans: lists of field ids and of values, bounds in hexadecimal digits."""
-    stats: dict[str, Any] = {}
-    for name, fields in _COUNT_MAPS.items():
-        if counts := _map(item, *fields):
-            stats[name] = {"keys": list(counts), "values": list(counts.values())}
-    for name, fields in _BOUND_MAPS.items():
-        if bounds := _map(item, *fields):
-            stats[name] = {"keys": list(bounds), "values": [raw.hex().upper() for raw in bounds.values()]}
+    stats = {
+        name: {
+            "keys": list(values),
+            "values": [raw.hex().upper() for raw in values.values()] if name in BOUNDS else list(values.values()),
+        }
+        for name, values in maps.items()
+        if values
+    }
     return orjson.dumps(stats).decode() if stats else None
 
 
@@ -254,8 +263,8 @@ def stats_from_json(text: str | None) -> ColumnStats:
         item = stats.get(name, {"keys": (), "values": ()})
         return dict(zip(item["keys"], item["values"], strict=True))
 
-    counts = [pairs(name) for name in ("value-counts", "null-value-counts", "nan-value-counts")]
-    bounds = [{key: bytes.fromhex(raw) for key, raw in pairs(name).items()} for name in _BOUND_MAPS]
+    counts = [pairs(name) for name in _STATS if name not in BOUNDS]
+    bounds = [{key: bytes.fromhex(raw) for key, raw in pairs(name).items()} for name in BOUNDS]
     return ColumnStats(*counts, *bounds)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -18,6 +19,8 @@ from deltalakedb.log.predicates.ranges import (
     NumberRange,
     Ranges,
     TextRange,
+    next_down,
+    next_up,
     round_down,
     round_up,
     unite_numbers,
@@ -32,6 +35,7 @@ _SIMPLE: Final = frozenset({"identity", "void", "year", "month", "day", "hour"})
 _UNITS_PER_DAY: Final = {"days": 1, "micros": 86_400 * 10**6, "nanos": 86_400 * 10**9}
 _TIME_SOURCES: Final = {"year": "days", "month": "days", "day": "days", "hour": "micros"}
 _FARTHEST_DAY: Final = 2**40
+_EXACT_INTEGER: Final = 2.0**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,31 +102,21 @@ class Transform:
         return unite_numbers(self._monotone(source, item) for item in ranges if isinstance(item, NumberRange))
 
     def _monotone(self, source: Primitive, item: NumberRange) -> NumberRange:
-        # A range may be inverted by one step: it stands for the values between two adjacent doubles.
-        low, high = min(item.lo, item.hi), max(item.lo, item.hi)
-        low_result, high_result = self._end(source, low, up=False), self._end(source, high, up=True)
+        low = item.lo if math.isinf(item.lo) else self._end(source, first_whole(source, item.lo))
+        high = item.hi if math.isinf(item.hi) else self._end(source, last_whole(source, item.hi))
+        if low > high:  # the range holds no value of the type
+            low, high = high, low
         # Before 1970 old writers rounded towards zero.
-        if self.name in _TIME_SOURCES and high_result < 0:
-            high_result += 1
-        return NumberRange(low_result, high_result)
+        return NumberRange(round_down(low), round_up(high + (self.name in _TIME_SOURCES and high < 0)))
 
-    def _end(self, source: Primitive, end: float, *, up: bool) -> float:
-        """The transform of an end of a range, rounded outwards."""
-        if not math.isfinite(end):
-            return end
-        whole = math.ceil if up else math.floor
-        if is_decimal(source):
-            unscaled = whole(Fraction(end) * 10**source.scale)
-            result: int | Fraction = Fraction(unscaled - unscaled % self.width, 10**source.scale)
-        elif self.name == "truncate":
-            value = whole(end)
-            result = value - value % self.width
-        else:
-            value = whole(end)
-            if abs(value) > _FARTHEST_DAY * _UNITS_PER_DAY[source.family]:
-                return math.copysign(math.inf, end)
-            result = self._time(source, value)
-        return round_up(result) if up else round_down(result)
+    def _end(self, source: Primitive, value: int) -> int | float | Fraction:
+        """The transform of an end of a range: a whole number, or the digits of a decimal."""
+        if self.name == "truncate":
+            whole = value - value % self.width
+            return Fraction(whole, 10**source.scale) if is_decimal(source) else whole
+        if abs(value) > _FARTHEST_DAY * _UNITS_PER_DAY[source.family]:
+            return math.copysign(math.inf, value)
+        return self._time(source, value)
 
     def _text_prefixes(self, source: Primitive, ranges: Ranges) -> Ranges:
         width = self.width * (1 if source.family == "text" else 2)  # bytes are compared as hexadecimal digits
@@ -168,12 +162,28 @@ def _text_value(source: Primitive, item: TextRange) -> Value | None:
     return item.lo if source.family == "text" else bytes.fromhex(item.lo)
 
 
+def first_whole(source: Primitive, low: float) -> int:
+    """The first value, as a whole number or the digits of a decimal, whose interval of doubles can reach `low`."""
+    below = max(next_down(low), -sys.float_info.max)
+    if is_decimal(source):
+        digits: int = 10**source.scale
+        return math.ceil(Fraction(below) * digits)
+    return math.ceil(low) if abs(low) < _EXACT_INTEGER else int(below)
+
+
+def last_whole(source: Primitive, high: float) -> int:
+    """The last value whose interval of doubles can reach `high`."""
+    above = min(next_up(high), sys.float_info.max)
+    if is_decimal(source):
+        digits: int = 10**source.scale
+        return math.floor(Fraction(above) * digits)
+    return math.floor(high) if abs(high) < _EXACT_INTEGER else int(above)
+
+
 def _numbers_in(source: Primitive, item: NumberRange) -> Iterable[Value | None]:
     if source.family == "float" or not (math.isfinite(item.lo) and math.isfinite(item.hi)):
         return [None]
-    low, high = min(item.lo, item.hi), max(item.lo, item.hi)
-    factor = 10**source.scale if is_decimal(source) else 1
-    first, last = math.ceil(Fraction(low) * factor), math.floor(Fraction(high) * factor)
+    first, last = first_whole(source, item.lo), last_whole(source, item.hi)
     if last - first >= MAX_HASHED:
         return [None]
     if is_decimal(source):
