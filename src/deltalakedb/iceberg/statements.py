@@ -26,6 +26,7 @@ from deltalakedb.iceberg.metadata.view_metadata import (
 from deltalakedb.iceberg.metadata_files import (
     check_location,
     make_folders,
+    metadata_folder,
     read_metadata_file,
     remove_empty_folders,
     write_metadata_file,
@@ -139,7 +140,8 @@ def _change_existing(drafts: Drafts, written: WrittenFiles, draft: TableDraft, c
         metadata, previous_location=metadata_file(draft), previous_updated_ms=base["last-updated-ms"]
     )
     step = _add_version(drafts, written, draft, metadata, _operation(change.updates), _described(change.updates))
-    return replace(step, old_files=tuple(old_files))
+    own_places = (f"{metadata['location'].rstrip('/')}/", f"{metadata_folder(metadata)}/")
+    return replace(step, old_files=tuple(file for file in old_files if file.startswith(own_places)))
 
 
 def register_table(
