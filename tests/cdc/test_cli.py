@@ -224,12 +224,12 @@ def test_a_capture_once_from_a_toml_file_is_shown_by_status_and_copied_anew_on_d
     assert unknown.exit_code == 1
     assert "has no table public.customers; it has public.orders" in unknown.stderr
     would = dl("cdc", "resnapshot", "--dry-run", "--config", str(file))
-    assert would.stdout == "public.orders would be copied anew\n"
+    assert would.stdout == "public.orders would be copied again\n"
     with RunnerPresence(source.dsn, slot_of(source)):
         asked = dl("cdc", "resnapshot", "orders", "--config", str(file))
-    assert asked.stdout == "public.orders will be copied anew by the capture that runs\n"
+    assert asked.stdout == "public.orders will be copied again by the running capture\n"
     asked = dl("cdc", "resnapshot", "orders", "--config", str(file))
-    assert asked.stdout == "public.orders will be copied anew by the next dl cdc start\n"
+    assert asked.stdout == "public.orders will be copied again by the next dl cdc start\n"
     waiting = json.loads(dl("cdc", "status", "--config", str(file), "--json").stdout)
     assert waiting["tables"][0]["stage"] == "pending"
     assert waiting["problems"] == ["public.orders waits for its copy: dl cdc start makes it"]

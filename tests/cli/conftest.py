@@ -11,9 +11,15 @@ import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 from typer.testing import CliRunner, Result
 
+import deltalakedb
 from deltalakedb.cli import app
 
 Dl = Callable[..., Result]
+MIGRATIONS = {
+    int(file.name[:4]): file.name[5:].removesuffix(".up.sql")
+    for file in sorted(Path(deltalakedb.__file__).parent.glob("store/sql/migrations/*.up.sql"))
+}
+"""The name of each migration by its number."""
 
 
 @pytest.fixture(autouse=True)

@@ -8,26 +8,28 @@ from pathlib import Path
 import deltalake
 import pytest
 
-from tests.cli.conftest import Dl, rows
+from tests.cli.conftest import MIGRATIONS, Dl, rows
 
 
 def test_init_creates_a_catalog_and_is_harmless_when_run_again(dl: Dl, catalog: str) -> None:
     assert not Path(catalog).exists()
     first = dl("init")
     assert first.exit_code == 0
-    assert first.stdout == f"deltasql://sqlite/{catalog} is at schema version 1\n"
-    assert json.loads(dl("init", "--json").stdout)["schema_version"] == 1
+    assert first.stdout == f"deltasql://sqlite/{catalog} is at schema version {len(MIGRATIONS)}\n"
+    assert json.loads(dl("init", "--json").stdout)["schema_version"] == len(MIGRATIONS)
 
 
 def test_migrations_go_down_and_up_again(dl: Dl) -> None:
     dl("init")
     assert "0001\tinitial\t2" in dl("migrate", "status").stdout
     planned = dl("migrate", "down", "--to", "0", "--dry-run")
-    assert "would run 0001; schema version 1 -> 0" in planned.stdout
-    assert json.loads(dl("migrate", "down", "--to", "0", "--json").stdout)["migrations"] == [1]
+    newest_first = list(reversed(MIGRATIONS))
+    numbers = ", ".join(f"{number:04}" for number in newest_first)
+    assert f"would run {numbers}; schema version {len(MIGRATIONS)} -> 0" in planned.stdout
+    assert json.loads(dl("migrate", "down", "--to", "0", "--json").stdout)["migrations"] == newest_first
     assert "not applied" in dl("migrate", "status").stdout
     assert json.loads(dl("migrate", "status", "--json").stdout) == [
-        {"number": 1, "name": "initial", "applied_at_ms": None}
+        {"number": number, "name": name, "applied_at_ms": None} for number, name in MIGRATIONS.items()
     ]
     assert dl("migrate", "up").exit_code == 0
     assert "ran nothing" in dl("migrate", "up").stdout
@@ -38,12 +40,12 @@ def test_migrating_down_must_say_how_far(dl: Dl) -> None:
     missing = dl("migrate", "down")
     assert missing.exit_code == 2
     assert "--to" in missing.stderr
-    wrong = dl("migrate", "up", "--to", "9")
+    wrong = dl("migrate", "up", "--to", "99")
     assert wrong.exit_code == 2
-    assert "schema versions 0 to 1" in wrong.stderr
-    upwards = dl("migrate", "down", "--to", "5")
+    assert f"schema versions 0 to {len(MIGRATIONS)}" in wrong.stderr
+    upwards = dl("migrate", "down", "--to", "98")
     assert upwards.exit_code == 2
-    assert "dl migrate up --to 5" in upwards.stderr
+    assert "dl migrate up --to 98" in upwards.stderr
 
 
 def test_attach_talks_to_stderr_and_prints_json_to_stdout(dl: Dl, lake: Path) -> None:
@@ -66,8 +68,8 @@ def test_attach_talks_to_stderr_and_prints_json_to_stdout(dl: Dl, lake: Path) ->
 @pytest.mark.usefixtures("attached")
 def test_tables_lists_what_is_there(dl: Dl) -> None:
     shown = dl("tables").stdout.splitlines()
-    assert shown[0].split("\t")[:4] == ["table", "mode", "state", "version"]
-    assert shown[1].split("\t")[:4] == ["sales.orders", "follower", "live", "2"]
+    assert shown[0].split("\t")[:5] == ["table", "format", "mode", "state", "version"]
+    assert shown[1].split("\t")[:5] == ["sales.orders", "delta", "follower", "live", "2"]
     listed = json.loads(dl("tables", "--json").stdout)
     assert [(t["table"], t["version"], t["num_files"], t["num_records"]) for t in listed] == [
         ("sales.orders", 2, 9, 90)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deltalakedb.cli.reference import render_reference
-from tests.cli.conftest import Dl
+from tests.cli.conftest import MIGRATIONS, Dl
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_an_option_may_come_from_the_environment(dl: Dl, attached: Path, monkeyp
 @pytest.mark.parametrize(
     ("variable", "value", "arguments", "code", "says"),
     [
-        ("DL_MIGRATE_DOWN_TO", "0", ["migrate", "down"], 0, "schema version 1 -> 0"),
+        ("DL_MIGRATE_DOWN_TO", "0", ["migrate", "down"], 0, f"schema version {len(MIGRATIONS)} -> 0"),
         ("DL_MIGRATE_DOWN_DRY_RUN", "1", ["migrate", "down", "--to", "0"], 0, "would run"),
         ("DL_SHOW_VERSION", "77", ["show", "sales.orders"], 1, "version 77"),
         ("DL_HISTORY_SINCE", "bogus", ["history", "sales.orders"], 2, "ISO 8601"),

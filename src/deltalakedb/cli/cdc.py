@@ -11,34 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deltalakedb.cli import cdc_output, output
-from deltalakedb.cli.cdc_options import (
-    BatchSizeOption,
-    BatchWindowOption,
-    BucketsOption,
-    CompositesOption,
-    ConfigOption,
-    CopyBesideOption,
-    CopyChunkOption,
-    ExcludeOption,
-    FeedOption,
-    HeartbeatOption,
-    IncludeOption,
-    MappingOption,
-    NamespaceOption,
-    OptimizeOption,
-    ParallelismOption,
-    PublicationOption,
-    ResnapshotOption,
-    SlotAlertOption,
-    SlotOption,
-    SourceOption,
-    TablesOption,
-    TextColumnsOption,
-    VectorsOption,
-    settings_of,
-    split,
-)
-from deltalakedb.cli.options import CatalogOption, CommandGroup, DryRunOption, command, open_catalog
+from deltalakedb.cli.cdc_options import CHOICE, IDENTITY, OPTIONS, ConfigOption, settings_of, takes_settings
+from deltalakedb.cli.options import CatalogOption, CommandGroup, DryRunOption, WarehouseOption, command, open_catalog
 from deltalakedb.exceptions import CaptureError, ConfigError, MissingExtraError, redact
 from deltalakedb.runtime.signals import ended_by_signal
 
@@ -46,13 +20,21 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.catalog import Catalog
     from deltalakedb.cdc.settings import CaptureSettings
 
-# Arguments of `dl cdc start` that are not settings of a capture.
-_NOT_SETTINGS = frozenset({"once", "metrics_port", "config", "catalog", "warehouse"})
-
 _VECTORS = (
     "new tables of current rows have deletion vectors; of the usual readers only to_pyarrow_table, to_pyarrow_dataset "
     "and to_pandas of deltalake do not read them: --no-deletion-vectors makes tables for these"
 )
+
+MetricsPortOption = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        metavar="N",
+        min=0,
+        max=65535,
+        help="Serve this process's metrics for Prometheus at http://127.0.0.1:N/metrics; 0 chooses a free port.",
+    ),
+]
 
 group = typer.Typer(
     cls=CommandGroup, help="Change capture: a Postgres database as tables of the lake.", no_args_is_help=True
@@ -68,48 +50,21 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(group, name="cdc")
 
 
+@takes_settings(tuple(OPTIONS))
 def start(
-    source: SourceOption = None,
-    publication: PublicationOption = None,
-    tables: TablesOption = None,
-    namespace: NamespaceOption = None,
-    slot: SlotOption = None,
-    batch_size: BatchSizeOption = None,
-    batch_window: BatchWindowOption = None,
+    keywords: dict[str, Any],
     once: Annotated[
-        bool, typer.Option("--once", help="End when all is captured that was committed at the start; for schedulers.")
+        bool, typer.Option("--once", help="End when everything is captured that was committed before the start.")
     ] = False,
-    heartbeat: HeartbeatOption = None,
-    parallelism: ParallelismOption = None,
-    buckets: BucketsOption = None,
-    change_data_feed: FeedOption = None,
-    deletion_vectors: VectorsOption = None,
-    column_mapping: MappingOption = None,
-    text_columns: TextColumnsOption = None,
-    optimize_files: OptimizeOption = None,
-    copy_beside: CopyBesideOption = None,
-    copy_chunk: CopyChunkOption = None,
-    resnapshot: ResnapshotOption = None,
-    include: IncludeOption = None,
-    exclude: ExcludeOption = None,
-    composites: CompositesOption = None,
-    slot_alert: SlotAlertOption = None,
     metrics_port: MetricsPortOption = None,
     config: ConfigOption = None,
-    warehouse: Annotated[
-        str | None,
-        typer.Option("--warehouse", envvar="DL_WAREHOUSE", metavar="PLACE", help="Where the lake's tables lie."),
-    ] = None,
+    warehouse: WarehouseOption = None,
     catalog: CatalogOption = None,
 ) -> None:
-    """Capture the changes of a Postgres publication until SIGINT, SIGTERM or dl cdc stop; the batch is finished first.
+    """Capture the changes of a Postgres publication until SIGINT, SIGTERM or dl cdc stop; the last batch is finished.
 
-    The first start copies the tables that are there. A later one goes on where the last one ended, whatever ended it.
+    The first start copies the tables. Every later one continues where the last one ended, even if it was killed.
     """
-    keywords = {name: value for name, value in locals().items() if name not in _NOT_SETTINGS}
-    lists = {"tables": tables, "text_columns": text_columns, "include": include, "exclude": exclude}
-    keywords |= {name: split(values) for name, values in lists.items()}
-    keywords = {name: value for name, value in keywords.items() if value is not None}
     with (
         settings_of(config),
         open_catalog(catalog, creates=True, warehouse=warehouse) as cat,
@@ -151,26 +106,25 @@ def _start(cat: Catalog, keywords: dict[str, Any], *, once: bool, metrics_port: 
         raise typer.Exit(1 if once else 0)
 
 
+@takes_settings(IDENTITY)
 def status(
-    source: SourceOption = None,
-    publication: PublicationOption = None,
-    slot: SlotOption = None,
-    namespace: NamespaceOption = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until SIGINT or SIGTERM.")] = False,
+    keywords: dict[str, Any],
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Print the status again and again, until SIGINT or SIGTERM.")
+    ] = False,
     interval: Annotated[
-        float, typer.Option("--interval", metavar="SECONDS", min=0.1, help="With --watch: how long between two looks.")
+        float, typer.Option("--interval", metavar="SECONDS", min=0.1, help="With --watch: how often to print it.")
     ] = 2.0,
     config: ConfigOption = None,
     catalog: CatalogOption = None,
 ) -> None:
-    """Show how far a capture is behind, who runs it, what its slot holds, and the state of each table.
+    """Show how far a capture is behind, which process runs it, its slot, and the state of each table.
 
-    Exits with 1 when something needs a person: each such thing is listed with what to do.
+    Exits with 1 if there are problems; each is listed with what to do.
     """
     from deltalakedb.cdc.run.configured import find_settings
     from deltalakedb.cdc.run.status import capture_status
 
-    keywords = _identifying_settings(source, publication, slot, namespace)
     with settings_of(config), open_catalog(catalog) as cat:
         if not watch:
             capture_state = capture_status(cat, find_settings(cat, keywords))
@@ -189,23 +143,20 @@ def status(
                 ended.wait(interval)
 
 
+@takes_settings(IDENTITY)
 def stop(
-    source: SourceOption = None,
-    publication: PublicationOption = None,
-    slot: SlotOption = None,
-    namespace: NamespaceOption = None,
+    keywords: dict[str, Any],
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", min=0, help="How long to wait until it has stopped.")
     ] = 60.0,
     config: ConfigOption = None,
     catalog: CatalogOption = None,
 ) -> None:
-    """Ask the process that runs a capture to stop, and wait until it has; the batch at hand is finished first."""
+    """Ask the process that runs a capture to stop, and wait until it has; the running batch is finished first."""
     from deltalakedb.cdc.run.configured import find_settings
     from deltalakedb.cdc.run.presence import request_stop
     from deltalakedb.cdc.source.server import connect, translate_errors
 
-    keywords = _identifying_settings(source, publication, slot, namespace)
     with settings_of(config), open_catalog(catalog) as cat:
         settings = _with_source(find_settings(cat, keywords))
     with connect(settings.source) as conn, translate_errors():
@@ -215,27 +166,24 @@ def stop(
     output.emit({"slot": settings.slot, "stopped": ended}, lambda: output.say(f"{settings.slot}: {text}"))
 
 
+@takes_settings(IDENTITY)
 def resnapshot(
+    keywords: dict[str, Any],
     tables: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TABLE", help="Source tables, as schema.name; without one all of them."),
+        typer.Argument(metavar="TABLE", help="Source tables, as schema.name; by default all."),
     ] = None,
-    source: SourceOption = None,
-    publication: PublicationOption = None,
-    slot: SlotOption = None,
-    namespace: NamespaceOption = None,
     dry_run: DryRunOption = False,
     config: ConfigOption = None,
     catalog: CatalogOption = None,
 ) -> None:
-    """Have tables copied anew, by the capture that runs or by its next start; until then a table stays as it is."""
+    """Copy tables again: the running capture does it, or its next start. Until then they stay as they are."""
     from deltalakedb.cdc.control import load_capture
     from deltalakedb.cdc.copy.resnapshot import choose_tables
     from deltalakedb.cdc.copy.resnapshot import resnapshot as request
     from deltalakedb.cdc.run.configured import find_settings
     from deltalakedb.cdc.run.status import capture_status
 
-    keywords = _identifying_settings(source, publication, slot, namespace)
     with settings_of(config), open_catalog(catalog) as cat:
         settings = _with_source(find_settings(cat, keywords))
         capture = load_capture(cat, settings)
@@ -243,43 +191,31 @@ def resnapshot(
             raise CaptureError(f"the capture {settings.slot} was never started: dl cdc start copies its tables")
         if dry_run:
             lost = capture_status(cat, settings).is_slot_lost
-            chosen, outcome = choose_tables(capture, () if lost else tables or ()), "would be copied anew"
+            chosen, outcome = choose_tables(capture, () if lost else tables or ()), "would be copied again"
         else:
             capture, is_running = request(cat, settings, tables or ())
             chosen = {table.source for table in capture.tables.values() if table.stage == "pending"}
-            outcome = f"will be copied anew by {'the capture that runs' if is_running else 'the next dl cdc start'}"
+            outcome = f"will be copied again by {'the running capture' if is_running else 'the next dl cdc start'}"
     result = {"slot": settings.slot, "tables": sorted(chosen), "dry_run": dry_run}
     output.emit(result, lambda: print("\n".join(f"{name} {outcome}" for name in sorted(chosen))))
 
 
+@takes_settings(CHOICE)
 def apply(
-    source: SourceOption = None,
-    publication: PublicationOption = None,
-    slot: SlotOption = None,
-    namespace: NamespaceOption = None,
-    tables: TablesOption = None,
-    include: IncludeOption = None,
-    exclude: ExcludeOption = None,
-    composites: CompositesOption = None,
-    text_columns: TextColumnsOption = None,
+    keywords: dict[str, Any],
     dry_run: DryRunOption = False,
     config: ConfigOption = None,
     catalog: CatalogOption = None,
 ) -> None:
-    """Let changed settings be what a capture takes: show what happens to each table, and do it.
+    """Apply changed settings to a capture: show what happens to each table, and do it.
 
-    Tables that need a new copy are copied by the capture that runs, or by its next start.
+    Tables that need a new copy are copied by the running capture, or by its next start.
     """
     from deltalakedb.cdc.run.choice_changes import apply_choice, plan_choice
     from deltalakedb.cdc.run.configured import load_settings
 
-    lists = {"tables": tables, "include": include, "exclude": exclude, "text_columns": text_columns}
-    keywords = _identifying_settings(source, publication, slot, namespace) | {
-        name: split(values) for name, values in lists.items()
-    }
-    keywords["composites"] = composites
     with settings_of(config), open_catalog(catalog) as cat:
-        settings = load_settings({name: value for name, value in keywords.items() if value is not None})
+        settings = load_settings(keywords)
         plan, is_running = (plan_choice(cat, settings), False) if dry_run else apply_choice(cat, settings)
     value = cdc_output.plan_value(plan, dry_run=dry_run)
     output.emit(value, lambda: cdc_output.show_plan(plan, dry_run=dry_run, is_running=is_running))
@@ -287,17 +223,10 @@ def apply(
         raise typer.Exit(1)
 
 
-def _identifying_settings(
-    source: str | None, publication: str | None, slot: str | None, namespace: str | None
-) -> dict[str, Any]:
-    """The settings that identify a capture."""
-    return {"source": source, "publication": publication, "slot": slot, "namespace": namespace}
-
-
 def _with_source(settings: CaptureSettings) -> CaptureSettings:
     if not settings.source:
         raise ConfigError(
-            "the source must be asked: give --source DSN, set DL_CDC_SOURCE, or write it into the section [cdc] of the "
+            "the source is needed: give --source DSN, set DL_CDC_SOURCE, or write it into the section [cdc] of the "
             "configuration file"
         )
     return settings
@@ -324,18 +253,6 @@ def _warnings_to_stderr() -> Iterator[None]:
 class _Redacted(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         return redact(super().format(record)).replace("WARNING", "warning", 1).replace("ERROR", "error", 1)
-
-
-MetricsPortOption = Annotated[
-    int | None,
-    typer.Option(
-        "--metrics-port",
-        metavar="N",
-        min=0,
-        max=65535,
-        help="Serve this process's metrics for Prometheus at http://127.0.0.1:N/metrics; 0 chooses a free port.",
-    ),
-]
 
 
 @contextmanager

@@ -31,6 +31,12 @@ CatalogOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", envvar="DL_JSON", help="Print the result as JSON.")]
 DebugOption = Annotated[bool, typer.Option("--debug", envvar="DL_DEBUG", help="Show a traceback if the command fails.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would happen, and change nothing.")]
+WarehouseOption = Annotated[
+    str | None,
+    typer.Option(
+        "--warehouse", envvar="DL_WAREHOUSE", metavar="PLACE", help="The folder for tables that are created by name."
+    ),
+]
 TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="The table, as namespace.name.")]
 SinceOption = Annotated[
     str | None,

@@ -16,6 +16,7 @@ from deltalakedb.cli.options import (
     DryRunOption,
     StorageOption,
     TableArgument,
+    WarehouseOption,
     command,
     key_values,
     open_catalog,
@@ -30,6 +31,22 @@ if TYPE_CHECKING:
     from deltalakedb.log.schema.types import StructType
     from deltalakedb.table import DeltaTable
 
+SchemaOption = Annotated[
+    str | None,
+    typer.Option(
+        "--schema",
+        metavar="SCHEMA",
+        help="The columns: text such as 'id long not null, day date', or a JSON file with a Delta schema.",
+    ),
+]
+
+PartitionOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--partition-by", metavar="COLUMN", help="A partition column; repeatable, or several separated by commas."
+    ),
+]
+
 
 def add_to(app: typer.Typer) -> None:
     command(app, "create", create, reads=False)
@@ -42,30 +59,13 @@ def add_to(app: typer.Typer) -> None:
 
 def create(
     table: TableArgument,
-    schema: Annotated[
-        str | None,
-        typer.Option(
-            "--schema",
-            metavar="SCHEMA",
-            help="The columns: text such as 'id long not null, day date', or a JSON file with a Delta schema.",
-        ),
-    ] = None,
-    partition_by: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--partition-by", metavar="COLUMN", help="A partition column; repeatable, or several separated by commas."
-        ),
-    ] = None,
+    schema: SchemaOption = None,
+    partition_by: PartitionOption = None,
     location: Annotated[
         str | None,
         typer.Option("--location", metavar="PATH", help="The folder for its files; by default below the warehouse."),
     ] = None,
-    warehouse: Annotated[
-        str | None,
-        typer.Option(
-            "--warehouse", envvar="DL_WAREHOUSE", metavar="PATH", help="The folder that contains the tables' folders."
-        ),
-    ] = None,
+    warehouse: WarehouseOption = None,
     properties: Annotated[
         list[str] | None,
         typer.Option("--property", metavar="KEY=VALUE", help="A table property; repeatable."),
@@ -85,41 +85,24 @@ def create(
     If a Delta table exists at the location, it is attached instead; its first write through the catalog makes it
     managed. --schema is not needed then.
     """
-    columns = [part.strip() for text in partition_by or () for part in text.split(",") if part.strip()]
-    options = storage_options(storage_option)
     with open_catalog(catalog, creates=True, warehouse=warehouse) as cat:
         existed = if_missing and _exists(cat, table)
-        if location is not None and not existed and not dry_run:
-            expected_schema = None if schema is None else _schema_of(schema)
-            table_properties = key_values(properties, "--property")
-            if cat.attach_existing(
-                table,
-                location,
-                expected_schema,
-                columns,
-                properties=table_properties,
-                description=description,
-                storage_options=options,
-            ):
-                attached = cat.table(table)
-                output.say(
-                    f"attached {attached.name}, version {attached.version()}, which is at {attached.table_uri} already"
-                )
-                return
+        definition: dict[str, Any] = {
+            "schema": None if schema is None else _schema_of(schema),
+            "partition_by": [part.strip() for text in partition_by or () for part in text.split(",") if part.strip()],
+            "location": location,
+            "properties": key_values(properties, "--property"),
+            "description": description,
+            "storage_options": storage_options(storage_option),
+        }
+        if location is not None and not existed and not dry_run and cat.attach_existing(table, **definition):
+            name, version, place = cat.table(table).name, cat.table(table).version(), cat.table(table).table_uri
+            output.say(f"attached {name}, version {version}, which is at {place} already")
+            return
         if schema is None:
             raise typer.BadParameter("is needed to create a table", param_hint="--schema")
-        struct = _schema_of(schema)
         with cat.begin(tables=[table]) as tx:
-            tx.create_table(
-                table,
-                struct,
-                columns,
-                location=location,
-                properties=key_values(properties, "--property"),
-                description=description,
-                storage_options=options,
-                mode="ignore" if if_missing else "error",
-            )
+            tx.create_table(table, mode="ignore" if if_missing else "error", **definition)
             created = tx.table(table)
             if dry_run:
                 tx.rollback()

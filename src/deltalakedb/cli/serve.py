@@ -14,15 +14,38 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deltalakedb.cli import output
-from deltalakedb.cli.options import CatalogOption, command
+from deltalakedb.cli.options import CatalogOption, WarehouseOption, command
 from deltalakedb.exceptions import ConfigError
 from deltalakedb.runtime.signals import ended_by_signal
 
 if TYPE_CHECKING:
-    from deltalakedb.serve.server import Endpoint
+    from deltalakedb.serve.server import Endpoint, Tls
 
 PORT = 8787
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+TokenFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        metavar="FILE",
+        help="A file with the token that clients must send. Without it: DL_SERVE_TOKEN, or serve.token.",
+    ),
+]
+
+TlsCertOption = Annotated[
+    Path | None,
+    typer.Option("--tls-cert", metavar="FILE", help="The certificate chain (PEM); clients then use https."),
+]
+
+TlsKeyOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--tls-key",
+        metavar="FILE",
+        help="The certificate's private key (PEM), if it is not in the certificate's file.",
+    ),
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -42,43 +65,42 @@ def serve(
     port: Annotated[
         int, typer.Option("--port", metavar="N", min=0, max=65535, help="The port; 0 chooses a free one.")
     ] = PORT,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--token-file",
-            metavar="FILE",
-            help="A file with the token that clients must send. Without it: DL_SERVE_TOKEN, or serve.token.",
-        ),
-    ] = None,
+    token_file: TokenFileOption = None,
     no_token: Annotated[
         bool,
         typer.Option("--no-token", help="Let every program on this machine in; not with --bridge or another --host."),
     ] = False,
-    tls_cert: Annotated[
-        Path | None,
-        typer.Option("--tls-cert", metavar="FILE", help="The certificate chain (PEM); clients then use https."),
-    ] = None,
-    tls_key: Annotated[
-        Path | None,
-        typer.Option(
-            "--tls-key",
-            metavar="FILE",
-            help="The certificate's private key (PEM), if it is not in the certificate's file.",
-        ),
-    ] = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
     access_log: Annotated[bool, typer.Option("--access-log", help="Write a line to stderr for each request.")] = False,
-    warehouse: Annotated[
-        str | None,
-        typer.Option(
-            "--warehouse", envvar="DL_WAREHOUSE", metavar="PLACE", help="The folder for tables created by name."
-        ),
-    ] = None,
+    warehouse: WarehouseOption = None,
     catalog: CatalogOption = None,
 ) -> None:
     """Serve the catalog over HTTP until SIGINT or SIGTERM; running commits are finished first."""
     from deltalakedb.catalog.catalog import locate_catalog
-    from deltalakedb.serve.server import Endpoint, Tls
+    from deltalakedb.serve.server import Endpoint
 
+    _check_options(bridge=bridge, iceberg=iceberg, host=host, token_file=token_file, no_token=no_token)
+    tls = _tls_of(tls_cert, tls_key)
+    settings = locate_catalog(catalog, warehouse=warehouse)[1]
+    token = None if no_token else _find_token(token_file, settings.serve_token)
+    if tls is None and host not in LOOPBACK:
+        output.warn(f"{host} can be reached by others, and without --tls-cert the token is sent unencrypted")
+    with (
+        _logging_to_stderr(access_log),
+        ended_by_signal() as ended,
+        Endpoint(
+            catalog, token=token, host=host, port=port, tls=tls, bridge=bridge, iceberg=iceberg, warehouse=warehouse
+        ) as endpoint,
+    ):
+        _print_address(endpoint, iceberg=iceberg)
+        while not ended.wait(1.0):
+            endpoint.check()
+        output.say("stopping: requests under way are finished, open transactions aborted")
+    output.say("stopped")
+
+
+def _check_options(*, bridge: bool, iceberg: bool, host: str, token_file: Path | None, no_token: bool) -> None:
     if not bridge and not iceberg:
         raise typer.BadParameter(
             "say what to serve: --bridge for Spark, --iceberg for Iceberg clients, or both", param_hint="--bridge"
@@ -87,30 +109,16 @@ def serve(
         raise typer.BadParameter(
             "without a token only --iceberg is served, and only on this machine", param_hint="--no-token"
         )
-    if tls_key is not None and tls_cert is None:
-        raise typer.BadParameter("a key is of no use without its certificate", param_hint="--tls-cert")
-    settings = locate_catalog(catalog, warehouse=warehouse)[1]
-    token = None if no_token else _find_token(token_file, settings.serve_token)
-    if tls_cert is None and host not in LOOPBACK:
-        output.warn(f"{host} can be reached by others, and without --tls-cert the token travels in the clear")
-    tls = Tls(str(tls_cert), str(tls_key) if tls_key else None) if tls_cert else None
-    with _logging_to_stderr(access_log), ended_by_signal() as ended:
-        endpoint = Endpoint(
-            catalog,
-            token=token,
-            host=host,
-            port=port,
-            tls=tls,
-            bridge=bridge,
-            iceberg=iceberg,
-            warehouse=warehouse,
-        )
-        with endpoint:
-            _print_address(endpoint, iceberg=iceberg)
-            while not ended.wait(1.0):
-                endpoint.check()
-            output.say("stopping: requests under way are finished, open transactions aborted")
-    output.say("stopped")
+
+
+def _tls_of(certificate: Path | None, key: Path | None) -> Tls | None:
+    from deltalakedb.serve.server import Tls
+
+    if certificate is not None:
+        return Tls(str(certificate), str(key) if key else None)
+    if key is not None:
+        raise typer.BadParameter("a key needs its certificate", param_hint="--tls-cert")
+    return None
 
 
 def _print_address(endpoint: Endpoint, *, iceberg: bool) -> None:

@@ -47,6 +47,7 @@ from deltalakedb.transactions.transaction import CatalogTransaction
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from deltalakedb.catalog.catalog import Catalog
     from deltalakedb.tables.filters import PredicateLike
 
 PartitionOverwriteMode = Literal["static", "dynamic"]
@@ -133,18 +134,22 @@ def write_table(
         propose_frame(transaction, name, df, options)
         return None
     with opened_catalog(catalog) as where:
-        target = parse_table_name(name)
-        try:
-            with where.begin(tables=[name]) as tx:
-                propose_frame(tx, name, df, options)
-        except ConcurrentTransactionError:
-            current = where.table(name)
-            if any((current.transaction_version(item.app_id) or -1) < item.version for item in applied):
-                raise
-            return current.version()  # the same write by another process was faster
-        by_name = {parse_table_name(item).key: version for item, version in tx.result.items()}
-        version = by_name.get(target.key)
-        return where.table(name).version() if version is None else version
+        return _commit_frame(where, name, df, options)
+
+
+def _commit_frame(catalog: Catalog, name: str, df: DataFrame, options: WriteOptions) -> int | None:
+    """Write a DataFrame in a transaction of its own; returns the table's new version."""
+    try:
+        with catalog.begin(tables=[name]) as tx:
+            propose_frame(tx, name, df, options)
+    except ConcurrentTransactionError:
+        current = catalog.table(name)
+        if any((current.transaction_version(item.app_id) or -1) < item.version for item in options.app_transactions):
+            raise
+        return current.version()  # the same write by another process was faster
+    by_name = {parse_table_name(item).key: version for item, version in tx.result.items()}
+    version = by_name.get(parse_table_name(name).key)
+    return catalog.table(name).version() if version is None else version
 
 
 def propose_frame(tx: CatalogTransaction, name: str, df: DataFrame, options: WriteOptions) -> bool:
