@@ -15,7 +15,7 @@ import deltalakedb.cdc as cdc
 from deltalakedb.cdc.run.presence import request_stop
 from deltalakedb.cdc.run.status import CaptureStatus, capture_status
 from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.source.server import connect
+from deltalakedb.cdc.source.postgres import connect
 from examples.capture_orders.shop import PUBLICATION, TABLES
 
 NAMESPACE: Final = "shop"

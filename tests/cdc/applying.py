@@ -13,10 +13,10 @@ import pyarrow as pa
 import deltalakedb as dl
 from deltalakedb.cdc.apply.buckets import BUCKET, COUNT_PROPERTY, buckets_for, with_bucket
 from deltalakedb.cdc.apply.current_rows import Applied, apply_to_tables
+from deltalakedb.cdc.captured_table import CapturedTable, SourceColumn
 from deltalakedb.cdc.control import Server, begin_batch, create_capture, note_progress, progress_of, save_tables
 from deltalakedb.cdc.layers import changes_schema, current_schema
 from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.tables import CapturedTable, SourceColumn
 from deltalakedb.data import write_files
 from deltalakedb.log.protocol.actions import AddFile
 from deltalakedb.log.schema.types import DataType, PrimitiveType, parse_schema

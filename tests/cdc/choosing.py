@@ -18,10 +18,10 @@ from deltalakedb.cdc.run.choice_changes import ChoicePlan, apply_choice
 from deltalakedb.cdc.run.configured import load_settings
 from deltalakedb.cdc.run.opening import add_tables, open_capture
 from deltalakedb.cdc.settings import CaptureSettings
+from deltalakedb.cdc.source.copy_plan import plan_copy, session_at
+from deltalakedb.cdc.source.postgres import connect
 from deltalakedb.cdc.source.publication import look_at_publication
-from deltalakedb.cdc.source.server import connect
 from deltalakedb.cdc.source.slots import advance_slot, exported_snapshot
-from deltalakedb.cdc.source.snapshot import plan_copy, session_at
 from deltalakedb.log.protocol.actions import AddFile
 from tests.cdc.conftest import Lake, Source
 from tests.cdc.evolving import Evolving

@@ -12,7 +12,7 @@ from deltalakedb.cdc.control import Capture, load_capture
 from deltalakedb.cdc.copy.copying import copy_tables
 from deltalakedb.cdc.run.opening import add_tables, open_capture
 from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.source.server import connect
+from deltalakedb.cdc.source.postgres import connect
 from tests.cdc.conftest import Lake, Source
 
 TABLES: Final = (

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from deltalakedb.cdc.captured_table import CapturedTable
 from deltalakedb.cdc.control import begin_batch, note_progress, save_tables
 from deltalakedb.cdc.evolve.evolution import follow, stop_table
 from deltalakedb.cdc.layers import changes_schema, current_schema
@@ -13,8 +14,7 @@ from deltalakedb.cdc.run.opening import add_tables, open_capture
 from deltalakedb.cdc.run.watch import apply_unseen_changes, look_for_changes
 from deltalakedb.cdc.settings import CaptureSettings
 from deltalakedb.cdc.source.peek import RelationChanged, Stopped
-from deltalakedb.cdc.source.server import connect, flush_lsn
-from deltalakedb.cdc.tables import CapturedTable
+from deltalakedb.cdc.source.postgres import connect, flush_lsn
 from deltalakedb.log.schema.types import StructType, parse_schema
 from tests.cdc.conftest import Lake, Source
 from tests.cdc.judging import check_equal, rows_of, source_rows

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg.rows import TupleRow
 
-from deltalakedb.cdc.tables import CapturedTable, SourceColumn
+from deltalakedb.cdc.captured_table import CapturedTable, SourceColumn
 from deltalakedb.log.schema.types import type_to_value
 from tests.cdc.judging import plain
 

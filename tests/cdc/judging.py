@@ -14,9 +14,10 @@ from psycopg.rows import TupleRow
 
 import deltalakedb as dl
 from deltalakedb.cdc import layers
+from deltalakedb.cdc.captured_table import CapturedTable
 from deltalakedb.cdc.control import Capture, load_capture
 from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.tables import CapturedTable, source_parts
+from deltalakedb.cdc.source_names import source_parts
 from deltalakedb.log.schema.types import PrimitiveType
 from deltalakedb.mirror.reconciler import Reconciler
 from tests.cdc.conftest import Source

@@ -9,7 +9,7 @@ from deltalakedb.cdc.copy.incremental import SideCopier, begin_copies, resume_co
 from deltalakedb.cdc.run.following import ChangeFollower, Tally
 from deltalakedb.cdc.run.opening import add_tables, open_capture
 from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.source.server import connect
+from deltalakedb.cdc.source.postgres import connect
 from tests.cdc.conftest import Lake, Source
 
 

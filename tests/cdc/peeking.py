@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from deltalakedb.cdc.captured_table import CapturedTable
 from deltalakedb.cdc.settings import CaptureSettings
 from deltalakedb.cdc.source.peek import ChangeRows, RangeRead, RelationChanged, Stopped, read_changes
+from deltalakedb.cdc.source.postgres import connect, flush_lsn
 from deltalakedb.cdc.source.publication import published_tables
-from deltalakedb.cdc.source.server import connect, flush_lsn
 from deltalakedb.cdc.source.slots import create_slot
-from deltalakedb.cdc.tables import CapturedTable
 from tests.cdc.conftest import Source
 
 Event = ChangeRows | RelationChanged | Stopped | RangeRead

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, Literal
 
+from deltalakedb.cdc.captured_table import CapturedTable
 from deltalakedb.cdc.decode.messages import Relation, RelationColumn
-from deltalakedb.cdc.tables import CapturedTable
 
 UNCHANGED: Final = object()
 """A large value that an update left alone."""

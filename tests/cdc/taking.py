@@ -11,7 +11,7 @@ from deltalakedb.cdc.decode.reading import ChangesPlace, Description, FileWritte
 from deltalakedb.cdc.layers import changes_schema, current_schema
 from deltalakedb.cdc.run.opening import add_tables, open_capture
 from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.source.server import Connection, connect, flush_lsn
+from deltalakedb.cdc.source.postgres import Connection, connect, flush_lsn
 from tests.cdc.conftest import Lake, Source
 
 PUBLICATION = "shop"

@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from deltalakedb.cdc import layers
+from deltalakedb.cdc.captured_table import CapturedTable
 from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.tables import CapturedTable
 from tests.cdc import judging
 from tests.cdc.capturing import capture_once
 from tests.cdc.conftest import Lake, Source

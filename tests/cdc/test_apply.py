@@ -12,9 +12,9 @@ import pytest
 
 import deltalakedb as dl
 from deltalakedb.cdc.apply.current_rows import Applied, apply_to_tables
+from deltalakedb.cdc.captured_table import CapturedTable
 from deltalakedb.cdc.control import begin_batch
 from deltalakedb.cdc.layers import changes_schema
-from deltalakedb.cdc.tables import CapturedTable
 from deltalakedb.exceptions import DeltaError
 from deltalakedb.log.schema.types import ArrayType, DecimalType, PrimitiveType
 from tests.cdc.applying import Lake, SourceTable, captured, counted, replayed

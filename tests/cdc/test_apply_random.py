@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import deltalakedb as dl
-from deltalakedb.cdc.tables import CapturedTable
+from deltalakedb.cdc.captured_table import CapturedTable
 from tests.cdc.applying import Lake, Row, SourceTable, captured, counted, replayed
 
 _VALUES = {"n": "double", "doc": "string", "note": "string"}

@@ -11,7 +11,7 @@ import deltalakedb as dl
 from deltalakedb.cdc.apply.landing import SLOT_PROPERTY
 from deltalakedb.cdc.control import begin_batch, change_server, note_progress
 from deltalakedb.cdc.copy.resnapshot import request_resnapshot
-from deltalakedb.cdc.source.server import connect
+from deltalakedb.cdc.source.postgres import connect
 from deltalakedb.cdc.source.slots import advance_slot, check_slot, drop_slot, find_slot
 from deltalakedb.exceptions import CaptureError, CaptureSetupError, WrongServerError
 from tests.cdc.conftest import Lake, Source

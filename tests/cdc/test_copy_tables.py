@@ -8,7 +8,7 @@ from deltalakedb.cdc.apply.buckets import buckets_of
 from deltalakedb.cdc.apply.landing import SOURCE_PROPERTY
 from deltalakedb.cdc.copy.resnapshot import request_resnapshot
 from deltalakedb.cdc.run.status import TableStatus, capture_status
-from deltalakedb.cdc.source.server import connect
+from deltalakedb.cdc.source.postgres import connect
 from deltalakedb.cdc.source.slots import check_slot
 from deltalakedb.exceptions import SourceUnavailableError
 from tests.cdc.conftest import Lake, Source

@@ -16,11 +16,11 @@ import pytest
 from deltalakedb.cdc.copy.copy_task import CopyResult, CopyTask, run_task
 from deltalakedb.cdc.layers import current_schema
 from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.source import snapshot as planning
+from deltalakedb.cdc.source import copy_plan as planning
+from deltalakedb.cdc.source.copy_plan import CopyPlan, SourceMoved, claim, plan_copy, session_at
+from deltalakedb.cdc.source.postgres import connect
 from deltalakedb.cdc.source.publication import published_tables
-from deltalakedb.cdc.source.server import connect
 from deltalakedb.cdc.source.slots import exported_snapshot
-from deltalakedb.cdc.source.snapshot import CopyPlan, SourceMoved, claim, plan_copy, session_at
 from deltalakedb.exceptions import CaptureSetupError, SourceUnavailableError, ValueNotHeld
 from deltalakedb.log.protocol.paths import decode_path
 from tests.cdc.conftest import Source

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deltalakedb.cdc.captured_table import CapturedTable, SourceColumn
 from deltalakedb.cdc.decode.messages import Relation, RelationColumn
 from deltalakedb.cdc.evolve.decision import number_columns
 from deltalakedb.cdc.evolve.lake_columns import widening_steps
 from deltalakedb.cdc.source.source_catalog import Attribute
-from deltalakedb.cdc.tables import CapturedTable, SourceColumn
 from deltalakedb.log.schema.ddl import parse_ddl
 from deltalakedb.log.schema.types import DataType, PrimitiveType
 

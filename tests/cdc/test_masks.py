@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deltalakedb.cdc.captured_table import CapturedTable, Mask, MaskKind, SourceColumn, TableOptions, fingerprint
 from deltalakedb.cdc.decode.values import convert_column, convert_table_column, mask_text
-from deltalakedb.cdc.rules import mask_column
-from deltalakedb.cdc.tables import CapturedTable, Mask, MaskKind, SourceColumn, TableOptions, fingerprint
+from deltalakedb.cdc.table_rules import mask_column
 from deltalakedb.exceptions import CaptureError, ValueNotHeld
 from deltalakedb.log.schema.types import DataType, PrimitiveType
 

@@ -9,7 +9,7 @@ from psycopg.conninfo import make_conninfo
 
 from deltalakedb.cdc.decode.messages import RelationColumn
 from deltalakedb.cdc.source.peek import ChangeRows, RangeRead, RelationChanged, Stopped, read_changes
-from deltalakedb.cdc.source.server import connect
+from deltalakedb.cdc.source.postgres import connect
 from deltalakedb.exceptions import CaptureSetupError, ConfigError, SlotLostError, SourceUnavailableError
 from tests.cdc.conftest import Source
 from tests.cdc.peeking import Peeked, rows_of

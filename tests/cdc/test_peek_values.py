@@ -14,7 +14,7 @@ from psycopg.types.json import Jsonb
 from psycopg.types.string import TextLoader
 
 from deltalakedb.cdc.source.peek import ChangeRows
-from deltalakedb.cdc.source.server import connect, flush_lsn
+from deltalakedb.cdc.source.postgres import connect, flush_lsn
 from tests.cdc.conftest import Source
 from tests.cdc.peeking import Peeked, rows_of
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb.cdc import layers
+from deltalakedb.cdc.captured_table import CapturedTable, SourceColumn
 from deltalakedb.cdc.decode.messages import Relation, RelationColumn, parse_relation
 from deltalakedb.cdc.decode.pgoutput import ChangeRows, Decoder, RangeRead, RelationChanged, Stopped
-from deltalakedb.cdc.tables import CapturedTable, SourceColumn
 from deltalakedb.exceptions import CaptureError
 from deltalakedb.log.schema.types import ArrayType, DataType, PrimitiveType
 from tests.cdc import pgoutput_messages as pg

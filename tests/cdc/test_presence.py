@@ -9,7 +9,7 @@ import time
 import pytest
 
 from deltalakedb.cdc.run.presence import RunnerPresence, channel_of, find_runner, request_stop
-from deltalakedb.cdc.source.server import connect
+from deltalakedb.cdc.source.postgres import connect
 from deltalakedb.exceptions import CaptureError, CaptureRunningError, SourceUnavailableError
 from tests.cdc.conftest import Source
 

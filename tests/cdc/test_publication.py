@@ -5,11 +5,12 @@ import shlex
 import psycopg
 import pytest
 
+from deltalakedb.cdc.captured_table import CapturedTable
 from deltalakedb.cdc.rule_parsing import parse_rules
 from deltalakedb.cdc.settings import CaptureSettings
+from deltalakedb.cdc.source.postgres import connect
 from deltalakedb.cdc.source.publication import published_tables
-from deltalakedb.cdc.source.server import connect
-from deltalakedb.cdc.tables import CapturedTable, parse_source, resnapshot_command
+from deltalakedb.cdc.source_names import parse_source, resnapshot_command
 from deltalakedb.exceptions import CaptureSetupError, TableNameError
 from tests.cdc.conftest import Source
 

@@ -9,7 +9,7 @@ from deltalakedb.cdc.run.configured import load_settings
 from deltalakedb.cdc.run.report import CaptureReport
 from deltalakedb.cdc.run.runner import Runner
 from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.source.server import connect
+from deltalakedb.cdc.source.postgres import connect
 from deltalakedb.cdc.source.slots import drop_slot
 from deltalakedb.exceptions import ConfigError, SlotLostError
 from tests.cdc import judging

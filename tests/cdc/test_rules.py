@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from deltalakedb.cdc.captured_table import CapturedTable, Mask, SourceColumn, TableOptions, fingerprint
 from deltalakedb.cdc.rule_parsing import parse_rules
-from deltalakedb.cdc.rules import TableRule, find_unmatched, match_table, matches
 from deltalakedb.cdc.run.configured import load_settings
 from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.tables import CapturedTable, Mask, SourceColumn, TableOptions, fingerprint
+from deltalakedb.cdc.table_rules import TableRule, find_unmatched, match_table, matches
 from deltalakedb.exceptions import ConfigError
 from deltalakedb.log.schema.types import PrimitiveType
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from deltalakedb.cdc.apply.batches import commit_progress, reload_capture
+from deltalakedb.cdc.captured_table import TableTroubleError
 from deltalakedb.cdc.decode.reading import FileWritten, PartRead, TaskFailed
 from deltalakedb.cdc.source.peek import RelationChanged
-from deltalakedb.cdc.source.server import flush_lsn
+from deltalakedb.cdc.source.postgres import flush_lsn
 from deltalakedb.cdc.source.slots import advance_slot, drop_slot
-from deltalakedb.cdc.tables import TableTroubleError
 from deltalakedb.exceptions import CaptureError
 from deltalakedb.runtime import steps
 from tests.cdc.conftest import Lake, Source

@@ -10,7 +10,7 @@ from deltalakedb.cdc.control import Server, create_capture
 from deltalakedb.cdc.run.configured import load_settings
 from deltalakedb.cdc.run.opening import add_tables, check_start, open_capture, stop_departed
 from deltalakedb.cdc.settings import CaptureSettings, default_slot
-from deltalakedb.cdc.source.server import connect, flush_lsn
+from deltalakedb.cdc.source.postgres import connect, flush_lsn
 from deltalakedb.cdc.source.slots import drop_slot, find_slot
 from deltalakedb.exceptions import CaptureSetupError, ConfigError, SlotLostError, WrongServerError
 from tests.cdc.conftest import Lake, Source

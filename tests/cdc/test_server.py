@@ -6,7 +6,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.source.server import check_source, connect, flush_lsn, identify, translate_errors
+from deltalakedb.cdc.source.postgres import check_source, connect, flush_lsn, identify, translate_errors
 from deltalakedb.cdc.source.slots import create_slot
 from deltalakedb.exceptions import CaptureSetupError, ConfigError, SourceUnavailableError
 from tests.cdc.conftest import Source

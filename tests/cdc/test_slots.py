@@ -7,9 +7,10 @@ import pytest
 
 from deltalakedb.cdc.lsn import format_lsn
 from deltalakedb.cdc.settings import CaptureSettings
+from deltalakedb.cdc.source.copy_plan import session_at
 from deltalakedb.cdc.source.peek import RangeRead, read_changes
+from deltalakedb.cdc.source.postgres import connect, flush_lsn
 from deltalakedb.cdc.source.publication import published_tables
-from deltalakedb.cdc.source.server import connect, flush_lsn
 from deltalakedb.cdc.source.slots import (
     advance_slot,
     check_slot,
@@ -19,7 +20,6 @@ from deltalakedb.cdc.source.slots import (
     find_slot,
     keep_restart_near,
 )
-from deltalakedb.cdc.source.snapshot import session_at
 from deltalakedb.exceptions import CaptureError, CaptureSetupError, SlotLostError, SourceUnavailableError
 from tests.cdc.conftest import Source
 

@@ -14,7 +14,7 @@ from deltalakedb import cdc
 from deltalakedb.cdc.lsn import format_lsn
 from deltalakedb.cdc.run.presence import RunnerPresence
 from deltalakedb.cdc.source.data_source import PostgresChanges
-from deltalakedb.cdc.source.server import connect, flush_lsn
+from deltalakedb.cdc.source.postgres import connect, flush_lsn
 from deltalakedb.cdc.source.slots import create_slot, find_slot
 from deltalakedb.exceptions import CaptureError, DeltaError
 from tests.cdc.conftest import Source

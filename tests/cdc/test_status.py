@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from deltalakedb import telemetry
+from deltalakedb.cdc.captured_table import NOT_ASKED_FOR, CapturedTable
 from deltalakedb.cdc.control import Capture, Server, begin_batch, create_capture, note_progress, save_tables
 from deltalakedb.cdc.run.configured import find_settings, load_settings
 from deltalakedb.cdc.run.presence import RunnerPresence
 from deltalakedb.cdc.run.report import LagMeter, record_batch, record_failure, record_slot, record_tables
 from deltalakedb.cdc.run.status import CaptureStatus, capture_status, is_close_to_limit
 from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.source.server import connect, identify
+from deltalakedb.cdc.source.postgres import connect, identify
 from deltalakedb.cdc.source.slots import Slot, advance_slot, create_slot, drop_slot
-from deltalakedb.cdc.tables import NOT_ASKED_FOR, CapturedTable
 from deltalakedb.cli.cdc_output import show_status
 from deltalakedb.exceptions import ConfigError, SlotLostError
 from tests.cdc.conftest import Lake, Source, both_versions

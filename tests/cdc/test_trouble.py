@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from deltalakedb import cdc
 from deltalakedb.cdc.copy.resnapshot import request_resnapshot
 from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.source.server import connect
+from deltalakedb.cdc.source.postgres import connect
 from deltalakedb.cdc.source.slots import find_slot
 from deltalakedb.exceptions import SlotLostError, SourceUnavailableError, TableNotFoundError
 from tests.cdc.capturing import Capturing, capture_once, wait_until

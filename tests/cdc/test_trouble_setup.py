@@ -16,7 +16,7 @@ from deltalakedb.cdc.decode.reading import TaskFailed
 from deltalakedb.cdc.run.opening import add_tables, check_start, open_capture, stop_departed
 from deltalakedb.cdc.run.status import capture_status
 from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.source.server import connect, flush_lsn
+from deltalakedb.cdc.source.postgres import connect, flush_lsn
 from deltalakedb.cdc.source.slots import find_slot
 from deltalakedb.exceptions import CaptureError, CaptureSetupError, DeltaError, WrongServerError
 from tests.cdc.conftest import Lake, Source, SourceCluster, new_cluster_folder

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from deltalakedb.cdc.source.server import connect
+from deltalakedb.cdc.captured_table import SourceColumn
+from deltalakedb.cdc.source.postgres import connect
 from deltalakedb.cdc.source.source_catalog import Shapes, delta_type, source_columns
-from deltalakedb.cdc.tables import SourceColumn
 from deltalakedb.log.schema.types import DecimalType, PrimitiveType
 from tests.cdc.conftest import Source, both_versions
 

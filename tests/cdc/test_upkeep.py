@@ -9,9 +9,9 @@ import pytest
 import deltalakedb as dl
 from deltalakedb import telemetry
 from deltalakedb.cdc.apply.upkeep import compact_if_due, find_small, find_worn
+from deltalakedb.cdc.captured_table import CapturedTable
 from deltalakedb.cdc.control import Capture, Server
 from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.tables import CapturedTable
 from deltalakedb.log.protocol.actions import AddFile, DeletionVector
 
 SETTINGS = CaptureSettings("", "shop", namespace="shop", optimize_files=4)

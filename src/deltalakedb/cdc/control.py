@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from deltalakedb.cdc.captured_table import CapturedTable
 from deltalakedb.cdc.lsn import format_lsn
 from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.tables import CapturedTable, source_parts
+from deltalakedb.cdc.source_names import source_parts
 from deltalakedb.exceptions import CaptureError, TableNotFoundError
 from deltalakedb.log.protocol.actions import Action, AppTransaction
 from deltalakedb.log.protocol.codec import to_json

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from deltalakedb.cdc.tables import CapturedTable
+from deltalakedb.cdc.captured_table import CapturedTable
 from deltalakedb.log.schema.types import ArrayType, PrimitiveType, StructField, StructType
 
 OP: Final = "_op"

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
-from deltalakedb.cdc.rules import (
+from deltalakedb.cdc.captured_table import Mask
+from deltalakedb.cdc.table_rules import (
     COMPOSITES,
     LAYERS,
     PLACEHOLDER,
@@ -17,7 +18,6 @@ from deltalakedb.cdc.rules import (
     compile_table_pattern,
     count_wildcards,
 )
-from deltalakedb.cdc.tables import Mask
 from deltalakedb.exceptions import ConfigError, TableNameError
 from deltalakedb.store.names import split_name
 

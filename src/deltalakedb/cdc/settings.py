@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from deltalakedb.cdc.captured_table import TableOptions, fingerprint
 from deltalakedb.cdc.rule_parsing import parse_patterns, parse_rules
-from deltalakedb.cdc.rules import COMPOSITES, Composites, TableChoice, TableRule, choose_table, match_table
-from deltalakedb.cdc.tables import TableOptions, fingerprint, parse_source, source_parts, split_source
+from deltalakedb.cdc.source_names import parse_source, source_parts, split_source
+from deltalakedb.cdc.table_rules import COMPOSITES, Composites, TableChoice, TableRule, choose_table, match_table
 from deltalakedb.exceptions import ConfigError, redact
 from deltalakedb.store.names import parse_namespace
 

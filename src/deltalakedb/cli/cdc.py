@@ -155,7 +155,7 @@ def stop(
     """Ask the process that runs a capture to stop, and wait until it has; the running batch is finished first."""
     from deltalakedb.cdc.run.configured import find_settings
     from deltalakedb.cdc.run.presence import request_stop
-    from deltalakedb.cdc.source.server import connect, translate_errors
+    from deltalakedb.cdc.source.postgres import connect, translate_errors
 
     with settings_of(config), open_catalog(catalog) as cat:
         settings = _with_source(find_settings(cat, keywords))

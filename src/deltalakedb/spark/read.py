@@ -16,10 +16,10 @@ except ModuleNotFoundError:
 from deltalakedb.catalog.instants import Instant
 from deltalakedb.log.schema.types import StructField, StructType
 from deltalakedb.schema import to_struct
+from deltalakedb.spark.opening import CatalogLike, opened_table, storage_options_of
 from deltalakedb.spark.predicates import Where, read_where
 from deltalakedb.spark.scans import FILE_COLUMNS, Scan, scan_files
 from deltalakedb.spark.schemas import quoted, without_void
-from deltalakedb.spark.tables import CatalogLike, opened_table, storage_options_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -34,11 +34,11 @@ from deltalakedb.operations.evolution import check_partitioning
 from deltalakedb.operations.write import WriteMode, check_mode, metrics_in_sparks_words
 from deltalakedb.spark.fit import columns_of, merged_schema, new_schema, schema_of, stored_columns
 from deltalakedb.spark.jobs import WriteJob, partition_text
+from deltalakedb.spark.opening import CatalogLike, opened_catalog
 from deltalakedb.spark.predicates import Where, read_where
 from deltalakedb.spark.replacing import NOTHING, Replaced, check_rows, everything, matching, partitions_of
 from deltalakedb.spark.scans import FILE_COLUMNS, Scan, scan_files
 from deltalakedb.spark.schemas import quoted, without_void
-from deltalakedb.spark.tables import CatalogLike, opened_catalog
 from deltalakedb.storage.opening import open_storage
 from deltalakedb.store.names import parse_table_name
 from deltalakedb.transactions.draft import TableDraft

@@ -13,10 +13,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from deltalakedb.cdc.apply.current_rows import Applied, apply_to_tables
+from deltalakedb.cdc.captured_table import tables_own_trouble
 from deltalakedb.cdc.control import Capture, begin_batch, load_capture, note_progress, progress_of, save_tables
 from deltalakedb.cdc.decode.reading import FileWritten
 from deltalakedb.cdc.lsn import format_lsn
-from deltalakedb.cdc.tables import tables_own_trouble
 from deltalakedb.exceptions import (
     CaptureError,
     ConcurrentAppendError,
@@ -41,8 +41,8 @@ from deltalakedb.storage.opening import open_storage
 if TYPE_CHECKING:
     from deltalakedb.catalog.catalog import Catalog
     from deltalakedb.cdc.apply.landing import Landing
+    from deltalakedb.cdc.captured_table import CapturedTable
     from deltalakedb.cdc.settings import CaptureSettings
-    from deltalakedb.cdc.tables import CapturedTable
     from deltalakedb.log.protocol.actions import Action, AddFile
     from deltalakedb.transactions.transaction import CatalogTransaction
 

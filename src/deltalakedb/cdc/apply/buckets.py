@@ -7,7 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from deltalakedb.cdc.tables import CapturedTable
+from deltalakedb.cdc.captured_table import CapturedTable
 from deltalakedb.data.engine import Engine
 from deltalakedb.log.schema.types import DataType, DecimalType, PrimitiveType, StructField, StructType
 

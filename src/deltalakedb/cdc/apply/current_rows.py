@@ -16,9 +16,10 @@ import pyarrow.compute as pc
 from deltalakedb.cdc.apply.buckets import BUCKET, add_buckets, buckets_of
 from deltalakedb.cdc.apply.keyless import apply_keyless
 from deltalakedb.cdc.apply.net import ALIVE, COLUMNS, NetEffect, RowLookup
+from deltalakedb.cdc.captured_table import CapturedTable, TableTroubleError, tables_own_trouble
 from deltalakedb.cdc.control import Capture, progress_of
 from deltalakedb.cdc.layers import AFTER, INSERT, OP, changes_schema
-from deltalakedb.cdc.tables import CapturedTable, TableTroubleError, resnapshot_command, tables_own_trouble
+from deltalakedb.cdc.source_names import resnapshot_command
 from deltalakedb.data import read_files
 from deltalakedb.log.protocol.actions import AddFile
 from deltalakedb.log.protocol.rows import adds_to_batch

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
+from deltalakedb.cdc.captured_table import CapturedTable
 from deltalakedb.cdc.layers import AFTER, BEFORE, DELETE, INSERT, LSN, OP, ORDINAL, TRUNCATE, UNCHANGED, UPDATE
-from deltalakedb.cdc.tables import CapturedTable
 from deltalakedb.data.reader import FILE, ROW
 from deltalakedb.log.predicates.atoms import ALWAYS, Predicate
 from deltalakedb.log.predicates.predicate import parse_predicate

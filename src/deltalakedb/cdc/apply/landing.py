@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Final
 from deltalakedb.cdc.apply.batches import decided_batch
 from deltalakedb.cdc.apply.buckets import BUCKET, COUNT_PROPERTY, buckets_for, with_bucket
 from deltalakedb.cdc.apply.upkeep import CLUSTER_PROPERTY
+from deltalakedb.cdc.captured_table import CapturedTable, TableOptions
 from deltalakedb.cdc.control import Capture, note_progress, progress_of, save_tables
 from deltalakedb.cdc.evolve.lake_columns import is_mapped
 from deltalakedb.cdc.layers import changes_schema, current_schema
 from deltalakedb.cdc.lsn import format_lsn
 from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.tables import CapturedTable, TableOptions, requote_source
+from deltalakedb.cdc.source_names import requote_source
 from deltalakedb.exceptions import CaptureError, CaptureSetupError, TableNotFoundError
 from deltalakedb.log.protocol.actions import Action, AddFile, Metadata, Protocol
 from deltalakedb.log.protocol.codec import to_json

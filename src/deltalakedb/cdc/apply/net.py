@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltalakedb.cdc.apply.buckets import bucket_sql
+from deltalakedb.cdc.captured_table import CapturedTable
 from deltalakedb.cdc.layers import AFTER, BEFORE, DELETE, INSERT, LSN, OP, ORDINAL, TRUNCATE, UNCHANGED
-from deltalakedb.cdc.tables import CapturedTable
 from deltalakedb.log.schema.types import to_arrow_type
 
 if TYPE_CHECKING:

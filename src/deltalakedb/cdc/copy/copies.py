@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.cdc.apply.batches import commit_tables
 from deltalakedb.cdc.apply.landing import Landing, LandingChanged, drop_landing, reopen_landing
+from deltalakedb.cdc.captured_table import CapturedTable
 from deltalakedb.cdc.control import Capture
 from deltalakedb.cdc.decode.reading import ChangesPlace, FileWritten
 from deltalakedb.cdc.layers import changes_schema
-from deltalakedb.cdc.source.snapshot import PageRange
-from deltalakedb.cdc.tables import CapturedTable
+from deltalakedb.cdc.source.copy_plan import PageRange
 from deltalakedb.exceptions import TableNotFoundError
 from deltalakedb.log.protocol.actions import AddFile, DomainMetadata, Metadata
 from deltalakedb.log.protocol.codec import to_json

@@ -18,11 +18,11 @@ from psycopg.pq import ExecStatus
 from pyarrow import csv
 
 from deltalakedb.cdc.apply.buckets import add_buckets, buckets_of
+from deltalakedb.cdc.captured_table import CapturedTable, TableTroubleError
 from deltalakedb.cdc.decode.values import convert_table_column
 from deltalakedb.cdc.lsn import parse_lsn
-from deltalakedb.cdc.source.server import Connection, connect, translate_errors
-from deltalakedb.cdc.source.snapshot import PageRange, SourceMoved, claim, refusals, session_at
-from deltalakedb.cdc.tables import CapturedTable, TableTroubleError
+from deltalakedb.cdc.source.copy_plan import PageRange, SourceMoved, claim, refusals, session_at
+from deltalakedb.cdc.source.postgres import Connection, connect, translate_errors
 from deltalakedb.data.writer import FileWriter
 from deltalakedb.exceptions import CaptureError, DeltaError, redact
 from deltalakedb.log.protocol.actions import AddFile

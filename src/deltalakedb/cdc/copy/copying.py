@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from deltalakedb.cdc.apply.batches import commit_progress, commit_until_won
 from deltalakedb.cdc.apply.landing import Landing, commit_landing, prepare_landing
+from deltalakedb.cdc.captured_table import OWN_TROUBLE, CapturedTable
 from deltalakedb.cdc.control import Capture
 from deltalakedb.cdc.copy.copy_task import CopyResult, CopyTask, run_task
 from deltalakedb.cdc.evolve.evolution import stop_table
 from deltalakedb.cdc.lsn import format_lsn
 from deltalakedb.cdc.run.sessions import copy_failed
 from deltalakedb.cdc.settings import CaptureSettings
+from deltalakedb.cdc.source.copy_plan import CopyPlan, SourceMoved, plan_copy, session_at
+from deltalakedb.cdc.source.postgres import connect, flush_lsn
 from deltalakedb.cdc.source.publication import Publication, look_at_publication
-from deltalakedb.cdc.source.server import connect, flush_lsn
 from deltalakedb.cdc.source.slots import advance_slot, exported_snapshot
-from deltalakedb.cdc.source.snapshot import CopyPlan, SourceMoved, plan_copy, session_at
-from deltalakedb.cdc.tables import OWN_TROUBLE, CapturedTable
 from deltalakedb.exceptions import (
     CaptureError,
     CaptureSetupError,

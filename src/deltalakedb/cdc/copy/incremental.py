@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from deltalakedb.cdc.apply.batches import commit_tables, commit_until_won
 from deltalakedb.cdc.apply.landing import LandingChanged, drop_landing, prepare_landing
+from deltalakedb.cdc.captured_table import OWN_TROUBLE, CapturedTable
 from deltalakedb.cdc.control import Capture, begin_batch, note_progress, save_tables
 from deltalakedb.cdc.copy.copies import FEATURE, Chunk, TableCopy, abandon_copy, load_copies, removed
 from deltalakedb.cdc.copy.copy_task import CopyResult, CopyTask, run_tasks
@@ -22,11 +23,10 @@ from deltalakedb.cdc.copy.publishing import RowsMissing, patch_ranges, publish_c
 from deltalakedb.cdc.evolve.evolution import stop_table
 from deltalakedb.cdc.lsn import format_lsn, parse_lsn
 from deltalakedb.cdc.run.sessions import copy_failed
+from deltalakedb.cdc.source.copy_plan import PageRange, SourceMoved, plan_copy
+from deltalakedb.cdc.source.postgres import Connection, read_sql, translate_errors
 from deltalakedb.cdc.source.publication import look_at_publication
-from deltalakedb.cdc.source.server import Connection, read_sql, translate_errors
 from deltalakedb.cdc.source.slots import WAITS, exported_snapshot
-from deltalakedb.cdc.source.snapshot import PageRange, SourceMoved, plan_copy
-from deltalakedb.cdc.tables import OWN_TROUBLE, CapturedTable
 from deltalakedb.exceptions import (
     CaptureError,
     CaptureSetupError,

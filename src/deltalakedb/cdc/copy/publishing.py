@@ -28,12 +28,13 @@ from deltalakedb.cdc.apply.current_rows import merge_rows, overwrite
 from deltalakedb.cdc.apply.keyless import apply_keyless
 from deltalakedb.cdc.apply.landing import LandingChanged, copied_at, propose_copy
 from deltalakedb.cdc.apply.net import COLUMNS, NetEffect, RowLookup
+from deltalakedb.cdc.captured_table import CapturedTable
 from deltalakedb.cdc.control import Capture, note_progress, save_tables
 from deltalakedb.cdc.copy.copies import TableCopy, domains_of, removed
 from deltalakedb.cdc.layers import LSN, changes_schema
 from deltalakedb.cdc.lsn import format_lsn
-from deltalakedb.cdc.source.snapshot import PageRange
-from deltalakedb.cdc.tables import CapturedTable, source_parts
+from deltalakedb.cdc.source.copy_plan import PageRange
+from deltalakedb.cdc.source_names import source_parts
 from deltalakedb.data import read_files
 from deltalakedb.data.reader import FILE, ROW
 from deltalakedb.exceptions import CaptureError

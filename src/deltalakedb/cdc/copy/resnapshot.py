@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from deltalakedb.cdc.apply.batches import WORTH_ANOTHER_RUN, commit_until_won
 from deltalakedb.cdc.control import Capture, Server, change_server, load_capture, note_progress, save_tables
 from deltalakedb.cdc.run.presence import RunnerPresence
+from deltalakedb.cdc.source.postgres import Connection, connect, identify
 from deltalakedb.cdc.source.publication import look_at_publication
-from deltalakedb.cdc.source.server import Connection, connect, identify
 from deltalakedb.cdc.source.slots import create_slot, drop_slot, find_slot
-from deltalakedb.cdc.tables import parse_source
+from deltalakedb.cdc.source_names import parse_source
 from deltalakedb.exceptions import (
     CaptureError,
     CaptureRunningError,

@@ -12,8 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from deltalakedb.cdc import layers
+from deltalakedb.cdc.captured_table import CapturedTable, SourceColumn
 from deltalakedb.cdc.decode.values import convert, convert_table_column
-from deltalakedb.cdc.tables import CapturedTable, SourceColumn, quote_source, resnapshot_command
+from deltalakedb.cdc.source_names import quote_source, resnapshot_command
 from deltalakedb.exceptions import CaptureError, ValueNotHeld
 from deltalakedb.log.schema.types import to_arrow_type
 from deltalakedb.store.names import join_namespace

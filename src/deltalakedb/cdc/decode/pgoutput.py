@@ -10,9 +10,9 @@ from typing import Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from deltalakedb.cdc.captured_table import CapturedTable
 from deltalakedb.cdc.decode import messages as msg
 from deltalakedb.cdc.decode.messages import Bools, Bytes, Ints, MessageBuffer, Relation, RowReader
-from deltalakedb.cdc.tables import CapturedTable
 from deltalakedb.exceptions import CaptureError, ValueNotHeld
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

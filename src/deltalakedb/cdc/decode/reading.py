@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltalakedb import exceptions
+from deltalakedb.cdc.captured_table import CapturedTable, TableTroubleError
 from deltalakedb.cdc.decode.messages import Relation
 from deltalakedb.cdc.layers import AFTER, BEFORE, COMMITTED_AT, LSN, OP, ORDINAL, UNCHANGED, XID, changes_schema
 from deltalakedb.cdc.lsn import format_lsn
 from deltalakedb.cdc.source.peek import ChangeRows, RangeRead, RelationChanged, Stopped, read_changes
-from deltalakedb.cdc.tables import CapturedTable, TableTroubleError
 from deltalakedb.data.writer import FileWriter
 from deltalakedb.exceptions import CaptureError, DeltaError, TableNotFoundError, redact
 from deltalakedb.log.protocol.actions import AddFile
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from deltalakedb.catalog.catalog import Catalog
-    from deltalakedb.cdc.tables import CapturedTable
+    from deltalakedb.cdc.captured_table import CapturedTable
 
 PASSING_FOLDER: Final = "changes"
 """The folder for files of changes that the lake does not keep; `dl vacuum` removes those of a killed process."""

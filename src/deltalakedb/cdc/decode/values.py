@@ -14,12 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltalakedb.cdc.tables import Mask, fingerprint, resnapshot_command
+from deltalakedb.cdc.captured_table import Mask, fingerprint
+from deltalakedb.cdc.source_names import resnapshot_command
 from deltalakedb.exceptions import CaptureError, ValueNotHeld
 from deltalakedb.log.schema.types import ArrayType, DataType, DecimalType, PrimitiveType, StructType, to_arrow_type
 
 if TYPE_CHECKING:
-    from deltalakedb.cdc.tables import CapturedTable, SourceColumn
+    from deltalakedb.cdc.captured_table import CapturedTable, SourceColumn
 
 _FIRST_DAY: Final = -719_162
 _LAST_DAY: Final = 2_932_896

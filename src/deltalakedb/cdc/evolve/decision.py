@@ -8,12 +8,13 @@ from typing import Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
+from deltalakedb.cdc.captured_table import CapturedTable, SourceColumn
 from deltalakedb.cdc.decode.messages import Relation
 from deltalakedb.cdc.decode.values import convert, mask_text
 from deltalakedb.cdc.evolve.lake_columns import ColumnChange, keeps_values, widening_steps
 from deltalakedb.cdc.settings import CaptureSettings
+from deltalakedb.cdc.source.postgres import Connection
 from deltalakedb.cdc.source.publication import problem_of_choice, read_columns
-from deltalakedb.cdc.source.server import Connection
 from deltalakedb.cdc.source.source_catalog import (
     STRING,
     Attribute,
@@ -23,7 +24,7 @@ from deltalakedb.cdc.source.source_catalog import (
     read_relations,
     read_type,
 )
-from deltalakedb.cdc.tables import CapturedTable, SourceColumn, quote_source, resnapshot_command
+from deltalakedb.cdc.source_names import quote_source, resnapshot_command
 from deltalakedb.exceptions import CaptureError, ValueNotHeld
 from deltalakedb.log.schema.types import TypeChange
 

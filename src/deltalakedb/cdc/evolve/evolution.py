@@ -15,7 +15,7 @@ from deltalakedb.cdc.control import begin_batch, note_progress, save_tables
 from deltalakedb.cdc.evolve.decision import Decision, NotFollowedError, decide
 from deltalakedb.cdc.evolve.lake_columns import ColumnChange, change_columns, fill_columns, is_mapped
 from deltalakedb.cdc.lsn import format_lsn
-from deltalakedb.cdc.tables import resnapshot_command
+from deltalakedb.cdc.source_names import resnapshot_command
 from deltalakedb.exceptions import InvalidCommitError, SchemaMismatchError
 from deltalakedb.log.schema.types import parse_schema
 from deltalakedb.runtime.steps import reached
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deltalakedb.catalog.catalog import Catalog
+    from deltalakedb.cdc.captured_table import CapturedTable
     from deltalakedb.cdc.control import Capture
     from deltalakedb.cdc.decode.messages import Relation
     from deltalakedb.cdc.settings import CaptureSettings
-    from deltalakedb.cdc.source.server import Connection
-    from deltalakedb.cdc.tables import CapturedTable
+    from deltalakedb.cdc.source.postgres import Connection
     from deltalakedb.log.protocol.actions import Metadata
     from deltalakedb.transactions.transaction import CatalogTransaction
 

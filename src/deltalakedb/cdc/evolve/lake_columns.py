@@ -9,9 +9,9 @@ from typing import Final
 
 import pyarrow as pa
 
+from deltalakedb.cdc.captured_table import SourceColumn
 from deltalakedb.cdc.layers import AFTER, BEFORE
 from deltalakedb.cdc.source.source_catalog import TypeFacts
-from deltalakedb.cdc.tables import SourceColumn
 from deltalakedb.exceptions import SchemaMismatchError
 from deltalakedb.log.protocol.actions import Metadata
 from deltalakedb.log.protocol.codec import to_json

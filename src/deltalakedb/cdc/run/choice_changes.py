@@ -7,12 +7,12 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from deltalakedb.cdc.apply.batches import WORTH_ANOTHER_RUN, commit_until_won
+from deltalakedb.cdc.captured_table import NOT_ASKED_FOR, CapturedTable, SourceColumn, TableOptions
 from deltalakedb.cdc.control import Capture, change_choice, load_capture, note_progress, save_tables
 from deltalakedb.cdc.run.opening import check_same
 from deltalakedb.cdc.run.presence import RunnerPresence
+from deltalakedb.cdc.source.postgres import connect, identify
 from deltalakedb.cdc.source.publication import Publication, look_at_publication
-from deltalakedb.cdc.source.server import connect, identify
-from deltalakedb.cdc.tables import NOT_ASKED_FOR, CapturedTable, SourceColumn, TableOptions
 from deltalakedb.exceptions import (
     CaptureRunningError,
     CaptureSetupError,
@@ -25,7 +25,7 @@ from deltalakedb.store.names import parse_table_name
 if TYPE_CHECKING:
     from deltalakedb.catalog.catalog import Catalog
     from deltalakedb.cdc.settings import CaptureSettings
-    from deltalakedb.cdc.source.server import Connection
+    from deltalakedb.cdc.source.postgres import Connection
     from deltalakedb.transactions.transaction import CatalogTransaction
 
 Action = Literal["capture", "copy", "rename", "leave", "refuse", "stay"]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from deltalakedb.cdc.apply.batches import commit_batch, commit_progress, reload_capture, remove_files
 from deltalakedb.cdc.apply.landing import drop_landing
 from deltalakedb.cdc.apply.upkeep import compact_if_due
+from deltalakedb.cdc.captured_table import CapturedTable, TableTroubleError
 from deltalakedb.cdc.control import CaptureChangedError
 from deltalakedb.cdc.copy.copies import TableCopy, abandon_copy, split_changes
 from deltalakedb.cdc.decode.reading import (
@@ -33,9 +34,8 @@ from deltalakedb.cdc.run.sessions import spark_errors
 from deltalakedb.cdc.settings import MASK_OPTION
 from deltalakedb.cdc.source.offsets import split_range, stretch_after
 from deltalakedb.cdc.source.peek import RelationChanged, Stopped
-from deltalakedb.cdc.source.server import flush_lsn
+from deltalakedb.cdc.source.postgres import flush_lsn
 from deltalakedb.cdc.source.slots import advance_slot, keep_restart_near
-from deltalakedb.cdc.tables import CapturedTable, TableTroubleError
 from deltalakedb.exceptions import CaptureError, OutcomeUnknownError, SlotLostError, SourceUnavailableError
 from deltalakedb.log.protocol.codec import to_json
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.catalog import Catalog
     from deltalakedb.cdc.control import Capture
     from deltalakedb.cdc.settings import CaptureSettings
-    from deltalakedb.cdc.source.server import Connection
+    from deltalakedb.cdc.source.postgres import Connection
 
 _log = logging.getLogger(__name__)
 

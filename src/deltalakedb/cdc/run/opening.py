@@ -20,10 +20,10 @@ from deltalakedb.cdc.control import (
 )
 from deltalakedb.cdc.evolve.evolution import stop_table
 from deltalakedb.cdc.lsn import format_lsn
+from deltalakedb.cdc.source.postgres import Connection, check_source, identify
 from deltalakedb.cdc.source.publication import look_at_publication
-from deltalakedb.cdc.source.server import Connection, check_source, identify
 from deltalakedb.cdc.source.slots import Slot, check_slot, create_slot, drop_slot, find_slot
-from deltalakedb.cdc.tables import resnapshot_command
+from deltalakedb.cdc.source_names import resnapshot_command
 from deltalakedb.exceptions import (
     CaptureError,
     CaptureSetupError,
@@ -35,8 +35,8 @@ from deltalakedb.exceptions import (
 
 if TYPE_CHECKING:
     from deltalakedb.catalog.catalog import Catalog
+    from deltalakedb.cdc.captured_table import CapturedTable
     from deltalakedb.cdc.settings import CaptureSettings
-    from deltalakedb.cdc.tables import CapturedTable
 
 _log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from deltalakedb.catalog.instants import to_epoch_ms, to_iso
 from deltalakedb.cdc.lsn import parse_lsn
-from deltalakedb.cdc.source.server import Connection, connect, read_sql, translate_errors
+from deltalakedb.cdc.source.postgres import Connection, connect, read_sql, translate_errors
 from deltalakedb.exceptions import CaptureError, CaptureRunningError
 
 _LONGEST_NAME: Final = 63

@@ -30,8 +30,8 @@ from deltalakedb.cdc.run.watch import (
     written_lsn,
 )
 from deltalakedb.cdc.source.data_source import register
+from deltalakedb.cdc.source.postgres import Connection, connect, flush_lsn
 from deltalakedb.cdc.source.publication import look_at_coverage, look_at_publication
-from deltalakedb.cdc.source.server import Connection, connect, flush_lsn
 from deltalakedb.exceptions import (
     CaptureError,
     CaptureRunningError,
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from deltalakedb.catalog.catalog import Catalog
+    from deltalakedb.cdc.captured_table import CapturedTable
     from deltalakedb.cdc.settings import CaptureSettings
-    from deltalakedb.cdc.tables import CapturedTable
 
 _log = logging.getLogger(__name__)
 

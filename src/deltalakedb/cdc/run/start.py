@@ -56,7 +56,7 @@ def run(
     ends with the run. `on_batch` is called after each batch, `progress` while tables are copied.
     """
     from deltalakedb.cdc.run.configured import load_settings
-    from deltalakedb.spark.tables import opened_catalog
+    from deltalakedb.spark.opening import opened_catalog
 
     keywords = {
         "source": source,
@@ -126,7 +126,7 @@ def check_before_spark(catalog: Catalog, settings: CaptureSettings) -> None:
     from deltalakedb.cdc.run.choice_changes import check_choice
     from deltalakedb.cdc.run.opening import check_start
     from deltalakedb.cdc.run.presence import check_free
-    from deltalakedb.cdc.source.server import check_source, connect, translate_errors
+    from deltalakedb.cdc.source.postgres import check_source, connect, translate_errors
 
     with connect(settings.source) as conn, translate_errors():
         check_free(conn, settings.slot)

@@ -8,22 +8,23 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.catalog.instants import to_epoch_ms, to_iso
+from deltalakedb.cdc.captured_table import NOT_ASKED_FOR
 from deltalakedb.cdc.control import Capture, Server, load_capture
 from deltalakedb.cdc.copy.copies import parts_read
 from deltalakedb.cdc.lsn import format_lsn
 from deltalakedb.cdc.run.presence import RunningCapture, find_runner
+from deltalakedb.cdc.source.postgres import connect, flush_lsn, identify, translate_errors
 from deltalakedb.cdc.source.publication import Coverage, look_at_coverage
-from deltalakedb.cdc.source.server import connect, flush_lsn, identify, translate_errors
 from deltalakedb.cdc.source.slots import Slot, find_slot
 from deltalakedb.cdc.source.source_catalog import read_relations
-from deltalakedb.cdc.tables import NOT_ASKED_FOR, quote_name
+from deltalakedb.cdc.source_names import quote_name
 from deltalakedb.exceptions import CaptureError
 
 if TYPE_CHECKING:
     from deltalakedb.catalog.catalog import Catalog
     from deltalakedb.catalog.entries import TableInfo
+    from deltalakedb.cdc.captured_table import CapturedTable
     from deltalakedb.cdc.settings import CaptureSettings
-    from deltalakedb.cdc.tables import CapturedTable
 
 RATE_SECONDS: Final = 60
 _LATE_HEARTBEATS: Final = 3

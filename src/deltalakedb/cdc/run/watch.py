@@ -14,21 +14,21 @@ from deltalakedb.cdc.lsn import parse_lsn
 from deltalakedb.cdc.run.opening import add_tables
 from deltalakedb.cdc.run.report import record_slot
 from deltalakedb.cdc.run.status import describe_limit, is_close_to_limit
+from deltalakedb.cdc.source.postgres import find_unsent, flush_lsn, translate_errors
 from deltalakedb.cdc.source.publication import look_at_publication, read_columns, take_out
-from deltalakedb.cdc.source.server import find_unsent, flush_lsn, translate_errors
 from deltalakedb.cdc.source.slots import find_slot
 from deltalakedb.cdc.source.source_catalog import SourceRelation, catalog_mark, has_struct, read_relations
-from deltalakedb.cdc.tables import resnapshot_command
+from deltalakedb.cdc.source_names import resnapshot_command
 from deltalakedb.exceptions import CaptureSetupError
 
 if TYPE_CHECKING:
     from deltalakedb.catalog.catalog import Catalog
+    from deltalakedb.cdc.captured_table import CapturedTable, SourceColumn
     from deltalakedb.cdc.control import Capture
     from deltalakedb.cdc.decode.messages import Relation
     from deltalakedb.cdc.run.following import ChangeFollower
     from deltalakedb.cdc.settings import CaptureSettings
-    from deltalakedb.cdc.source.server import Connection
-    from deltalakedb.cdc.tables import CapturedTable, SourceColumn
+    from deltalakedb.cdc.source.postgres import Connection
 
 _log = logging.getLogger(__name__)
 

@@ -27,16 +27,16 @@ from deltalakedb.cdc.lsn import parse_lsn
 from deltalakedb.cdc.run.presence import find_runner
 from deltalakedb.cdc.settings import MASK_OPTION, CaptureSettings, parse_duration, parse_size
 from deltalakedb.cdc.source.offsets import Offset, Pace, split_range
+from deltalakedb.cdc.source.postgres import Connection, connect, flush_lsn, identify
 from deltalakedb.cdc.source.publication import published_tables
-from deltalakedb.cdc.source.server import Connection, connect, flush_lsn, identify
 from deltalakedb.cdc.source.slots import advance_slot, check_slot, find_slot
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from deltalakedb.cdc.captured_table import CapturedTable
     from deltalakedb.cdc.control import Server
-    from deltalakedb.cdc.tables import CapturedTable
 
 NAME: Final = "pgcdc"
 _ALL_TABLES_SCHEMA: Final = (

@@ -12,10 +12,10 @@ from typing import Any, Final, Self
 
 import pyarrow as pa
 
+from deltalakedb.cdc.captured_table import CapturedTable
 from deltalakedb.cdc.decode.pgoutput import ChangeRows, Decoder, Event, RangeRead, RelationChanged, Stopped
 from deltalakedb.cdc.lsn import format_lsn
-from deltalakedb.cdc.source.server import SESSION, complete_dsn, read_sql, translate_errors
-from deltalakedb.cdc.tables import CapturedTable
+from deltalakedb.cdc.source.postgres import SESSION, complete_dsn, read_sql, translate_errors
 from deltalakedb.exceptions import (
     CaptureError,
     CaptureSetupError,

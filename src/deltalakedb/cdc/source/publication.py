@@ -8,20 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from deltalakedb.cdc.captured_table import CapturedTable, SourceColumn
 from deltalakedb.cdc.decode.values import convert_column
-from deltalakedb.cdc.rules import TableChoice, find_unmatched
 from deltalakedb.cdc.settings import CaptureSettings
-from deltalakedb.cdc.source.server import Connection, find_unsent, read_sql, translate_errors
+from deltalakedb.cdc.source.postgres import Connection, find_unsent, read_sql, translate_errors
 from deltalakedb.cdc.source.source_catalog import Shapes, source_columns
-from deltalakedb.cdc.tables import (
-    CapturedTable,
-    SourceColumn,
-    parse_source,
-    quote_name,
-    quote_source,
-    resnapshot_command,
-    source_parts,
-)
+from deltalakedb.cdc.source_names import parse_source, quote_name, quote_source, resnapshot_command, source_parts
+from deltalakedb.cdc.table_rules import TableChoice, find_unmatched
 from deltalakedb.exceptions import CaptureSetupError, TableNameError, ValueNotHeld
 from deltalakedb.log.schema.types import DecimalType, PrimitiveType
 from deltalakedb.store.names import join_namespace, parse_table_name

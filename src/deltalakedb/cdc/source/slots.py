@@ -16,7 +16,7 @@ import psycopg
 from psycopg import errors
 
 from deltalakedb.cdc.lsn import format_lsn, parse_lsn
-from deltalakedb.cdc.source.server import Connection, connect, read_sql, translate_errors
+from deltalakedb.cdc.source.postgres import Connection, connect, read_sql, translate_errors
 from deltalakedb.exceptions import CaptureError, CaptureSetupError, SlotLostError
 
 _log = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
+from deltalakedb.cdc.captured_table import SourceColumn
 from deltalakedb.cdc.decode.messages import Relation, RelationColumn
-from deltalakedb.cdc.source.server import Connection, read_sql, translate_errors
-from deltalakedb.cdc.tables import SourceColumn
+from deltalakedb.cdc.source.postgres import Connection, read_sql, translate_errors
 from deltalakedb.log.schema.types import ArrayType, DataType, DecimalType, PrimitiveType, StructField, StructType
 from deltalakedb.store.names import join_namespace
 

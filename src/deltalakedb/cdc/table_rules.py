@@ -8,7 +8,8 @@ from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any, Final, Literal, get_args
 
-from deltalakedb.cdc.tables import Layers, Mask, SourceColumn, TableOptions, source_parts
+from deltalakedb.cdc.captured_table import Layers, Mask, SourceColumn, TableOptions
+from deltalakedb.cdc.source_names import source_parts
 from deltalakedb.exceptions import ConfigError
 from deltalakedb.log.schema.types import PrimitiveType
 from deltalakedb.store.names import TableName, join_namespace, quote_part, split_name

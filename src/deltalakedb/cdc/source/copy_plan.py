@@ -1,4 +1,4 @@
-"""A snapshot of the source: sessions at it, the page ranges that a copy reads, and what invalidates it."""
+"""The plan of a copy: the page ranges that it reads, sessions at its snapshot, and what makes the plan useless."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any, Final, NamedTuple
 
 from psycopg import errors, sql
 
-from deltalakedb.cdc.source.server import Connection, connect, read_sql, translate_errors
-from deltalakedb.cdc.tables import CapturedTable, quote_name, quote_source
+from deltalakedb.cdc.captured_table import CapturedTable
+from deltalakedb.cdc.source.postgres import Connection, connect, read_sql, translate_errors
+from deltalakedb.cdc.source_names import quote_name, quote_source
 from deltalakedb.exceptions import CaptureSetupError, SourceUnavailableError
 
 _MIN_PAGES: Final = 2048
