@@ -200,7 +200,9 @@ def test_a_search_sees_the_newest_description_and_no_dropped_table(shop: Catalog
     assert shop.search("employees") == []
 
 
-def test_a_search_is_one_query_however_many_tables_there_are(shop: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_is_one_query_per_format_however_many_tables_there_are(
+    shop: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[str] = []
     with shop.store.read() as conn:
         kind = type(conn)
@@ -212,7 +214,7 @@ def test_a_search_is_one_query_however_many_tables_there_are(shop: Catalog, monk
 
     monkeypatch.setattr(kind, "all", counted)
     assert len(shop.search()) == 4
-    assert asked == ["select_described_tables"]
+    assert asked == ["select_described_tables", "select_described_iceberg"]
 
 
 def test_descriptions_survive_a_rebuild_from_the_files(shop: Catalog, tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ class _Place:
 
 
 def search_tables(conn: Connection, wanted: Wanted, namespace: str | None = None) -> list[SearchHit]:
-    """The tables that have the tag and every word, anywhere; sorted by name. An empty search returns all tables."""
+    """The tables that have the tag and every word, by namespace and name. An empty search returns all tables."""
     key = None if namespace is None else name_key(namespace)
     within = {
         "namespace_key": key,
@@ -87,15 +87,15 @@ def search_tables(conn: Connection, wanted: Wanted, namespace: str | None = None
     described = [_delta(row) for row in conn.all("select_described_tables", word=word, tag=tag, **within)]
     if wanted.tag is None:  # Iceberg has no tags on tables and columns
         described += [_iceberg(row) for row in conn.all("select_described_iceberg", word=word, **within)]
-    hits = (_judge(one, wanted) for one in described)
-    return sorted((hit for hit in hits if hit is not None), key=lambda hit: name_key(hit.table))
+    hits = (_judge(one, wanted) for one in sorted(described, key=lambda one: one.name.key))
+    return [hit for hit in hits if hit is not None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Described:
     """A table with its texts."""
 
-    table: str
+    name: TableName
     comment: str | None
     tags: Mapping[str, str]
     columns: list[ColumnHit]
@@ -108,7 +108,7 @@ def _delta(row: Row) -> _Described:
     ]
     comment = None if row["description"] is None else from_sql_text(row["description"])
     return _Described(
-        str(TableName(row["namespace"], row["name"])), comment, tags_of(json.loads(row["configuration"])), columns
+        TableName(row["namespace"], row["name"]), comment, tags_of(json.loads(row["configuration"])), columns
     )
 
 
@@ -121,7 +121,7 @@ def _iceberg(row: Row) -> _Described:
     schema = next((schema for schema in metadata["schemas"] if schema.get("schema-id") == schema_id), None)
     comment = metadata.get("properties", {}).get("comment")
     columns = [ColumnHit(path, doc, {}) for path, doc in _iceberg_fields(schema, "")]
-    return _Described(str(TableName(row["namespace"], row["name"])), comment, {}, columns)
+    return _Described(TableName(row["namespace"], row["name"]), comment, {}, columns)
 
 
 def _iceberg_fields(type_json: Any, before: str) -> Iterator[tuple[str, str | None]]:
@@ -143,7 +143,8 @@ def _pattern(before: str, words: Sequence[str]) -> str | None:
 
 
 def _judge(described: _Described, wanted: Wanted) -> SearchHit | None:
-    places = list(_places(described.table, described.comment, described.tags, described.columns))
+    table = str(described.name)
+    places = list(_places(table, described.comment, described.tags, described.columns))
     texts = [place.text.lower() for place in places]
     tagged = [place for place in places if place.tag is not None and wanted.is_tag(*place.tag)]
     if wanted.tag is not None and not tagged:
@@ -157,7 +158,7 @@ def _judge(described: _Described, wanted: Wanted) -> SearchHit | None:
     ]
     within = {place.column for place in matches}
     return SearchHit(
-        described.table,
+        table,
         described.comment,
         described.tags,
         tuple(column for column in described.columns if column.column in within),
