@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import http.client
 import json
 import logging
@@ -14,7 +15,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
@@ -309,8 +310,10 @@ def test_a_forked_child_has_an_endpoint_of_its_own_and_leaves_the_parents_alone(
     parent.close()
 
 
-def test_after_close_nobody_listens_even_if_a_child_lives_on(endpoint: LocalEndpoint) -> None:
-    child = os.fork()
+# The fork of the C library runs no handlers of Python: such a child still has its parent's sockets.
+@pytest.mark.parametrize("fork", [os.fork, ctypes.PyDLL(None).fork], ids=["forked", "forked-a-moment-ago"])
+def test_after_close_nobody_listens_even_if_a_child_lives_on(endpoint: LocalEndpoint, fork: Callable[[], int]) -> None:
+    child = fork()
     if child == 0:
         time.sleep(30)
         os._exit(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import secrets
@@ -68,13 +69,15 @@ class Endpoint:
             catalog if isinstance(catalog, Catalog) else _open(catalog, config, "bridge" if bridge else "iceberg")
         )
         self._pid = os.getpid()
-        self._socket: socket.socket | None = None
+        self._sockets: list[socket.socket] = []
+        """The listening socket, which uvicorn closes, and a second handle of it."""
         try:
             self._server = _configure(
                 create_app(self.catalog, token=token, bridge=bridge, iceberg=iceberg, wait_seconds=wait_seconds), tls
             )
-            self._socket = _listen(host, port)
-            self.host, self.port = self._socket.getsockname()[:2]
+            self._sockets.append(_listen(host, port))
+            self._sockets.append(self._sockets[0].dup())
+            self.host, self.port = self._sockets[0].getsockname()[:2]
             self.url = f"{'https' if tls else 'http'}://{_shown_host(host)}:{self.port}"
             self._thread = threading.Thread(target=self._serve, name="deltalakedb-endpoint", daemon=True)
             self._failure: BaseException | None = None
@@ -115,9 +118,8 @@ class Endpoint:
         self.close()
 
     def _serve(self) -> None:
-        assert self._socket is not None
         try:
-            self._server.run(sockets=[self._socket])
+            self._server.run(sockets=self._sockets[:1])
         except BaseException as error:
             self._failure = error
             logger.exception("the endpoint ended")
@@ -133,15 +135,21 @@ class Endpoint:
 
     def _release(self) -> None:
         _live.discard(self)
-        if self._socket is not None:
-            self._socket.close()
+        if self._sockets:
+            # A child that was forked a moment ago may still have copies of the handles.
+            with contextlib.suppress(OSError):
+                self._sockets[-1].shutdown(socket.SHUT_RDWR)
+        self._close_sockets()
         if self._owns_catalog:
             self.catalog.close()
 
     def _leave_to_parent(self) -> None:
         """In a forked child: close the socket, because nothing here answers and clients would wait."""
-        if self._socket is not None:
-            self._socket.close()
+        self._close_sockets()
+
+    def _close_sockets(self) -> None:
+        for handle in self._sockets:
+            handle.close()
 
 
 class LocalEndpoint(Endpoint):
