@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 
-from bench import api, bulk, cdc, cdc_memory, commits, endpoint, iceberg, report, spark
+from bench import api, bulk, cdc, cdc_memory, commits, endpoint, iceberg, iceberg_rest, report, spark
 from bench.lab import Lab, Sizes
 from bench.ours import ENGINES
 from bench.postgres import running_postgres
@@ -35,7 +35,7 @@ GROUPS: dict[str, tuple[str, Rows]] = {
     "commits": ("Writing", WRITING),
     "endpoint": ("The endpoint", {"endpoint": endpoint.endpoint_rows}),
     "spark": ("Spark", spark.ROWS),
-    "iceberg": ("Iceberg", iceberg.ROWS),
+    "iceberg": ("Iceberg", {**iceberg.ROWS, **iceberg_rest.ROWS}),
     "api": ("The Python API", api.ROWS),
     "cdc": ("Change capture", cdc.ROWS),
     "cdc-memory": ("Memory of a capture", {"cdc-memory": cdc_memory.memory_rows}),
@@ -95,7 +95,11 @@ def _describe(group: str, sizes: Sizes) -> str:
     if group == "cdc-memory":
         return f"{cdc_memory.RATE} transactions/s for {sizes.cdc_memory_seconds:.0f} s, 2 s window; Spark local[2]"
     if group == "iceberg":
-        return f"a table of {sizes.files:,} files, 6 columns with statistics, manifests of 5,000 files"
+        return (
+            f"a table of {sizes.files:,} files, 6 columns with statistics, manifests of 5,000 files; "
+            f"{iceberg_rest.CLIENTS} clients for {sizes.seconds:.0f} s; {sizes.iceberg_tables:,} tables in a "
+            f"namespace, one of them with {iceberg_rest.SNAPSHOTS:,} snapshots"
+        )
     if group == "spark":
         return (
             f"a table of {sizes.files:,} files with statistics, one of {sizes.real_files:,} real files, "
@@ -136,6 +140,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--api-rounds", type=int, default=defaults.api_rounds, help="rounds behind its medians")
     parser.add_argument("--small-files", type=int, default=defaults.small_files, help="files of the row api-compact")
     parser.add_argument("--merge-rows", type=int, default=defaults.merge_rows, help="rows of the row merge-limit")
+    parser.add_argument(
+        "--iceberg-tables", type=int, default=defaults.iceberg_tables, help="tables of the row iceberg-lists"
+    )
     parser.add_argument("--cdc-rows", type=int, default=defaults.cdc_rows, help="inserts of the row cdc-inserts")
     parser.add_argument(
         "--cdc-table-rows", type=int, default=defaults.cdc_table_rows, help="rows of the table of the row cdc-updates"

@@ -38,6 +38,7 @@ class Sizes:
     api_rounds: int = 5
     small_files: int = 1_000
     merge_rows: int = 1_000_000
+    iceberg_tables: int = 10_000
     cdc_rows: int = 1_000_000
     cdc_table_rows: int = 10_000_000
     cdc_updates: int = 100_000

@@ -141,12 +141,31 @@ class Deltalake(Writer):
         write_deltalake(self.table, self.data, mode="append")
 
 
+class IcebergTransaction(Writer):
+    """One request that sets a property of its own in two tables; `target` is the URL of the Iceberg endpoints."""
+
+    def __init__(self, job: Job) -> None:
+        from bench.iceberg_rest import NAMESPACE, RestCatalog
+
+        self.catalog = RestCatalog(job.target)
+        self.identifiers = [{"namespace": [NAMESPACE], "name": name} for name in job.table.split(",")]
+
+    def commit(self) -> None:
+        updates = [{"action": "set-properties", "updates": {f"mark-{uuid.uuid4()}": "1"}}]
+        changes = [{"identifier": name, "requirements": [], "updates": updates} for name in self.identifiers]
+        self.catalog.ask("POST", "/transactions/commit", {"table-changes": changes})
+
+    def close(self) -> None:
+        self.catalog.close()
+
+
 KINDS: dict[str, Callable[[Job], Writer]] = {
     "ours": Ours,
     "ours, actions": OursActions,
     "ducklake": DuckLakeInsert,
     "ducklake, inlined": DuckLakeInlined,
     "deltalake": Deltalake,
+    "iceberg": IcebergTransaction,
 }
 
 

@@ -23,6 +23,8 @@ from deltalakedb.store.names import TableName
 from tests.fixtures.forked import Script, start_script
 from tests.fixtures.sizes import sized
 
+pytestmark = pytest.mark.in_turn
+
 SERVER = """
 import sys, threading, time
 from deltalakedb.exceptions import EndpointError
@@ -120,8 +122,8 @@ class Bank:
 
 
 @pytest.fixture
-def bank(tmp_path: Path) -> Iterator[Bank]:
-    bank = Bank(str(tmp_path / "catalog.db"), tmp_path / "lake")
+def bank(target: str, tmp_path: Path) -> Iterator[Bank]:
+    bank = Bank(target, tmp_path / "lake")
     yield bank
     bank.kill()
 

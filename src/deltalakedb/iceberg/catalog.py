@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
 ATTEMPTS = 24
 """How often a commit that lost a race is applied again to the newer metadata."""
 
+TURN_SECONDS = 10.0
+"""How long a commit waits for others of this process before it races with them."""
+
 _LOST_RACES = Backoff(0.01, 0.5, 0.5)
 
 Kind = Literal["table", "view"]
@@ -55,12 +60,39 @@ class LoadedTable:
     """The storage options in force for its files."""
 
 
+class _Turns:
+    """Lets commits of this process to the same tables go one after another: of those that race, all but one are lost.
+
+    Commits of other processes are not waited for; SQL decides.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._taken: set[tuple[str, str]] = set()
+
+    @contextmanager
+    def take(self, keys: set[tuple[str, str]], seconds: float = TURN_SECONDS) -> Iterator[None]:
+        """Waits until nobody has any of these keys, or for so long."""
+        with self._changed:
+            has_turn = self._changed.wait_for(lambda: self._taken.isdisjoint(keys), seconds)
+            if has_turn:
+                self._taken |= keys
+        try:
+            yield
+        finally:
+            if has_turn:
+                with self._changed:
+                    self._taken -= keys
+                    self._changed.notify_all()
+
+
 class IcebergCatalog:
     """Operations of the Iceberg REST protocol on a catalog. Each commits in one SQL transaction, or changes nothing."""
 
     def __init__(self, catalog: Catalog, files: IcebergFiles | None = None) -> None:
         self.catalog = catalog
         self._files = files or IcebergFiles(catalog.config)
+        self._turns = _Turns()
 
     # -- reading
 
@@ -232,11 +264,12 @@ class IcebergCatalog:
 
     def _run(self, names: Sequence[TableName], statement: Statement, token: str | None = None) -> list[LoadedTable]:
         """Run a statement in a transaction of its own; if another commit was faster, run it again on the new state."""
-        if len({name.key for name in names}) != len(names):
+        keys = {name.key for name in names}
+        if len(keys) != len(names):
             raise BadIcebergRequestError("a request changes each table once; it names one of them twice")
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                with self._begin(names, token) as tx:
+                with self._turns.take(keys), self._begin(names, token) as tx:
                     steps = tx.run_on_metadata(statement)
             except VersionTakenError:
                 if attempt == ATTEMPTS:

@@ -42,14 +42,16 @@ def write_metadata_file(
     config: Config | None,
     written: WrittenFiles,
 ) -> str:
-    """Write a metadata file under a name of its own; return its location. It is deleted if the commit fails."""
+    """Write a metadata file under a name of its own; return its location.
+
+    It is durable once `written` is synced, and is deleted if the commit fails.
+    """
     folder = check_location(metadata_folder(metadata), config, options, what="the folder of metadata files")
     is_compressed = metadata.get("properties", {}).get("write.metadata.compression-codec") == "gzip"
     name = f"{version:05d}-{uuid.uuid4()}{'.gz' if is_compressed else ''}.metadata.json"
     location = f"{folder}/{name}"
     storage, name = open_file(location, options)
-    storage.put_if_absent(name, gzip.compress(data, mtime=0) if is_compressed else data)
-    written.remember_path(storage, name)
+    written.write_path(storage, name, gzip.compress(data, mtime=0) if is_compressed else data)
     reached("iceberg.metadata_written")
     return location
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -46,6 +47,8 @@ class WrittenFiles:
     _files: list[_Written] = field(default_factory=list)
     _folders: list[tuple[str, Callable[[], None]]] = field(default_factory=list)
     """Whole folders: the table, and a function that deletes the folder."""
+    _unsynced: list[_Written] = field(default_factory=list)
+    """Files of the present statement that may be lost if the machine stops."""
 
     def for_table(self, table_uuid: str) -> WrittenFiles:
         """Return a view of the same files that records new ones for this table."""
@@ -57,6 +60,32 @@ class WrittenFiles:
     def remember_path(self, storage: Storage, path: str) -> None:
         """Record a file other than a data file, by its path below the table's root, as the storage spells it."""
         self._files.append(_Written(self.table_uuid, storage, path))
+
+    def write_path(self, storage: Storage, path: str, data: bytes) -> None:
+        """Write and record a file that nothing names yet; it is durable after `sync`."""
+        self.remember_path(storage, path)
+        file = storage.create(path)
+        try:
+            file.sink.write(data)
+        except BaseException:
+            file.abandon()
+            raise
+        file.finish()
+        self._unsynced.append(self._files[-1])
+
+    def sync(self) -> None:
+        """Make the files of `write_path` durable, those of several storages at a time."""
+        paths: dict[Storage, list[str]] = {}
+        for file in self._unsynced:
+            paths.setdefault(file.storage, []).append(file.path)
+        self._unsynced.clear()
+        if len(paths) < 2:
+            for storage, names in paths.items():
+                storage.sync(names)
+            return
+        with ThreadPoolExecutor(len(paths), thread_name_prefix="deltalakedb-sync") as pool:
+            for done in [pool.submit(storage.sync, names) for storage, names in paths.items()]:
+                done.result()
 
     def remember_folder(self, remove: Callable[[], None]) -> None:
         """Record a folder that holds only files of this transaction; `remove` must never fail."""
@@ -71,6 +100,7 @@ class WrittenFiles:
         except BaseException:
             files, folders = self._files[num_files:], self._folders[num_folders:]
             del self._files[num_files:], self._folders[num_folders:]
+            self._unsynced.clear()
             _remove(files, folders)
             raise
 

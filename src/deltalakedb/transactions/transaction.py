@@ -375,7 +375,9 @@ class CatalogTransaction(TransactionLife, IcebergAccess):
     def run_on_metadata(self, statement: Callable[[Drafts, WrittenFiles], T]) -> T:
         """Run a statement of `iceberg/`, which adds versions of Iceberg tables and views to the drafts."""
         with self._statement():
-            return statement(self._drafts, self._written)
+            result = statement(self._drafts, self._written)
+            self._written.sync()
+            return result
 
     def use_iceberg_files(self, files: IcebergFiles) -> None:
         """Set how the statements of `iceberg/` reach files, for the rest of the transaction."""
