@@ -101,7 +101,7 @@ def _lost(url: str, tables: Sequence[str], crowd: Crowd) -> int:
         sum(key.startswith("mark-") for key in _load(catalog, table)["metadata"]["properties"]) for table in tables
     ]
     catalog.close()
-    return max(0, crowd.commits + crowd.writers - min(shown))
+    return int(max(0, crowd.commits + crowd.writers - min(shown)))
 
 
 def list_rows(lab: Lab) -> list[Row]:

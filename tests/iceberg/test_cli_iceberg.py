@@ -84,6 +84,7 @@ def test_a_plan_says_what_is_kept_and_pruned(dl: Dl) -> None:  # noqa: F811
     assert "kept 1 of 2 files, pruned 1" in dl("plan", "shop.ice", "--where", "id = 3 or id > 7").stdout
     value = json.loads(dl("plan", "shop.ice", "--where", "id < 0", "--version", "1", "--json").stdout)
     assert (value["version"], value["num_files"], value["num_pruned"]) == (1, 0, 1)
+    assert "alone it keeps 0, prunes 1" in dl("plan", "shop.ice", "--where", "id = 3", "--version", "1").stdout
 
 
 def test_files_have_their_partition(dl: Dl, opened: Catalog) -> None:  # noqa: F811

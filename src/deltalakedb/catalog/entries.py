@@ -118,7 +118,8 @@ def not_dropped(names: Iterable[str], name: TableName) -> TableNotFoundError:
     hint = f"can be undropped: {dropped_names}" if dropped_names else "nothing can be undropped"
     return TableNotFoundError(
         f"there is no dropped table {name} to bring back: it was never dropped, was purged, or its files were its "
-        f"user's and stayed where they are (`dl attach` brings those back); {hint}"
+        f"user's and stayed where they are (`dl attach` brings a Delta table back, `dl iceberg register` an Iceberg "
+        f"table or a view, by its newest metadata.json); {hint}"
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from deltalakedb.exceptions import (
     BadIcebergRequestError,
+    DeltaError,
     NamespaceNotFoundError,
     TableExistsError,
     VersionTakenError,
@@ -166,7 +167,7 @@ class IcebergCatalog:
 
         `token` identifies the request: if it was committed before, nothing is changed again.
         """
-        if token is not None and self._is_committed(token):
+        if self._is_committed(token):
             return [self.load_table(change.name) for change in changes]
         for change in changes:
             self._check_namespace(change.name)
@@ -176,7 +177,9 @@ class IcebergCatalog:
 
         return self._run([change.name for change in changes], statement, token=token)
 
-    def _is_committed(self, token: str) -> bool:
+    def _is_committed(self, token: str | None) -> bool:
+        if token is None:
+            return False
         with self.catalog.store.read(single=True) as conn:
             return conn.one("select_token", client_token=token) is not None
 
@@ -271,8 +274,10 @@ class IcebergCatalog:
             try:
                 with self._turns.take(keys), self._begin(names, token) as tx:
                     steps = tx.run_on_metadata(statement)
-            except VersionTakenError:
-                if attempt == ATTEMPTS:
+            except DeltaError as error:
+                if self._is_committed(token):  # by the first try of this request: what failed is the repeat
+                    return [self.load_table(name) for name in names]
+                if attempt == ATTEMPTS or not isinstance(error, VersionTakenError):
                     raise
                 _LOST_RACES.sleep(attempt)
                 continue

@@ -17,12 +17,18 @@ from deltalakedb.iceberg.locations import from_iceberg, open_file
 from deltalakedb.operations.target import WrittenFiles
 from deltalakedb.runtime.config import Config
 from deltalakedb.runtime.steps import reached
-from deltalakedb.storage.location import canonical_location, parse_location
+from deltalakedb.storage.location import Location, canonical_location, parse_location
 
 logger = logging.getLogger(__name__)
 
 MAX_METADATA_BYTES = 512 * 1024 * 1024
 """Larger metadata files are refused, before and after they are decompressed."""
+
+MAX_PATH_BYTES, MAX_NAME_BYTES = 3_500, 255
+"""Limits of paths on a local disk; names of files are added to them."""
+
+MAX_KEY_BYTES = 800
+"""The limit of a table's part of a key in an object store, which has 1,024 bytes in all."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -104,9 +110,13 @@ def check_location(
     if any(part in (".", "..") for part in text.split("/")):
         raise BadIcebergRequestError(f"{what} cannot be at {redact(text)!r}: a location has no . or .. in it")
     try:
-        canonical = canonical_location(from_iceberg(text), options)
+        place = parse_location(from_iceberg(text), options)
     except (ConfigError, UnknownLocationError) as error:
         raise BadIcebergRequestError(f"{what}: {error}") from None
+    problem = _problem_of(text, place)
+    if problem:
+        raise BadIcebergRequestError(f"{what} cannot be at {redact(text[:200])!r}: {problem}")
+    canonical = place.uri
     if config is None:
         return text
     if not is_allowed(canonical, config):
@@ -115,6 +125,22 @@ def check_location(
             "serve.iceberg_locations allows"
         )
     return text
+
+
+def _problem_of(text: str, place: Location) -> str | None:
+    """Why clients or the storage would not find files at a location; None if they would."""
+    if place.scheme == "file":
+        if not text.startswith(("/", "file:/")):
+            return "it is a relative path, which would mean another folder to each client"
+        if len(place.path.encode()) > MAX_PATH_BYTES or any(
+            len(part.encode()) > MAX_NAME_BYTES for part in place.path.split("/")
+        ):
+            return f"the path has more than {MAX_PATH_BYTES} bytes, or a name in it more than {MAX_NAME_BYTES}"
+        return None
+    key = text.partition("://")[2]
+    if "//" in key or "?" in key or "#" in key:
+        return "clients read //, ? and # in it in different ways"
+    return "it has too many bytes for a key" if len(key.encode()) > MAX_KEY_BYTES else None
 
 
 def is_allowed(canonical: str, config: Config) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from deltalakedb.exceptions import TableExistsError, TableNotFoundError
+from deltalakedb.exceptions import BadIcebergRequestError, TableExistsError, TableNotFoundError
 from deltalakedb.iceberg.locations import from_iceberg, to_iceberg
 from deltalakedb.iceberg.metadata.metadata_log import with_previous_file
 from deltalakedb.iceberg.metadata.rendering import render_metadata
@@ -34,6 +34,7 @@ from deltalakedb.iceberg.metadata_files import (
 from deltalakedb.log.protocol.proposal import WHOLE_TABLE
 from deltalakedb.storage.location import canonical_location
 from deltalakedb.store.iceberg import read_iceberg_version, to_commit
+from deltalakedb.store.locations import owner_around
 from deltalakedb.store.names import TableName
 from deltalakedb.store.registry import ICEBERG, VIEW
 from deltalakedb.transactions.places import reserve_place
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
 
 Metadata: TypeAlias = Mapping[str, Any]
 JsonObjects: TypeAlias = Sequence[Mapping[str, Any]]
+
+FILE_PATHS = ("write.metadata.path", "write.data.path", "write.object-storage.path", "write.folder-storage.path")
+"""Properties of a table that say where its files are put."""
 
 _ASSERT_CREATE = "assert-create"
 
@@ -150,10 +154,11 @@ def register_table(
     """Register the table that a metadata file describes; the file becomes its first version in this catalog."""
     metadata = parse_table_metadata(load(metadata_location))
     existing = drafts.find(name)
-    if existing is not None and overwrite:
+    if existing is not None and overwrite and existing.row.mode == ICEBERG:
         return _replace_registered(drafts, existing, metadata, metadata_location)
     _refuse_taken(drafts, name)
     draft = _new_draft(drafts, name, metadata["location"], ICEBERG)
+    _check_paths(drafts, draft, metadata)
     drafts.add(draft)
     return _add_file(draft, metadata, metadata_location, "REGISTER TABLE", {})
 
@@ -162,6 +167,7 @@ def _replace_registered(drafts: Drafts, draft: TableDraft, metadata: Metadata, m
     base = current_metadata(draft, "table")
     if metadata["location"] != base["location"]:
         _move(drafts, draft, metadata["location"])
+    _check_paths(drafts, draft, metadata)
     return _add_file(draft, metadata, metadata_location, "REGISTER TABLE", {"overwrite": "true"})
 
 
@@ -281,6 +287,7 @@ def _add_version(
     parameters: Mapping[str, Any],
 ) -> Step:
     """Write the metadata file, and add the version to the draft."""
+    _check_paths(drafts, draft, metadata)
     location = write_metadata_file(
         metadata,
         render(metadata),
@@ -290,6 +297,22 @@ def _add_version(
         written=written.for_table(draft.row.table_uuid),
     )
     return _add_file(draft, metadata, location, operation, parameters)
+
+
+def _check_paths(drafts: Drafts, draft: TableDraft, metadata: Metadata) -> None:
+    """Refuse properties that put the table's files into the folder of another table, which may delete them there."""
+    before = (draft.iceberg_metadata or {}).get("properties", {})
+    properties = metadata.get("properties", {})
+    for key in FILE_PATHS:
+        path = properties.get(key)
+        if path is None or path == before.get(key):
+            continue
+        what = f"{draft.row.full_name}: the property {key}"
+        place = canonical_location(from_iceberg(check_location(path, drafts.iceberg_files.limits, what=what)))
+        with draft.store.read() as conn:
+            owner = owner_around(conn, place, now_ms=conn.now_ms())
+        if owner is not None and owner.table_uuid != draft.row.table_uuid:
+            raise BadIcebergRequestError(f"{what} cannot be {path}: that is in the folder of {owner.table_name}")
 
 
 def render(metadata: Metadata) -> bytes:

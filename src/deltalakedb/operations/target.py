@@ -64,13 +64,7 @@ class WrittenFiles:
     def write_path(self, storage: Storage, path: str, data: bytes) -> None:
         """Write and record a file that nothing names yet; it is durable after `sync`."""
         self.remember_path(storage, path)
-        file = storage.create(path)
-        try:
-            file.sink.write(data)
-        except BaseException:
-            file.abandon()
-            raise
-        file.finish()
+        storage.put(path, data)
         self._unsynced.append(self._files[-1])
 
     def sync(self) -> None:

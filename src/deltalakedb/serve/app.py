@@ -88,13 +88,14 @@ def create_app(
 
 def _guard(token: str | None, *, iceberg: bool) -> Middleware:
     """The check of the token, or of what stands in for it."""
-    if token is None:
-        return Middleware(NoBrowsers)
-    check_token(token)
+    if token is not None:
+        check_token(token)
     if not iceberg:
-        return Middleware(BearerToken, token=token)
-    from deltalakedb.serve.iceberg.router import PREFIX, TOKENS_PATH, refuse_unauthorized
+        return Middleware(NoBrowsers) if token is None else Middleware(BearerToken, token=token)
+    from deltalakedb.serve.iceberg.router import PREFIX, TOKENS_PATH, refuse_forbidden, refuse_unauthorized
 
+    if token is None:
+        return Middleware(NoBrowsers, refuse=refuse_forbidden)
     return Middleware(BearerToken, token=token, open_paths=[TOKENS_PATH], refusals={f"{PREFIX}/": refuse_unauthorized})
 
 

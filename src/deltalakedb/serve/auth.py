@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import ipaddress
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -64,17 +65,34 @@ class BearerToken:
 
 
 class NoBrowsers:
-    """Refuses requests of web pages: without a token, any page open on this machine could send some."""
+    """Refuses requests of web pages: without a token, any page open on this machine could send some.
 
-    def __init__(self, app: ASGIApp) -> None:
+    A page tells its origin with most requests. A page that was loaded under a name which now means this machine (DNS
+    rebinding) does not, but names another host than this one.
+    """
+
+    def __init__(self, app: ASGIApp, refuse: Callable[[str], Response] | None = None) -> None:
         self._app = app
+        self._refuse = refuse or (lambda message: problem(403, "ForbiddenError", message))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and any(key == b"origin" for key, _ in scope["headers"]):
-            answer = problem(403, "ForbiddenError", "an endpoint without a token answers no web pages")
+        if scope["type"] == "http" and _is_of_a_page(scope):
+            answer = self._refuse("an endpoint without a token answers no web pages, and only requests to this machine")
             await answer(scope, receive, send)
             return
         await self._app(scope, receive, send)
+
+
+def _is_of_a_page(scope: Scope) -> bool:
+    headers = dict(scope["headers"])
+    if b"origin" in headers:
+        return True
+    host = headers.get(b"host", b"127.0.0.1").decode("latin-1").lower()
+    name = host.partition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0]
+    try:
+        return name != "localhost" and not ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return True
 
 
 def _digest(token: bytes) -> bytes:

@@ -184,6 +184,10 @@ class Storage(Protocol):
         """
         ...
 
+    def put(self, path: str, data: bytes) -> None:
+        """Write a small file under a name that no other writer uses; it is durable after `sync`."""
+        ...
+
     def replace(self, path: str, data: bytes) -> None:
         """Write a file, replacing one with that name; readers see the old or the new file."""
         ...

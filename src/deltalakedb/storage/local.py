@@ -201,6 +201,17 @@ class LocalStorage:
             raise failure from error
         return "written"
 
+    def put(self, path: str, data: bytes) -> None:
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_CLOEXEC", 0)
+        try:
+            descriptor = _in_folder(self._at(path), lambda: os.open(self._at(path), flags, 0o666))
+            try:
+                _write_all(descriptor, data)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise self._failure("write", path, error) from error
+
     def replace(self, path: str, data: bytes) -> None:
         with self.upload(path) as file:
             file.write(data)

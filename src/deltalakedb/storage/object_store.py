@@ -259,6 +259,9 @@ class ObjectStorage:
             error.uncertain = uncertain
             raise
 
+    def put(self, path: str, data: bytes) -> None:
+        self.replace(path, data)
+
     def replace(self, path: str, data: bytes) -> None:
         def attempt() -> bool:
             self._single.put(self._key(path), data, use_multipart=False)

@@ -17,6 +17,7 @@ from deltalakedb.log.checks.properties import cleans_up, deleted_file_retention_
 from deltalakedb.store import registry
 from deltalakedb.store.audit import write_audit
 from deltalakedb.store.connection import LIVE, Connection, Row, Store
+from deltalakedb.store.iceberg_files import list_key, remove_snapshots
 from deltalakedb.store.locations import DROPPED, PURGING
 from deltalakedb.store.registry import TableRow, to_table_row
 
@@ -282,7 +283,19 @@ def _remove_old_rows(run: _Run, plan: _Plan, base: int) -> int:
     limits = {"table_id": plan.table.table_id, "base": base}
     removed = run.remove("delete_old_tombstones", **limits, tombstone_cutoff_ms=plan.tombstone_cutoff_ms)
     removed += sum(run.remove(query, **limits) for query in _OLD_ROWS)
-    return removed if plan.dropped else removed + run.remove_at_once(_OLD_STATES, **limits)
+    if plan.dropped:
+        return removed
+    _remove_from_index(run, plan.table)
+    return removed + run.remove_at_once(_OLD_STATES, **limits)
+
+
+def _remove_from_index(run: _Run, table: TableRow) -> None:
+    """Removes files of an Iceberg table that are in no snapshot of a kept version; they are there for plans alone."""
+    if table.mode != registry.ICEBERG:
+        return
+    with run.store.write() as conn:
+        rows = conn.all("select_all_iceberg_snapshots", table_id=table.table_id)
+        remove_snapshots(conn, table.table_id, {list_key(json.loads(row["snapshot"])) for row in rows})
 
 
 def _remove_dropped(run: _Run, plan: _Plan) -> tuple[int, int]:

@@ -76,7 +76,7 @@ def to_commit(
     parameters: Mapping[str, Any],
 ) -> IcebergCommit:
     """Makes the commit that leads from one metadata to the next; the metadata file is written already."""
-    before = {snapshot["snapshot-id"] for snapshot in (base or {}).get(SNAPSHOTS, ())}
+    before = {snapshot["snapshot-id"]: snapshot for snapshot in (base or {}).get(SNAPSHOTS, ())}
     after = {snapshot["snapshot-id"]: snapshot for snapshot in metadata.get(SNAPSHOTS, ())}
     summary: Mapping[str, Any] = (after.get(metadata.get("current-snapshot-id")) or {}).get("summary", {})
     stored = {**metadata, SNAPSHOTS: []} if SNAPSHOTS in metadata else dict(metadata)
@@ -85,8 +85,9 @@ def to_commit(
         metadata=to_json(stored),
         operation=operation,
         parameters=parameters,
-        added_snapshots=tuple((key, to_json(value)) for key, value in after.items() if key not in before),
-        removed_snapshots=frozenset(before - after.keys()),
+        added_snapshots=tuple((key, to_json(value)) for key, value in after.items() if before.get(key) != value),
+        # A table that was moved and registered again has the same ids, with manifest lists elsewhere.
+        removed_snapshots=frozenset(key for key, value in before.items() if after.get(key) != value),
         num_files=_total(summary, "total-data-files"),
         num_records=_total(summary, "total-records"),
         size_bytes=_total(summary, "total-files-size"),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import hashlib
+import json
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -59,8 +62,18 @@ class SnapshotSize:
     num_delete_files: int
 
 
-def snapshot_size(conn: Connection, table_id: int, snapshot_id: int) -> SnapshotSize | None:
-    row = conn.one("select_iceberg_snapshot", table_id=table_id, snapshot_id=snapshot_id)
+def list_key(snapshot: Mapping[str, Any]) -> int:
+    """What the manifests of a snapshot are stored under.
+
+    Not its id alone: that comes again with other manifests if a table is moved and registered again.
+    """
+    manifests = snapshot.get("manifest-list") or list(snapshot.get("manifests", ()))
+    digest = hashlib.sha256(json.dumps([snapshot["snapshot-id"], manifests]).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def snapshot_size(conn: Connection, table_id: int, list_key: int) -> SnapshotSize | None:
+    row = conn.one("select_iceberg_snapshot", table_id=table_id, list_key=list_key)
     if row is None or not row["num_manifests"]:
         return None
     return SnapshotSize(int(row["num_data_files"]), int(row["num_delete_files"]))
@@ -130,22 +143,22 @@ def _insert_files(
             index.insert(file_ids, FileBounds(chunk.bounds, pa.nulls(len(file_ids), pa.int64()), 0))
 
 
-def add_snapshot(conn: Connection, table_id: int, snapshot_id: int, rows: pa.Table) -> None:
+def add_snapshot(conn: Connection, table_id: int, list_key: int, rows: pa.Table) -> None:
     """Writes the manifests of a snapshot, all of which are indexed; `rows` are without table and snapshot."""
-    ids = {"table_id": table_id, "snapshot_id": snapshot_id}
+    ids = {"table_id": table_id, "list_key": list_key}
     for batch in rows.combine_chunks().to_batches():
         table = fill_columns(batch, "dl_iceberg_snapshot_manifests", **ids)
         conn.insert("dl_iceberg_snapshot_manifests", table)
 
 
 def remove_snapshots(conn: Connection, table_id: int, kept: Collection[int]) -> None:
-    """Removes the manifests of all snapshots but some, and the files of manifests that no snapshot has any more."""
-    rows = conn.all("select_iceberg_snapshot_ids", table_id=table_id)
-    expired = [row["snapshot_id"] for row in rows if row["snapshot_id"] not in kept]
+    """Removes the manifests of all snapshots but some, by key, and the files of manifests that none has any more."""
+    rows = conn.all("select_iceberg_list_keys", table_id=table_id)
+    expired = [row["list_key"] for row in rows if row["list_key"] not in kept]
     if not expired:
         return
-    for snapshot_id in expired:
-        conn.run("delete_iceberg_snapshot", table_id=table_id, snapshot_id=snapshot_id)
+    for key in expired:
+        conn.run("delete_iceberg_snapshot", table_id=table_id, list_key=key)
     for query in ("delete_unused_iceberg_bounds", "delete_unused_iceberg_files", "delete_unused_iceberg_manifests"):
         conn.run(query, table_id=table_id)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -29,12 +29,19 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class FileRange:
-    """Which files of a snapshot: those with ids in a range, and only those that the snapshot added if `added`."""
+    """Which files of the snapshot with a key: those with ids in a range, and perhaps only those that it added.
 
-    snapshot_id: int
-    added: bool = False
+    `added_in` is then the snapshot's id.
+    """
+
+    list_key: int
+    added_in: int = -1
     first_id: int = 0
     last_id: int = LIVE - 1
+
+    @property
+    def is_incremental(self) -> bool:
+        return self.added_in != -1
 
 
 def key_of(column: Column) -> tuple[str, str]:
@@ -49,12 +56,13 @@ class SnapshotPlan:
         scope = {
             "table_id": table_id,
             "epoch": EPOCH,
-            "snapshot_id": files.snapshot_id,
+            "list_key": files.list_key,
             "first_id": files.first_id,
             "last_id": files.last_id,
-            "added_in": files.snapshot_id if files.added else -1,
+            "added_in": files.added_in,
         }
         self._conn = conn
+        self._table_id, self._predicate, self._files = table_id, predicate, files
         self._is_empty = not predicate
         self._candidates = Candidates(conn, predicate or ((),), scope, ICEBERG_FILES, key_of)
         self._statement = self._candidates.statement("{columns}")
@@ -72,7 +80,22 @@ class SnapshotPlan:
         return self._fetch("f.file_id, f.num_records", LIVE - 1)
 
     def explained(self, num_files: int, *, counted: bool = False) -> list[PlanStep]:
-        return self._candidates.explained(num_files, counted)
+        """How each condition was used; `counted`: with how many files of this snapshot it keeps by itself."""
+        steps = self._candidates.explained(num_files, counted=False)
+        if not counted:
+            return steps
+        atoms = {str(atom): atom for conjunct in self._predicate for atom in conjunct}
+        kept = {
+            text: SnapshotPlan(self._conn, self._table_id, ((atom,),), self._files).file_ids().num_rows
+            for text, atom in atoms.items()
+            if any(step.condition == text for step in steps)
+        }
+        return [
+            replace(step, kept=kept[step.condition], pruned=num_files - kept[step.condition])
+            if step.condition in kept
+            else step
+            for step in steps
+        ]
 
     def _fetch(self, columns: str, max_files: int) -> pa.Table:
         # Wrapped: the columns of the order must be unambiguous beside those of the candidates.
@@ -80,12 +103,12 @@ class SnapshotPlan:
         return self._conn.sql_arrow(text, **self._statement.parameters, max_files=max_files)
 
 
-def deletes_by_keys(conn: Connection, table_id: int, snapshot_id: int, keys: Sequence[str]) -> list[Row]:
+def deletes_by_keys(conn: Connection, table_id: int, list_key: int, keys: Sequence[str]) -> list[Row]:
     """The delete files of a snapshot with one of the delete keys."""
     rows: list[Row] = []
     for start in range(0, len(keys), KEYS_PER_QUERY):
         page = {f"k{place}": key for place, key in enumerate(keys[start : start + KEYS_PER_QUERY])}
         text = named_queries()["plan_iceberg_deletes"].replace("{keys}", ", ".join(f":{name}" for name in page))
-        parameters: dict[str, Any] = {"table_id": table_id, "snapshot_id": snapshot_id, **page}
+        parameters: dict[str, Any] = {"table_id": table_id, "list_key": list_key, **page}
         rows += conn.sql(text, **parameters)
     return rows

@@ -13,7 +13,7 @@ from deltalakedb.catalog.catalog import Catalog
 from deltalakedb.exceptions import PlanNotFoundError, PlanTaskNotFoundError, PredicateError, VersionNotFoundError
 from deltalakedb.iceberg.planning.people import plan_files
 from deltalakedb.iceberg.planning.service import PlanService
-from deltalakedb.store.iceberg_files import remove_snapshots, snapshot_size
+from deltalakedb.store.iceberg_files import list_key, remove_snapshots, snapshot_size
 from deltalakedb.store.names import TableName
 from tests.iceberg.planning.lake import Lake
 
@@ -266,13 +266,14 @@ def test_files_of_expired_snapshots_are_removed_and_the_others_stay(catalog: Cat
     ids = [snapshot["snapshot-id"] for snapshot in metadata["snapshots"]]
     lake.rewrite()
     newest = lake.metadata()
+    keys = {snapshot["snapshot-id"]: list_key(snapshot) for snapshot in newest["snapshots"]}
     for snapshot_id in (ids[4], ids[9]):
         service.plan(NAME, TABLE_ID, metadata, {"snapshot-id": snapshot_id})
     before = service.plan(NAME, TABLE_ID, newest, {"filter": between(3, 8)})
     with catalog.store.write() as conn:
-        remove_snapshots(conn, TABLE_ID, [newest["current-snapshot-id"]])
+        remove_snapshots(conn, TABLE_ID, [keys[newest["current-snapshot-id"]]])
     with catalog.store.read() as conn:
-        assert snapshot_size(conn, TABLE_ID, ids[9]) is None
+        assert snapshot_size(conn, TABLE_ID, keys[ids[9]]) is None
         (files,) = conn.sql("select count(*) as n from dl_iceberg_files")
         (bounds,) = conn.sql("select count(distinct file_id) as n from dl_file_bounds")
     assert files["n"] == bounds["n"] == 10

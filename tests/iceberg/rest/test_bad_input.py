@@ -16,6 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltalakedb import connect
+from deltalakedb.exceptions import BadIcebergRequestError
+from deltalakedb.iceberg.metadata_files import check_location
 from deltalakedb.serve.iceberg import router
 from deltalakedb.serve.server import Endpoint
 from tests.fixtures.sizes import sized
@@ -202,6 +204,36 @@ def test_locations_outside_of_the_warehouse_are_refused(unchanged: Client, wareh
     files = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"write.metadata.path": place}}]}
     if place:
         assert unchanged.post(ORDERS, files).error == BAD
+
+
+@pytest.mark.parametrize(
+    "place", ["lake/orders", "orders", "./orders", "~/orders", f"LAKE/{'y' * 300}", "LAKE" + "/abcdefgh" * 500]
+)
+def test_locations_that_clients_could_not_use_are_refused(unchanged: Client, warehouse: Path, place: str) -> None:
+    body = {"name": "new", "schema": SCHEMA, "location": place.replace("LAKE", warehouse.as_uri())}
+    assert unchanged.post(TABLES, body).error == BAD
+
+
+@pytest.mark.parametrize("key", ["a//b", "a?b", "a#b", "a" * 900])
+def test_keys_of_objects_that_clients_read_differently_are_refused(key: str) -> None:
+    with pytest.raises(BadIcebergRequestError, match="cannot be at 's3://lake/"):
+        check_location(f"s3://lake/{key}", None, what="the table")
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_names_that_are_taken_out_of_urls_are_refused(unchanged: Client, name: str) -> None:
+    assert unchanged.post(TABLES, {"name": name, "schema": SCHEMA}).error == BAD
+    assert unchanged.post("/v1/namespaces", {"namespace": ["a", name]}).error == BAD
+
+
+@pytest.mark.parametrize("key", ["write.metadata.path", "write.data.path"])
+def test_files_are_not_put_into_the_folder_of_another_table(unchanged: Client, key: str) -> None:
+    """Its purge would delete them."""
+    other = unchanged.get(ORDERS).json["metadata"]["location"]
+    created = {"name": "new", "schema": SCHEMA, "properties": {key: f"{other}/metadata"}}
+    refused = unchanged.post(TABLES, created)
+    assert refused.error == BAD
+    assert "in the folder of shop.orders" in refused.message
 
 
 def test_a_link_out_of_the_warehouse_is_no_way_out(unchanged: Client, warehouse: Path, tmp_path: Path) -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from pathlib import Path
 
 import pytest
 
 from deltalakedb import connect
+from deltalakedb.iceberg.catalog import IcebergCatalog
+from deltalakedb.iceberg.statements import TableChange
+from deltalakedb.runtime import steps
 from deltalakedb.serve.server import Endpoint
 from deltalakedb.store.idempotency import Claim, claim_key, delete_expired_keys
+from deltalakedb.store.names import TableName
 from tests.fixtures.catalogs import NewCatalog
 from tests.iceberg.rest.wire import (
     SCHEMA,
@@ -164,6 +169,38 @@ def test_the_same_request_sent_many_times_at_once_takes_effect_once(shop: Client
         sender.join()
     assert [answer.status for answer in answers] == [200] * 8
     assert len(shop.get(ORDERS).json["metadata"]["snapshots"]) == 1
+
+
+def test_a_repeat_that_finds_its_own_commit_on_the_table_succeeds(shop: Client, endpoint: Endpoint) -> None:
+    """It begins before the first try commits, and sees the table only after that: its requirement fails then."""
+    created = create_table(shop)
+    body, answers = add_snapshot(created, 7), []
+    waiting, may_commit = threading.Event(), threading.Event()
+    stopped: list[str] = []
+
+    def pause(step: str) -> None:
+        if step == "commit.begun" and not stopped:
+            stopped.append(step)
+            waiting.set()
+            may_commit.wait(20)
+
+    def commit(token: str) -> None:
+        change = TableChange(TableName("shop", "orders"), body["requirements"], body["updates"])
+        answers.append(service.commit([change], token=token)[0].metadata["current-snapshot-id"])
+
+    service = IcebergCatalog(endpoint.catalog)
+    tries = [threading.Thread(target=commit, args=("one request",)) for _ in range(2)]
+    steps.observe(pause)
+    tries[0].start()
+    assert waiting.wait(20)
+    tries[1].start()
+    time.sleep(0.3)
+    may_commit.set()
+    for one in tries:
+        one.join()
+    assert answers == [7, 7]
+    assert shop.get(ORDERS).json["metadata"]["snapshots"][0]["snapshot-id"] == 7
+    assert endpoint.catalog.sql("select count(*) as n from dl_table_versions").to_pylist() == [{"n": 2}]
 
 
 def test_another_endpoint_of_the_same_catalog_repeats_the_answer(shop: Client, tmp_path: Path, warehouse: Path) -> None:

@@ -85,7 +85,19 @@ def test_where_no_token_is_needed_any_is_fine(client: Client) -> None:
 def test_where_no_token_is_needed_web_pages_are_refused(client: Client) -> None:
     refused = client.post("/v1/namespaces", {"namespace": ["a"]}, headers={"Origin": "https://example.com"})
     assert refused.status == 403
+    assert refused.error == (403, "NotAuthorizedException")
     assert client.head("/v1/namespaces/a").status == 404
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "192.168.1.5:80", "[fe80::1]", ""])
+def test_where_no_token_is_needed_names_of_other_machines_are_refused(client: Client, host: str) -> None:
+    """A page that was loaded under a name which now means this machine sends no origin, but that name."""
+    assert client.get("/v1/config", headers={"Host": host}).status == 403
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:9", "localhost", "LOCALHOST:1", "[::1]:80", "127.1.2.3"])
+def test_where_no_token_is_needed_this_machine_has_several_names(client: Client, host: str) -> None:
+    assert client.get("/v1/config", headers={"Host": host}).status == 200
 
 
 @pytest.mark.parametrize("settings", [{"token": TOKEN}, {"credential": f"me:{TOKEN}"}])

@@ -51,9 +51,9 @@ def read_page(conn: Connection, scan: Scan, files: FileRange, *, max_files: int,
     rows = plan.files(max_files=max_files, with_stats=with_stats)
     if unindexed and len(rows) < max_files:
         rows = [row for row in rows if may_match(Predicate("", scan.predicate), _bounds_in(row, unindexed))]
-    if not has_deletes or files.added:
+    if not has_deletes or files.is_incremental:
         return Page(rows, [[] for _ in rows])
-    deletes = Deletes.of(conn, scan.table_id, files.snapshot_id, rows, scan.shape.schema)
+    deletes = Deletes.of(conn, scan.table_id, files.list_key, rows, scan.shape.schema)
     return Page(rows, [deletes.on(row) for row in rows])
 
 

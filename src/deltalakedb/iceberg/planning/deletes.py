@@ -59,11 +59,11 @@ class Deletes:
         self._fields = schema.by_id
 
     @classmethod
-    def of(cls, conn: Connection, table_id: int, snapshot_id: int, rows: Iterable[Row], schema: TableSchema) -> Deletes:
+    def of(cls, conn: Connection, table_id: int, list_key: int, rows: Iterable[Row], schema: TableSchema) -> Deletes:
         """Reads the deletes of the data files in `rows`."""
         keys = dict.fromkeys(key for row in rows for key in _keys_of(row))
         by_key: dict[str, list[DeleteFile]] = {}
-        for row in deletes_by_keys(conn, table_id, snapshot_id, list(keys)):
+        for row in deletes_by_keys(conn, table_id, list_key, list(keys)):
             by_key.setdefault(row["delete_key"], []).append(DeleteFile(row))
         return cls(by_key, schema)
 

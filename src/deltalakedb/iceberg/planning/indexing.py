@@ -24,6 +24,7 @@ from deltalakedb.store.iceberg_files import (
     SnapshotSize,
     add_manifests,
     add_snapshot,
+    list_key,
     manifest_ids,
     snapshot_size,
 )
@@ -42,7 +43,7 @@ _SNAPSHOT_ROWS = pa.schema(
     [
         item
         for item in row_schema("dl_iceberg_snapshot_manifests")
-        if item.name not in ("table_id", "snapshot_id", "manifest_id")
+        if item.name not in ("table_id", "list_key", "manifest_id")
     ]
 )
 
@@ -51,9 +52,9 @@ def index_snapshot(
     store: Store, table_id: int, shape: TableShape, snapshot: Mapping[str, Any], read: ReadFile
 ) -> SnapshotSize:
     """Makes sure that all files of a snapshot are in SQL; returns how many there are."""
-    snapshot_id = int(snapshot["snapshot-id"])
+    key = list_key(snapshot)
     with store.read(single=True) as conn:
-        size = snapshot_size(conn, table_id, snapshot_id)
+        size = snapshot_size(conn, table_id, key)
     if size is not None:
         return size
     manifests = _manifests_of(snapshot, read)
@@ -68,7 +69,7 @@ def index_snapshot(
     )
     for group in _groups(_read(missing, columns, shape, read)):
         _write(store, table_id, keys, group)
-    return _write_snapshot(store, table_id, keys, snapshot_id, manifests)
+    return _write_snapshot(store, table_id, keys, snapshot, manifests)
 
 
 def _manifests_of(snapshot: Mapping[str, Any], read: ReadFile) -> list[ManifestFile]:
@@ -152,8 +153,9 @@ def _write(store: Store, table_id: int, keys: IndexKeys, group: Sequence[Indexed
 
 
 def _write_snapshot(
-    store: Store, table_id: int, keys: IndexKeys, snapshot_id: int, manifests: Sequence[ManifestFile]
+    store: Store, table_id: int, keys: IndexKeys, snapshot: Mapping[str, Any], manifests: Sequence[ManifestFile]
 ) -> SnapshotSize:
+    key = list_key(snapshot)
     ids = _write(store, table_id, keys, ())
     columns = {
         "ordinal": list(range(len(manifests))),
@@ -167,12 +169,12 @@ def _write_snapshot(
     for _ in range(MAX_RACES):
         try:
             with store.write() as conn:
-                size = snapshot_size(conn, table_id, snapshot_id)
+                size = snapshot_size(conn, table_id, key)
                 if size is None:
-                    add_snapshot(conn, table_id, snapshot_id, rows)
-                    size = snapshot_size(conn, table_id, snapshot_id)
+                    add_snapshot(conn, table_id, key, rows)
+                    size = snapshot_size(conn, table_id, key)
             assert size is not None
             return size
         except LOST_RACES:
             continue
-    raise StoreBusyError(f"other processes index snapshot {snapshot_id} all the time; try again")
+    raise StoreBusyError(f"other processes index snapshot {snapshot['snapshot-id']} all the time; try again")

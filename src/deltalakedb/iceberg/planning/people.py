@@ -21,6 +21,7 @@ from deltalakedb.log.predicates.atoms import TRUE, Column, Dnf, Kind
 from deltalakedb.log.predicates.predicate import no_such_column
 from deltalakedb.store import Store
 from deltalakedb.store.candidates import PlanStep
+from deltalakedb.store.iceberg_files import list_key
 from deltalakedb.store.iceberg_plan import FileRange, SnapshotPlan
 from deltalakedb.store.planning import PlannedFiles
 
@@ -66,7 +67,7 @@ def plan_files(
     schema = shape.schema if snapshot_id is None else shape.schema_of(snapshots[0].get("schema-id"))
     scan = Scan(table_id, shape, [schema], _predicate(predicate_sql, shape, schema), True)
     size = index_snapshot(store, table_id, shape, snapshots[0], read or StoredFiles())
-    files = FileRange(int(snapshots[0]["snapshot-id"]))
+    files = FileRange(list_key(snapshots[0]))
     with store.read() as conn:
         page = read_page(conn, scan, files, max_files=2**62, has_deletes=size.num_delete_files > 0)
         steps: list[PlanStep] = []

@@ -36,7 +36,7 @@ from deltalakedb.iceberg.planning.requests import (
 from deltalakedb.iceberg.planning.schema import TableShape
 from deltalakedb.log.predicates.atoms import TRUE
 from deltalakedb.store.connection import Connection, Row
-from deltalakedb.store.iceberg_files import SnapshotSize, snapshot_size
+from deltalakedb.store.iceberg_files import SnapshotSize, list_key, snapshot_size
 from deltalakedb.store.iceberg_plan import FileRange, SnapshotPlan
 from deltalakedb.store.names import TableName
 from deltalakedb.store.registry import table_by_id
@@ -55,10 +55,6 @@ class _Snapshot:
 
     snapshot: Mapping[str, Any]
     size: SnapshotSize
-
-    @property
-    def snapshot_id(self) -> int:
-        return int(self.snapshot["snapshot-id"])
 
 
 class PlanService:
@@ -162,7 +158,7 @@ class PlanService:
         self, conn: Connection, scan: Scan, request: PlanRequest, snapshots: Sequence[_Snapshot]
     ) -> tuple[list[Page] | None, list[tuple[FileRange, int]]]:
         """The pages of a small plan, and its ranges of files; of a large one only ranges, with their file counts."""
-        parts = [(FileRange(item.snapshot_id, request.is_incremental), item.size) for item in snapshots]
+        parts = [(_files_of(item.snapshot, request.is_incremental), item.size) for item in snapshots]
         pages: list[Page] = []
         for files, size in parts:
             left = self._inline_files - sum(len(page.rows) for page in pages)
@@ -182,13 +178,13 @@ class PlanService:
         )
         ranges = []
         while ids := list(islice(file_ids, self._task_files)):
-            ranges.append((FileRange(files.snapshot_id, files.added, ids[0], ids[-1]), len(ids)))
+            ranges.append((FileRange(files.list_key, files.added_in, ids[0], ids[-1]), len(ids)))
         return ranges
 
     def _read(self, conn: Connection, scan: Scan, files: FileRange) -> Page:
-        size = snapshot_size(conn, scan.table_id, files.snapshot_id)
+        size = snapshot_size(conn, scan.table_id, files.list_key)
         if size is None:
-            raise PlanTaskNotFoundError(f"Snapshot {files.snapshot_id} has expired; plan the scan again")
+            raise PlanTaskNotFoundError("a snapshot of the scan has expired; plan the scan again")
         return read_page(conn, scan, files, max_files=2**62, has_deletes=size.num_delete_files > 0)
 
     # -- rows of plans
@@ -226,6 +222,10 @@ class PlanService:
                 completed_at_ms=now_ms,
                 expires_ms=now_ms + PLAN_LIFETIME_MS,
             )
+
+
+def _files_of(snapshot: Mapping[str, Any], only_added: bool) -> FileRange:
+    return FileRange(list_key(snapshot), int(snapshot["snapshot-id"]) if only_added else -1)
 
 
 def _answer(
@@ -273,6 +273,6 @@ def _context(
         "name": list(name.key),
         "metadata": {key: metadata[key] for key in shape if key in metadata},
         "snapshots": [{"snapshot-id": item["snapshot-id"], "schema-id": item.get("schema-id")} for item in snapshots],
-        "ranges": [[item.snapshot_id, item.added, item.first_id, item.last_id] for item in ranges],
+        "ranges": [[item.list_key, item.added_in, item.first_id, item.last_id] for item in ranges],
         "in-tasks": any(item.last_id != FileRange(0).last_id for item in ranges),
     }

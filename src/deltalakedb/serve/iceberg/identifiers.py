@@ -39,6 +39,7 @@ def name_in_path(call: Call, noun: str = "table") -> TableName:
 
 def table_name(namespace: str, name: str) -> TableName:
     """Return the name of a table or view, after checking it."""
+    _refuse_dots(name)
     return TableName(namespace, check_part(name, whole=name))
 
 
@@ -57,7 +58,14 @@ def shown_name(name: TableName) -> str:
     return f"{shown_namespace(name.namespace)}.{name.name}"
 
 
+def _refuse_dots(part: str) -> None:
+    """Refuse names that clients and proxies take out of a URL, as they do with `.` and `..` in a path."""
+    if part in (".", ".."):
+        raise bad_request(f"a namespace, table or view cannot be called {part!r}: clients take that out of URLs")
+
+
 def _namespace_of(parts: Sequence[str]) -> str:
     for part in parts:
+        _refuse_dots(part)
         check_part(part, whole=".".join(parts))
     return join_namespace(parts)

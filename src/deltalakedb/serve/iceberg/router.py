@@ -157,6 +157,11 @@ class IcebergRouter:
         return await self._workers.run(traced)
 
 
+def refuse_forbidden(message: str) -> Response:
+    """The answer to a web page, if no token is needed."""
+    return _to_response(_refused(ErrorAnswer(403, "NotAuthorizedException", message)))
+
+
 def refuse_unauthorized(message: str) -> Response:
     """The answer to a request without the token."""
     return _to_response(_refused(ErrorAnswer(401, "NotAuthorizedException", message)))

@@ -377,16 +377,17 @@ create table dl_iceberg_manifests (
 create unique index dl_iceberg_manifests_by_path on dl_iceberg_manifests (table_id, manifest_path);
 
 -- The manifests of each snapshot, written together once all of them are indexed, with what files inherit from the manifest list.
+-- list_key: a hash of the snapshot's id and its manifest list, because the id can come again with other manifests.
 create table dl_iceberg_snapshot_manifests (
     table_id bigint not null,
-    snapshot_id bigint not null,
+    list_key bigint not null,
     manifest_id bigint not null,
     ordinal bigint not null,
     manifest_content text not null,
     sequence_number bigint not null,
     added_snapshot_id bigint not null,
     first_row_id bigint,
-    primary key (table_id, snapshot_id, manifest_id)
+    primary key (table_id, list_key, manifest_id)
 );
 
 -- The live entries (added or existing) of indexed manifests. file_content: `data`, `position-deletes` (deletion vectors too) or

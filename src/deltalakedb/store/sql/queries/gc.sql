@@ -140,9 +140,9 @@ delete from dl_iceberg_files where table_id = :table_id and file_id in (
 
 -- name: delete_dropped_iceberg_lists
 -- Deletes a batch of the indexed manifest lists of a dropped Iceberg table.
-delete from dl_iceberg_snapshot_manifests where table_id = :table_id and (snapshot_id, ordinal) in (
-    select snapshot_id, ordinal from dl_iceberg_snapshot_manifests where table_id = :table_id
-    order by snapshot_id, ordinal limit :max_rows);
+delete from dl_iceberg_snapshot_manifests where table_id = :table_id and (list_key, ordinal) in (
+    select list_key, ordinal from dl_iceberg_snapshot_manifests where table_id = :table_id
+    order by list_key, ordinal limit :max_rows);
 
 -- name: delete_dropped_bounds
 -- Deletes a batch of bounds of a dropped table.

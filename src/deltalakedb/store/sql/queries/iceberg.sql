@@ -9,6 +9,10 @@ select metadata_location, metadata from dl_iceberg_versions where table_id = :ta
 select snapshot_id, snapshot from dl_iceberg_snapshots
 where table_id = :table_id and added_version <= :version and removed_version > :version order by added_version, ordinal;
 
+-- name: select_all_iceberg_snapshots
+-- The snapshots of all kept versions of a table.
+select snapshot from dl_iceberg_snapshots where table_id = :table_id;
+
 -- name: end_iceberg_snapshot
 -- Removes a snapshot from the metadata of a version and of those after it.
 update dl_iceberg_snapshots set removed_version = :version

@@ -7,7 +7,7 @@ select count(*) as num_manifests,
        sum(case when m.manifest_content = 'data' then 0 else m.num_files end) as num_delete_files
 from dl_iceberg_snapshot_manifests s
 join dl_iceberg_manifests m on m.table_id = s.table_id and m.manifest_id = s.manifest_id
-where s.table_id = :table_id and s.snapshot_id = :snapshot_id;
+where s.table_id = :table_id and s.list_key = :list_key;
 
 -- name: select_iceberg_manifests
 -- The indexed manifests of a table.
@@ -20,11 +20,11 @@ from dl_iceberg_manifests where table_id = :table_id;
 
 -- name: delete_iceberg_snapshot
 -- A snapshot's manifests: the snapshot has expired.
-delete from dl_iceberg_snapshot_manifests where table_id = :table_id and snapshot_id = :snapshot_id;
+delete from dl_iceberg_snapshot_manifests where table_id = :table_id and list_key = :list_key;
 
--- name: select_iceberg_snapshot_ids
+-- name: select_iceberg_list_keys
 -- The snapshots of a table whose manifests are indexed.
-select distinct snapshot_id from dl_iceberg_snapshot_manifests where table_id = :table_id;
+select distinct list_key from dl_iceberg_snapshot_manifests where table_id = :table_id;
 
 -- name: delete_unused_iceberg_bounds
 -- The bounds of files whose manifests no snapshot has any more.

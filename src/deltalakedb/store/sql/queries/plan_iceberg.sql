@@ -3,7 +3,7 @@
 -- name: plan_iceberg_files
 -- Every data file of a snapshot is a candidate; added_in: only files that this snapshot added, -1 for all.
 select f.file_id from dl_iceberg_snapshot_manifests s cross join dl_iceberg_files f
-where s.table_id = :table_id and s.snapshot_id = :snapshot_id and s.manifest_content = 'data'
+where s.table_id = :table_id and s.list_key = :list_key and s.manifest_content = 'data'
   and f.table_id = s.table_id and f.manifest_id = s.manifest_id and f.file_content = 'data'
   and f.file_id between :first_id and :last_id
   and (:added_in = -1 or (s.added_snapshot_id = :added_in and f.added_by in (-1, :added_in)))
@@ -16,7 +16,7 @@ select f.file_id from dl_iceberg_files f where f.table_id = :table_id and f.file
 -- The snapshot's files among the candidates.
 select {columns} from ({candidates}) c cross join dl_iceberg_files f cross join dl_iceberg_snapshot_manifests s
 where f.table_id = :table_id and f.file_id = c.file_id and f.file_content = 'data' and f.file_id between :first_id and :last_id
-  and s.table_id = f.table_id and s.snapshot_id = :snapshot_id and s.manifest_id = f.manifest_id
+  and s.table_id = f.table_id and s.list_key = :list_key and s.manifest_id = f.manifest_id
   and (:added_in = -1 or (s.added_snapshot_id = :added_in and f.added_by in (-1, :added_in)))
 
 -- name: plan_iceberg_postgres_fetch
@@ -25,7 +25,7 @@ cross join lateral (
     select f.* from dl_iceberg_files f where f.table_id = :table_id and f.file_id = c.file_id offset 0) f
 cross join lateral (
     select s.* from dl_iceberg_snapshot_manifests s
-    where s.table_id = :table_id and s.snapshot_id = :snapshot_id and s.manifest_id = f.manifest_id offset 0) s
+    where s.table_id = :table_id and s.list_key = :list_key and s.manifest_id = f.manifest_id offset 0) s
 where f.file_content = 'data' and f.file_id between :first_id and :last_id
   and (:added_in = -1 or (s.added_snapshot_id = :added_in and f.added_by in (-1, :added_in)))
 
@@ -33,13 +33,13 @@ where f.file_content = 'data' and f.file_id between :first_id and :last_id
 select {columns} from dl_iceberg_files f
 join dl_iceberg_snapshot_manifests s on s.table_id = f.table_id and s.manifest_id = f.manifest_id
 where f.table_id = :table_id and f.file_content = 'data' and f.file_id between :first_id and :last_id
-  and s.snapshot_id = :snapshot_id and f.file_id in ({candidates})
+  and s.list_key = :list_key and f.file_id in ({candidates})
   and (:added_in = -1 or (s.added_snapshot_id = :added_in and f.added_by in (-1, :added_in)))
 
 -- name: plan_iceberg_all
 -- All data files of a snapshot.
 select {columns} from dl_iceberg_snapshot_manifests s cross join dl_iceberg_files f
-where s.table_id = :table_id and s.snapshot_id = :snapshot_id and s.manifest_content = 'data'
+where s.table_id = :table_id and s.list_key = :list_key and s.manifest_content = 'data'
   and f.table_id = s.table_id and f.manifest_id = s.manifest_id and f.file_content = 'data'
   and f.file_id between :first_id and :last_id
   and (:added_in = -1 or (s.added_snapshot_id = :added_in and f.added_by in (-1, :added_in)))
@@ -50,4 +50,4 @@ select f.file_id, f.file_content, f.delete_key, f.sequence_number, s.sequence_nu
        f.file, f.file_stats, f.num_records
 from dl_iceberg_files f cross join dl_iceberg_snapshot_manifests s
 where f.table_id = :table_id and f.delete_key in ({keys}) and f.delete_key is not null
-  and s.table_id = f.table_id and s.snapshot_id = :snapshot_id and s.manifest_id = f.manifest_id
+  and s.table_id = f.table_id and s.list_key = :list_key and s.manifest_id = f.manifest_id
