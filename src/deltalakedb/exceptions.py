@@ -230,6 +230,17 @@ class BadIcebergRequestError(DeltaError):
     """A request of an Iceberg client, or an Iceberg metadata file, that is malformed or against the rules."""
 
 
+class NotSayableInIcebergError(DeltaError):
+    """A Delta table that has something which Iceberg does not."""
+
+    def __init__(self, table: str, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(
+            f"{table} is a Delta table that Iceberg clients cannot read: {'; '.join(self.problems)}. Read it with a "
+            "Delta reader"
+        )
+
+
 class DeltaProtocolError(DeltaError):
     """A log that breaks, or asks for more than, the protocol we know."""
 

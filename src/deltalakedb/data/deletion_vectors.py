@@ -35,12 +35,13 @@ class DeletionVectors:
 
     def rows(self, vector: DeletionVector) -> Rows:
         """The numbers of the deleted rows, in order."""
-        rows = decode_bitmap(self._bitmap(vector))
+        rows = decode_bitmap(self.bitmap(vector))
         if len(rows) != vector.cardinality:
             raise _malformed(vector, f"it holds {len(rows)} rows, the log says {vector.cardinality}")
         return rows
 
-    def _bitmap(self, vector: DeletionVector) -> bytes:
+    def bitmap(self, vector: DeletionVector) -> bytes:
+        """The RoaringBitmapArray of a vector, with its magic number."""
         text = vector.path_or_inline_dv
         if vector.storage_type == "i":
             return decode_z85(text)[: vector.size_in_bytes]

@@ -16,6 +16,7 @@ from deltalakedb.exceptions import (
     VersionTakenError,
 )
 from deltalakedb.iceberg import statements
+from deltalakedb.iceberg.delta.delta_tables import DeltaState, DeltaTables
 from deltalakedb.iceberg.metadata_files import delete_old_files
 from deltalakedb.iceberg.statements import Step, TableChange, no_such
 from deltalakedb.runtime.backoff import Backoff
@@ -24,7 +25,7 @@ from deltalakedb.store.iceberg import names_in, read_iceberg_version, referenced
 from deltalakedb.store.names import TableName
 from deltalakedb.store.namespaces import find_namespace
 from deltalakedb.store.proposals import NEW_TABLE, Outcome
-from deltalakedb.store.registry import ICEBERG, VIEW, TableRow
+from deltalakedb.store.registry import VIEW, TableRow
 from deltalakedb.transactions import definitions
 from deltalakedb.transactions.drafts import IcebergFiles
 from deltalakedb.transactions.transaction import CatalogTransaction
@@ -59,6 +60,8 @@ class LoadedTable:
     metadata: Mapping[str, Any]
     options: Mapping[str, str] | None = field(default=None, repr=False)
     """The storage options in force for its files."""
+    delta: DeltaState | None = field(default=None, repr=False)
+    """What the metadata was made of, if it is a Delta table."""
 
 
 class _Turns:
@@ -94,6 +97,7 @@ class IcebergCatalog:
         self.catalog = catalog
         self._files = files or IcebergFiles(catalog.config)
         self._turns = _Turns()
+        self._delta = DeltaTables(catalog)
 
     # -- reading
 
@@ -121,33 +125,57 @@ class IcebergCatalog:
     def _load(self, name: TableName, kind: Kind, *, only_refs: bool = False) -> LoadedTable:
         with self.catalog.store.read() as conn:
             table = self._require(conn, name, kind)
-            head = registry.read_head(conn, table.table_id)
-            assert head is not None, "an Iceberg table is registered with its first version"
-            ids = referenced_snapshots(conn, table.table_id, head.current_version) if only_refs else None
-            loaded = read_iceberg_version(conn, table.table_id, head.current_version, snapshots=ids)
+            if not table.is_delta:
+                head = registry.read_head(conn, table.table_id)
+                assert head is not None, "an Iceberg table is registered with its first version"
+                ids = referenced_snapshots(conn, table.table_id, head.current_version) if only_refs else None
+                loaded = read_iceberg_version(conn, table.table_id, head.current_version, snapshots=ids)
+        if table.is_delta:
+            return self._load_delta(table)
         return self._loaded(table, loaded.version, loaded.metadata_location, loaded.metadata)
 
+    def _load_delta(self, table: TableRow) -> LoadedTable:
+        state = self._delta.load(table)
+        options = {**(self.catalog.storage_options_of(table) or {}), **(self._files.options or {})} or None
+        return LoadedTable(
+            TableName(table.namespace, table.name),
+            table.table_id,
+            table.table_uuid,
+            state.opened.head.current_version,
+            state.metadata_location,
+            state.metadata,
+            options,
+            state,
+        )
+
     def table_exists(self, name: TableName) -> bool:
-        """Return whether an Iceberg table has this name."""
-        return self._exists(name, ICEBERG)
+        """Return whether a table has this name, of either format."""
+        mode = self._mode_of(name)
+        return mode is not None and mode != VIEW
 
     def view_exists(self, name: TableName) -> bool:
         """Return whether a view has this name."""
-        return self._exists(name, VIEW)
+        return self._mode_of(name) == VIEW
 
-    def _exists(self, name: TableName, mode: str) -> bool:
+    def _mode_of(self, name: TableName) -> str | None:
         with self.catalog.store.read(single=True) as conn:
             row = registry.resolve_table(conn, name.namespace, name.name)
-        return row is not None and row.mode == mode
+        return None if row is None else row.mode
 
     def _require(self, conn: Connection, name: TableName, kind: Kind) -> TableRow:
         row = registry.resolve_table(conn, name.namespace, name.name)
         if row is None:
             _require_namespace(conn, name.namespace)
             raise no_such(name, kind)
-        if row.mode != (VIEW if kind == "view" else ICEBERG):
-            raise no_such(name, kind, is_delta=row.is_delta)
+        if (row.mode == VIEW) != (kind == "view"):
+            raise no_such(name, kind)
         return row
+
+    def _require_native(self, conn: Connection, name: TableName, kind: Kind) -> None:
+        if self._require(conn, name, kind).is_delta:
+            raise BadIcebergRequestError(
+                f"{name} is a Delta table: Iceberg clients read it, and Delta clients or `dl` rename and drop it"
+            )
 
     # -- tables
 
@@ -193,7 +221,7 @@ class IcebergCatalog:
 
     def _rename(self, source: TableName, target: TableName, kind: Kind) -> None:
         with self.catalog.store.read() as conn:
-            self._require(conn, source, kind)
+            self._require_native(conn, source, kind)
             _require_namespace(conn, target.namespace)
         with self._begin([source, target]) as tx:
             tx.rename_table(str(source), str(target))
@@ -208,7 +236,7 @@ class IcebergCatalog:
 
     def _drop(self, name: TableName, kind: Kind, *, purge: bool = False) -> None:
         with self.catalog.store.read() as conn:
-            self._require(conn, name, kind)
+            self._require_native(conn, name, kind)
         with self._begin([name]) as tx:
             tx.run_on_metadata(lambda drafts, _: definitions.drop_table(drafts, str(name), purge))
 

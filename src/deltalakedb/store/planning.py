@@ -26,7 +26,8 @@ from deltalakedb.store.registry import OpenTable
 PAGE_ROWS = 20_000
 """How many files of an older version are held in memory at a time."""
 
-PLAN_SCHEMA = pa.schema([*FILES_SCHEMA, pa.field("num_records", pa.int64()), pa.field("file_id", pa.int64())])
+_NUMBERS = ("num_records", "file_id", "version")
+PLAN_SCHEMA = pa.schema([*FILES_SCHEMA, *(pa.field(name, pa.int64()) for name in _NUMBERS)])
 """The columns that a plan can return."""
 
 
@@ -85,7 +86,7 @@ class _HeadPlan:
         self._explain = explain
 
     def run(self, schema: pa.Schema) -> PlannedFiles:
-        statement = self.statement([*schema.names, *NEWEST_FIRST])
+        statement = self.statement(list(dict.fromkeys([*schema.names, *NEWEST_FIRST])))
         rows = self._conn.sql_arrow(statement.text, **statement.parameters)
         files = newest_first(rows).select(schema.names).cast(schema)
         pruned = max(self._num_files - files.num_rows, 0)
@@ -103,7 +104,7 @@ def _plan_older(
 ) -> PlannedFiles:
     pages: list[pa.Table] = []
     total = 0
-    names = [*schema.names, *NEWEST_FIRST]
+    names = list(dict.fromkeys([*schema.names, *NEWEST_FIRST]))
     for page in _pages(conn, opened, version, {*names, "stats", "partition_values"}):
         total += page.num_rows
         pages.append(files_that_may_match(page, opened.metadata, predicate).select(names))

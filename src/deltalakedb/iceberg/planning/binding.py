@@ -35,9 +35,13 @@ _NAN: Final = NumberRange(inf, inf)
 class Binder:
     """Binds expressions to one schema of a table."""
 
-    def __init__(self, shape: TableShape, schema: TableSchema, *, case_sensitive: bool = True) -> None:
+    def __init__(
+        self, shape: TableShape, schema: TableSchema, *, case_sensitive: bool = True, nan_has_bounds: bool = True
+    ) -> None:
+        """`nan_has_bounds`: whether the index has NaN as above all numbers, as that of native tables does."""
         self._schema = schema
         self._case_sensitive = case_sensitive
+        self._nan_has_bounds = nan_has_bounds
         self._parts: dict[str, list[PartitionField]] = {}
         for part in shape.partition_fields():
             if part.source_type is not None and part.type is not None and part.transform.name != "void":
@@ -45,7 +49,8 @@ class Binder:
 
     def bind(self, expression: Expression) -> Dnf:
         """The predicate of an expression; PredicateError if it names a field that does not exist."""
-        return self.with_partitions(self._bind(expression, negate=False))
+        predicate = self._bind(expression, negate=False)
+        return self.with_partitions(without_nan(predicate) if self._nan_has_bounds else predicate)
 
     def _bind(self, item: Expression, *, negate: bool) -> Dnf:
         match item:
@@ -154,7 +159,7 @@ def atoms_of(op: str, column: Column, type_: Primitive, values: Sequence[Value])
     if op in ("is-nan", "not-nan"):
         if type_.family != "float":
             raise PredicateError(f"{op} cannot be used with {column.name}, which is no floating-point column")
-        return dnf.atom(Within(column, (_NAN,))) if op == "is-nan" else dnf.unknown("not-nan")
+        return dnf.atom(Within(column, (), nan=True)) if op == "is-nan" else dnf.unknown("not-nan")
     if op in ("starts-with", "not-starts-with"):
         return _prefix_atom(op, column, type_, values[0])
     comparable = [value.hex() if isinstance(value, bytes) else value for value in values]
@@ -164,11 +169,11 @@ def atoms_of(op: str, column: Column, type_: Primitive, values: Sequence[Value])
         if op in ("not-eq", "not-in"):
             return dnf.unknown(f"{column.name} is not zero")
     if op in ("not-eq", "not-in"):
-        outside = dnf.atom(_above_numbers(compare_none(column, comparable)))
+        outside = dnf.atom(compare_none(column, comparable))
         return dnf.any_of([outside, dnf.atom(IsNull(column))])
     if not comparable:
         return FALSE
-    return dnf.atom(_above_numbers(compare_any(column, _OPERATORS[op], comparable)))
+    return dnf.atom(compare_any(column, _OPERATORS[op], comparable))
 
 
 def _prefix_atom(op: str, column: Column, type_: Primitive, value: Value) -> Dnf:
@@ -188,7 +193,7 @@ def _above_numbers(atom: Atom) -> Atom:
 
 
 def without_nan(predicate: Dnf) -> Dnf:
-    """A predicate that was read from SQL, with NaN where the index of Iceberg tables has it."""
+    """A predicate with NaN where the index of native Iceberg tables has it."""
     return tuple(tuple(_above_numbers(atom) for atom in conjunct) for conjunct in predicate)
 
 

@@ -147,7 +147,9 @@ def schemas_to_bind(
     return [shape.schema]
 
 
-def bind_filter(request: PlanRequest, shape: TableShape, schemas: Sequence[TableSchema]) -> Dnf:
+def bind_filter(
+    request: PlanRequest, shape: TableShape, schemas: Sequence[TableSchema], *, nan_has_bounds: bool = True
+) -> Dnf:
     """The predicate of a request: what any of the schemas makes of its filter."""
     if request.filter is True:
         return TRUE
@@ -156,7 +158,8 @@ def bind_filter(request: PlanRequest, shape: TableShape, schemas: Sequence[Table
     errors: list[PredicateError] = []
     for schema in schemas:
         try:
-            predicates.append(Binder(shape, schema, case_sensitive=request.case_sensitive).bind(expression))
+            binder = Binder(shape, schema, case_sensitive=request.case_sensitive, nan_has_bounds=nan_has_bounds)
+            predicates.append(binder.bind(expression))
         except PredicateError as error:
             errors.append(error)
     if not predicates:

@@ -7,7 +7,6 @@ rows, which never change, so that any process can answer them.
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -19,12 +18,12 @@ from deltalakedb.catalog.catalog import Catalog
 from deltalakedb.exceptions import (
     MalformedLogError,
     MissingFileError,
-    PlanNotFoundError,
     PlanTaskNotFoundError,
     StorageError,
 )
 from deltalakedb.iceberg.planning.answers import Page, Scan, read_page, tasks_json
 from deltalakedb.iceberg.planning.indexing import index_snapshot
+from deltalakedb.iceberg.planning.plan_rows import PlanRows, task_names
 from deltalakedb.iceberg.planning.reading import StoredFiles
 from deltalakedb.iceberg.planning.requests import (
     PlanRequest,
@@ -45,8 +44,6 @@ INLINE_FILES: Final = 2_000
 """A plan of at most this many files is answered at once, a larger one in tasks."""
 
 TASK_FILES: Final = 2_000
-PLAN_LIFETIME_MS: Final = 3_600_000
-_ID_LENGTH: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +60,7 @@ class PlanService:
     def __init__(self, catalog: Catalog, *, inline_files: int = INLINE_FILES, task_files: int = TASK_FILES) -> None:
         self._catalog = catalog
         self._store = catalog.store
+        self._rows = PlanRows(catalog.store)
         self._inline_files = inline_files
         self._task_files = task_files
 
@@ -81,21 +79,19 @@ class PlanService:
             indexed = self._index(table_id, shape, snapshots)
         except (MalformedLogError, MissingFileError, StorageError) as error:
             return _failed(error)
-        plan_id = uuid.uuid4().hex
+        plan_id = self._rows.new_id()
         with self._store.read() as conn:
             pages, ranges = self._find(conn, scan, parsed, indexed)
         answer = {"status": "completed", "plan-id": plan_id, **_answer(plan_id, scan, pages, ranges)}
         kept = sum(count for _, count in ranges) if pages is None else sum(len(page.rows) for page in pages)
         statistics = _statistics(indexed, kept)
         context = _context(name, metadata, snapshots, [files for files, _ in ranges])
-        self._save(plan_id, table_id, {**request, "filter": parsed.filter}, context, statistics)
+        self._rows.save(plan_id, table_id, {**request, "filter": parsed.filter}, context, statistics)
         return answer
 
     def fetch(self, plan_id: str) -> dict[str, Any]:
         """The answer of a plan again; PlanNotFoundError if there is no such plan, or none any more."""
-        row = self._plan_row(plan_id)
-        if row is None:
-            raise PlanNotFoundError(f"Plan {plan_id[:100]!r} does not exist or has expired; plan the scan again")
+        row = self._rows.require(plan_id)
         if row["plan_status"] == "cancelled":
             return {"status": "cancelled"}
         context = orjson.loads(row["tasks"])
@@ -113,21 +109,14 @@ class PlanService:
 
     def cancel(self, plan_id: str) -> None:
         """Removes a plan's tasks; PlanNotFoundError if there is no such plan, or none any more."""
-        with self._store.write(durable=False) as conn:
-            if not conn.run("cancel_scan_plan", plan_id=plan_id, now_ms=conn.now_ms()):
-                raise PlanNotFoundError(f"Plan {plan_id[:100]!r} does not exist or has expired")
+        self._rows.cancel(plan_id)
 
     def tasks(self, name: TableName, plan_task: str) -> dict[str, Any]:
         """The files of a plan task; PlanTaskNotFoundError if there is no such task, or none any more."""
-        plan_id, _, number = plan_task.partition("-")
-        row = self._plan_row(plan_id)
-        context = orjson.loads(row["tasks"]) if row is not None and row["tasks"] else {"ranges": [], "name": None}
-        known = number in map(str, range(len(context["ranges"])))
-        if row is None or not known or context["name"] != list(name.key):
-            raise PlanTaskNotFoundError(f"Plan task {plan_task[:100]!r} does not exist or has expired; plan again")
+        row, context, number = self._rows.task(name, plan_task)
         scan = self._scan_of(row, context)
         with self._store.read() as conn:
-            page = self._read(conn, scan, FileRange(*context["ranges"][int(number)]))
+            page = self._read(conn, scan, FileRange(*context["ranges"][number]))
         return tasks_json([page], scan)
 
     # -- planning
@@ -187,41 +176,9 @@ class PlanService:
             raise PlanTaskNotFoundError("a snapshot of the scan has expired; plan the scan again")
         return read_page(conn, scan, files, max_files=2**62, has_deletes=size.num_delete_files > 0)
 
-    # -- rows of plans
-
-    def _plan_row(self, plan_id: str) -> Row | None:
-        if len(plan_id) != _ID_LENGTH or not plan_id.isalnum():
-            return None
-        with self._store.read() as conn:
-            return conn.one("select_scan_plan", plan_id=plan_id, now_ms=conn.now_ms())
-
     def _scan_of(self, row: Row, context: Mapping[str, Any]) -> Scan:
         request = parse_request(json.loads(row["request"]))
         return self._bind(row["table_id"], TableShape(context["metadata"]), request, context["snapshots"])
-
-    def _save(
-        self,
-        plan_id: str,
-        table_id: int,
-        request: Mapping[str, Any],
-        context: Mapping[str, Any],
-        statistics: Mapping[str, int],
-    ) -> None:
-        with self._store.write(durable=False) as conn:
-            now_ms = conn.now_ms()
-            conn.run("delete_expired_scan_plans", now_ms=now_ms)
-            conn.run(
-                "insert_scan_plan",
-                plan_id=plan_id,
-                table_id=table_id,
-                plan_status="completed",
-                request=json.dumps(request),
-                tasks=orjson.dumps(context).decode(),
-                statistics=orjson.dumps(statistics).decode(),
-                created_at_ms=now_ms,
-                completed_at_ms=now_ms,
-                expires_ms=now_ms + PLAN_LIFETIME_MS,
-            )
 
 
 def _files_of(snapshot: Mapping[str, Any], only_added: bool) -> FileRange:
@@ -233,7 +190,7 @@ def _answer(
 ) -> dict[str, Any]:
     if pages is not None:
         return tasks_json(pages, scan)
-    return {"file-scan-tasks": [], "plan-tasks": [f"{plan_id}-{number}" for number in range(len(ranges))]}
+    return task_names(plan_id, len(ranges))
 
 
 def _first_rows(page: Page, min_rows: int) -> Page:

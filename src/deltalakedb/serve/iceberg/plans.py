@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from deltalakedb.iceberg.catalog import IcebergCatalog
+from deltalakedb.iceberg.catalog import IcebergCatalog, LoadedTable
+from deltalakedb.iceberg.delta.delta_plan import DeltaPlans
 from deltalakedb.iceberg.planning.service import PlanService
 from deltalakedb.serve.iceberg.call import Call, Reply, text_of
 from deltalakedb.serve.iceberg.endpoints import TABLE, Endpoint
@@ -15,9 +16,10 @@ from deltalakedb.serve.iceberg.identifiers import name_in_path
 class PlanEndpoints:
     """Plans scans, repeats and cancels plans, and answers their tasks."""
 
-    def __init__(self, service: IcebergCatalog, plans: PlanService) -> None:
+    def __init__(self, service: IcebergCatalog, plans: PlanService, delta_plans: DeltaPlans) -> None:
         self._service = service
         self._plans = plans
+        self._delta_plans = delta_plans
 
     def endpoints(self) -> Sequence[Endpoint]:
         return [
@@ -28,14 +30,16 @@ class PlanEndpoints:
         ]
 
     def plan(self, call: Call) -> Reply:
-        name = name_in_path(call)
-        with reading("table", name):
-            table = self._service.load_table(name)
-        return Reply(200, self._plans.plan(name, table.table_id, table.metadata, call.body))
+        table = self._load(call)
+        if table.delta is not None:
+            return Reply(200, self._delta_plans.plan(table.name, table.delta, call.body))
+        return Reply(200, self._plans.plan(table.name, table.table_id, table.metadata, call.body))
 
     def fetch(self, call: Call) -> Reply:
-        require_table(self._service, name_in_path(call))
-        return Reply(200, self._plans.fetch(call.path["plan-id"]))
+        table, plan_id = self._load(call), call.path["plan-id"]
+        if table.delta is not None:
+            return Reply(200, self._delta_plans.fetch(table.delta, plan_id))
+        return Reply(200, self._plans.fetch(plan_id))
 
     def cancel(self, call: Call) -> Reply:
         require_table(self._service, name_in_path(call))
@@ -43,6 +47,12 @@ class PlanEndpoints:
         return Reply()
 
     def tasks(self, call: Call) -> Reply:
+        table, task = self._load(call), text_of(call.body, "plan-task")
+        if table.delta is not None:
+            return Reply(200, self._delta_plans.tasks(table.name, table.delta, task))
+        return Reply(200, self._plans.tasks(table.name, task))
+
+    def _load(self, call: Call) -> LoadedTable:
         name = name_in_path(call)
-        require_table(self._service, name)
-        return Reply(200, self._plans.tasks(name, text_of(call.body, "plan-task")))
+        with reading("table", name):
+            return self._service.load_table(name)

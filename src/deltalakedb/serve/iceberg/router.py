@@ -18,6 +18,7 @@ from deltalakedb import telemetry
 from deltalakedb.catalog.catalog import Catalog
 from deltalakedb.exceptions import redact
 from deltalakedb.iceberg.catalog import IcebergCatalog
+from deltalakedb.iceberg.delta.delta_plan import DeltaPlans
 from deltalakedb.iceberg.planning.service import PlanService
 from deltalakedb.serve.bodies import read_body
 from deltalakedb.serve.iceberg.call import Call, Reply, parse_body
@@ -62,7 +63,7 @@ class IcebergRouter:
         endpoints = [
             *NamespaceEndpoints(catalog).endpoints(),
             *TableEndpoints(catalog, self._service, self._tables).endpoints(),
-            *PlanEndpoints(self._service, PlanService(catalog)).endpoints(),
+            *PlanEndpoints(self._service, PlanService(catalog), DeltaPlans(catalog)).endpoints(),
             *ViewEndpoints(catalog, self._service).endpoints(),
         ]
         self._configuration = Configuration(catalog, [str(endpoint) for endpoint in endpoints])

@@ -66,7 +66,8 @@ class TableEndpoints:
         name, mode = name_in_path(call), snapshot_mode(call)
         with reading("table", name):
             table = self._service.load_table(name, snapshots=mode)
-        require_metadata_file(table)
+        if table.delta is None:
+            require_metadata_file(table)
         return self._replies.loaded(call, table, mode)
 
     def exists(self, call: Call) -> Reply:

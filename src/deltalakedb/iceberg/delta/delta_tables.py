@@ -1,0 +1,136 @@
+"""DeltaTables: the Delta tables of a catalog as Iceberg clients see them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from deltalakedb.exceptions import NotSayableInIcebergError
+from deltalakedb.iceberg.delta.delta_metadata import delta_metadata, in_force
+from deltalakedb.iceberg.delta.delta_schema import problems_of
+from deltalakedb.iceberg.delta.delta_snapshots import FOLDER
+from deltalakedb.iceberg.delta.field_ids import Path, assign_ids, path_from_text, path_text
+from deltalakedb.iceberg.locations import to_iceberg
+from deltalakedb.log.protocol.features import check_readable
+from deltalakedb.log.protocol.paths import is_absolute, resolve
+from deltalakedb.mirror.follow import follow
+from deltalakedb.store import registry
+from deltalakedb.store.connection import Connection, DuplicateRowError
+from deltalakedb.store.iceberg_delta import (
+    NEWEST_FORMAT,
+    TableHistory,
+    read_field_ids,
+    read_format,
+    read_history,
+    read_unusual_files,
+    write_field_ids,
+    write_format,
+)
+from deltalakedb.store.registry import OpenTable, TableRow
+
+if TYPE_CHECKING:
+    from deltalakedb.catalog.catalog import Catalog
+
+FOLLOWER = "follower"
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaState:
+    """A Delta table at its head, with the ids that Iceberg clients know its columns by."""
+
+    opened: OpenTable
+    ids: Mapping[Path, int]
+    location: str
+    """As Iceberg clients read it."""
+    metadata: Mapping[str, Any]
+
+    @property
+    def metadata_location(self) -> str:
+        """Where the metadata file of this version is, or will be once a client needs it."""
+        return f"{self.location}/{FOLDER}/v{self.opened.head.current_version}.metadata.json"
+
+
+class DeltaTables:
+    """Makes Iceberg metadata of Delta tables. What it remembers of a table only saves work."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._store = catalog.store
+        self._checked: dict[int, int] = {}
+        """The version up to which a table has no vectors and no files elsewhere."""
+
+    def load(self, row: TableRow) -> DeltaState:
+        """A table at its newest version; NotSayableInIcebergError if it has what Iceberg does not."""
+        if row.mode == FOLLOWER:
+            follow(self._store, row, storage_options=self._catalog.storage_options_of(row))
+        with self._store.read() as conn:
+            opened = registry.open_table(conn, row.namespace, row.name)
+            assert opened is not None, "a Delta table has a version"
+            history = read_history(conn, opened)
+            stored = read_field_ids(conn, row.table_id)
+            format_version = read_format(conn, row.table_id)
+            has_vectors, absolute = self._unusual(conn, opened, history, format_version)
+        check_readable(opened.protocol, row.full_name)
+        location = to_iceberg(row.location)
+        problems = [*_problems(history), *_files_elsewhere(row.location, absolute)]
+        if problems:
+            raise NotSayableInIcebergError(row.full_name, problems)
+        if has_vectors and format_version < NEWEST_FORMAT:
+            format_version = self._raise_format(row.table_id)
+        self._checked[row.table_id] = opened.head.current_version
+        ids = self._ids(row.table_id, stored, history)
+        metadata = delta_metadata(opened, history, ids, location=location, format_version=format_version)
+        return DeltaState(opened, ids, location, metadata)
+
+    def _unusual(
+        self, conn: Connection, opened: OpenTable, history: TableHistory, format_version: int
+    ) -> tuple[bool, list[str]]:
+        """Whether a kept version has vectors, and the absolute paths of its files; only new files are looked at."""
+        table_id = opened.table.table_id
+        files = read_unusual_files(
+            conn,
+            table_id,
+            after_version=self._checked.get(table_id, -1),
+            first_version=history.snapshots[0].version,
+        )
+        has_vectors = files.has_vectors or format_version == NEWEST_FORMAT
+        return has_vectors, [path for path in files.absolute_paths if is_absolute(path)]
+
+    def _raise_format(self, table_id: int) -> int:
+        try:
+            with self._store.write() as conn:
+                write_format(conn, table_id)
+        except DuplicateRowError:
+            pass  # another process was faster
+        return NEWEST_FORMAT
+
+    def _ids(self, table_id: int, stored: Mapping[str, int], history: TableHistory) -> dict[Path, int]:
+        """The ids of all fields, stored when there are new ones."""
+        updates = [metadata for _, metadata in history.metadata]
+        known = {path_from_text(text): number for text, number in stored.items()}
+        ids = assign_ids(known, updates)
+        while ids != known:
+            try:
+                with self._store.write() as conn:
+                    # Read again under the lock: another process may have given other ids meanwhile.
+                    known = {path_from_text(text): number for text, number in read_field_ids(conn, table_id).items()}
+                    ids = assign_ids(known, updates)
+                    if ids != known:
+                        write_field_ids(conn, table_id, {path_text(path): number for path, number in ids.items()})
+                        known = ids
+            except DuplicateRowError:
+                continue
+        return ids
+
+
+def _problems(history: TableHistory) -> list[str]:
+    """Why the columns of a kept version cannot be said in Iceberg."""
+    return problems_of(list({version: metadata for _, (version, metadata) in in_force(history)}.values()))
+
+
+def _files_elsewhere(location: str, paths: list[str]) -> Iterator[str]:
+    folder = f"{location.rstrip('/')}/"
+    elsewhere = [path for path in paths if not resolve(location, path).startswith(folder)]
+    if elsewhere:
+        yield f"its file {elsewhere[0]} is outside of the table's folder, as those of a shallow clone are"
