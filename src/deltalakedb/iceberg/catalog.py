@@ -16,6 +16,7 @@ from deltalakedb.exceptions import (
     VersionTakenError,
 )
 from deltalakedb.iceberg import statements
+from deltalakedb.iceberg.delta.delta_lists import DeltaLists, StaleStateError
 from deltalakedb.iceberg.delta.delta_tables import DeltaState, DeltaTables
 from deltalakedb.iceberg.metadata_files import delete_old_files
 from deltalakedb.iceberg.statements import Step, TableChange, no_such
@@ -98,6 +99,7 @@ class IcebergCatalog:
         self._files = files or IcebergFiles(catalog.config)
         self._turns = _Turns()
         self._delta = DeltaTables(catalog)
+        self._delta_lists = DeltaLists(catalog)
 
     # -- reading
 
@@ -114,15 +116,20 @@ class IcebergCatalog:
             _require_namespace(conn, namespace)
             return names_in(conn, namespace)
 
-    def load_table(self, name: TableName, *, snapshots: Literal["all", "refs"] = "all") -> LoadedTable:
-        """Load a table; with `refs` only the snapshots that branches and tags refer to."""
-        return self._load(name, "table", only_refs=snapshots == "refs")
+    def load_table(
+        self, name: TableName, *, snapshots: Literal["all", "refs"] = "all", publish: bool = True
+    ) -> LoadedTable:
+        """Load a table; with `refs` only the snapshots that branches and tags refer to.
+
+        Of a Delta table the files that its metadata names are written first. Without `publish` they may be missing.
+        """
+        return self._load(name, "table", only_refs=snapshots == "refs", publish=publish)
 
     def load_view(self, name: TableName) -> LoadedTable:
         """Load a view."""
         return self._load(name, "view")
 
-    def _load(self, name: TableName, kind: Kind, *, only_refs: bool = False) -> LoadedTable:
+    def _load(self, name: TableName, kind: Kind, *, only_refs: bool = False, publish: bool = True) -> LoadedTable:
         with self.catalog.store.read() as conn:
             table = self._require(conn, name, kind)
             if not table.is_delta:
@@ -131,11 +138,11 @@ class IcebergCatalog:
                 ids = referenced_snapshots(conn, table.table_id, head.current_version) if only_refs else None
                 loaded = read_iceberg_version(conn, table.table_id, head.current_version, snapshots=ids)
         if table.is_delta:
-            return self._load_delta(table)
+            return self._load_delta(table, publish=publish)
         return self._loaded(table, loaded.version, loaded.metadata_location, loaded.metadata)
 
-    def _load_delta(self, table: TableRow) -> LoadedTable:
-        state = self._delta.load(table)
+    def _load_delta(self, table: TableRow, *, publish: bool) -> LoadedTable:
+        state = self._published(table) if publish else self._delta.load(table)
         options = {**(self.catalog.storage_options_of(table) or {}), **(self._files.options or {})} or None
         return LoadedTable(
             TableName(table.namespace, table.name),
@@ -147,6 +154,16 @@ class IcebergCatalog:
             options,
             state,
         )
+
+    def _published(self, table: TableRow) -> DeltaState:
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                return self._delta_lists.publish(self._delta.load(table))
+            except StaleStateError:
+                if attempt == ATTEMPTS:
+                    raise
+                _LOST_RACES.sleep(attempt)
+        raise AssertionError("the last attempt returns or raises")
 
     def table_exists(self, name: TableName) -> bool:
         """Return whether a table has this name, of either format."""

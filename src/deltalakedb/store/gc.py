@@ -54,6 +54,11 @@ _DROPPED_ROWS = (
     "delete_dropped_checkpoint",
     "delete_dropped_iceberg_manifests",
     "delete_dropped_scan_plans",
+    "delete_dropped_field_ids",
+    "delete_dropped_formats",
+    "delete_dropped_vectors",
+    "delete_dropped_delta_lists",
+    "delete_dropped_delta_manifests",
     "delete_dropped_names",
     "delete_dropped_location",
 )

@@ -28,6 +28,9 @@ _ROWS_OF_COMMITS = (
     "rewind_other_actions",
     "rewind_versions",
     "rewind_mirror_status",
+    "rewind_delta_lists",
+    "rewind_delta_manifests",
+    "reopen_delta_manifests",
 )
 
 

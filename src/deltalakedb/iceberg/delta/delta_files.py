@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
-from typing import Any, Final
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, InvalidOperation
+from functools import lru_cache, partial
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from deltalakedb.iceberg.delta.delta_schema import simple_type
+from deltalakedb.iceberg.delta.delta_schema import iceberg_spec, simple_type
 from deltalakedb.iceberg.delta.delta_snapshots import sequence_number
 from deltalakedb.iceberg.delta.field_ids import Path
+from deltalakedb.iceberg.delta.manifest_schemas import decimal_precision
 from deltalakedb.iceberg.locations import to_iceberg
 from deltalakedb.iceberg.planning.manifests import ColumnStats
 from deltalakedb.iceberg.planning.types import Primitive, Value, is_decimal, parse_type, unscaled_of
@@ -23,12 +26,12 @@ from deltalakedb.log.protocol.actions import DeletionVector, Metadata
 from deltalakedb.log.protocol.codec import deletion_vector_from_json, from_sql_text, key_hash
 from deltalakedb.log.protocol.paths import decode_path, is_absolute, resolve
 from deltalakedb.log.schema.partitions import parse_partition_value
-from deltalakedb.log.schema.types import DataType, DecimalType, Leaf, PrimitiveType, leaf_columns, parse_schema
+from deltalakedb.log.schema.types import DataType, DecimalType, PrimitiveType, leaf_columns, parse_schema
 from deltalakedb.log.statistics.bounds import CUT_SLACK_US
 from deltalakedb.log.statistics.intervals import lower_text_bound, upper_text_bound
 from deltalakedb.log.statistics.moments import Zone, parse_date, parse_timestamp
-from deltalakedb.log.statistics.stats import FileStats, parse_stats, to_decimal, value_at
-from deltalakedb.storage.opening import open_storage
+from deltalakedb.log.statistics.stats import parse_stats, to_decimal, value_at
+from deltalakedb.storage.opening import open_logged, open_storage
 
 COLUMNS: Final = (
     "path", "size", "num_records", "partition_values", "stats", "deletion_vector", "base_row_id",
@@ -37,7 +40,17 @@ COLUMNS: Final = (
 """The columns of dl_add_files that a file is made of."""
 
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
-_INTEGER_FORMATS: Final = {"int": "<i", "long": "<q", "date": "<i", "timestamp": "<q", "timestamptz": "<q"}
+_INTEGER_FORMATS: Final = {"int": "<i", "long": "<q"}
+_DATE: Final = struct.Struct("<i")
+_MICROS: Final = struct.Struct("<q")
+_FLOAT: Final = struct.Struct("<f")
+_DOUBLE: Final = struct.Struct("<d")
+_ZONES: Final = {
+    "timestamptz": frozenset((Zone.UTC, Zone.OFFSET)),
+    "timestamp": frozenset((Zone.NONE, Zone.UTC)),
+}
+"""The zones that texts of a type may have: a time in an unknown zone is no bound."""
+
 _EXACT_DIGITS: Final = 15
 """Some writers put decimals into statistics as doubles, which hold so many digits."""
 
@@ -69,22 +82,24 @@ class FileShape:
         metadata: Metadata,
         ids: Mapping[Path, int],
         *,
-        spec_id: int,
         options: Mapping[str, str] | None = None,
     ) -> None:
         """`location` is the table's own."""
         self.location = location
         self.client_location = to_iceberg(location)
-        self.spec_id = spec_id
+        self.spec = iceberg_spec(metadata, ids)
+        self.spec_id = int(self.spec["spec-id"])
         self._options = options
         schema = parse_schema(metadata.schema_string)
         columns = [schema.field(name) for name in metadata.partition_columns]
         self.partition_columns = [(item.physical_name, item.type) for item in columns if item is not None]
         self.partition_types = [_primitive(kind) for _, kind in self.partition_columns]
-        self._leaves = [
-            (leaf, ids[leaf.physical_path], _primitive(leaf.type))
-            for leaf in leaf_columns(schema)
-            if isinstance(leaf.type, PrimitiveType | DecimalType)
+        leaves = [leaf for leaf in leaf_columns(schema) if isinstance(leaf.type, PrimitiveType | DecimalType)]
+        self.types = {ids[leaf.physical_path]: _primitive(leaf.type) for leaf in leaves}
+        """The type of each field that has values of its own."""
+        self._columns = [
+            (number, path[0], path if len(path) > 1 else None, _bounds_of(self.types[number]))
+            for path, number in ((leaf.physical_path, ids[leaf.physical_path]) for leaf in leaves)
         ]
 
     def files(self, rows: pa.Table) -> list[DeltaFile]:
@@ -127,7 +142,7 @@ class FileShape:
 
     def _count_rows(self, path: str) -> int:
         """The rows of a file without statistics, by its footer."""
-        with open_storage(self.location, self._options).open(decode_path(from_sql_text(path))) as file:
+        with open_logged(open_storage(self.location, self._options), decode_path(from_sql_text(path))) as file:
             return int(pq.ParquetFile(file).metadata.num_rows)
 
     def _partition(self, text: str) -> Iterator[Value | None]:
@@ -137,12 +152,41 @@ class FileShape:
 
     def column_stats(self, file: DeltaFile) -> ColumnStats:
         """Statistics of the columns by field id; bounds contain all values, also where Delta's are cut."""
-        stats = parse_stats(None if file.stats is None else from_sql_text(file.stats), exact=True)
-        result = ColumnStats({}, {}, {}, {}, {})
+        value_counts: dict[int, int] = {}
+        null_counts: dict[int, int] = {}
+        lower_bounds: dict[int, bytes] = {}
+        upper_bounds: dict[int, bytes] = {}
+        stats = parse_stats(None if file.stats is None else from_sql_text(file.stats))
         if stats is not None:
-            for leaf, number, type_ in self._leaves:
-                _add_column(result, stats, leaf, number, type_)
-        return result
+            records, lows, highs, nulls = stats.num_records, stats.min_values, stats.max_values, stats.null_count
+            for number, name, path, bounds in self._columns:
+                if path is None:
+                    null_count, low, high = nulls.get(name), lows.get(name), highs.get(name)
+                else:
+                    null_count, low, high = value_at(nulls, path), value_at(lows, path), value_at(highs, path)
+                # If bounds are not tight, null counts are those of all rows, also of deleted ones.
+                if (
+                    type(null_count) is int
+                    and records is not None
+                    and 0 <= null_count <= records
+                    and (stats.tight_bounds or null_count in (0, records))
+                ):
+                    value_counts[number], null_counts[number] = records, null_count
+                if low is None and high is None:
+                    continue
+                lower, upper = bounds(low, high)
+                if lower is not None:
+                    lower_bounds[number] = lower
+                if upper is not None:
+                    upper_bounds[number] = upper
+        return ColumnStats(value_counts, null_counts, {}, lower_bounds, upper_bounds)
+
+    def describes_like(self, other: FileShape) -> bool:
+        """Whether files that the other shape described need no other description."""
+        kinds = {number: type_.name for number, type_ in other.types.items()}
+        return self.spec_id == other.spec_id and all(
+            kinds.get(number, type_.name) == type_.name for number, type_ in self.types.items()
+        )
 
 
 def _primitive(kind: DataType) -> Primitive:
@@ -168,96 +212,109 @@ def _plain(value: Any, type_: Primitive) -> Value | None:
 
 # ---- statistics
 
-
-def _add_column(result: ColumnStats, stats: FileStats, leaf: Leaf, number: int, type_: Primitive) -> None:
-    null_count = value_at(stats.null_count, leaf.physical_path)
-    if type(null_count) is int and stats.num_records is not None and 0 <= null_count <= stats.num_records:
-        is_exact = stats.tight_bounds or null_count in (0, stats.num_records)
-        if is_exact:
-            _set(result.value_counts, number, stats.num_records)
-            _set(result.null_counts, number, null_count)
-    low = value_at(stats.min_values, leaf.physical_path)
-    high = value_at(stats.max_values, leaf.physical_path)
-    lower, upper = _bounds(type_, low, high)
-    if lower is not None:
-        _set(result.lower_bounds, number, lower)
-    if upper is not None:
-        _set(result.upper_bounds, number, upper)
+Bounds: TypeAlias = Callable[[Any, Any], tuple[bytes | None, bytes | None]]
+"""Both ends of a column in Iceberg's binary form, from those in Delta's statistics; None: nothing sound can be said."""
 
 
-def _set(values: Mapping[int, Any], number: int, value: Any) -> None:
-    assert isinstance(values, dict)
-    values[number] = value
-
-
-def _bounds(type_: Primitive, low: Any, high: Any) -> tuple[bytes | None, bytes | None]:
-    """Both ends in Iceberg's binary form, None where nothing sound can be said."""
+def _bounds_of(type_: Primitive) -> Bounds:
     if type_.family == "text":
-        return _text_bounds(low, high)
-    if type_.family == "float":
-        # Not above: a NaN is above all numbers, and statistics leave it out.
-        return _float_bound(type_, low), None
+        return _text_bounds
+    if type_.name == "double":
+        return _double_bounds
+    if type_.name == "float":
+        return _float_bounds
     if is_decimal(type_):
-        return _decimal_bound(type_, low, ROUND_FLOOR), _decimal_bound(type_, high, ROUND_CEILING)
-    if type_.family in ("integer", "days", "micros"):
-        lower, upper = _whole(type_, low, below=True), _whole(type_, high, below=False)
-        return _pack(type_, lower), _pack(type_, upper)
+        return partial(_decimal_bounds, type_)
+    if type_.family == "integer":
+        return partial(_integer_bounds, struct.Struct(_INTEGER_FORMATS[type_.name]))
+    if type_.family == "days":
+        return _date_bounds
+    if type_.family == "micros":
+        return partial(_timestamp_bounds, _ZONES[type_.name])
+    return _no_bounds
+
+
+def _no_bounds(low: Any, high: Any) -> tuple[None, None]:  # noqa: ARG001  the signature of Bounds
     return None, None
 
 
 def _text_bounds(low: Any, high: Any) -> tuple[bytes | None, bytes | None]:
-    lower = lower_text_bound(low).encode() if isinstance(low, str) else None
-    upper = upper_text_bound(high) if isinstance(high, str) else None
+    lower = lower_text_bound(low).encode() if type(low) is str else None
+    upper = upper_text_bound(high) if type(high) is str else None
     return lower, None if upper is None else upper.encode()
 
 
-def _float_bound(type_: Primitive, low: Any) -> bytes | None:
-    if isinstance(low, bool) or not isinstance(low, int | float | Decimal):
-        return None
-    value = float(low)
-    if type_.name == "double":
-        return struct.pack("<d", -0.0 if value == 0 else value)
+# Floats have no upper bound: a NaN is above all numbers, and statistics leave it out.
+
+
+def _double_bounds(low: Any, high: Any) -> tuple[bytes | None, None]:  # noqa: ARG001  the signature of Bounds
+    value = _to_float(low)
+    return None if value is None else _DOUBLE.pack(-0.0 if value == 0 else value), None
+
+
+def _float_bounds(low: Any, high: Any) -> tuple[bytes | None, None]:  # noqa: ARG001  the signature of Bounds
+    value = _to_float(low)
+    if value is None:
+        return None, None
     try:
-        single = struct.unpack("<f", struct.pack("<f", value))[0]
+        single = _FLOAT.unpack(_FLOAT.pack(value))[0]
+        # Statistics may be rounded to fewer digits: a step below is sound.
+        step = abs(single) * 2.0**-20 + 1e-40
+        return _FLOAT.pack(-0.0 if value == 0 else single - step), None
+    except OverflowError:
+        return None, None
+
+
+def _to_float(raw: Any) -> float | None:
+    if type(raw) is not float and type(raw) is not int:
+        return None
+    try:
+        value = float(raw)
     except OverflowError:
         return None
-    # Statistics may be rounded to fewer digits: a step below is sound.
-    step = abs(single) * 2.0**-20 + 1e-40
-    try:
-        return struct.pack("<f", -0.0 if value == 0 else single - step)
-    except OverflowError:
-        return None
+    return None if math.isnan(value) else value
+
+
+def _decimal_bounds(type_: Primitive, low: Any, high: Any) -> tuple[bytes | None, bytes | None]:
+    return _decimal_bound(type_, low, ROUND_FLOOR), _decimal_bound(type_, high, ROUND_CEILING)
 
 
 def _decimal_bound(type_: Primitive, raw: Any, rounding: str) -> bytes | None:
     value = to_decimal(raw) if not isinstance(raw, bool | None) else None
-    digits = int(type_.name[len("decimal(") :].partition(",")[0])
-    if value is None or digits > _EXACT_DIGITS:
+    if value is None or decimal_precision(type_) > _EXACT_DIGITS:
         return None
-    unscaled = unscaled_of(type_, value.quantize(Decimal(1).scaleb(-type_.scale), rounding))
+    try:
+        unscaled = unscaled_of(type_, value.quantize(Decimal(1).scaleb(-type_.scale), rounding))
+    except InvalidOperation:  # more digits than a decimal has
+        return None
     return unscaled.to_bytes((unscaled.bit_length() // 8) + 1, "big", signed=True)
 
 
-def _whole(type_: Primitive, raw: Any, *, below: bool) -> int | None:
-    if type_.family == "integer":
-        return raw if type(raw) is int else None
-    if not isinstance(raw, str):
-        return None
-    if type_.family == "days":
-        return parse_date(raw)
-    moment = parse_timestamp(raw)
-    expected = (Zone.UTC, Zone.OFFSET) if type_.name == "timestamptz" else (Zone.NONE, Zone.UTC)
-    if moment is None or moment.zone not in expected:
-        return None
-    if below:
-        return moment.micros - (CUT_SLACK_US if moment.micros < 0 else 0)
-    return moment.micros + CUT_SLACK_US
-
-
-def _pack(type_: Primitive, value: int | None) -> bytes | None:
-    if value is None:
-        return None
+def _integer_bounds(form: struct.Struct, low: Any, high: Any) -> tuple[bytes | None, bytes | None]:
     try:
-        return struct.pack(_INTEGER_FORMATS[type_.name], value)
+        return form.pack(low) if type(low) is int else None, form.pack(high) if type(high) is int else None
     except struct.error:
-        return None
+        return None, None
+
+
+def _date_bounds(low: Any, high: Any) -> tuple[bytes | None, bytes | None]:
+    return _date(low), _date(high)
+
+
+@lru_cache(maxsize=16_384)
+def _date(raw: Any) -> bytes | None:
+    days = parse_date(raw) if isinstance(raw, str) else None
+    return None if days is None else _DATE.pack(days)
+
+
+def _timestamp_bounds(zones: frozenset[Zone], low: Any, high: Any) -> tuple[bytes | None, bytes | None]:
+    lower = upper = None
+    if type(low) is str:
+        moment = parse_timestamp(low)
+        if moment is not None and moment.zone in zones:
+            lower = _MICROS.pack(moment.micros - (CUT_SLACK_US if moment.micros < 0 else 0))
+    if type(high) is str:
+        moment = parse_timestamp(high)
+        if moment is not None and moment.zone in zones:
+            upper = _MICROS.pack(moment.micros + CUT_SLACK_US)
+    return lower, upper

@@ -21,16 +21,17 @@ def delta_metadata(
     opened: OpenTable, history: TableHistory, ids: Mapping[Path, int], *, location: str, format_version: int
 ) -> dict[str, Any]:
     """The metadata of a table at its head; `location` as Iceberg clients read it."""
-    schemas = _Numbered()
-    specs = _Numbered()
+    schemas = _Schemas()
+    specs: dict[int, dict[str, Any]] = {}
     schema_ids: dict[int, int] = {}
     spec_ids: dict[int, int] = {}
     numbers: dict[int, tuple[int, int]] = {}
     for row, (version, metadata) in in_force(history):
         if version not in numbers:
             schema = iceberg_schema(parse_schema(metadata.schema_string), ids, 0)
-            spec = iceberg_spec(metadata, ids, 0)
-            numbers[version] = schemas.number(schema, "schema-id", version), specs.number(spec, "spec-id", version)
+            spec = iceberg_spec(metadata, ids)
+            specs.setdefault(spec["spec-id"], spec)
+            numbers[version] = schemas.number(schema, version), spec["spec-id"]
         schema_ids[row.version], spec_ids[row.version] = numbers[version]
     head = opened.head
     has_row_ids = format_version >= NEWEST_FORMAT and bool(history.row_id_marks)
@@ -43,7 +44,7 @@ def delta_metadata(
         row_id_marks=history.row_id_marks if has_row_ids else None,
     )
     current = snapshots[-1]
-    partition_ids = [item["field-id"] for spec in specs.items for item in spec["fields"]]
+    partition_ids = [item["field-id"] for spec in specs.values() for item in spec["fields"]]
     return {
         "format-version": format_version,
         "table-uuid": opened.table.table_uuid,
@@ -55,7 +56,7 @@ def delta_metadata(
         "current-schema-id": schema_ids[head.current_version],
         "schemas": schemas.items,
         "default-spec-id": spec_ids[head.current_version],
-        "partition-specs": specs.items,
+        "partition-specs": list(specs.values()),
         "last-partition-id": max(partition_ids, default=_NO_PARTITION_ID),
         "default-sort-order-id": 0,
         "sort-orders": [{"order-id": 0, "fields": []}],
@@ -78,18 +79,18 @@ def _tags(history: TableHistory, snapshots: Sequence[Mapping[str, Any]]) -> dict
     return {f"v{row.version}": {"snapshot-id": item["snapshot-id"], "type": "tag"} for row, item in pairs}
 
 
-class _Numbered:
-    """Schemas or specs, each once, under the number of the version that first had it."""
+class _Schemas:
+    """Schemas, each once, under the number of the version that first had it."""
 
     def __init__(self) -> None:
         self.items: list[dict[str, Any]] = []
         self._numbers: dict[str, int] = {}
 
-    def number(self, item: Mapping[str, Any], key: str, version: int) -> int:
-        text = repr(item)
+    def number(self, schema: Mapping[str, Any], version: int) -> int:
+        text = repr(schema)
         if text not in self._numbers:
             self._numbers[text] = version
-            self.items.append({**item, key: version})
+            self.items.append({**schema, "schema-id": version})
         return self._numbers[text]
 
 

@@ -186,7 +186,6 @@ class DeltaPlans:
             state.opened.table.location,
             metadata,
             state.ids,
-            spec_id=_spec_id(state.metadata, metadata, state),
             options=self._catalog.storage_options_of(state.opened.table),
         )
         return _Scan(opened, version, files, Predicate("", disjuncts), only_added)
@@ -228,18 +227,6 @@ def _added_in(rows: pa.Table, version: int) -> pa.Table:
 def _parts_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """What the tasks of a plan are planned by: the table's shape at that time."""
     return {key: metadata[key] for key in ("schemas", "current-schema-id", "partition-specs")}
-
-
-def _spec_id(iceberg: Mapping[str, Any], metadata: Metadata, state: DeltaState) -> int:
-    """The number of the spec with the partition columns that the metadata has."""
-    schema = parse_schema(metadata.schema_string)
-    columns = [schema.field(name) for name in metadata.partition_columns]
-    ids = [state.ids[(item.physical_name,)] for item in columns if item is not None]
-    names = [item.name for item in columns if item is not None]
-    for spec in iceberg["partition-specs"]:
-        if [(item["source-id"], item["name"]) for item in spec["fields"]] == list(zip(ids, names, strict=True)):
-            return int(spec["spec-id"])
-    raise AssertionError("every kept version's partitioning is a spec")
 
 
 # ---- predicates

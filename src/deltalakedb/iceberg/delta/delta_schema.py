@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -145,8 +146,11 @@ def simple_type(kind: DataType) -> str:
     return _TYPES[kind.name]
 
 
-def iceberg_spec(metadata: Metadata, ids: Mapping[Path, int], spec_id: int) -> dict[str, Any]:
-    """The partitioning in Iceberg's JSON: the values of the columns as they are."""
+def iceberg_spec(metadata: Metadata, ids: Mapping[Path, int]) -> dict[str, Any]:
+    """The partitioning in Iceberg's JSON: the values of the columns as they are.
+
+    Its id is made of its content: manifests outlive the versions by which one could number it.
+    """
     schema = parse_schema(metadata.schema_string)
     fields = []
     for name in metadata.partition_columns:
@@ -161,4 +165,6 @@ def iceberg_spec(metadata: Metadata, ids: Mapping[Path, int], spec_id: int) -> d
                 "transform": "identity",
             }
         )
+    text = repr([(item["source-id"], item["name"]) for item in fields])
+    spec_id = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1 if fields else 0
     return {"spec-id": spec_id, "fields": fields}

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from deltalakedb.exceptions import NotSayableInIcebergError
 from deltalakedb.iceberg.delta.delta_metadata import delta_metadata, in_force
 from deltalakedb.iceberg.delta.delta_schema import problems_of
-from deltalakedb.iceberg.delta.delta_snapshots import FOLDER
 from deltalakedb.iceberg.delta.field_ids import Path, assign_ids, path_from_text, path_text
 from deltalakedb.iceberg.locations import to_iceberg
 from deltalakedb.log.protocol.features import check_readable
@@ -17,6 +16,7 @@ from deltalakedb.log.protocol.paths import is_absolute, resolve
 from deltalakedb.mirror.follow import follow
 from deltalakedb.store import registry
 from deltalakedb.store.connection import Connection, DuplicateRowError
+from deltalakedb.store.delta_manifests import forget_lists
 from deltalakedb.store.iceberg_delta import (
     NEWEST_FORMAT,
     TableHistory,
@@ -44,11 +44,9 @@ class DeltaState:
     location: str
     """As Iceberg clients read it."""
     metadata: Mapping[str, Any]
-
-    @property
-    def metadata_location(self) -> str:
-        """Where the metadata file of this version is, or will be once a client needs it."""
-        return f"{self.location}/{FOLDER}/v{self.opened.head.current_version}.metadata.json"
+    history: TableHistory
+    metadata_location: str = ""
+    """The metadata file, if one was written."""
 
 
 class DeltaTables:
@@ -81,7 +79,7 @@ class DeltaTables:
         self._checked[row.table_id] = opened.head.current_version
         ids = self._ids(row.table_id, stored, history)
         metadata = delta_metadata(opened, history, ids, location=location, format_version=format_version)
-        return DeltaState(opened, ids, location, metadata)
+        return DeltaState(opened, ids, location, metadata, history)
 
     def _unusual(
         self, conn: Connection, opened: OpenTable, history: TableHistory, format_version: int
@@ -117,6 +115,8 @@ class DeltaTables:
                     known = {path_from_text(text): number for text, number in read_field_ids(conn, table_id).items()}
                     ids = assign_ids(known, updates)
                     if ids != known:
+                        if any(ids[path] != number for path, number in known.items()):
+                            forget_lists(conn, table_id)
                         write_field_ids(conn, table_id, {path_text(path): number for path, number in ids.items()})
                         known = ids
             except DuplicateRowError:

@@ -55,4 +55,4 @@ class PlanEndpoints:
     def _load(self, call: Call) -> LoadedTable:
         name = name_in_path(call)
         with reading("table", name):
-            return self._service.load_table(name)
+            return self._service.load_table(name, publish=False)

@@ -447,6 +447,41 @@ create table dl_iceberg_vectors (
     primary key (table_id, vector_key)
 );
 
+-- The manifest lists of Delta tables that were written for Iceberg clients, one for each version. list_path: as clients read it; null for
+-- an older version that has lost files, which clients are not told of. A row means that the list and its manifests are durable.
+create table dl_iceberg_delta_lists (
+    table_id bigint not null,
+    version bigint not null,
+    list_path text,
+    primary key (table_id, version)
+);
+
+-- The manifests in these lists: in that of version V if version <= V and removed_version > V. Each holds the files with ids from
+-- first_file_id to last_file_id that are live in its version; ranges of manifests of one content in one list are disjoint.
+-- manifest_content: `data`, or `deletes` for deletion vectors. partitions: the summaries of its partition fields, encoded.
+create table dl_iceberg_delta_manifests (
+    table_id bigint not null,
+    manifest_id bigint not null,
+    version bigint not null,
+    removed_version bigint not null,
+    manifest_path text not null,
+    manifest_content text not null,
+    manifest_length bigint not null,
+    spec_id int not null,
+    snapshot_id bigint not null,
+    first_file_id bigint not null,
+    last_file_id bigint not null,
+    num_added bigint not null,
+    rows_added bigint not null,
+    num_existing bigint not null,
+    rows_existing bigint not null,
+    min_sequence_number bigint not null,
+    first_row_id bigint,
+    partitions blob,
+    primary key (table_id, manifest_id)
+);
+create index dl_iceberg_delta_manifests_by_removal on dl_iceberg_delta_manifests (table_id, removed_version);
+
 -- Scan plans of Iceberg clients, removed when they expire. request: as the client sent it. tasks: the ranges of file ids that plan tasks
 -- refer to, with the schema and the partition specs that they are planned by. statistics: files kept and pruned.
 create table dl_scan_plans (

@@ -58,6 +58,11 @@ select (select count(*) from dl_table_versions where table_id = :table_id) as ve
        (select count(*) from dl_iceberg_manifests where table_id = :table_id) as iceberg_manifests,
        (select count(*) from dl_iceberg_files where table_id = :table_id) as iceberg_files,
        (select count(*) from dl_scan_plans where table_id = :table_id) as scan_plans,
+       (select count(*) from dl_iceberg_field_ids where table_id = :table_id) as iceberg_field_ids,
+       (select count(*) from dl_iceberg_formats where table_id = :table_id) as iceberg_formats,
+       (select count(*) from dl_iceberg_vectors where table_id = :table_id) as iceberg_vectors,
+       (select count(*) from dl_iceberg_delta_lists where table_id = :table_id) as iceberg_delta_lists,
+       (select count(*) from dl_iceberg_delta_manifests where table_id = :table_id) as iceberg_delta_manifests,
        (select count(*) from dl_tables where table_id = :table_id) as names;
 
 -- name: advance_base

@@ -54,3 +54,100 @@ from dl_add_files where table_id = :table_id and removed_version > :version and 
 -- The files that a version added, live or not.
 select file_id, num_records, version, ordinal, {add columns}
 from dl_add_files where table_id = :table_id and version = :version;
+
+-- name: select_delta_lists
+-- The manifest lists of a Delta table that were written, by version.
+select version, list_path from dl_iceberg_delta_lists where table_id = :table_id order by version;
+
+-- name: select_newest_delta_list
+-- The newest version of a Delta table with a manifest list, and the last manifest id that was given.
+select (select max(version) from dl_iceberg_delta_lists where table_id = :table_id and list_path is not null) as version,
+       coalesce((select max(manifest_id) from dl_iceberg_delta_manifests where table_id = :table_id), 0) as manifest_id;
+
+-- name: select_delta_manifests
+-- The manifests of the newest list of a Delta table, in the order of their files.
+select manifest_id, version, removed_version, manifest_path, manifest_content, manifest_length, spec_id, snapshot_id, first_file_id,
+       last_file_id, num_added, rows_added, num_existing, rows_existing, min_sequence_number, first_row_id, partitions
+from dl_iceberg_delta_manifests where table_id = :table_id and removed_version = 9223372036854775807 order by first_file_id;
+
+-- name: close_delta_manifest
+-- A version's list is the first without this manifest.
+update dl_iceberg_delta_manifests set removed_version = :version where table_id = :table_id and manifest_id = :manifest_id;
+
+-- name: select_files_added_between
+-- The files that some versions added, live or not.
+select file_id, num_records, version, ordinal, {add columns}
+from dl_add_files where table_id = :table_id and version > :after_version and version <= :version;
+
+-- name: select_removals_between
+-- The ids of the files that some versions removed.
+select file_id, removed_version from dl_add_files
+where table_id = :table_id and removed_version > :after_version and removed_version <= :version;
+
+-- name: rewind_delta_lists
+-- See rewind_remove_files. Clients are told of other lists; the files are removed by `dl gc`.
+delete from dl_iceberg_delta_lists where table_id = :table_id and version > :version;
+
+-- name: rewind_delta_manifests
+-- See rewind_delta_lists.
+delete from dl_iceberg_delta_manifests where table_id = :table_id and version > :version;
+
+-- name: reopen_delta_manifests
+-- See rewind_delta_lists.
+update dl_iceberg_delta_manifests set removed_version = 9223372036854775807
+where table_id = :table_id and removed_version > :version and removed_version < 9223372036854775807;
+
+-- name: delete_old_delta_lists
+-- Deletes the lists of versions that clients are not told of any more.
+delete from dl_iceberg_delta_lists where table_id = :table_id and version < :version
+  and version < (select max(l.version) from dl_iceberg_delta_lists l where l.table_id = :table_id and l.list_path is not null);
+
+-- name: delete_old_delta_manifests
+-- Deletes the manifests that are in no kept list.
+delete from dl_iceberg_delta_manifests where table_id = :table_id and removed_version <= (
+    select min(version) from dl_iceberg_delta_lists where table_id = :table_id);
+
+-- name: select_kept_delta_files
+-- The files that are there for Iceberg clients of a Delta table: lists, manifests, copies of vectors.
+select list_path as file_path from dl_iceberg_delta_lists where table_id = :table_id and list_path is not null
+union all
+select manifest_path from dl_iceberg_delta_manifests where table_id = :table_id
+union all
+select distinct puffin_path from dl_iceberg_vectors where table_id = :table_id;
+
+-- name: select_files_with_vectors
+-- The data files of kept versions that have deletion vectors.
+select path, deletion_vector from dl_add_files
+where table_id = :table_id and removed_version > :version and deletion_vector is not null;
+
+-- name: select_copied_vectors
+-- The keys of all vectors that were copied.
+select vector_key from dl_iceberg_vectors where table_id = :table_id;
+
+-- name: delete_copied_vector
+-- Deletes the copy of a vector that no kept version has.
+delete from dl_iceberg_vectors where table_id = :table_id and vector_key = :vector_key;
+
+-- name: delete_dropped_field_ids
+-- See delete_dropped_metadata.
+delete from dl_iceberg_field_ids where table_id = :table_id;
+
+-- name: delete_dropped_formats
+-- See delete_dropped_metadata.
+delete from dl_iceberg_formats where table_id = :table_id;
+
+-- name: delete_dropped_vectors
+-- See delete_dropped_metadata.
+delete from dl_iceberg_vectors where table_id = :table_id;
+
+-- name: delete_dropped_delta_lists
+-- See delete_dropped_metadata. Also when fields got other ids, by which older manifests cannot be read.
+delete from dl_iceberg_delta_lists where table_id = :table_id;
+
+-- name: delete_dropped_delta_manifests
+-- See delete_dropped_delta_lists.
+delete from dl_iceberg_delta_manifests where table_id = :table_id;
+
+-- name: select_file_ids_at
+-- The ids of the files of a version.
+select file_id from dl_add_files where table_id = :table_id and version + 0 <= :version and removed_version > :version;
