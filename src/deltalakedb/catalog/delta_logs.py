@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from deltalakedb.store.registry import TableRow
     from deltalakedb.table import DeltaTable
 
+logger = logging.getLogger(__name__)
+
 Progress = Callable[[int], None]
 
 
@@ -43,6 +46,9 @@ class CatalogFiles(ABC):
     @property
     @abstractmethod
     def mirror(self) -> MirrorEngine: ...
+
+    @abstractmethod
+    def storage_options_of(self, table: TableRow) -> dict[str, str] | None: ...
 
     @abstractmethod
     def use_options(self, table: TableRow, options: Mapping[str, str] | None) -> None: ...
@@ -301,7 +307,7 @@ class CatalogFiles(ABC):
             self.config.retention_deleted_file_days * DAY_MS,
             None if audit_days is None else int(audit_days * DAY_MS),
         )
-        return collect_garbage(
+        report = collect_garbage(
             self.store,
             retention,
             table=table,
@@ -310,3 +316,19 @@ class CatalogFiles(ABC):
             actor=self.actor,
             origin=self.origin,
         )
+        if not dry_run:
+            self._clean_up_for_iceberg([item.table for item in report.tables if not item.dropped])
+        return report
+
+    def _clean_up_for_iceberg(self, tables: Sequence[TableRow]) -> None:
+        """Delete what was written for Iceberg clients of Delta tables and is needed no more."""
+        from deltalakedb.iceberg.delta.cleaning import clean_up
+
+        with self.store.read() as conn:
+            now_ms = conn.now_ms()
+        for table in tables:
+            if table.is_delta:
+                try:
+                    clean_up(self.store, table, self.storage_options_of(table), now_ms=now_ms)
+                except DeltaError as error:
+                    logger.warning("files for Iceberg clients of %s are left behind: %s", table.full_name, error)

@@ -104,3 +104,18 @@ def forget_lists(conn: Connection, table_id: int) -> None:
     """Removes all lists and manifests of a table, whose files are not what they were described as."""
     conn.run("delete_dropped_delta_lists", table_id=table_id)
     conn.run("delete_dropped_delta_manifests", table_id=table_id)
+
+
+def has_lists(conn: Connection, table_id: int) -> bool:
+    return conn.one("select_any_delta_list", table_id=table_id) is not None
+
+
+def forget_old_lists(conn: Connection, table_id: int, first_kept: int) -> None:
+    """Removes the lists of versions before the first kept one, but for the newest, and manifests that are in no list."""
+    conn.run("delete_old_delta_lists", table_id=table_id, version=first_kept)
+    conn.run("delete_old_delta_manifests", table_id=table_id)
+
+
+def kept_files(conn: Connection, table_id: int) -> list[str]:
+    """The paths of all lists, manifests and copies of vectors."""
+    return [row["file_path"] for row in conn.all("select_kept_delta_files", table_id=table_id)]

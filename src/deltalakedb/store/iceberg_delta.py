@@ -156,3 +156,8 @@ def write_vector_copies(conn: Connection, table_id: int, copies: Sequence[Vector
         raise DuplicateRowError("dl_iceberg_vectors")
     columns = {name: [getattr(copy, name) for copy in copies] for name in VectorCopy.__dataclass_fields__}
     conn.insert_few("dl_iceberg_vectors", {"table_id": [table_id] * len(copies), **columns})
+
+
+def forget_vectors(conn: Connection, table_id: int, keys: Sequence[str]) -> None:
+    """Removes the copies of vectors."""
+    conn.run_many("delete_copied_vector", [{"table_id": table_id, "vector_key": key} for key in keys])

@@ -151,3 +151,7 @@ delete from dl_iceberg_delta_manifests where table_id = :table_id;
 -- name: select_file_ids_at
 -- The ids of the files of a version.
 select file_id from dl_add_files where table_id = :table_id and version + 0 <= :version and removed_version > :version;
+
+-- name: select_any_delta_list
+-- Whether anything was written for Iceberg clients of a Delta table.
+select version from dl_iceberg_delta_lists where table_id = :table_id limit 1;
