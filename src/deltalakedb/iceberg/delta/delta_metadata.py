@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from deltalakedb.iceberg.delta.delta_schema import iceberg_schema, iceberg_spec
 from deltalakedb.iceberg.delta.delta_snapshots import FOLDER, sequence_number, snapshots_of
 from deltalakedb.iceberg.delta.field_ids import Path, name_mapping
 from deltalakedb.log.protocol.actions import Metadata
-from deltalakedb.log.schema.types import parse_schema
+from deltalakedb.log.schema.types import PrimitiveType, leaf_columns, parse_schema
 from deltalakedb.store.iceberg_delta import NEWEST_FORMAT, SnapshotRow, TableHistory
 from deltalakedb.store.registry import OpenTable
 
 MAX_TAGS: Final = 1_000
 _NO_PARTITION_ID: Final = 999
+_LOOSE: Final = frozenset({"timestamp", "timestamp_ntz", "float"})
+"""Types whose statistics are cut to milliseconds, or rounded."""
 
 
 def delta_metadata(
@@ -115,4 +117,11 @@ def _properties(metadata: Metadata, ids: Mapping[Path, int], location: str) -> d
         "write.format.default": "parquet",
         "write.parquet.compression-codec": "zstd",
         "commit.manifest-merge.enabled": "false",
-    }
+    } | {f"write.metadata.metrics.column.{name}": "counts" for name in _columns_with_loose_bounds(metadata)}
+
+
+def _columns_with_loose_bounds(metadata: Metadata) -> Iterator[str]:
+    """Columns whose bounds may lie beyond their values: with this mode Spark takes no minimum or maximum from them."""
+    for leaf in leaf_columns(parse_schema(metadata.schema_string)):
+        if isinstance(leaf.type, PrimitiveType) and leaf.type.name in _LOOSE:
+            yield ".".join(leaf.path)
