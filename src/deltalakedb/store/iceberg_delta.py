@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from deltalakedb.log.protocol.actions import Metadata
 from deltalakedb.log.protocol.rows import metadata_from_row
-from deltalakedb.store.connection import Connection, DuplicateRowError
+from deltalakedb.store.connection import Connection
 from deltalakedb.store.queries import named_queries
 from deltalakedb.store.registry import OpenTable
 
@@ -149,13 +149,17 @@ def read_vector_copies(conn: Connection, table_id: int, keys: Sequence[str]) -> 
     return copies
 
 
-def write_vector_copies(conn: Connection, table_id: int, copies: Sequence[VectorCopy]) -> None:
-    """Stores where vectors were copied to; DuplicateRowError if one was copied before."""
-    taken = read_vector_copies(conn, table_id, [copy.vector_key for copy in copies])
-    if taken:
-        raise DuplicateRowError("dl_iceberg_vectors")
-    columns = {name: [getattr(copy, name) for copy in copies] for name in VectorCopy.__dataclass_fields__}
-    conn.insert_few("dl_iceberg_vectors", {"table_id": [table_id] * len(copies), **columns})
+def write_vector_copies(conn: Connection, table_id: int, copies: Sequence[VectorCopy]) -> set[str]:
+    """Stores where vectors were copied to, and returns the keys of those that were copied before.
+
+    Raises DuplicateRowError or LostRaceError, here or at the commit, if another process copies one meanwhile.
+    """
+    taken = set(read_vector_copies(conn, table_id, [copy.vector_key for copy in copies]))
+    new = [copy for copy in copies if copy.vector_key not in taken]
+    if new:
+        columns = {name: [getattr(copy, name) for copy in new] for name in VectorCopy.__dataclass_fields__}
+        conn.insert_few("dl_iceberg_vectors", {"table_id": [table_id] * len(new), **columns})
+    return taken
 
 
 def forget_vectors(conn: Connection, table_id: int, keys: Sequence[str]) -> None:

@@ -273,7 +273,7 @@ class _Batch:
 
     def _follow(self, builder: ListBuilder, version: int, added: Sequence[pa.Table], removed: Sequence[int]) -> str:
         listed = self._listed(version)
-        entries = self._encode(listed.shape, added, frozenset(removed))
+        entries = self._encode(listed.shape, added, removed)
         anew = not listed.shape.describes_like(self._shape(self._current))
         return builder.follow(listed, entries, removed, anew=anew)
 
@@ -346,10 +346,13 @@ class _Batch:
                 first_file_id=first_id,
                 last_file_id=last_id,
             )
-        return self._encode(shape, [rows.sort_by("file_id")], frozenset())
+        return self._encode(shape, [rows.sort_by("file_id")], ())
 
-    def _encode(self, shape: FileShape, tables: Sequence[pa.Table], removed: frozenset[int]) -> VersionEntries:
-        files = [file for table in tables for file in shape.files(table) if file.file_id not in removed]
+    def _encode(self, shape: FileShape, tables: Sequence[pa.Table], removed: Sequence[int]) -> VersionEntries:
+        if removed:  # first: they may be lost
+            gone = pa.array(removed, pa.int64())
+            tables = [table.filter(pc.invert(pc.is_in(table.column("file_id"), gone))) for table in tables]
+        files = [file for table in tables for file in shape.files(table)]
         with_vectors = [file for file in files if file.vector is not None]
         copies = self._vectors.copies(with_vectors) if with_vectors else {}
         if id(shape) not in self._encoders:
@@ -363,7 +366,7 @@ class _Batch:
         )
 
     def _copy_vectors(self, added: Mapping[int, Sequence[pa.Table]]) -> None:
-        """Copy the vectors of all versions into few files, rather than into one for each version."""
+        """Copy the vectors of all versions side by side, rather than version by version."""
         shape = self._shape(self._rows[-1].version)
         files: list[DeltaFile] = []
         for tables in added.values():

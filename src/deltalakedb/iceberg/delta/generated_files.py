@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -53,8 +53,9 @@ class GeneratedFiles:
         if self._names:
             self._storage.sync(self._names)
 
-    def discard(self) -> None:
-        """Delete all files: another process has written others instead."""
+    def discard(self, paths: Iterable[str] | None = None) -> None:
+        """Delete files by their paths, or all: another process has written others instead."""
+        prefix = len(self._folder) - len(FOLDER)
+        names = self._names if paths is None else [path[prefix:] for path in paths]
         self._held = {}
-        self._storage.delete(*self._names, with_checksums=False)
-        self._names = []
+        self._storage.delete(*names, with_checksums=False)

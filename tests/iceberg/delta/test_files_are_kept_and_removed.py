@@ -1,0 +1,135 @@
+"""Files for Iceberg clients follow the history: lost files, versions taken back, `dl gc`, a purge, other field ids."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from deltalakedb import Catalog
+from deltalakedb.catalog.entries import require_table
+from deltalakedb.exceptions import MissingFileError
+from deltalakedb.iceberg.delta.cleaning import clean_up
+from deltalakedb.store import registry
+from deltalakedb.store.names import parse_table_name
+from deltalakedb.store.registry import TableRow
+from deltalakedb.store.rewind import rewind
+from tests.iceberg.conftest import catalog, engine, open_again, store, target  # noqa: F401  (fixtures)
+from tests.iceberg.delta.lake import add, commit, create, files_in, folder, lists, load, numbers, remove
+
+
+@pytest.fixture
+def table(catalog: Catalog) -> Catalog:  # noqa: F811
+    create(catalog)
+    return catalog
+
+
+def row_of(table: Catalog) -> TableRow:
+    with table.store.read() as conn:
+        return require_table(conn, parse_table_name("shop.t"))
+
+
+def clean(table: Catalog, *, grace_ms: int = -1) -> int:
+    with table.store.read() as conn:
+        now_ms = conn.now_ms()
+    return clean_up(table.store, row_of(table), None, now_ms=now_ms, grace_ms=grace_ms - 60_000)
+
+
+def test_an_older_version_that_lost_files_is_not_shown(table: Catalog) -> None:
+    uncounted = replace(add(7), stats=None)  # its rows are counted in its file, which is not there
+    commit(table, add(1))
+    commit(table, uncounted)
+    commit(table, add(2), remove(1))
+    with pytest.raises(MissingFileError):
+        load(table)
+    commit(table, remove(7), add(3))
+    paths = lists(load(table))
+    assert {version: numbers(path) for version, path in paths.items()} == {0: [], 1: [1], 4: [2, 3]}
+    loaded = load(table)
+    assert [item.get("parent-snapshot-id") for item in loaded.metadata["snapshots"]] == [
+        None,
+        *(item["snapshot-id"] for item in loaded.metadata["snapshots"][:-1]),
+    ]
+    assert set(loaded.metadata["refs"]) == {"main", "v0", "v1", "v4"}
+    commit(table, add(5))
+    assert numbers(lists(load(table))[5]) == [2, 3, 5]
+
+
+def test_versions_that_were_taken_back_get_other_lists(table: Catalog) -> None:
+    for number in range(4):
+        commit(table, add(number))
+    before = lists(load(table))
+    row = row_of(table)
+    with table.store.write() as conn:
+        head = registry.lock_head(conn, row.table_id)
+        assert head is not None
+        rewind(conn, row, head, 2)
+    commit(table, add(10), remove(0))
+    paths = lists(load(table))
+    assert {version: numbers(path) for version, path in paths.items()} == {0: [], 1: [0], 2: [0, 1], 3: [1, 10]}
+    assert {version: paths[version] == before[version] for version in paths} == {0: True, 1: True, 2: True, 3: False}
+
+
+def test_other_field_ids_give_other_manifests(table: Catalog) -> None:
+    commit(table, add(1))
+    before = lists(load(table))
+    metadata = table.table("shop.t")._snapshot.metadata
+    schema = json.loads(metadata.schema_string)
+    for field, number in zip(schema["fields"], (8, 9), strict=True):
+        field["metadata"] = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": field["name"]}
+    configuration = {**metadata.configuration, "delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "9"}
+    protocol = replace(table.table("shop.t")._snapshot.protocol, min_reader_version=2, min_writer_version=5)
+    commit(table, protocol, replace(metadata, schema_string=json.dumps(schema), configuration=configuration))
+    loaded = load(table)
+    assert [field["id"] for field in loaded.metadata["schemas"][0]["fields"]] == [8, 9]
+    paths = lists(loaded)
+    assert not set(paths.values()) & set(before.values())
+    assert {version: numbers(path) for version, path in paths.items()} == {0: [], 1: [1], 2: [1]}
+
+
+def test_gc_removes_what_no_kept_version_needs(table: Catalog) -> None:
+    for number in range(6):
+        commit(table, add(number), *([remove(number - 1)] if number else []))
+    load(table)
+    place = folder(table)
+    (place / "snap-0-crashed.avro").write_bytes(b"rest")
+    everything = files_in(place)
+    assert clean(table, grace_ms=3_600_000) == 0
+    assert files_in(place) == everything
+    row = row_of(table)
+    with table.store.write() as conn:
+        conn.run("mark_vacuumed", table_id=row.table_id, version=5)
+    assert clean(table) > 0
+    paths = lists(load(table))
+    assert {version: numbers(path) for version, path in paths.items()} == {5: [4], 6: [5]}
+    left = files_in(place)
+    assert {path.rpartition("/")[2] for path in paths.values()} < left
+    assert "snap-0-crashed.avro" not in left
+    assert len(left) == 2 + 2 + 2
+    commit(table, add(10))
+    assert numbers(lists(load(table))[7]) == [5, 10]
+
+
+def test_lists_start_anew_where_the_history_was_cut(table: Catalog) -> None:
+    for number in range(3):
+        commit(table, add(number))
+    load(table)
+    for number in range(3, 8):
+        commit(table, add(number), remove(number - 3))
+    ids = {"table_id": row_of(table).table_id, "version": 7}
+    with table.store.write() as conn:
+        conn.run("advance_base", **ids)
+        conn.run("mark_base", **ids)
+        conn.run("delete_versions_before", **ids)
+        conn.run("delete_dead_files", table_id=ids["table_id"], base=7, max_rows=1_000)
+    paths = lists(load(table))
+    assert {version: numbers(path) for version, path in paths.items()} == {7: [4, 5, 6], 8: [5, 6, 7]}
+
+
+def test_a_dropped_table_leaves_no_rows(table: Catalog, tmp_path: Path) -> None:
+    commit(table, add(1))
+    load(table)
+    place = folder(table)
+    assert files_in(place)
+    table.drop_table("shop.t", purge=True)
+    assert not place.exists()
