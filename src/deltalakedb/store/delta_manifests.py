@@ -111,7 +111,7 @@ def has_lists(conn: Connection, table_id: int) -> bool:
 
 
 def forget_old_lists(conn: Connection, table_id: int, first_kept: int) -> None:
-    """Removes the lists of versions before the first kept one, but for the newest, and manifests that are in no list."""
+    """Removes the lists of versions before the first kept one, but never the newest, and manifests without a list."""
     conn.run("delete_old_delta_lists", table_id=table_id, version=first_kept)
     conn.run("delete_old_delta_manifests", table_id=table_id)
 

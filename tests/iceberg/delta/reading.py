@@ -27,7 +27,9 @@ def _plain(value: Any) -> Any:
         return {key: _plain(item) for key, item in sorted(value.items())}
     if isinstance(value, list):
         # Maps come as pairs, in tuples or in mappings.
-        pairs = [tuple(item.values()) if isinstance(item, dict) and set(item) == {"key", "value"} else item for item in value]
+        pairs = [
+            tuple(item.values()) if isinstance(item, dict) and set(item) == {"key", "value"} else item for item in value
+        ]
         return [_plain(list(item) if isinstance(item, tuple) else item) for item in pairs]
     if isinstance(value, datetime.datetime) and value.tzinfo is not None:
         return value.astimezone(datetime.UTC).isoformat()

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -14,12 +13,11 @@ from deltalakedb.store import registry
 from deltalakedb.store.names import parse_table_name
 from deltalakedb.store.registry import TableRow
 from deltalakedb.store.rewind import rewind
-from tests.iceberg.conftest import catalog, engine, open_again, store, target  # noqa: F401  (fixtures)
 from tests.iceberg.delta.lake import add, commit, create, files_in, folder, lists, load, numbers, remove
 
 
 @pytest.fixture
-def table(catalog: Catalog) -> Catalog:  # noqa: F811
+def table(catalog: Catalog) -> Catalog:
     create(catalog)
     return catalog
 
@@ -77,7 +75,11 @@ def test_other_field_ids_give_other_manifests(table: Catalog) -> None:
     schema = json.loads(metadata.schema_string)
     for field, number in zip(schema["fields"], (8, 9), strict=True):
         field["metadata"] = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": field["name"]}
-    configuration = {**metadata.configuration, "delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "9"}
+    configuration = {
+        **metadata.configuration,
+        "delta.columnMapping.mode": "name",
+        "delta.columnMapping.maxColumnId": "9",
+    }
     protocol = replace(table.table("shop.t")._snapshot.protocol, min_reader_version=2, min_writer_version=5)
     commit(table, protocol, replace(metadata, schema_string=json.dumps(schema), configuration=configuration))
     loaded = load(table)
@@ -126,7 +128,7 @@ def test_lists_start_anew_where_the_history_was_cut(table: Catalog) -> None:
     assert {version: numbers(path) for version, path in paths.items()} == {7: [4, 5, 6], 8: [5, 6, 7]}
 
 
-def test_a_dropped_table_leaves_no_rows(table: Catalog, tmp_path: Path) -> None:
+def test_a_purge_deletes_them(table: Catalog) -> None:
     commit(table, add(1))
     load(table)
     place = folder(table)

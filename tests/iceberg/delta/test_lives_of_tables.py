@@ -1,7 +1,6 @@
 """Iceberg clients read tables that live long, change their schemas, lose rows by vectors, or are followed."""
 
 import datetime as dt
-from collections.abc import Callable
 from pathlib import Path
 
 import deltalake
@@ -47,7 +46,13 @@ def check_all_versions(clients: Clients, address: str, *, but: tuple[str, ...] =
 
 
 def numbers(*ids: int) -> pa.Table:
-    return pa.table({"id": pa.array(ids, pa.int64()), "p": [f"p {number % 3}" for number in ids], "x": [number / 4 for number in ids]})
+    return pa.table(
+        {
+            "id": pa.array(ids, pa.int64()),
+            "p": [f"p {number % 3}" for number in ids],
+            "x": [number / 4 for number in ids],
+        }
+    )
 
 
 def test_schemas_that_come_and_go(clients: Clients, address: str) -> None:
@@ -99,7 +104,7 @@ def test_columns_mapped_by_id(endpoint: Endpoint, clients: Clients, address: str
     check_all_versions(clients, address)
 
 
-def test_a_thousand_versions(clients: Clients, endpoint: Endpoint, address: str, tmp_path: Path) -> None:
+def test_a_thousand_versions(clients: Clients, endpoint: Endpoint, tmp_path: Path) -> None:
     endpoint.catalog.create_namespace("shop")
     table = Maker(endpoint.catalog, "shop.t", tmp_path / "lake" / "t")
     table.create("id long")
@@ -116,7 +121,7 @@ def test_a_thousand_versions(clients: Clients, endpoint: Endpoint, address: str,
             assert len(clients.reads[client]("shop.t", snapshots[version])) == version
 
 
-def test_a_table_that_others_write_is_followed(clients: Clients, endpoint: Endpoint, address: str, tmp_path: Path) -> None:
+def test_a_table_that_others_write_is_followed(clients: Clients, endpoint: Endpoint, tmp_path: Path) -> None:
     place = str(tmp_path / "others")
     deltalake.write_deltalake(place, numbers(1, 2), partition_by=["p"])
     endpoint.catalog.create_namespace("shop")

@@ -2,7 +2,6 @@
 
 import random
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,25 +9,35 @@ import pytest
 from deltalakedb import Catalog
 from deltalakedb.iceberg.catalog import IcebergCatalog
 from deltalakedb.iceberg.delta import delta_lists, list_building
-from deltalakedb.log.protocol.actions import AppTransaction
+from deltalakedb.log.protocol.actions import Action, AppTransaction
 from tests.conformance.transacting import open_catalog
-from tests.iceberg.conftest import catalog, engine, open_again, store, target  # noqa: F401  (fixtures)
-from tests.iceberg.delta.lake import NAME, add, commit, create, files_in, folder, lists, load, manifests, numbers, remove
+from tests.iceberg.delta.lake import (
+    NAME,
+    add,
+    commit,
+    create,
+    files_in,
+    folder,
+    lists,
+    load,
+    manifests,
+    numbers,
+    remove,
+)
 
 
 @pytest.fixture
-def table(catalog: Catalog) -> Catalog:  # noqa: F811
+def table(catalog: Catalog) -> Catalog:
     create(catalog)
     return catalog
 
 
 @pytest.fixture
-def small_manifests(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def small_manifests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Manifests of 10 files, of which five small ones are merged."""
     monkeypatch.setattr(list_building, "MANIFEST_FILES", 10)
     monkeypatch.setattr(list_building, "SMALL_FILES", 5)
     monkeypatch.setattr(list_building, "MAX_SMALL", 5)
-    yield
 
 
 def live_at(history: list[tuple[set[int], set[int]]]) -> list[list[int]]:
@@ -57,7 +66,7 @@ def test_every_version_has_its_files_however_often_clients_ask(
         removed = set(chance.sample(live, min(len(live), chance.choice([0, 0, 0, 1, 2, 30]))))
         history.append((added, removed))
         live = sorted(set(live) - removed | added)
-        actions = [*map(add, sorted(added)), *map(remove, sorted(removed))]
+        actions: list[Action] = [*map(add, sorted(added)), *map(remove, sorted(removed))]
         commit(table, *(actions or [AppTransaction("app", step)]))
         if chance.random() < 0.2:
             load(table)
@@ -100,7 +109,7 @@ def test_nothing_is_written_again(table: Catalog) -> None:
     assert files_in(folder(table)) == before
 
 
-def test_processes_that_write_at_once_agree(table: Catalog, target: str, tmp_path: Path) -> None:  # noqa: F811
+def test_processes_that_write_at_once_agree(table: Catalog, target: str, tmp_path: Path) -> None:
     if table.store.name == "duckdb":
         pytest.skip("one process at a time opens a DuckDB file")
     for number in range(30):

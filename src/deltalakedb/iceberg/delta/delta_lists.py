@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
@@ -235,7 +236,7 @@ class _Batch:
         rows = list(self._rows)
         while before is None and rows:
             row = rows.pop(0)
-            lists[row.version] = self._write_list(row, lambda row=row: self._start(builder, row.version))  # type: ignore[misc]
+            lists[row.version] = self._write_list(row, partial(self._start, builder, row.version))
             before = row.version if lists[row.version] is not None else None
         if before is None or not rows:
             return lists
@@ -247,7 +248,7 @@ class _Batch:
         for row in rows:
             waiting += added.get(row.version, ())
             gone += removed.get(row.version, ())
-            path = self._write_list(row, lambda row=row: self._follow(builder, row.version, waiting, gone))  # type: ignore[misc]
+            path = self._write_list(row, partial(self._follow, builder, row.version, waiting, gone))
             lists[row.version] = path
             if path is not None:
                 self._current = row.version

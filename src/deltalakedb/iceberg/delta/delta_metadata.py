@@ -110,14 +110,18 @@ def in_force(history: TableHistory) -> Sequence[tuple[SnapshotRow, tuple[int, Me
 def _properties(metadata: Metadata, ids: Mapping[Path, int], location: str) -> dict[str, str]:
     """Properties of the table; clients put their files where Delta expects them, and where VACUUM spares them."""
     named = {"comment": metadata.description} if metadata.description else {}
-    return named | {
-        "schema.name-mapping.default": name_mapping(ids),
-        "write.data.path": location,
-        "write.metadata.path": f"{location}/{FOLDER}",
-        "write.format.default": "parquet",
-        "write.parquet.compression-codec": "zstd",
-        "commit.manifest-merge.enabled": "false",
-    } | {f"write.metadata.metrics.column.{name}": "counts" for name in _columns_with_loose_bounds(metadata)}
+    return (
+        named
+        | {
+            "schema.name-mapping.default": name_mapping(ids),
+            "write.data.path": location,
+            "write.metadata.path": f"{location}/{FOLDER}",
+            "write.format.default": "parquet",
+            "write.parquet.compression-codec": "zstd",
+            "commit.manifest-merge.enabled": "false",
+        }
+        | {f"write.metadata.metrics.column.{name}": "counts" for name in _columns_with_loose_bounds(metadata)}
+    )
 
 
 def _columns_with_loose_bounds(metadata: Metadata) -> Iterator[str]:

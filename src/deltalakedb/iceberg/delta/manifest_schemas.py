@@ -156,4 +156,4 @@ def decimal_precision(type_: Primitive) -> int:
 @cache
 def decimal_size(precision: int) -> int:
     """The bytes that hold every decimal with so many digits."""
-    return ((10**precision).bit_length() + 8) // 8
+    return (int(10**precision).bit_length() + 8) // 8
