@@ -229,15 +229,14 @@ def test_errors_are_those_of_pyiceberg(catalog: Catalog) -> None:
         iceberg.update_namespace_properties("shop", {"a"}, {"a": "1"})
 
 
-def test_a_name_of_the_other_format_is_listed_and_says_how_to_open_it(catalog: Catalog) -> None:
+def test_names_of_both_formats_are_listed_and_opened(catalog: Catalog) -> None:
     with catalog.begin() as tx:
         tx.write("shop.delta", numbers(1))
     create(catalog, "shop.ice")
     assert catalog.iceberg().list_tables("shop") == [("shop", "delta"), ("shop", "ice")]
-    with pytest.raises(NoSuchTableError, match="Delta table"):
-        catalog.iceberg().load_table("shop.delta")
-    with pytest.raises(TableNotFoundError, match="Delta table"):
-        catalog.iceberg("shop.delta")
+    assert catalog.iceberg().load_table("shop.delta").schema().column_names == ["id"]
+    with pytest.raises(BadRequestError, match="Delta table"):
+        catalog.iceberg().drop_table("shop.delta")
     with pytest.raises(NotADeltaTableError, match="an Iceberg table"):
         catalog.table("shop.ice")
     with pytest.raises(TableNotFoundError):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deltalakedb.catalog.entries import require_table
 from deltalakedb.cli import output
 from deltalakedb.cli.options import (
     CatalogOption,
@@ -18,9 +19,13 @@ from deltalakedb.cli.options import (
     open_catalog,
     storage_options,
 )
+from deltalakedb.exceptions import ConfigError, NotSayableInIcebergError
+from deltalakedb.store.names import parse_table_name
 
 if TYPE_CHECKING:
+    from deltalakedb.catalog.catalog import Catalog
     from deltalakedb.iceberg.catalog import LoadedTable
+    from deltalakedb.store.registry import TableRow
 
 group = typer.Typer(
     cls=CommandGroup, help="Register Iceberg tables, and give them to other catalogs.", no_args_is_help=True
@@ -84,13 +89,47 @@ def export(
 def metadata(
     table: TableArgument,
     version: Annotated[int | None, typer.Option("--version", metavar="N", help="The metadata of this version.")] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Say whether Iceberg clients can read a Delta table, and why not.")
+    ] = False,
     catalog: CatalogOption = None,
 ) -> None:
-    """Print the metadata of an Iceberg table or view, as its metadata.json has it."""
+    """Print the metadata of an Iceberg table or view, as its metadata.json has it.
+
+    Of a Delta table it is what Iceberg clients get of the table as it is now.
+    """
     from deltalakedb.iceberg.describing import load_version
 
     with open_catalog(catalog) as cat:
+        with cat.store.read() as conn:
+            row = require_table(conn, parse_table_name(table))
+        if row.is_delta:
+            _delta_metadata(cat, row, version, check=check)
+            return
+        if check:
+            raise ConfigError(f"{table} is an Iceberg table or view already: --check is for Delta tables")
         output.emit_json(_as_in_file(load_version(cat, table, version)))
+
+
+def _delta_metadata(cat: Catalog, table: TableRow, version: int | None, *, check: bool) -> None:
+    from deltalakedb.iceberg.delta.delta_tables import DeltaTables
+
+    if version is not None:
+        raise ConfigError(f"{table.full_name} is a Delta table: its metadata for Iceberg holds all versions")
+    try:
+        state = DeltaTables(cat).load(table)
+    except NotSayableInIcebergError as error:
+        if not check:
+            raise
+        value = {"table": table.full_name, "readable": False, "problems": list(error.problems)}
+        problems = error.problems
+        output.emit(value, lambda: print(*problems, sep="\n"))
+        raise typer.Exit(1) from None
+    if check:
+        value = {"table": table.full_name, "readable": True, "problems": []}
+        output.emit(value, lambda: print(f"Iceberg clients can read {table.full_name}"))
+    else:
+        output.emit_json(state.metadata)
 
 
 def _as_in_file(loaded: LoadedTable) -> object:

@@ -7,16 +7,24 @@ file.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from decimal import Decimal
+from math import isfinite
+from typing import Any, Final, TypeAlias
 
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltalakedb.catalog.catalog import Catalog
-from deltalakedb.exceptions import DeltaProtocolError, MissingFileError, PlanTaskNotFoundError, StorageError
+from deltalakedb.exceptions import (
+    DeltaProtocolError,
+    MissingFileError,
+    PlanTaskNotFoundError,
+    PredicateError,
+    StorageError,
+)
 from deltalakedb.iceberg.delta.delta_files import COLUMNS, DeltaFile, FileShape
 from deltalakedb.iceberg.delta.delta_tables import DeltaState
 from deltalakedb.iceberg.delta.vectors import VectorFiles
@@ -47,6 +55,9 @@ INLINE_FILES: Final = 2_000
 
 TASK_FILES: Final = 2_000
 
+PartitionOf: TypeAlias = Callable[[Sequence[Primitive], DeltaFile], list[Any]]
+"""Returns the partition values of a file in JSON."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Scan:
@@ -69,8 +80,12 @@ class DeltaPlans:
         self._inline_files = inline_files
         self._task_files = task_files
 
-    def plan(self, name: TableName, state: DeltaState, request: Mapping[str, Any]) -> dict[str, Any]:
+    def plan(
+        self, name: TableName, state: DeltaState, request: Mapping[str, Any], *, for_pyiceberg: bool = False
+    ) -> dict[str, Any]:
         """Plan a scan: a completed answer, or a failed one if the table's own files cannot be read.
+
+        PyIceberg does not parse partition values in plans, which other clients do: it gets them as numbers.
 
         Raises PredicateError for a malformed request, VersionNotFoundError for an unknown snapshot.
         """
@@ -87,17 +102,18 @@ class DeltaPlans:
                 pages = [self._page(scan, table) for scan, table in zip(scans, tables, strict=True)]
                 if parsed.min_rows is not None and len(pages) == 1 and scans[0].predicate.disjuncts == TRUE:
                     pages[0] = pages[0].first_rows(parsed.min_rows)
-                answer = _tasks(pages, parsed.filter)
+                answer = _tasks(pages, parsed.filter, _raw_partition if for_pyiceberg else _partition_json)
             else:
                 ranges = [item for n, table in enumerate(tables) for item in self._ranges(n, table)]
                 answer = task_names(plan_id, len(ranges))
-        except (DeltaProtocolError, MissingFileError, StorageError) as error:
+        except (DeltaProtocolError, MissingFileError, PredicateError, StorageError) as error:
             return {"status": "failed", "error": {"message": str(error), "type": "ServerErrorException", "code": 500}}
         context = {
             "versions": [scan.version for scan in scans],
             "name": list(name.key),
             "metadata": _parts_of(state.metadata),
             "snapshots": [{"snapshot-id": item["snapshot-id"], "schema-id": item["schema-id"]} for item in snapshots],
+            "for-pyiceberg": for_pyiceberg,
             "ranges": ranges,
         }
         counts = {"data-files": state.opened.head.num_files, "kept": total}
@@ -116,7 +132,7 @@ class DeltaPlans:
         with self._store.read() as conn:
             tables = [self._find(conn, scan) for scan in scans]
         pages = [self._page(scan, table) for scan, table in zip(scans, tables, strict=True)]
-        return {"status": "completed", "plan-id": plan_id, **_tasks(pages, parsed.filter)}
+        return {"status": "completed", "plan-id": plan_id, **_tasks(pages, parsed.filter, _partitions_for(context))}
 
     def tasks(self, name: TableName, state: DeltaState, plan_task: str) -> dict[str, Any]:
         """The files of a plan task; PlanTaskNotFoundError if there is no such task, or none any more."""
@@ -137,7 +153,7 @@ class DeltaPlans:
             )
         if scan.only_added:
             rows = _added_in(rows, scan.version)
-        return _tasks([self._page(scan, _matching(rows, scan))], parsed.filter)
+        return _tasks([self._page(scan, _matching(rows, scan))], parsed.filter, _partitions_for(context))
 
     # -- finding files
 
@@ -287,27 +303,30 @@ class _Page:
         return replace(self, files=kept)
 
 
-def _tasks(pages: Sequence[_Page], residual: Any) -> dict[str, Any]:
+def _tasks(pages: Sequence[_Page], residual: Any, partition_of: PartitionOf) -> dict[str, Any]:
     tasks: list[dict[str, Any]] = []
     deletes: list[dict[str, Any]] = []
     for page in pages:
         for file in page.files:
-            task: dict[str, Any] = {"data-file": data_file_json(page.shape, file), "residual-filter": residual}
+            task: dict[str, Any] = {
+                "data-file": data_file_json(page.shape, file, partition_of),
+                "residual-filter": residual,
+            }
             if file.vector is not None:
                 task["delete-file-references"] = [len(deletes)]
-                deletes.append(delete_file_json(page.shape, file, page.copies[file.vector_key]))
+                deletes.append(delete_file_json(page.shape, file, page.copies[file.vector_key], partition_of))
             tasks.append(task)
     return {"file-scan-tasks": tasks} | ({"delete-files": deletes} if deletes else {})
 
 
-def data_file_json(shape: FileShape, file: DeltaFile) -> dict[str, Any]:
+def data_file_json(shape: FileShape, file: DeltaFile, partition_of: PartitionOf) -> dict[str, Any]:
     """A data file as plans return it."""
     result = {
         "spec-id": shape.spec_id,
         "content": "data",
         "file-path": file.path,
         "file-format": "parquet",
-        "partition": _partition_json(shape.partition_types, file),
+        "partition": partition_of(shape.partition_types, file),
         "file-size-in-bytes": file.size,
         "record-count": file.num_records,
     }
@@ -316,7 +335,7 @@ def data_file_json(shape: FileShape, file: DeltaFile) -> dict[str, Any]:
     return result
 
 
-def delete_file_json(shape: FileShape, file: DeltaFile, copy: VectorCopy) -> dict[str, Any]:
+def delete_file_json(shape: FileShape, file: DeltaFile, copy: VectorCopy, partition_of: PartitionOf) -> dict[str, Any]:
     """A deletion vector as plans return it."""
     assert file.vector is not None
     return {
@@ -324,7 +343,7 @@ def delete_file_json(shape: FileShape, file: DeltaFile, copy: VectorCopy) -> dic
         "content": "position-deletes",
         "file-path": copy.puffin_path,
         "file-format": "puffin",
-        "partition": _partition_json(shape.partition_types, file),
+        "partition": partition_of(shape.partition_types, file),
         "file-size-in-bytes": copy.puffin_size,
         "record-count": file.vector.cardinality,
         "referenced-data-file": file.path,
@@ -335,3 +354,19 @@ def delete_file_json(shape: FileShape, file: DeltaFile, copy: VectorCopy) -> dic
 
 def _partition_json(types: Sequence[Primitive], file: DeltaFile) -> list[Any]:
     return [to_json_value(type_, value) for type_, value in zip(types, file.partition, strict=True)]
+
+
+def _raw_partition(types: Sequence[Primitive], file: DeltaFile) -> list[Any]:
+    """Partition values as PyIceberg takes them; PredicateError for those that it cannot take."""
+    for type_, value in zip(types, file.partition, strict=True):
+        if value is None or isinstance(value, Decimal | bytes) or (isinstance(value, float) and not isfinite(value)):
+            what = "null" if value is None else f"the {type_.name} {value!r}"
+            raise PredicateError(
+                f"PyIceberg cannot read {what} as a partition value in a plan of the server: set scan-planning-mode to "
+                "client"
+            )
+    return [bool(v) if t.family == "boolean" else v for t, v in zip(types, file.partition, strict=True)]
+
+
+def _partitions_for(context: Mapping[str, Any]) -> PartitionOf:
+    return _raw_partition if context["for-pyiceberg"] else _partition_json

@@ -32,7 +32,8 @@ class PlanEndpoints:
     def plan(self, call: Call) -> Reply:
         table = self._load(call)
         if table.delta is not None:
-            return Reply(200, self._delta_plans.plan(table.name, table.delta, call.body))
+            for_pyiceberg = call.headers.get("user-agent", "").startswith("PyIceberg/")
+            return Reply(200, self._delta_plans.plan(table.name, table.delta, call.body, for_pyiceberg=for_pyiceberg))
         return Reply(200, self._plans.plan(table.name, table.table_id, table.metadata, call.body))
 
     def fetch(self, call: Call) -> Reply:
