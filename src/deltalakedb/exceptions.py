@@ -8,6 +8,7 @@ DeltaError
 |   |__ NotADeltaTableError        an Iceberg table or view has this name
 |   |__ NegativeVersionError       a VersionNotFoundError, and an OverflowError as in `deltalake`
 |__ BadIcebergRequestError         a request of an Iceberg client, or an Iceberg metadata file, that cannot be accepted
+|__ NotSayableInIcebergError       .problems: a Delta table has something that Iceberg does not
 |__ PlanNotFoundError              a scan plan that never was, was cancelled or has expired
 |__ PlanTaskNotFoundError          a task of such a plan, or of none
 |__ MissingFileError               .path: a data file that a version names is not there; a FileNotFoundError too
@@ -90,6 +91,7 @@ __all__ = [
     "NegativeVersionError",
     "NotADatabaseError",
     "NotADeltaTableError",
+    "NotSayableInIcebergError",
     "NotWritableError",
     "OutcomeUnknownError",
     "PlanNotFoundError",

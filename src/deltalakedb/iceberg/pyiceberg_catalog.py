@@ -56,7 +56,7 @@ class PyIcebergCatalog(Catalog):
     """The Iceberg tables and views of a catalog, of a transaction, or of a catalog at an instant, for PyIceberg.
 
     Identifiers are tuples, or texts such as `sales.orders`; a part with other characters than letters, digits and `_`
-    may be in backticks. Names of Delta tables are listed too; to open one, use `Catalog.table`.
+    may be in backticks. Delta tables are listed and read too; to write one, use `Catalog.table`.
     """
 
     def __init__(

@@ -143,7 +143,9 @@ def read_vector_copies(conn: Connection, table_id: int, keys: Sequence[str]) -> 
     copies: dict[str, VectorCopy] = {}
     for start in range(0, len(keys), _KEYS_PER_QUERY):
         page = {f"k{place}": key for place, key in enumerate(keys[start : start + _KEYS_PER_QUERY])}
-        text = named_queries()["select_iceberg_vectors"].replace("{keys}", ", ".join(f":{name}" for name in page))
+        text = (
+            f"{named_queries()['select_iceberg_vectors']} and vector_key in ({', '.join(f':{name}' for name in page)})"
+        )
         for row in conn.sql(text, table_id=table_id, **page):
             copies[row["vector_key"]] = VectorCopy(**row)
     return copies

@@ -55,7 +55,7 @@ def _newest_at(conn: Connection, table_id: int, at_ms: int) -> int:
 
 def _forgotten_vectors(conn: Connection, table_id: int, first_kept: int) -> list[str]:
     """The keys of copied vectors that no kept version has."""
-    copied = {row["vector_key"] for row in conn.all("select_copied_vectors", table_id=table_id)}
+    copied = {row["vector_key"] for row in conn.all("select_iceberg_vectors", table_id=table_id)}
     if copied:
         for row in conn.all("select_files_with_vectors", table_id=table_id, version=first_kept):
             vector = deletion_vector_from_json(from_sql_text(row["deletion_vector"]))

@@ -36,9 +36,9 @@ select version, configuration from dl_domain_metadata
 where table_id = :table_id and domain = 'delta.rowTracking' and version <= :version order by version;
 
 -- name: select_iceberg_vectors
--- Where the deletion vectors of files were copied to.
+-- Where deletion vectors were copied to: all, or with a list of keys.
 select vector_key, puffin_path, puffin_size, content_offset, content_size from dl_iceberg_vectors
-where table_id = :table_id and vector_key in ({keys});
+where table_id = :table_id;
 
 -- name: select_files_of_version_between
 -- The files of a version with ids in a range, for the tasks of a plan.
@@ -119,10 +119,6 @@ select distinct puffin_path from dl_iceberg_vectors where table_id = :table_id;
 -- The data files of kept versions that have deletion vectors.
 select path, deletion_vector from dl_add_files
 where table_id = :table_id and removed_version > :version and deletion_vector is not null;
-
--- name: select_copied_vectors
--- The keys of all vectors that were copied.
-select vector_key from dl_iceberg_vectors where table_id = :table_id;
 
 -- name: delete_copied_vector
 -- Deletes the copy of a vector that no kept version has.
