@@ -98,8 +98,8 @@ class IcebergCatalog:
         self.catalog = catalog
         self._files = files or IcebergFiles(catalog.config)
         self._turns = _Turns()
-        self._delta = DeltaTables(catalog)
-        self._delta_lists = DeltaLists(catalog)
+        self._delta = DeltaTables(catalog, self._options_of)
+        self._delta_lists = DeltaLists(catalog.store, self._options_of)
 
     # -- reading
 
@@ -143,7 +143,6 @@ class IcebergCatalog:
 
     def _load_delta(self, table: TableRow, *, publish: bool) -> LoadedTable:
         state = self._published(table) if publish else self._delta.load(table)
-        options = {**(self.catalog.storage_options_of(table) or {}), **(self._files.options or {})} or None
         return LoadedTable(
             TableName(table.namespace, table.name),
             table.table_id,
@@ -151,9 +150,13 @@ class IcebergCatalog:
             state.opened.head.current_version,
             state.metadata_location,
             state.metadata,
-            options,
+            self._options_of(table),
             state,
         )
+
+    def _options_of(self, table: TableRow) -> dict[str, str] | None:
+        """The storage options in force for a table's files."""
+        return {**(self.catalog.storage_options_of(table) or {}), **(self._files.options or {})} or None
 
     def _published(self, table: TableRow) -> DeltaState:
         for attempt in range(1, ATTEMPTS + 1):
@@ -342,7 +345,7 @@ class IcebergCatalog:
         self, table: TableRow, version: int, metadata_location: str, metadata: Mapping[str, Any]
     ) -> LoadedTable:
         name = TableName(table.namespace, table.name)
-        options = {**(self.catalog.storage_options_of(table) or {}), **(self._files.options or {})} or None
+        options = self._options_of(table)
         return LoadedTable(name, table.table_id, table.table_uuid, version, metadata_location, metadata, options)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -88,11 +89,15 @@ def test_a_name_is_taken_by_a_table_of_either_format_or_a_view(shop: Client, end
             assert taken.message == message
 
 
-def test_a_delta_table_is_listed_and_not_loaded(shop: Client, endpoint: Endpoint) -> None:
+def test_a_delta_table_is_listed_and_loaded_and_not_dropped(shop: Client, endpoint: Endpoint) -> None:
     endpoint.catalog.create_table("shop.delta", "id long")
     assert shop.get("/v1/namespaces/shop/tables").json["identifiers"] == [{"namespace": ["shop"], "name": "delta"}]
-    assert shop.get(table_path("delta")).error == (404, "NoSuchTableException")
-    assert shop.delete(table_path("delta")).error == (404, "NoSuchTableException")
+    loaded = shop.get(table_path("delta"))
+    assert loaded.status == 200
+    location = loaded.json["metadata-location"]
+    assert json.loads(path_of(location).read_bytes()) == loaded.json["metadata"]
+    assert shop.get(table_path("delta"), headers={"If-None-Match": loaded.headers["etag"]}).status == 304
+    assert shop.delete(table_path("delta")).error == (400, "BadRequestException")
     assert endpoint.catalog.tables() == ["shop.delta"]
 
 

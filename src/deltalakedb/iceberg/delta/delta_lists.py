@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import orjson
 import pyarrow as pa
@@ -25,7 +25,7 @@ from deltalakedb.exceptions import MalformedLogError, MissingFileError, StorageE
 from deltalakedb.iceberg.delta.delta_files import COLUMNS, DeltaFile, FileShape
 from deltalakedb.iceberg.delta.delta_metadata import in_force
 from deltalakedb.iceberg.delta.delta_snapshots import FOLDER, id_of_version
-from deltalakedb.iceberg.delta.delta_tables import FOLLOWER, DeltaState
+from deltalakedb.iceberg.delta.delta_tables import FOLLOWER, DeltaState, OptionsOf
 from deltalakedb.iceberg.delta.field_ids import path_text
 from deltalakedb.iceberg.delta.generated_files import GeneratedFiles
 from deltalakedb.iceberg.delta.list_building import ListBuilder, ListedVersion, VersionEntries
@@ -34,7 +34,7 @@ from deltalakedb.iceberg.delta.vectors import VectorFiles
 from deltalakedb.iceberg.metadata.normal_form import wire_form
 from deltalakedb.log.protocol.rows import metadata_from_row
 from deltalakedb.storage.opening import open_storage
-from deltalakedb.store.connection import Connection, DuplicateRowError, LostRaceError, select_columns
+from deltalakedb.store.connection import Connection, DuplicateRowError, LostRaceError, Store, select_columns
 from deltalakedb.store.delta_manifests import (
     NewestList,
     is_history_unchanged,
@@ -43,9 +43,6 @@ from deltalakedb.store.delta_manifests import (
     write_lists,
 )
 from deltalakedb.store.iceberg_delta import SnapshotRow, read_field_ids
-
-if TYPE_CHECKING:
-    from deltalakedb.catalog.catalog import Catalog
 
 logger = logging.getLogger(__name__)
 
@@ -66,9 +63,10 @@ class StaleStateError(StoreBusyError):
 class DeltaLists:
     """Writes the lists and metadata files of a catalog's Delta tables."""
 
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
-        self._store = catalog.store
+    def __init__(self, store: Store, options_of: OptionsOf) -> None:
+        """`options_of` returns the storage options of a table."""
+        self._store = store
+        self._options_of = options_of
         self._locks: dict[int, threading.Lock] = {}
         self._guard = threading.Lock()
         self._metadata_files: dict[int, str] = {}
@@ -98,7 +96,7 @@ class DeltaLists:
         table = state.opened.table
         location = f"{state.location}/{name}"
         if self._metadata_files.get(table.table_id) != location:
-            storage = open_storage(table.location, self._catalog.storage_options_of(table))
+            storage = open_storage(table.location, self._options_of(table))
             storage.put_if_absent(name, data, decides=False)
             self._metadata_files[table.table_id] = location
         return location
@@ -114,7 +112,7 @@ class DeltaLists:
                 missing = _missing(state, lists)
                 if not missing:
                     return lists
-                _Batch(self._catalog, state, newest, missing).write()
+                _Batch(self._store, state, self._options_of(state.opened.table), newest, missing).write()
         raise StaleStateError(f"the table {state.opened.table.full_name} changes faster than it can be described")
 
     def _read(self, state: DeltaState) -> tuple[Mapping[int, str | None], NewestList]:
@@ -168,11 +166,18 @@ class _SnapshotIds(dict[int, int]):
 class _Batch:
     """The lists of some versions of a table, written together."""
 
-    def __init__(self, catalog: Catalog, state: DeltaState, newest: NewestList, missing: Sequence[SnapshotRow]) -> None:
-        self._store = catalog.store
+    def __init__(
+        self,
+        store: Store,
+        state: DeltaState,
+        options: Mapping[str, str] | None,
+        newest: NewestList,
+        missing: Sequence[SnapshotRow],
+    ) -> None:
+        self._store = store
         self._state = state
         self._table = state.opened.table
-        self._options = catalog.storage_options_of(self._table)
+        self._options = options
         self._newest = newest
         self._rows = _first_batch(missing)
         self._format_version = int(state.metadata["format-version"])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from deltalakedb.exceptions import NotSayableInIcebergError
 from deltalakedb.iceberg.delta.delta_metadata import delta_metadata, in_force
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 FOLLOWER = "follower"
 
+OptionsOf: TypeAlias = Callable[[TableRow], dict[str, str] | None]
+
 
 @dataclass(frozen=True, slots=True)
 class DeltaState:
@@ -52,8 +54,9 @@ class DeltaState:
 class DeltaTables:
     """Makes Iceberg metadata of Delta tables. What it remembers of a table only saves work."""
 
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
+    def __init__(self, catalog: Catalog, options_of: OptionsOf | None = None) -> None:
+        """`options_of` returns the storage options of a table, by default those of the catalog."""
+        self._options_of = options_of or catalog.storage_options_of
         self._store = catalog.store
         self._checked: dict[int, int] = {}
         """The version up to which a table has no vectors and no files elsewhere."""
@@ -61,7 +64,7 @@ class DeltaTables:
     def load(self, row: TableRow) -> DeltaState:
         """A table at its newest version; NotSayableInIcebergError if it has what Iceberg does not."""
         if row.mode == FOLLOWER:
-            follow(self._store, row, storage_options=self._catalog.storage_options_of(row))
+            follow(self._store, row, storage_options=self._options_of(row))
         with self._store.read() as conn:
             opened = registry.open_table(conn, row.namespace, row.name)
             assert opened is not None, "a Delta table has a version"
