@@ -20,6 +20,9 @@ from pyiceberg.catalog.rest import RestCatalog
 from deltalakedb import DeltaTable, write_deltalake
 from deltalakedb.serve.server import Endpoint
 
+pytestmark = pytest.mark.parametrize("endpoint", ["sqlite"], indirect=True)
+"""What clients read does not depend on the database; manifests are tested on all of them."""
+
 UTC = dt.UTC
 MOMENTS = [
     dt.datetime(2024, 1, 1, 0, 0, 0, 123456, UTC),

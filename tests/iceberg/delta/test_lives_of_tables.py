@@ -8,11 +8,13 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from deltalakedb import DeltaTable, connect, write_deltalake
+from deltalakedb import DeltaTable, write_deltalake
 from deltalakedb.serve.server import Endpoint
-from tests.fixtures.s3 import S3
 from tests.iceberg.delta.reading import Clients, rows_of
 from tests.interop.maker import Maker
+
+pytestmark = pytest.mark.parametrize("endpoint", ["sqlite"], indirect=True)
+"""What clients read does not depend on the database; manifests are tested on all of them."""
 
 
 @pytest.fixture
@@ -147,19 +149,6 @@ def test_a_followed_table_in_a_place_that_cannot_be_written_is_planned_by_the_ca
     endpoint.catalog.attach_table(str(place), "shop.t")
     (place / "_iceberg").write_text("not a folder")
     assert clients.reads["PyIceberg, planned by the catalog"]("shop.t", None) == rows_of(numbers(1, 2))
-
-
-def test_a_table_on_s3(tmp_path: Path, s3: S3) -> None:
-    deltalake.write_deltalake(s3.uri("lake/t"), numbers(1, 2), partition_by=["p"], storage_options=s3.storage_options)
-    with connect(str(tmp_path / "catalog.db")) as catalog:
-        catalog.create_namespace("shop")
-        catalog.attach_table(s3.uri("lake/t"), "shop.t", storage_options=s3.storage_options)
-        options = {**s3.storage_options, "aws_conditional_put": "etag"}
-        for number in range(3, 5):
-            deltalake.write_deltalake(s3.uri("lake/t"), numbers(number), mode="append", storage_options=options)
-            table = catalog.iceberg("shop.t", storage_options=s3.storage_options)
-            assert rows_of(table.scan().to_arrow()) == rows_of(numbers(*range(1, number + 1)))
-    assert len([key for key in s3.list_keys() if key.startswith("lake/t/_iceberg/")]) == 3 + 3 + 2
 
 
 def test_pyiceberg_in_python_reads_delta_tables(endpoint: Endpoint, address: str) -> None:

@@ -17,7 +17,7 @@ from deltalakedb import DeltaTable, write_deltalake
 from deltalakedb.serve.server import Endpoint
 from tests.fixtures.spark import submit_arguments
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.parametrize("endpoint", ["sqlite"], indirect=True)]
 
 
 def rows(*ids: int) -> pa.Table:
