@@ -20,6 +20,7 @@ import pyarrow.types as pt
 from deltalakedb.data.arrow_types import file_type, is_any_list, rust_name, stored_fields
 from deltalakedb.data.decimal_casts import floats_to_decimals, integers_to_decimals, text_to_decimals
 from deltalakedb.data.text_casts import (
+    bytes_to_hex,
     floats_to_text,
     lists_to_text,
     moments_to_text,
@@ -78,7 +79,8 @@ def mismatch(path: Path, expected: DataType, got: object, detail: str = "") -> S
     if not detail:
         return SchemaMismatchError(f"Cannot cast field {_cast_from_to(path, expected, got)}; {where}")
     if _INVALID_VALUE.match(detail) is not None:
-        return InvalidValueError(f"{detail.replace('Invalid UTF8 payload', 'Encountered non UTF-8 data')}; {where}")
+        prefix = "Cast error: " if detail.startswith("Cannot cast") else ""
+        return InvalidValueError(f"{prefix}{detail.replace('Invalid UTF8 payload', 'Encountered non UTF-8 data')}; {where}")
     text = _in_usual_words(detail, expected)
     if isinstance(got, pa.DataType) and pt.is_unsigned_integer(got):
         # Delta has no such numbers: `deltalake` casts them before it looks at the table.
@@ -150,7 +152,8 @@ def _dictionary_cast(source: pa.DataType, target: DataType, path: Path) -> Cast:
 
 
 def _list_text_cast(source: pa.DataType, target: DataType, path: Path) -> Cast:
-    element = make_cast(source.value_type, target, (*path, "element"))
+    is_bytes = _is_bytes(source.value_type)
+    element = bytes_to_hex if is_bytes else make_cast(source.value_type, target, (*path, "element"))
 
     def cast(array: pa.Array) -> pa.Array:
         if not pt.is_list(source):

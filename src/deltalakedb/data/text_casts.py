@@ -129,3 +129,8 @@ def lists_to_text(array: pa.Array, elements: pa.Array) -> pa.Array:
     texts = pa.ListArray.from_arrays(array.offsets, elements.fill_null(""))
     joined = pc.binary_join_element_wise("[", pc.binary_join(texts, ", "), "]", "")
     return pc.if_else(array.is_null(), pa.scalar(None, pa.string()), joined)
+
+
+def bytes_to_hex(array: pa.Array) -> pa.Array:
+    """The bytes in a list that is cast to text."""
+    return pa.array([None if value is None else value.hex() for value in array.to_pylist()], pa.string())
