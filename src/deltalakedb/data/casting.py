@@ -36,14 +36,15 @@ Path: TypeAlias = tuple[str, ...]
 
 _INTEGERS: Final = frozenset({"byte", "short", "integer", "long"})
 _FLOATS: Final = frozenset({"float", "double"})
-_NUMBERS: Final = _INTEGERS | _FLOATS
 _DAYS: Final = frozenset({"integer", "long"})
+"""Integers that hold a date as its days since 1970; of timestamps the unit is not known."""
 _DAY_BITS: Final = 32
 _MOMENTS: Final = frozenset({"timestamp", "timestamp_ntz", "date"})
 _NOT_PARSED: Final = re.compile(r"Failed to parse string: '(.*)' as a scalar of type")
 _NOT_IN_RANGE: Final = re.compile(r"(?:Integer|Float) value (\S+) (?:not in range|was truncated)")
 _INVALID_VALUE: Final = re.compile(r".* is too (?:large|small) to store|Cannot cast to Decimal128|Invalid UTF8")
 """Errors for which `deltalake` raises a ValueError, or should."""
+_PREFIXES: Final = {"Cannot cast": "Cast error: ", "Invalid UTF8": "Encountered non UTF-8 data: "}
 
 
 def make_cast(source: pa.DataType, target: DataType, path: Path) -> Cast | None:
@@ -79,8 +80,8 @@ def mismatch(path: Path, expected: DataType, got: object, detail: str = "") -> S
     if not detail:
         return SchemaMismatchError(f"Cannot cast field {_cast_from_to(path, expected, got)}; {where}")
     if _INVALID_VALUE.match(detail) is not None:
-        prefix = "Cast error: " if detail.startswith("Cannot cast") else ""
-        return InvalidValueError(f"{prefix}{detail.replace('Invalid UTF8 payload', 'Encountered non UTF-8 data')}; {where}")
+        prefix = next((words for start, words in _PREFIXES.items() if detail.startswith(start)), "")
+        return InvalidValueError(f"{prefix}{detail}; {where}")
     text = _in_usual_words(detail, expected)
     if isinstance(got, pa.DataType) and pt.is_unsigned_integer(got):
         # Delta has no such numbers: `deltalake` casts them before it looks at the table.
@@ -253,14 +254,10 @@ def _conversion(source: pa.DataType, target: PrimitiveType | DecimalType, arrow:
             return floats_to_text
         if pt.is_timestamp(source):
             return moments_to_text
-    if pt.is_timestamp(source) and name in _NUMBERS:
-        micros = pa.timestamp("us", source.tz)
-        return lambda array: array.cast(micros, safe=False).cast(pa.int64()).cast(arrow, safe=name not in _FLOATS)
     if pt.is_date(source) and name in _INTEGERS:
         return lambda array: array.cast(pa.date32()).cast(pa.int32()).cast(arrow)
-    if pt.is_integer(source) and name in _MOMENTS:
-        whole = pa.int32() if name == "date" else pa.int64()
-        return lambda array: array.cast(whole).cast(arrow)
+    if pt.is_integer(source) and name == "date":
+        return lambda array: array.cast(pa.int32()).cast(arrow)
     options = pc.CastOptions(target_type=arrow, allow_time_truncate=True, allow_float_truncate=name in _FLOATS)
     return lambda array: pc.cast(array, options=options)
 
@@ -280,15 +277,15 @@ def _may_cast(source: pa.DataType, target: PrimitiveType | DecimalType) -> bool:
             return bool(integer_digits <= target.precision - target.scale and 0 <= source.scale <= target.scale)
         return _is_number(source) or _is_text(source)
     name = target.name
-    if name in _NUMBERS:
-        if pt.is_date(source):
-            return name in _DAYS
-        return bool(pt.is_timestamp(source) or _is_number(source) or pt.is_decimal(source) or pt.is_boolean(source) or _is_text(source))
+    if pt.is_date(source) and name in _DAYS:
+        return True
+    if name in _INTEGERS or name in _FLOATS:
+        return bool(_is_number(source) or pt.is_decimal(source) or pt.is_boolean(source) or _is_text(source))
     if name == "boolean":
         return bool(_is_number(source) or pt.is_boolean(source) or _is_text(source))
     if name in _MOMENTS:
         if pt.is_integer(source):
-            return name != "date" or source.bit_width >= _DAY_BITS
+            return name == "date" and bool(source.bit_width >= _DAY_BITS)
         return bool(pt.is_timestamp(source) or pt.is_date(source) or _is_text(source))
     if name == "string":
         return True

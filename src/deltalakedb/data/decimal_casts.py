@@ -43,7 +43,9 @@ def floats_to_decimals(array: pa.Array, target: pa.Decimal128Type) -> pa.Array:
         magnitudes += np.abs(scaled) - magnitudes >= 0.5
         for place in np.flatnonzero(~(magnitudes < _TWO_TO_127))[:1]:
             value = "NaN" if np.isnan(floats[place]) else f"{floats[place]:g}".replace("e+", "e")
-            raise pa.ArrowInvalid(f"Cannot cast to Decimal128({target.precision}, {target.scale}). Overflowing on {value}")
+            raise pa.ArrowInvalid(
+                f"Cannot cast to Decimal128({target.precision}, {target.scale}). Overflowing on {value}"
+            )
     for place in np.flatnonzero(magnitudes >= 10.0**target.precision * (1 - 1e-9)):
         _refuse_too_large(int(np.copysign(magnitudes[place], scaled[place])), target)
     words = np.empty((len(floats), 2), dtype="<u8")
@@ -78,5 +80,7 @@ def _refuse_too_large(unscaled: int, target: pa.Decimal128Type) -> None:
         value, largest = (f"{Decimal(one).scaleb(-target.scale, _EXACT):f}" for one in (unscaled, limit))
         problem = f"{value} is too large to store in a Decimal128 of precision {target.precision}. Max is {largest}"
         if unscaled < 0:
-            problem = f"{value} is too small to store in a Decimal128 of precision {target.precision}. Min is -{largest}"
+            problem = (
+                f"{value} is too small to store in a Decimal128 of precision {target.precision}. Min is -{largest}"
+            )
         raise pa.ArrowInvalid(problem)

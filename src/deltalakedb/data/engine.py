@@ -162,7 +162,9 @@ _WORDINGS: Final = (
         "{} is too large to store in a Decimal128 of precision {}{}",
     ),
     (
-        re.compile(r'Conversion Error: Could not convert string "\s*([+-]?(?:\d+\.?\d*|\.\d+))\s*" to DECIMAL\((\d+),\d+\)(.*)'),
+        re.compile(
+            r'Conversion Error: Could not convert string "\s*([+-]?(?:\d+\.?\d*|\.\d+))\s*" to DECIMAL\((\d+),\d+\)(.*)'
+        ),
         "{} is too large to store in a Decimal128 of precision {}{}",
     ),
     (re.compile(r"Conversion Error: Failure in decode: (.*)"), "Encountered non UTF-8 data: {}"),
