@@ -90,7 +90,7 @@ def test_batches_of_different_schemas_are_refused_before_anything_is_written(uri
     batches = [pa.record_batch({"id": [1], "c": ["a"]}), pa.record_batch({"id": [2]})]
     for mode in ("error", "append", "overwrite"):
         with pytest.raises(ValueError, match="Schema at index 1 was different"):
-            dl.write_deltalake(uri, batches, mode=mode)  # type: ignore[arg-type]
+            dl.write_deltalake(uri, batches, mode=mode)
     dl.write_deltalake(uri, [batches[0], batches[0]])
     with pytest.raises(ValueError, match="Schema at index 1 was different"):
         dl.write_deltalake(uri, batches, mode="append")

@@ -154,7 +154,11 @@ _INVALID_VALUE: Final = re.compile(" too large to store in |Overflowing on|non U
 _WORDINGS: Final = (
     (re.compile(r"Invalid Input Error: (Cast error: Cannot cast string .*)"), "{}"),
     (
-        re.compile(r"Conversion Error: Could not cast value (nan|-?inf) to DECIMAL\((\d+),(\d+)\)(.*)"),
+        re.compile(r"Conversion Error: Could not cast value -?nan to DECIMAL\((\d+),(\d+)\)(.*)"),
+        "Cast error: Cannot cast to Decimal128({}, {}). Overflowing on NaN{}",
+    ),
+    (
+        re.compile(r"Conversion Error: Could not cast value (-?inf) to DECIMAL\((\d+),(\d+)\)(.*)"),
         "Cast error: Cannot cast to Decimal128({1}, {2}). Overflowing on {0}{3}",
     ),
     (
