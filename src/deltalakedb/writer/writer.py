@@ -89,9 +89,10 @@ def _to_stream(data: Any) -> Any:
         return data
     if isinstance(data, Sequence) and not hasattr(data, "__arrow_c_array__"):
         data[0].schema  # noqa: B018  a sequence must hold batches, and must not be empty
-        if isinstance(data, list | tuple) and not all(hasattr(batch, "__arrow_c_array__") for batch in data):
-            raise ValueError("Expected an object with dunder __arrow_c_array__: a list of data is one of batches")
-        _refuse_other_schemas(data)
+        if isinstance(data, list | tuple):
+            if not all(hasattr(batch, "__arrow_c_array__") for batch in data):
+                raise ValueError("Expected an object with dunder __arrow_c_array__: a list of data is one of batches")
+            _refuse_other_schemas(data)  # other sequences may be read only once
     try:
         return to_rows(data)
     except TypeError as error:
