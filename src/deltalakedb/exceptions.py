@@ -2,6 +2,7 @@
 
 DeltaError
 |__ TableNotFoundError, TableExistsError, VersionNotFoundError, SchemaMismatchError, PredicateError
+|   |__ InvalidValueError          a SchemaMismatchError, PredicateError and ValueError: a value its column cannot hold
 |   |__ LocationOwnedError         a TableExistsError, and a CommitFailedError: the location is another table's
 |   |__ FilesPurgedError           a TableNotFoundError: the table was there, its files are deleted
 |   |__ NamespaceNotFoundError     a TableNotFoundError; NamespaceNotEmptyError
@@ -77,6 +78,7 @@ __all__ = [
     "FilesVacuumedError",
     "GoneError",
     "InvalidCommitError",
+    "InvalidValueError",
     "LocationOwnedError",
     "LogGapError",
     "MalformedLogError",
@@ -224,6 +226,10 @@ class SchemaMismatchError(DeltaError):
 
 class PredicateError(DeltaError):
     """A predicate that cannot be parsed, or names a column the table does not have."""
+
+
+class InvalidValueError(SchemaMismatchError, PredicateError, ValueError):
+    """A value that its column cannot hold: a number with too many digits for a decimal, bytes that are no text."""
 
 
 class BadIcebergRequestError(DeltaError):

@@ -43,6 +43,14 @@ _PADDED: Final = "concat(x, repeat('=', (4 - length(x) % 4) % 4))"
 _SAME: Final = "{} is not distinct from e"
 _AMONG_FIRST: Final = "len(list_filter(x[:i], lambda w: w is not distinct from e)) <= n"
 
+_IS_WHOLE: Final = r"regexp_full_match(x, '\s*[+-]?[0-9]+\s*')"
+_NOT_WHOLE: Final = "'Cast error: Cannot cast string ' || chr(39) || x || chr(39) || ' to value of Int64 type'"
+_NOT_DATE: Final = _NOT_WHOLE.replace("Int64", "Date32")
+_DATE: Final = (
+    "when regexp_full_match(x, '[0-9]{8}') then concat_ws('-', x[:4], x[5:6], x[7:]) "
+    "when regexp_full_match(x, '[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}') then x"
+)
+
 DIVIDED_BY_ZERO: Final = "Arrow error: Divide by zero error"
 
 MACROS: Final = (
@@ -52,6 +60,14 @@ MACROS: Final = (
         when typeof(x) = 'DOUBLE' then {_DOUBLE}
         when typeof(x) = 'FLOAT' then case when {_IS_LARGE} then {_LARGE} else {_FLOAT} end
         else cast(x as varchar) end""",
+    # A text that Arrow reads as an integer.
+    f"create macro dl_whole(x) as case when {_IS_WHOLE} then x when x is not null then error({_NOT_WHOLE}) end",
+    f"create macro dl_whole_or_null(x) as case when {_IS_WHOLE} then x end",
+    # A text that Arrow reads as a date: also without hyphens, and with a time and a zone after it.
+    f"create macro dl_date(x) as case {_DATE} when length(x) > 10 "
+    f"then cast(cast(cast(x as timestamptz) as date) as varchar) when x is not null then error({_NOT_DATE}) end",
+    f"create macro dl_date_or_null(x) as case {_DATE} when length(x) > 10 "
+    "then cast(cast(try_cast(x as timestamptz) as date) as varchar) end",
     f"""create macro dl_encode(x, encoding) as case encoding
         when 'hex' then lower(hex(x))
         when 'base64' then rtrim(base64({_BYTES}), '=')

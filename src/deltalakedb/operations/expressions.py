@@ -39,6 +39,8 @@ _SQL_TYPES: Final = {
     "timestamp_ntz": "TIMESTAMP",
 }
 _INTEGERS: Final = frozenset({"long", "integer", "short", "byte"})
+_INTEGER_TYPES: Final = ("BIGINT", "INTEGER", "SMALLINT", "TINYINT")
+_MOMENTS: Final = ("TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMP WITH TIME ZONE")
 _COMPARISONS: Final = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ)
 
 
@@ -241,12 +243,42 @@ def cast_sql(sql: str, engine_type: str, wanted: DataType, *, strict: bool = Tru
     """An expression of a type of the engine as a column's type; without `strict` what does not fit is null."""
     cast = "CAST" if strict else "TRY_CAST"
     name = str(wanted)
-    if name in _INTEGERS and (engine_type.startswith("DECIMAL") or engine_type in ("DOUBLE", "FLOAT")):
-        sql = f"trunc({sql})"  # the engine would round
+    if isinstance(wanted, ArrayType) and engine_type.endswith("[]"):
+        element = cast_sql("dl_e", engine_type[:-2], wanted.element_type, strict=strict)
+        if element != f"{cast}(dl_e AS {sql_type(wanted.element_type)})":
+            return f"list_transform({sql}, lambda dl_e: {element})"
+    if name in _INTEGERS:
+        sql = _as_integer(sql, engine_type, strict=strict)
     elif name == "binary" and engine_type == "VARCHAR":
         return f"encode({sql})"  # and read escapes
-    elif name == "string" and strict and engine_type in ("DOUBLE", "FLOAT", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"):
+    elif name == "string" and engine_type.endswith("[]"):
+        texts = f"list_transform({sql}, lambda dl_e: coalesce({cast_sql('dl_e', engine_type[:-2], wanted)}, ''))"
+        return f"'[' || array_to_string({texts}, ', ') || ']'"
+    elif name == "string" and engine_type.startswith(("STRUCT(", "MAP(")):
+        raise PredicateError(f"Unsupported CAST from {engine_type} to Utf8: give the text of one of its fields")
+    elif name == "string" and engine_type == "BLOB":
+        return f"decode({sql})" if strict else f"TRY(decode({sql}))"  # and write escapes
+    elif name == "string" and strict and engine_type in ("DOUBLE", "FLOAT", *_MOMENTS):
         return f"dl_text({sql})"
-    elif name in ("timestamp", "timestamp_ntz") and engine_type in ("BIGINT", "INTEGER", "SMALLINT", "TINYINT"):
+    elif name in ("timestamp", "timestamp_ntz") and engine_type in _INTEGER_TYPES:
         sql = f"make_timestamp({sql})"  # microseconds, as Arrow counts
+    elif name == "timestamp_ntz" and engine_type == "VARCHAR":
+        sql = f"{cast}({sql} AS TIMESTAMPTZ)"  # the engine would pass over a zone
+    elif name == "date" and engine_type == "VARCHAR":
+        sql = f"dl_date({sql})" if strict else f"dl_date_or_null({sql})"
+    elif name == "date" and engine_type in ("BIGINT", "INTEGER"):
+        return f"DATE '1970-01-01' + {cast}({sql} AS INTEGER)"
     return f"{cast}({sql} AS {sql_type(wanted)})"
+
+
+def _as_integer(sql: str, engine_type: str, *, strict: bool) -> str:
+    """What the engine casts to an integer as Arrow does: it would round, and read `1.5`, `1e3` and `0x1F`."""
+    if engine_type.startswith("DECIMAL") or engine_type in ("DOUBLE", "FLOAT"):
+        return f"trunc({sql})"
+    if engine_type in _MOMENTS:
+        return f"epoch_us({sql})"
+    if engine_type == "DATE":
+        return f"({sql} - DATE '1970-01-01')"
+    if engine_type == "VARCHAR":
+        return f"dl_whole({sql})" if strict else f"dl_whole_or_null({sql})"
+    return sql
