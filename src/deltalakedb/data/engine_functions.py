@@ -91,7 +91,7 @@ MACROS: Final = (
     "else error('There is no digest named ' || method) end",
     """create macro dl_moment(x) as case
         when typeof(x) in ('VARCHAR', 'DATE', 'TIMESTAMP', 'TIMESTAMP WITH TIME ZONE')
-            then cast(cast(x as varchar) as timestamp)
+            then cast(cast(cast(x as varchar) as timestamptz) as timestamp)
         else make_timestamp(cast(try_cast(x as double) * 1000000 as bigint)) end""",
     "create macro iszero(x) as x = 0",
     "create macro nanvl(x, y) as case when isnan(x) then y else x end",

@@ -12,12 +12,13 @@ from typing import Any, Final
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 
+from deltalakedb.data.engine_values import translate_values
+from deltalakedb.data.literal_types import COMPARISONS
 from deltalakedb.exceptions import PredicateError
 from deltalakedb.log.predicates.atoms import Column
 from deltalakedb.log.predicates.predicate import no_such_column, resolve_column
 from deltalakedb.log.predicates.predicate_sql import parse_expression, spell
 from deltalakedb.log.schema.types import ArrayType, DataType, DecimalType, MapType, PrimitiveType, StructType
-from deltalakedb.operations.engine_values import translate_values
 from deltalakedb.operations.expression_text import commit_text
 from deltalakedb.operations.spark_functions import RuleDialect, translate_spark_functions
 
@@ -39,7 +40,6 @@ _SQL_TYPES: Final = {
     "timestamp_ntz": "TIMESTAMP",
 }
 _INTEGERS: Final = frozenset({"long", "integer", "short", "byte"})
-_COMPARISONS: Final = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Expression:
         is_stable = not _is_volatile(root)
         if is_rule:
             translate_spark_functions(root)
-        _translate(root, names)
+        _translate(root, names, is_rule=is_rule)
         return cls(
             text=shown,
             source=text,
@@ -166,25 +166,18 @@ class _Names:
         return [f"{alias}.{name}" for alias in reversed(list(self._aliases)) for name in self._aliases[alias].names]
 
 
-def _translate(root: Node, names: _Names) -> None:
+def _translate(root: Node, names: _Names, *, is_rule: bool) -> None:
     """What DuckDB spells or means otherwise; inner nodes first, as an outer one may be replaced with what is in it."""
-    for node in list(root.find_all(*_COMPARISONS)):
-        _compare_as_text(node, names)
-    for node in list(root.find_all(exp.In, exp.Between)):
-        _compare_many_as_text(node, names)
-    translate_values(root, names.kind_of)
-    for node in list(root.find_all(exp.UnixToTime)):
-        node.replace(_moment(node))
+    for node in list(root.find_all(*COMPARISONS)):
+        if isinstance(node, exp.In | exp.Between):
+            _compare_many_as_text(node, names)
+        else:
+            _compare_as_text(node, names)
+        _compare_as_floats(node, names)
+    translate_values(root, names.kind_of, is_rule=is_rule)
     for node in list(root.find_all(exp.Column)):
         alias, path, _ = names.find([part.name for part in node.parts])
         node.replace(_reference(alias, path))
-
-
-def _moment(node: Node) -> Node:
-    """`to_timestamp` of a text reads it, of a number both mean seconds."""
-    literal = node.this
-    is_text = isinstance(literal, exp.Literal) and literal.is_string
-    return exp.cast(literal, "TIMESTAMP", dialect=DuckDB) if is_text else node
 
 
 def _reference(alias: str, path: Sequence[str]) -> Node:
@@ -206,6 +199,16 @@ def _compare_many_as_text(node: Node, names: _Names) -> None:
     for other in others:
         if _is_number(other):
             other.replace(exp.Literal.string(other.name))
+
+
+def _compare_as_floats(node: Node, names: _Names) -> None:
+    """A float column and a number are compared as floats, so that a row is found by the number that was written."""
+    parts = list(node.iter_expressions())
+    if any(isinstance(part, exp.Column) and names.kind_of(part) == "float" for part in parts):
+        for part in parts:
+            number = part.this if isinstance(part, exp.Neg) else part
+            if _is_number(number) and not number.is_int:
+                part.replace(exp.cast(part.copy(), "float"))
 
 
 def _is_text(node: Node, names: _Names) -> bool:
@@ -245,6 +248,8 @@ def cast_sql(sql: str, engine_type: str, wanted: DataType, *, strict: bool = Tru
         sql = f"trunc({sql})"  # the engine would round
     elif name == "binary" and engine_type == "VARCHAR":
         return f"encode({sql})"  # and read escapes
+    elif name == "timestamp_ntz" and engine_type == "VARCHAR":
+        sql = f"{cast}({sql} AS TIMESTAMPTZ)"  # the engine would drop an offset
     elif name == "string" and strict and engine_type in ("DOUBLE", "FLOAT", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"):
         return f"dl_text({sql})"
     elif name in ("timestamp", "timestamp_ntz") and engine_type in ("BIGINT", "INTEGER", "SMALLINT", "TINYINT"):

@@ -18,8 +18,8 @@ from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ErrorLevel, SqlglotError
 
+from deltalakedb.data.engine_values import translate_values
 from deltalakedb.log.predicates.predicate_sql import DataFusion
-from deltalakedb.operations.engine_values import translate_values
 from deltalakedb.operations.query_checks import (
     AnswerColumn,
     Columns,

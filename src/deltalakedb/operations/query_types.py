@@ -9,8 +9,8 @@ import pyarrow as pa
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 
+from deltalakedb.data.engine_values import translate_values
 from deltalakedb.exceptions import DeltaError
-from deltalakedb.operations.engine_values import translate_values
 from deltalakedb.operations.query_names import function_name, rust_name
 
 Node: TypeAlias = Any
@@ -252,10 +252,6 @@ class TypeChanges:
                 one.replace(exp.Anonymous(this=name, expressions=[one.this]))
             elif isinstance(one, exp.Nullif) and is_widened((one.this, one.expression), kind_of):
                 one.set("this", exp.cast(one.this, "bigint"))
-            elif isinstance(one, exp.UnixToTime):
-                form = one.args.get("scale")
-                parsed = exp.Anonymous(this="STRPTIME", expressions=[one.this, form])
-                one.replace(exp.Anonymous(this="DL_MOMENT", expressions=[one.this]) if form is None else parsed)
             elif isinstance(one, exp.Func) and not isinstance(one.parent, exp.Window):
                 self._change_function(one, kind_of)
         translate_values(node, lambda column: delta_name(kind_of(column)))
@@ -292,21 +288,15 @@ class TypeChanges:
         node.replace(exp.Paren(this=exp.Div(this=micros, expression=exp.Literal.number("1000000.0"))))
 
     def _widen(self, literal: Node) -> None:
-        """Whole numbers are of 64 bits, others doubles."""
+        """Whole numbers are of 64 bits."""
         whole, parent = literal.this.isdigit(), literal.parent
         if whole and int(literal.this) >= 2**63:
             literal.replace(
                 exp.cast(literal.copy(), "ubigint" if int(literal.this) < 2**64 else "double", dialect=DuckDB)
             )
             return
-        if whole and not (self._decides_type(parent) and literal.arg_key not in ("group", "order")):
-            return
-        if isinstance(parent, exp.Cast) and not whole and parent.to.this in exp.DataType.TEXT_TYPES:
-            literal.replace(exp.cast(literal.copy(), "double"))
-            return
-        skipped = (exp.Interval, exp.Cast, exp.Bracket, exp.Limit, exp.Offset, exp.Order, exp.Group, exp.Ordered)
-        if not isinstance(parent, (*skipped, exp.PercentileCont, exp.PercentileDisc)):
-            literal.replace(exp.cast(literal.copy(), "bigint" if whole else "double"))
+        if whole and self._decides_type(parent) and literal.arg_key not in ("group", "order"):
+            literal.replace(exp.cast(literal.copy(), "bigint"))
 
     def _decides_type(self, parent: Node) -> bool:
         if isinstance(parent, exp.Anonymous):

@@ -142,16 +142,18 @@ def _what_is_wrong(text: str, error: Exception) -> str:
     return _NO_EXPRESSION if detail.startswith("Required keyword") else detail
 
 
-def to_duckdb(text: str) -> tuple[str, set[str]]:
+def to_duckdb(text: str, translate: Callable[[Node], None] = lambda _: None) -> tuple[str, set[str]]:
     """Converts the condition to DuckDB's SQL, for evaluation on rows; also returns the first part of each column name.
 
-    A condition sees one row, so sub-queries are rejected.
+    `translate` changes what means something else to DuckDB, in place. A condition sees one row, so sub-queries are
+    rejected.
     """
-    root = parse_expression(text)
+    root = exp.Paren(this=parse_expression(text))
     if root.find(exp.Query, exp.Subquery):
         raise PredicateError(f"a predicate on rows cannot hold a query: {text[:200]!r}")
     names = {node.parts[0].name for node in root.find_all(exp.Column)}
-    return spell(root), names
+    translate(root)
+    return spell(root.this), names
 
 
 def spell(root: Node) -> str:
@@ -277,9 +279,12 @@ class _Reader:
         column, pattern = self._column(node.this), _literal(node.expression)
         if isinstance(pattern, _Null):
             return FALSE
+        if pattern is None and isinstance(node.expression, exp.Literal) and node.expression.is_string:
+            pattern = node.expression.name
         if column is None or not isinstance(pattern, str):
             return _unknown(node)
-        position = min((pattern.find(char) for char in "%_" if char in pattern), default=None)
+        # What follows a backslash is not read: all engines agree only on what stands before it.
+        position = min((pattern.find(char) for char in "%_\\" if char in pattern), default=None)
         if position is None:
             return _compare(column, "!=" if negate else "=", pattern)
         prefix, rest_matters = pattern[:position], pattern[position:].strip("%") != ""

@@ -1,6 +1,6 @@
 """Owns what DataFusion means by casts, operators and functions, said in DuckDB's SQL.
 
-Both the expressions of statements and the queries of `QueryBuilder` are changed by it.
+The expressions of statements, the predicates of reads and the queries of `QueryBuilder` are changed by it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Any, Final, TypeAlias
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 
+from deltalakedb.data.decimal_types import digits_of, keep_digits
+from deltalakedb.data.literal_types import type_literals
 from deltalakedb.exceptions import PredicateError
-from deltalakedb.operations.decimal_types import keep_digits
 
 Node: TypeAlias = Any
 """A node of sqlglot's tree."""
@@ -79,13 +80,19 @@ _ARITHMETIC: Final = (exp.Paren, exp.Neg, exp.Add, exp.Sub, exp.Mul, exp.Div, ex
 _FRACTIONAL_RESULTS: Final = (exp.Avg, exp.Sqrt, exp.Pow, exp.Exp, exp.Ln)
 
 
-def translate_values(root: Node, kind_of: KindOf) -> None:
-    """Change what DuckDB spells or means otherwise, below `root`; inner nodes first, as outer ones may be replaced."""
+def translate_values(root: Node, kind_of: KindOf, *, is_rule: bool = False) -> None:
+    """Change what DuckDB spells or means otherwise, below `root`; inner nodes first, as outer ones may be replaced.
+
+    In a table's rules literals with a point are decimals, as in Spark.
+    """
+    type_literals(root, kind_of, has_decimals=is_rule)
     for node in reversed(list(root.walk())):
         if node is root:
             continue
         if isinstance(node, exp.Cast):
             _cast(node, kind_of)
+        elif isinstance(node, exp.Like | exp.ILike):
+            _escape_pattern(node)
         elif isinstance(node, exp.Concat | exp.ConcatWs):
             node.set("expressions", [_as_text(one, kind_of) for one in node.expressions])
         elif isinstance(node, exp.DPipe) and (is_text(node.this, kind_of) or is_text(node.expression, kind_of)):
@@ -112,15 +119,32 @@ def translate_values(root: Node, kind_of: KindOf) -> None:
                 node.replace(made)
 
 
+def _escape_pattern(node: Node) -> None:
+    """A backslash escapes the next character of a pattern; one at the end stands for itself."""
+    pattern = node.expression
+    if isinstance(node.parent, exp.Escape):
+        return
+    if isinstance(pattern, exp.Literal) and pattern.is_string:
+        if "\\" not in pattern.name:
+            return
+        text = pattern.name
+        if (len(text) - len(text.rstrip("\\"))) % 2:
+            node.set("expression", exp.Literal.string(text + "\\"))
+    node.replace(exp.Escape(this=node.copy(), expression=exp.Literal.string("\\")))
+
+
 def _refuse_zero(node: Node, kind_of: KindOf) -> None:
     """Let a division of whole numbers or decimals by zero fail; DuckDB makes null of it."""
+    if not _is_nonzero(node.expression) and not is_fractional(node, _unless_decimal(kind_of)):
+        node.set("expression", _call("DL_NONZERO", node.expression.copy()))
 
+
+def _unless_decimal(kind_of: KindOf) -> KindOf:
     def kind_unless_decimal(column: Node) -> str | None:
         kind = kind_of(column)
         return None if (kind or "").startswith("decimal") else kind
 
-    if not _is_nonzero(node.expression) and not is_fractional(node, kind_unless_decimal):
-        node.set("expression", _call("DL_NONZERO", node.expression.copy()))
+    return kind_unless_decimal
 
 
 def _overlay(node: Node) -> Node:
@@ -145,9 +169,16 @@ _CLASSES: Final[dict[type, Callable[[Node], Node]]] = {
     exp.ArrayIntersect: lambda node: _call("DL_ARRAY_INTERSECT", *node.expressions),
     exp.ArrayExcept: lambda node: _call("DL_ARRAY_EXCEPT", node.this, node.expression),
     exp.WithinGroup: lambda node: _within_group(node),
+    exp.UnixToTime: lambda node: _to_timestamp(node),
 }
 """Functions that sqlglot knows, and what DuckDB calls them."""
 _NAMED: Final = (exp.PropertyEQ, exp.Alias)
+
+
+def _to_timestamp(node: Node) -> Node:
+    """`to_timestamp` reads a text, and takes a number for seconds."""
+    form = node.args.get("scale")
+    return _call("DL_MOMENT", node.this) if form is None else _call("STRPTIME", node.this, form)
 
 
 def _substring(node: Node) -> Node:
@@ -207,6 +238,10 @@ def _cast(node: Node, kind_of: KindOf) -> None:
             node.set("this", _call("MAKE_TIMESTAMP", seconds))
         else:
             node.replace(nanoseconds)
+    elif node.to.this in _MOMENTS:
+        # a text with an offset is the moment in UTC; the engine would drop the offset
+        zoned = exp.TryCast if isinstance(node, exp.TryCast) else exp.Cast
+        node.set("this", zoned(this=node.this.copy(), to=exp.DataType.build("timestamptz", dialect=DuckDB)))
     elif node.to.this in exp.DataType.INTEGER_TYPES and is_fractional(node.this, kind_of):
         node.set("this", _call("TRUNC", node.this))  # the engine would round
     elif node.to.this in exp.DataType.INTEGER_TYPES and isinstance(node.this, exp.Column):
@@ -261,9 +296,7 @@ def is_fractional(node: Node, kind_of: KindOf) -> bool:
 
 def _is_float_division(node: Node, kind_of: KindOf) -> bool:
     """Whether it is not a division of whole numbers or decimals."""
-    parts = [one for one in node.walk() if isinstance(one, exp.Column)]
-    decimals = any((kind_of(one) or "").startswith("decimal") for one in parts)
-    return is_fractional(node, kind_of) and not decimals
+    return is_fractional(node, _unless_decimal(kind_of)) and digits_of(node, kind_of) is None
 
 
 def _is_nonzero(node: Node) -> bool:
@@ -302,7 +335,8 @@ def _arrow_cast(name: str, arguments: list[Node]) -> Node:
     wanted = arguments[1].name if len(arguments) == 2 else ""
     moment, digits = _MOMENT.fullmatch(wanted), _DIGITS.fullmatch(wanted)
     if moment is not None and name == "ARROW_CAST":
-        return exp.cast(arguments[0], f"timestamp{_UNITS[moment[1]] if moment[2] == 'None' else 'tz'}", dialect=DuckDB)
+        zoned = exp.cast(arguments[0], "timestamptz", dialect=DuckDB)
+        return zoned if moment[2] != "None" else exp.cast(zoned, f"timestamp{_UNITS[moment[1]]}", dialect=DuckDB)
     if digits is not None and name == "ARROW_CAST":
         return exp.cast(arguments[0], f"decimal({digits[1]}, {digits[2]})", dialect=DuckDB)
     if wanted not in _ARROW_NAMES:
