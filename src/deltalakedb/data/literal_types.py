@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
@@ -9,6 +10,7 @@ from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 
 from deltalakedb.data.decimal_types import digits_of
+from deltalakedb.exceptions import PredicateError
 
 Node: TypeAlias = Any
 """A node of sqlglot's tree."""
@@ -25,6 +27,10 @@ _KEEP: Final = (
     exp.PercentileDisc, exp.DataTypeParam,
 )  # fmt: skip
 """Where a literal is no value of the expression."""
+_ARITHMETIC: Final = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod)
+_SMALL: Final = ("byte", "short", "integer")
+_WHOLE: Final = {"byte": "Int8", "short": "Int16", "integer": "Int32", "long": "Int64"}
+_NUMBER: Final = re.compile(r"\s*[+-]?[0-9]+\s*")
 _MAX_UNSIGNED: Final = 2**64
 _DECIMAL_OF_DOUBLE: Final = "DECIMAL(30, 15)"
 """What a double becomes where decimals are chosen from."""
@@ -37,7 +43,9 @@ def type_literals(root: Node, kind_of: KindOf, *, has_decimals: bool = False) ->
     """
     for node in list(root.find_all(exp.Literal)):
         if node.is_string:
-            _read_moment(node, kind_of)
+            _compare_text(node, kind_of)
+        elif node.is_int and isinstance(node.parent, _ARITHMETIC):
+            _widen(node, kind_of)
         elif not has_decimals and (not node.is_int or int(node.this) >= _MAX_UNSIGNED):
             _type_number(node, kind_of)
 
@@ -77,11 +85,23 @@ def _has_decimal(node: Node, kind_of: KindOf) -> bool:
     return any(one is not None and one.is_decimal for one in digits)
 
 
-def _read_moment(literal: Node, kind_of: KindOf) -> None:
-    """A text beside a column of moments without a zone; DuckDB would drop the text's offset."""
+def _widen(literal: Node, kind_of: KindOf) -> None:
+    """A whole number has 64 bits, also beside a column of fewer."""
+    sides = (literal.parent.this, literal.parent.expression)
+    if any(isinstance(one, exp.Column) and kind_of(one) in _SMALL for one in sides):
+        literal.replace(exp.cast(literal.copy(), "bigint"))
+
+
+def _compare_text(literal: Node, kind_of: KindOf) -> None:
+    """A text beside a column of moments without a zone, of which DuckDB would drop the offset, or of whole numbers."""
     above = literal.parent
     if not isinstance(above, COMPARISONS):
         return
-    kinds = [kind_of(one) for one in above.iter_expressions() if isinstance(one, exp.Column)]
+    kinds = {kind_of(one) for one in above.iter_expressions() if isinstance(one, exp.Column)}
     if "timestamp_ntz" in kinds:
         literal.replace(exp.cast(literal.copy(), "timestamp", dialect=DuckDB))
+    whole = kinds & set(_WHOLE)
+    if whole and not _NUMBER.fullmatch(literal.this):
+        raise PredicateError(
+            f"Cast error: Cannot cast string '{literal.this}' to value of {_WHOLE[whole.pop()]} type"
+        )

@@ -248,6 +248,10 @@ def cast_sql(sql: str, engine_type: str, wanted: DataType, *, strict: bool = Tru
         sql = f"trunc({sql})"  # the engine would round
     elif name == "binary" and engine_type == "VARCHAR":
         return f"encode({sql})"  # and read escapes
+    elif name in _INTEGERS and engine_type == "VARCHAR":
+        sql = f"{'dl_whole' if strict else 'dl_try_whole'}({sql})"  # the engine would round
+    elif name == "string" and engine_type == "BLOB":
+        return f"decode({sql})" if strict else f"try(decode({sql}))"
     elif name == "timestamp_ntz" and engine_type == "VARCHAR":
         sql = f"{cast}({sql} AS TIMESTAMPTZ)"  # the engine would drop an offset
     elif name == "string" and strict and engine_type in ("DOUBLE", "FLOAT", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"):

@@ -301,7 +301,8 @@ class TypeChanges:
     def _decides_type(self, parent: Node) -> bool:
         if isinstance(parent, exp.Anonymous):
             return function_name(parent, self._text) in _NUMBERS_IN_FUNCTIONS
-        return isinstance(parent, _NUMBERS_IN)
+        digits = isinstance(parent, exp.Neg) and isinstance(parent.parent, exp.Round)
+        return isinstance(parent, _NUMBERS_IN) and not digits
 
 
 def _is_moved_date(node: Node, kind_of: KindOf) -> bool:

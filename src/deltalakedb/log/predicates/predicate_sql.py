@@ -14,6 +14,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ErrorLevel, SqlglotError
+from sqlglot.helper import seq_get
 from sqlglot.tokenizer_core import TokenType
 
 from deltalakedb.exceptions import PredicateError
@@ -56,7 +57,14 @@ class DataFusion(DuckDB):
             return _bind_operators(super()._parse_bitwise())
 
         FUNCTIONS = {  # noqa: RUF012
-            name: make for name, make in DuckDB.Parser.FUNCTIONS.items() if name not in _OTHERWISE_IN_DUCKDB
+            **{name: make for name, make in DuckDB.Parser.FUNCTIONS.items() if name not in _OTHERWISE_IN_DUCKDB},
+            "DATE_BIN": lambda args: exp.DateBin(
+                this=seq_get(args, 0), expression=seq_get(args, 1), origin=seq_get(args, 2)
+            ),
+        }
+        FUNCTION_PARSERS = {  # noqa: RUF012
+            **DuckDB.Parser.FUNCTION_PARSERS,
+            "POSITION": lambda self: self._parse_position(haystack_first=True),
         }
 
 
