@@ -60,7 +60,8 @@ DIVIDED_BY_ZERO: Final = "Arrow error: Divide by zero error"
 MACROS: Final = (
     # The text of a value, as Arrow writes it.
     f"""create macro dl_text(x) as case
-        when typeof(x) in ('TIMESTAMP', 'TIMESTAMP WITH TIME ZONE', 'TIMESTAMP_S', 'TIMESTAMP_MS', 'TIMESTAMP_NS')
+        when typeof(x) in ('TIMESTAMP', 'TIMESTAMP WITH TIME ZONE', 'TIMESTAMP_S', 'TIMESTAMP_MS', 'TIMESTAMP_NS',
+            'TIME')
             then {_INSTANT}
         when typeof(x) = 'BLOB' then decode(try_cast(x as blob))
         when typeof(x) = 'INTERVAL' then error('the text of an interval is not known here')

@@ -53,6 +53,8 @@ _RENAMED: Final = {
     "COVAR": "COVAR_SAMP",
     "DATE_BIN": "TIME_BUCKET",
     "SIGNUM": "SIGN",
+    "LOG2": "DL_LOG2",
+    "LOG10": "DL_LOG10",
     "ARRAY_CONCAT": "DL_ARRAY_CONCAT",
     "NOW": "NOW",
     "ENCODE": "DL_ENCODE",
@@ -105,6 +107,8 @@ def translate_values(root: Node, kind_of: KindOf, *, is_rule: bool = False) -> N
             continue
         if isinstance(node, exp.Cast):
             _cast(node, kind_of)
+        elif isinstance(node, exp.EQ) and isinstance(node.expression, exp.Any) and not is_rule:
+            _put(node, _is_in_list(node))
         elif isinstance(node, exp.Like | exp.ILike):
             _escape_pattern(node)
         elif isinstance(node, _WITH_PATTERNS):
@@ -142,6 +146,14 @@ def translate_values(root: Node, kind_of: KindOf, *, is_rule: bool = False) -> N
             _put(node, translate_function(node))
 
 
+def _is_in_list(node: Node) -> Node:
+    """`'a' = any(tags)`; of a list that is null it is null."""
+    values = node.expression.this
+    if isinstance(values, exp.Query | exp.Subquery | exp.Tuple):
+        return node
+    return _call("LIST_CONTAINS", values, node.this)
+
+
 def _put(node: Node, made: Node) -> None:
     if made is not node:
         node.replace(made)
@@ -177,7 +189,7 @@ def _keep_type(node: Node, kind_of: KindOf) -> None:
 def _escape_pattern(node: Node) -> None:
     """A backslash escapes the next character of a pattern; one at the end stands for itself."""
     pattern = node.expression
-    if isinstance(node.parent, exp.Escape):
+    if isinstance(node.parent, exp.Escape) or isinstance(pattern, exp.Any | exp.All):
         return
     if isinstance(pattern, exp.Literal) and pattern.is_string:
         if "\\" not in pattern.name:
@@ -252,11 +264,10 @@ def _to_timestamp(node: Node) -> Node:
 
 
 def _log(node: Node) -> Node:
-    """`log(8)`, `log(2, 8)`, `log2(8)`: sqlglot makes the same node of the last two."""
+    """`log(8)` and `log(2, 8)`."""
     if node.expression is None:
         return _call("DL_LOG", exp.Literal.number(10), node.this)
-    name = {"log2": "DL_LOG2", "log10": "DL_LOG10"}.get(str(node.meta.get("name", "")).lower(), "DL_LOG")
-    return _call(name, *([node.this] if name == "DL_LOG" else []), node.expression)
+    return _call("DL_LOG", node.this, node.expression)
 
 
 def _split_part(node: Node) -> Node:
@@ -314,7 +325,7 @@ def _cast(node: Node, kind_of: KindOf) -> None:
     elif node.to.this == exp.DataType.Type.TIME:
         node.set("this", exp.cast(node.this, "timestamp") if _kind_of(node.this, kind_of) == "timestamp" else node.this)
     elif node.to.this in _MOMENTS and _is_whole(node.this, kind_of):
-        seconds = exp.Mul(this=node.this.copy(), expression=exp.Literal.number(1000000))
+        seconds = exp.Mul(this=exp.cast(node.this.copy(), "bigint"), expression=exp.Literal.number(1000000))
         nanoseconds = _call("MAKE_TIMESTAMP_NS", exp.cast(node.this.copy(), "bigint"))
         if not isinstance(node.this, exp.Column) or kind_of(node.this) == "long":
             node.replace(_call("MAKE_TIMESTAMP", seconds))

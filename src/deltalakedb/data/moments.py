@@ -17,14 +17,14 @@ KindOf: TypeAlias = Callable[[Node], str | None]
 """The type of a column, as Delta calls it; None where it is not known."""
 
 _SPECIFIER: Final = re.compile(r"%(-?)(\.?[369]?f|[A-Za-z%+]|:+z|.)", re.DOTALL)
-_SAME: Final = frozenset("YymdbBaAHIMSpjUWGVuwzZ%")
+_SAME: Final = frozenset("YymdbBaAHIMSpjUWGVuw%")
 _UNPADDED: Final = frozenset("ymdHIMSj")
 _SPELLED: Final = {
     "h": "%b", "D": "%m/%d/%y", "x": "%m/%d/%y", "F": "%Y-%m-%d", "T": "%H:%M:%S", "X": "%H:%M:%S", "R": "%H:%M",
     "r": "%I:%M:%S %p", "t": "\t", "n": "\n", ".3f": ".%g", ".6f": ".%f", ".9f": ".%n",
 }  # fmt: skip
 _SHOWN: Final = {"f": "%n", "3f": "%g", "6f": "%f", "9f": "%n"}
-_PARSED: Final = {".f": ".%f", ".9f": ".%n", ".6f": ".%f", ".3f": ".%g"}
+_PARSED: Final = {"z": "%z", ".f": ".%f", ".9f": ".%n", ".6f": ".%f", ".3f": ".%g"}
 _TEXTS: Final = frozenset(exp.DataType.TEXT_TYPES)
 _MOMENTS: Final = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPNTZ)
 _ZONED: Final = (exp.DataType.Type.TIMESTAMPTZ, exp.DataType.Type.TIMESTAMPLTZ)
@@ -96,20 +96,24 @@ def place_in_zones(root: Node, kind_of: KindOf) -> None:
         zoned = _is_zoned(node.this, kind_of)
         if zoned is None:
             raise PredicateError(f"at time zone is known here of columns and casts, not of {node.this.sql(DuckDB)!r}")
-        above = node.parent
-        while isinstance(above, exp.Paren):
-            above = above.parent
+        above = _without_parentheses(node.parent)
         clock = node.copy() if zoned else node.this.copy()
         moment = node.this.copy() if zoned else node.copy()
         if _needs_clock(above):
             node.replace(clock)
-        elif isinstance(above, exp.TimestampTrunc | exp.DateTrunc):
+        elif isinstance(above, exp.TimestampTrunc | exp.DateTrunc) and not _shows(_without_parentheses(above.parent)):
             node.replace(clock)
             above.replace(exp.AtTimeZone(this=above.copy(), zone=node.args["zone"].copy()))
-        elif _shows(above):
+        elif _shows(above) or isinstance(above, exp.TimestampTrunc | exp.DateTrunc):
             raise PredicateError("the text of a moment in a time zone is not known here; use to_char")
         else:
             node.replace(moment)
+
+
+def _without_parentheses(node: Node) -> Node:
+    while isinstance(node, exp.Paren):
+        node = node.parent
+    return node
 
 
 def _is_zoned(node: Node, kind_of: KindOf) -> bool | None:

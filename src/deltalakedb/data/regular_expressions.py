@@ -92,7 +92,7 @@ def _replace(node: Node) -> Node:
     flags = _flags_of(name, node.args.get("modifiers"), more="g")
     replacement = node.args.get("replacement")
     if flags is None or replacement is None:
-        return exp.Null()
+        return exp.cast(exp.Null(), "text")
     text, pattern = _arguments(name, node.this, node.expression, flags.replace("g", ""))
     if _is_text(replacement):
         read = _read(name, node.expression.name, "") if _is_text(node.expression) else None

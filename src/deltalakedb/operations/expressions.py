@@ -188,7 +188,8 @@ def _reference(alias: str, path: Sequence[str]) -> Node:
 def _compare_as_text(node: Node, names: _Names) -> None:
     """A text column and a number are compared as texts; DuckDB would make numbers of all texts, or fail."""
     for mine, other in (("this", "expression"), ("expression", "this")):
-        if _is_text(node.args[mine], names) and _is_number(node.args[other]):
+        is_text = _is_text(node.args[mine], names) or _is_written_text(node.args[mine])
+        if is_text and _is_number(node.args[other]):
             node.set(other, exp.Literal.string(node.args[other].name))
 
 
@@ -213,6 +214,10 @@ def _compare_as_floats(node: Node, names: _Names) -> None:
 
 def _is_text(node: Node, names: _Names) -> bool:
     return isinstance(node, exp.Column) and names.kind_of(node) == "string"
+
+
+def _is_written_text(node: Node) -> bool:
+    return isinstance(node, exp.Literal) and bool(node.is_string)
 
 
 def _is_number(node: Node) -> bool:

@@ -61,6 +61,13 @@ class DataFusion(DuckDB):
             "DATE_BIN": lambda args: exp.DateBin(
                 this=seq_get(args, 0), expression=seq_get(args, 1), origin=seq_get(args, 2)
             ),
+            "LOG2": lambda args: exp.Anonymous(this="log2", expressions=args),
+            "LOG10": lambda args: exp.Anonymous(this="log10", expressions=args),
+            "TO_TIMESTAMP": lambda args: (
+                exp.UnixToTime(this=seq_get(args, 0), scale=seq_get(args, 1))
+                if len(args) < 3
+                else exp.Anonymous(this="to_timestamp", expressions=args)
+            ),
         }
         FUNCTION_PARSERS = {  # noqa: RUF012
             **DuckDB.Parser.FUNCTION_PARSERS,
