@@ -28,7 +28,7 @@ class RowFilter:
         self._sql = ""
         self._expression: pc.Expression | None = None
         if isinstance(predicate, str):
-            condition, names = _to_duckdb(predicate, schema)
+            condition, names = engine_sql(predicate, schema)
             self._sql = f"select coalesce(({condition})::boolean, false) from batch"
         elif isinstance(predicate, pc.Expression):
             self._expression, names = predicate, expression_columns(predicate, schema)
@@ -60,7 +60,7 @@ class RowFilter:
                 raise _cannot_judge(error) from error
 
 
-def _to_duckdb(predicate: str, schema: StructType) -> tuple[str, set[str]]:
+def engine_sql(predicate: str, schema: StructType) -> tuple[str, set[str]]:
     """A condition in DuckDB's SQL with the meaning it has in DataFusion, and the columns it names."""
     # Loaded here because the SQL parser takes long to load, and most reads have no predicate.
     from deltalakedb.data.engine_values import translate_values
@@ -79,7 +79,7 @@ def check_condition(predicate: str, schema: StructType) -> None:
     """PredicateError for SQL that is not boolean, or that no row can be judged by: `id = 'x'` for a number."""
     from deltalakedb.data.engine import Engine
 
-    condition, _ = _to_duckdb(predicate, schema)
+    condition, _ = engine_sql(predicate, schema)
     if condition.upper() == "NULL":
         return  # DuckDB types it as a number
     with Engine() as engine:
