@@ -130,6 +130,8 @@ def translate_values(root: Node, kind_of: KindOf, *, is_rule: bool = False) -> N
                 keep_digits(node, kind_of)
         elif isinstance(node, exp.Ceil | exp.Floor):
             _keep_type(node, kind_of)
+        elif type(node) in _OF_TEXTS:
+            node.replace(_call(_OF_TEXTS[type(node)], _as_text(node.this, kind_of)))
         elif type(node) in _CLASSES:
             node.replace(_CLASSES[type(node)](node))
         elif isinstance(node, exp.Struct) and not any(isinstance(one, _NAMED) for one in node.expressions):
@@ -237,9 +239,6 @@ _CLASSES: Final[dict[type, Callable[[Node], Node]]] = {
     exp.ArrayExcept: lambda node: _call("DL_ARRAY_EXCEPT", node.this, node.expression),
     exp.WithinGroup: lambda node: _within_group(node),
     exp.UnixToTime: lambda node: _to_timestamp(node),
-    exp.Upper: lambda node: _call("DL_UPPER", node.this),
-    exp.Lower: lambda node: _call("DL_LOWER", node.this),
-    exp.Initcap: lambda node: _call("DL_INITCAP", node.this),
     exp.Ln: lambda node: _call("DL_LN", node.this),
     exp.Log: lambda node: _log(node),
     exp.Asin: lambda node: _call("DL_ASIN", node.this),
@@ -252,6 +251,7 @@ _CLASSES: Final[dict[type, Callable[[Node], Node]]] = {
     exp.ArrayConcat: lambda node: _call("DL_ARRAY_CONCAT", node.this, *node.expressions),
 }
 """Functions that sqlglot knows, and what DuckDB calls them."""
+_OF_TEXTS: Final = {exp.Upper: "DL_UPPER", exp.Lower: "DL_LOWER", exp.Initcap: "DL_INITCAP"}
 _NAMED: Final = (exp.PropertyEQ, exp.Alias)
 _WITH_PATTERNS: Final = (exp.RegexpReplace, exp.RegexpLike, exp.RegexpILike, exp.RegexpCount, exp.RegexpInstr)
 _WHOLE_KINDS: Final = ("byte", "short", "integer", "long")
@@ -285,6 +285,7 @@ def _substring(node: Node) -> Node:
     value = start.this if isinstance(start, exp.Neg) else None
     value = value.this if isinstance(value, exp.Cast) else value
     negative = length.this if isinstance(length, exp.Neg) else None
+    negative = negative.this if isinstance(negative, exp.Cast) else negative
     if isinstance(negative, exp.Literal) and negative.this != "0":
         raise PredicateError(f"Execution error: negative count not allowed: substr(..., -{negative.this})")
     if isinstance(start, exp.Literal) and start.is_int and int(start.this) > 0:

@@ -102,6 +102,4 @@ def _compare_text(literal: Node, kind_of: KindOf) -> None:
         literal.replace(exp.cast(literal.copy(), "timestamp", dialect=DuckDB))
     whole = kinds & set(_WHOLE)
     if whole and not _NUMBER.fullmatch(literal.this):
-        raise PredicateError(
-            f"Cast error: Cannot cast string '{literal.this}' to value of {_WHOLE[whole.pop()]} type"
-        )
+        raise PredicateError(f"Cast error: Cannot cast string '{literal.this}' to value of {_WHOLE[whole.pop()]} type")

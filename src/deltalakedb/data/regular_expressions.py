@@ -124,9 +124,7 @@ def _flags_of(function: str, node: Node, more: str = "") -> str | None:
         raise PredicateError(f"{function} takes its flags as a text that is written out")
     unknown = set(node.name) - set(_FLAGS + more)
     if unknown or not node.name:
-        raise PredicateError(
-            f"{function}: the flags {node.name!r} are not known; there are {', '.join(_FLAGS + more)}"
-        )
+        raise PredicateError(f"{function}: the flags {node.name!r} are not known; there are {', '.join(_FLAGS + more)}")
     return "".join(dict.fromkeys(node.name))
 
 

@@ -292,7 +292,8 @@ class TypeChanges:
                 exp.cast(literal.copy(), "ubigint" if int(literal.this) < 2**64 else "double", dialect=DuckDB)
             )
             return
-        if whole and self._decides_type(parent) and literal.arg_key not in ("group", "order"):
+        rounded = isinstance(parent, exp.Round) and literal.arg_key == "this"
+        if whole and (rounded or (self._decides_type(parent) and literal.arg_key not in ("group", "order"))):
             literal.replace(exp.cast(literal.copy(), "bigint"))
 
     def _decides_type(self, parent: Node) -> bool:

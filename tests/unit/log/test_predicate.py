@@ -248,7 +248,7 @@ def test_a_pattern_is_read_up_to_its_first_backslash(text: str) -> None:
 
 
 def test_a_large_whole_number_is_compared_with_a_literal_with_a_point_as_a_double() -> None:
-    (low, high), = ranges("x = 9007199254740993.0")
+    ((low, high),) = ranges("x = 9007199254740993.0")
     assert low <= 2**53 <= high
     assert not only_atom("x = 9007199254740993.0").exact
 
