@@ -97,9 +97,9 @@ def _compare_text(literal: Node, kind_of: KindOf) -> None:
     above = literal.parent
     if not isinstance(above, COMPARISONS):
         return
-    kinds = {kind_of(one) for one in above.iter_expressions() if isinstance(one, exp.Column)}
+    kinds = [kind_of(one) or "" for one in above.iter_expressions() if isinstance(one, exp.Column)]
     if "timestamp_ntz" in kinds:
         literal.replace(exp.cast(literal.copy(), "timestamp", dialect=DuckDB))
-    whole = kinds & set(_WHOLE)
+    whole = [kind for kind in kinds if kind in _WHOLE]
     if whole and not _NUMBER.fullmatch(literal.this):
-        raise PredicateError(f"Cast error: Cannot cast string '{literal.this}' to value of {_WHOLE[whole.pop()]} type")
+        raise PredicateError(f"Cast error: Cannot cast string '{literal.this}' to value of {_WHOLE[whole[0]]} type")

@@ -81,8 +81,8 @@ def part_of(node: Node) -> Node:
         micros = exp.cast(exp.Anonymous(this="EPOCH_US", expressions=[moment.copy()]), "double")
         return exp.Paren(this=exp.Div(this=micros, expression=exp.Literal.number("1000000e0")))
     if part in ("nanosecond", "nanoseconds"):
-        micros = exp.Anonymous(this="DATE_PART", expressions=[exp.Literal.string("microsecond"), moment.copy()])
-        return exp.Paren(this=exp.Mul(this=micros, expression=exp.Literal.number(1000)))
+        part_of_second = exp.Anonymous(this="DATE_PART", expressions=[exp.Literal.string("microsecond"), moment.copy()])
+        return exp.Paren(this=exp.Mul(this=part_of_second, expression=exp.Literal.number(1000)))
     return node
 
 
