@@ -131,7 +131,8 @@ def translate_values(root: Node, kind_of: KindOf, *, is_rule: bool = False) -> N
         elif isinstance(node, exp.Ceil | exp.Floor):
             _keep_type(node, kind_of)
         elif type(node) in _OF_TEXTS:
-            node.replace(_call(_OF_TEXTS[type(node)], _as_text(node.this, kind_of)))
+            _refuse_other_types(node, kind_of)
+            node.replace(_call(_OF_TEXTS[type(node)], node.this))
         elif type(node) in _CLASSES:
             node.replace(_CLASSES[type(node)](node))
         elif isinstance(node, exp.Struct) and not any(isinstance(one, _NAMED) for one in node.expressions):
@@ -169,6 +170,12 @@ def _refuse_text(node: Node, kind_of: KindOf) -> None:
                 f"Error during planning: Cannot coerce arithmetic expression {node.sql(dialect=DuckDB)} to valid "
                 f"types: {one.sql(dialect=DuckDB)} is a text; cast it to a number"
             )
+
+
+def _refuse_other_types(node: Node, kind_of: KindOf) -> None:
+    """`upper(5)` is an error, in DataFusion and in DuckDB's own function."""
+    if _is_numeric(node.this, kind_of) or _kind_of(node.this, kind_of) not in ("string", None):
+        raise PredicateError(f"Error during planning: {node.sql(dialect=DuckDB)} is of a value that is no text")
 
 
 def _is_numeric(node: Node, kind_of: KindOf) -> bool:
