@@ -175,7 +175,9 @@ def _refuse_text(node: Node, kind_of: KindOf) -> None:
 def _refuse_other_types(node: Node, kind_of: KindOf) -> None:
     """`upper(5)` is an error, in DataFusion and in DuckDB's own function."""
     if _is_numeric(node.this, kind_of) or _kind_of(node.this, kind_of) not in ("string", None):
-        raise PredicateError(f"Error during planning: {node.sql(dialect=DuckDB)} is of a value that is no text")
+        name = type(node).__name__.lower()
+        value = node.this.sql(dialect=DuckDB)
+        raise PredicateError(f"Error during planning: Function '{name}' requires a text, and {value} is none")
 
 
 def _is_numeric(node: Node, kind_of: KindOf) -> bool:
