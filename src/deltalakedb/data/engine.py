@@ -192,6 +192,7 @@ _WORDINGS: Final = (
         re.compile(r'Conversion Error: Casting value "(.*)" to type DECIMAL\((\d+),\d+\) failed.*'),
         "Invalid argument error: {} is too large to store in a Decimal128 of precision {}",
     ),
+    (re.compile(r"Invalid Input Error: ((?:Cast error|Execution error|regexp_\w+|the text of).*)"), "{}"),
     (
         re.compile(r"Catalog Error: Scalar Function with name (\w+) does not exist!.*"),
         "Error during planning: Invalid function '{}'.",
