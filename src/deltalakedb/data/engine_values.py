@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
@@ -23,12 +23,19 @@ from deltalakedb.data.moments import (
     show_moment,
 )
 from deltalakedb.data.regular_expressions import translate_regexp, translate_regexp_match
+from deltalakedb.data.value_kinds import (
+    TEXT_TYPES,
+    WHOLE_KINDS,
+    KindOf,
+    Node,
+    column_kind,
+    is_fractional,
+    is_nonzero,
+    is_numeric,
+    is_text,
+    is_whole,
+)
 from deltalakedb.exceptions import PredicateError
-
-Node: TypeAlias = Any
-"""A node of sqlglot's tree."""
-KindOf: TypeAlias = Callable[[Node], str | None]
-"""The type of a column, as Delta calls it; None where it is not known."""
 
 # Functions of DataFusion that DuckDB has under another name.
 _RENAMED: Final = {
@@ -85,13 +92,6 @@ _UNITS: Final = {"Second": "_s", "Millisecond": "_ms", "Microsecond": "", "Nanos
 _MICROSECONDS_IN: Final = {"_s": 1_000_000, "_ms": 1000}
 _DIGITS: Final = re.compile(r"Decimal128\((\d+), (\d+)\)")
 _MOMENTS: Final = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPNTZ)
-_TEXTS: Final = frozenset(exp.DataType.TEXT_TYPES)
-_TEXT_RESULTS: Final = (exp.Upper, exp.Lower, exp.Substring, exp.Trim, exp.Concat, exp.ConcatWs, exp.Replace)
-_TEXT_MACROS: Final = ("DL_TEXT", "DL_UPPER", "DL_LOWER", "DL_INITCAP", "DL_SUBSTR", "DL_SPLIT_PART", "DL_LPAD",
-                       "DL_RPAD", "REGEXP_REPLACE", "STRFTIME")  # fmt: skip
-_FRACTIONAL: Final = ("float", "double", "decimal")
-_ARITHMETIC: Final = (exp.Paren, exp.Neg, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod)
-_FRACTIONAL_RESULTS: Final = (exp.Avg, exp.Sqrt, exp.Pow, exp.Exp, exp.Ln)
 
 
 def translate_values(root: Node, kind_of: KindOf, *, is_rule: bool = False) -> None:
@@ -118,7 +118,7 @@ def translate_values(root: Node, kind_of: KindOf, *, is_rule: bool = False) -> N
         elif isinstance(node, exp.DPipe) and (is_text(node.this, kind_of) or is_text(node.expression, kind_of)):
             node.set("this", _as_text(node.this, kind_of))
             node.set("expression", _as_text(node.expression, kind_of))
-        elif isinstance(node, exp.Div) and not _is_nonzero(node.expression) and _is_float_division(node, kind_of):
+        elif isinstance(node, exp.Div) and not is_nonzero(node.expression) and _is_float_division(node, kind_of):
             node.replace(_call("DL_DIVIDE", node.this, node.expression))
         elif isinstance(node, exp.Add | exp.Sub | exp.Mul | exp.Div | exp.Mod):
             _refuse_text(node, kind_of)
@@ -165,7 +165,7 @@ def _put(node: Node, made: Node) -> None:
 def _refuse_text(node: Node, kind_of: KindOf) -> None:
     """A text is no number; DuckDB makes one of it, and rounds it."""
     for one, other in ((node.this, node.expression), (node.expression, node.this)):
-        if is_text(one, kind_of) and _is_numeric(other, kind_of):
+        if is_text(one, kind_of) and is_numeric(other, kind_of):
             raise PredicateError(
                 f"Error during planning: Cannot coerce arithmetic expression {node.sql(dialect=DuckDB)} to valid "
                 f"types: {one.sql(dialect=DuckDB)} is a text; cast it to a number"
@@ -174,18 +174,10 @@ def _refuse_text(node: Node, kind_of: KindOf) -> None:
 
 def _refuse_other_types(node: Node, kind_of: KindOf) -> None:
     """`upper(5)` is an error, in DataFusion and in DuckDB's own function."""
-    if _is_numeric(node.this, kind_of) or _kind_of(node.this, kind_of) not in ("string", None):
+    if is_numeric(node.this, kind_of) or column_kind(node.this, kind_of) not in ("string", None):
         name = type(node).__name__.lower()
         value = node.this.sql(dialect=DuckDB)
         raise PredicateError(f"Error during planning: Function '{name}' requires a text, and {value} is none")
-
-
-def _is_numeric(node: Node, kind_of: KindOf) -> bool:
-    if isinstance(node, exp.Paren | exp.Neg):
-        return _is_numeric(node.this, kind_of)
-    if isinstance(node, exp.Literal):
-        return not node.is_string
-    return _is_whole(node, kind_of) or is_fractional(node, kind_of)
 
 
 def _keep_type(node: Node, kind_of: KindOf) -> None:
@@ -193,7 +185,7 @@ def _keep_type(node: Node, kind_of: KindOf) -> None:
     kind = kind_of(node.this) or "" if isinstance(node.this, exp.Column) else ""
     if kind.startswith("decimal"):
         node.replace(exp.cast(node.copy(), kind, dialect=DuckDB))
-    elif kind in _WHOLE_KINDS:
+    elif kind in WHOLE_KINDS:
         node.replace(exp.cast(node.copy(), "double"))
 
 
@@ -213,7 +205,7 @@ def _escape_pattern(node: Node) -> None:
 
 def _refuse_zero(node: Node, kind_of: KindOf) -> None:
     """Let a division of whole numbers or decimals by zero fail; DuckDB makes null of it."""
-    if not _is_nonzero(node.expression) and not is_fractional(node, _unless_decimal(kind_of)):
+    if not is_nonzero(node.expression) and not is_fractional(node, _unless_decimal(kind_of)):
         node.set("expression", _call("DL_NONZERO", node.expression.copy()))
 
 
@@ -263,7 +255,6 @@ _CLASSES: Final[dict[type, Callable[[Node], Node]]] = {
 _OF_TEXTS: Final = {exp.Upper: "DL_UPPER", exp.Lower: "DL_LOWER", exp.Initcap: "DL_INITCAP"}
 _NAMED: Final = (exp.PropertyEQ, exp.Alias)
 _WITH_PATTERNS: Final = (exp.RegexpReplace, exp.RegexpLike, exp.RegexpILike, exp.RegexpCount, exp.RegexpInstr)
-_WHOLE_KINDS: Final = ("byte", "short", "integer", "long")
 
 
 def _to_timestamp(node: Node) -> Node:
@@ -327,14 +318,16 @@ def _call(name: str, *arguments: Node) -> Node:
 
 
 def _cast(node: Node, kind_of: KindOf) -> None:
-    if node.to.this in _TEXTS:
+    if node.to.this in TEXT_TYPES:
         if not is_text(node.this, kind_of):
             node.replace(_call("DL_TEXT", node.this))
-    elif node.to.this == exp.DataType.Type.DATE and _is_whole(node.this, kind_of):
+    elif node.to.this == exp.DataType.Type.DATE and is_whole(node.this, kind_of):
         node.replace(_call("TO_DATE", node.this))
     elif node.to.this == exp.DataType.Type.TIME:
-        node.set("this", exp.cast(node.this, "timestamp") if _kind_of(node.this, kind_of) == "timestamp" else node.this)
-    elif node.to.this in _MOMENTS and _is_whole(node.this, kind_of):
+        node.set(
+            "this", exp.cast(node.this, "timestamp") if column_kind(node.this, kind_of) == "timestamp" else node.this
+        )
+    elif node.to.this in _MOMENTS and is_whole(node.this, kind_of):
         seconds = exp.Mul(this=exp.cast(node.this.copy(), "bigint"), expression=exp.Literal.number(1000000))
         nanoseconds = _call("MAKE_TIMESTAMP_NS", exp.cast(node.this.copy(), "bigint"))
         if not isinstance(node.this, exp.Column) or kind_of(node.this) == "long":
@@ -358,68 +351,13 @@ def _cast(node: Node, kind_of: KindOf) -> None:
             node.set("this", exp.Sub(this=node.this, expression=exp.cast(exp.Literal.string("1970-01-01"), "date")))
 
 
-def _kind_of(node: Node, kind_of: KindOf) -> str | None:
-    return kind_of(node) if isinstance(node, exp.Column) else None
-
-
-def _is_whole(node: Node, kind_of: KindOf) -> bool:
-    """Whether a value is a whole number, as far as columns, literals and casts tell."""
-    if isinstance(node, exp.Paren | exp.Neg):
-        return _is_whole(node.this, kind_of)
-    if isinstance(node, exp.Literal):
-        return bool(not node.is_string and node.is_int)
-    if isinstance(node, exp.Cast):
-        return node.to.this in exp.DataType.INTEGER_TYPES
-    return _kind_of(node, kind_of) in _WHOLE_KINDS
-
-
 def _as_text(node: Node, kind_of: KindOf) -> Node:
     return node if is_text(node, kind_of) or isinstance(node, exp.Null) else _call("DL_TEXT", node)
-
-
-def is_text(node: Node, kind_of: KindOf) -> bool:
-    """Whether a value is known to be a text."""
-    if isinstance(node, exp.Column):
-        return kind_of(node) == "string"
-    if isinstance(node, exp.Literal):
-        return bool(node.is_string)
-    if isinstance(node, exp.DPipe):
-        return is_text(node.this, kind_of) or is_text(node.expression, kind_of)
-    if isinstance(node, exp.Paren):
-        return is_text(node.this, kind_of)
-    if isinstance(node, exp.Cast):
-        return node.to.this in _TEXTS
-    return isinstance(node, _TEXT_RESULTS) or (isinstance(node, exp.Anonymous) and node.name.upper() in _TEXT_MACROS)
-
-
-def is_fractional(node: Node, kind_of: KindOf) -> bool:
-    """Whether a value may have digits after the point, as far as columns, literals and arithmetic tell."""
-    if isinstance(node, exp.Column):
-        return (kind_of(node) or "").startswith(_FRACTIONAL)
-    if isinstance(node, exp.Literal):
-        return not node.is_string and not node.is_int
-    if isinstance(node, exp.Cast):
-        return node.to.this in (exp.DataType.Type.DOUBLE, exp.DataType.Type.FLOAT, exp.DataType.Type.DECIMAL)
-    if isinstance(node, _ARITHMETIC):
-        return any(is_fractional(part, kind_of) for part in node.iter_expressions())
-    if isinstance(node, exp.Anonymous):
-        if node.name.upper() == "DL_NONZERO":
-            return is_fractional(node.expressions[0], kind_of)
-        return node.name.upper() == "DL_DIVIDE"
-    return isinstance(node, _FRACTIONAL_RESULTS) or (
-        isinstance(node, exp.Round | exp.Abs) and is_fractional(node.this, kind_of)
-    )
 
 
 def _is_float_division(node: Node, kind_of: KindOf) -> bool:
     """Whether it is not a division of whole numbers or decimals."""
     return is_fractional(node, _unless_decimal(kind_of)) and digits_of(node, kind_of) is None
-
-
-def _is_nonzero(node: Node) -> bool:
-    if isinstance(node, exp.Cast):
-        return _is_nonzero(node.this)
-    return isinstance(node, exp.Literal) and not node.is_string and float(node.this) != 0
 
 
 def translate_function(node: Node) -> Node:
