@@ -8,9 +8,17 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from deltalakedb.exceptions import DeltaError, LogGapError, StoreError, TableReplacedError
+from deltalakedb.exceptions import (
+    DeltaError,
+    LocationOwnedError,
+    LogGapError,
+    StoreError,
+    TableReplacedError,
+    redact,
+)
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.log.protocol.actions import CommitInfo
+from deltalakedb.log.protocol.fence import shows_iceberg
 from deltalakedb.log.protocol.rows import metadata_from_row
 from deltalakedb.log.protocol.txnlog import LogSnapshot
 from deltalakedb.mirror.external import Importer, difference
@@ -56,7 +64,7 @@ def attach(
     """
     label = str(TableName(namespace, name))
     reader = FileTxnLogReader(location, storage_options, table=label)
-    reader.latest_version()  # raises if there is no table, before the database is changed
+    refuse_iceberg(reader)  # raises also if there is no table, before the database is changed
     with store.write() as conn:
         existing = _existing(conn, namespace, name, reader.location)
         if existing is not None:
@@ -89,6 +97,16 @@ def attach(
         _give_back(store, table_uuid)
         raise
     return AttachResult(table, head)
+
+
+def refuse_iceberg(reader: FileTxnLogReader) -> None:
+    """Refuse a log that shows an Iceberg table: the catalog of that table decides, and nothing else may."""
+    if shows_iceberg(reader.snapshot().metadata):
+        raise LocationOwnedError(
+            f"{redact(reader.location)} belongs to an Iceberg table, and its _delta_log only shows that table to Delta "
+            "readers: read it by its path, or take in the Iceberg table with `dl iceberg register`",
+            table=reader.table,
+        )
 
 
 def _reserve(conn: Connection, table: TableRow) -> None:

@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Final, Literal
 
 from deltalakedb.exceptions import CannotMirrorError
@@ -183,7 +184,7 @@ class _Walk:
         narrower = sorted((other for other in self._types[field_id] if is_widened(other, kind)), key=_width)
         self._check_types(field_id, {_spelled(kind), *narrower}, path, kind)
         steps = [str(_delta_type(other)) for other in narrower] + [str(delta_type)]
-        changes += [TypeChange(*step, inside.lstrip(".")) for step in zip(steps, steps[1:], strict=False)]
+        changes += [TypeChange(*step, inside.lstrip(".")) for step in pairwise(steps)]
         return delta_type
 
     def _check_types(self, field_id: int, allowed: set[str], path: str, kind: str) -> None:

@@ -1,4 +1,4 @@
-"""What the Delta log must say for one version of an Iceberg table, and the actions that lead there from what it says."""
+"""What the Delta log must say for one version of an Iceberg table, and the actions that lead there."""
 
 from __future__ import annotations
 
@@ -151,4 +151,3 @@ def needs_vector(item: LiveFile, known: AddFile | None) -> bool:
     if item.deletes_key is None:
         return False
     return known is None or (known.tags or {}).get(DELETES_TAG) != item.deletes_key
-

@@ -86,13 +86,20 @@ def _read_schema(path: str, options: Mapping[str, str] | None) -> pa.Schema:
         with storage.open(name) as file:
             return pq.ParquetFile(file).schema_arrow
     except FileNotFoundError:
-        raise MissingFileError(
-            f"the table's metadata names the file {redact(path)}, which does not exist", path=path
-        ) from None
+        raise missing_file(path) from None
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, StorageError):
             raise
         raise CannotMirrorError(f"the file {redact(path)} cannot be read as Parquet: {error}") from error
+
+
+def missing_file(path: str) -> MissingFileError:
+    """Return the error for a file that a snapshot names and that is not there."""
+    return MissingFileError(
+        f"the table's metadata names the file {redact(path)}, which does not exist",
+        path=path,
+        advice="put it back, or commit a snapshot without it",
+    )
 
 
 def _layout(path: str, schema: pa.Schema, mapping: NameMapping | None) -> Layout:

@@ -1,7 +1,8 @@
 """Partition columns for Delta: only where the files lie in folders as Delta writers name them.
 
 Some readers take partition values from the path. So a table is partitioned for Delta only if its live files are of one
-spec of identity transforms and each path spells the values as Delta does. Otherwise the columns are read from the files.
+spec of identity transforms and each path spells the values as Delta does. Otherwise the columns are read from the
+files.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def partitioning(
 def check_columns_are_in_files(
     shape: TableShape, columns: Sequence[Column], files: Sequence[LiveFile], layouts: Mapping[str, Layout]
 ) -> None:
-    """Refuse a file whose partition value is in Iceberg's metadata alone, as in tables that were taken over from Hive."""
+    """Refuse a file whose partition value is in Iceberg's metadata alone, as in tables taken over from Hive."""
     names = {column.field_id: column.name for column in columns}
     for item in files:
         for part, value in zip(shape.specs[item.entry.spec_id].fields, item.entry.partition, strict=True):
@@ -103,8 +104,9 @@ def _text(kind: Primitive | None, value: PartitionValue) -> str:
 
 def _is_spelled_in(path: str, sources: Sequence[Column], texts: Sequence[str | None]) -> bool:
     folders = path.split("/")[-len(sources) - 1 : -1]
-    wanted = [(source.physical_name, _NULL if text is None else text) for source, text in zip(sources, texts, strict=True)]
-    return [_split(folder) for folder in folders] == wanted
+    names = [source.physical_name for source in sources]
+    wanted = zip(names, (_NULL if text is None else text for text in texts), strict=True)
+    return [_split(folder) for folder in folders] == list(wanted)
 
 
 def _split(folder: str) -> tuple[str, str]:

@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from deltalakedb.data.deletion_vectors import Rows, decode_bitmap
-from deltalakedb.exceptions import CannotMirrorError, MalformedLogError, MissingFileError, StorageError, redact
+from deltalakedb.exceptions import CannotMirrorError, MalformedLogError, StorageError, redact
 from deltalakedb.iceberg.locations import open_file
+from deltalakedb.iceberg.mirror.layouts import missing_file
 from deltalakedb.iceberg.mirror.live_files import LiveFile
 from deltalakedb.iceberg.planning.deletes import DeleteFile
 
@@ -51,7 +52,7 @@ def _read_positions(path: str, data_paths: Sequence[str], options: Mapping[str, 
         positions = (pc.cast(group.values, pa.uint64()).to_numpy() for group in groups["pos_list"])
         return dict(zip(groups["file_path"].to_pylist(), positions, strict=True))
     except FileNotFoundError:
-        raise _missing(path) from None
+        raise missing_file(path) from None
     except (pa.ArrowException, OSError, KeyError) as error:
         if isinstance(error, StorageError):
             raise
@@ -68,7 +69,7 @@ def _read_vector(path: str, deletes: DeleteFile, options: Mapping[str, str] | No
     try:
         blob = storage.get_range(name, int(file["content-offset"]), int(file["content-size-in-bytes"]))
     except FileNotFoundError:
-        raise _missing(file["file-path"]) from None
+        raise missing_file(file["file-path"]) from None
     bitmap = blob[4:-4]
     if len(blob) < _FRAME or struct.unpack(">I", blob[:4])[0] != len(bitmap):
         raise MalformedLogError(f"a vector in {where} is cut short")
@@ -78,7 +79,3 @@ def _read_vector(path: str, deletes: DeleteFile, options: Mapping[str, str] | No
     if len(rows) != int(file["record-count"]):
         raise MalformedLogError(f"a vector in {where} holds {len(rows)} rows, its manifest says {file['record-count']}")
     return rows
-
-
-def _missing(path: str) -> MissingFileError:
-    return MissingFileError(f"the table's metadata names the file {redact(path)}, which does not exist", path=path)
