@@ -153,7 +153,7 @@ def _attach(catalog: Catalog, location: str, storage_options: Mapping[str, str] 
         except TableExistsError:
             with catalog.store.read() as conn:
                 row = registry.table_by_location(conn, location)
-            if row is not None:
+            if row is not None and row.is_delta:
                 return TableName(row.namespace, row.name)
             if name == _free_name(catalog, location):
                 raise

@@ -21,12 +21,15 @@ from deltalakedb.iceberg.catalog import IcebergCatalog
 from deltalakedb.iceberg.describing import load_version
 from deltalakedb.iceberg.statements import TableChange
 from deltalakedb.store.names import parse_table_name
+from deltalakedb.transactions.drafts import IcebergFiles
 from tests.iceberg.planning.avro_files import (
     FILE_COUNTS,
     ROW_COUNTS,
+    field,
     list_schema,
     manifest_metadata,
     manifest_schema,
+    optional,
     to_avro,
 )
 
@@ -36,7 +39,7 @@ _PATHS, _NUMBERS = 2_147_483_546, 2_147_483_545
 
 def change(catalog: Catalog, name: str, *updates: dict[str, Any]) -> None:
     """Commits updates of the REST protocol."""
-    IcebergCatalog(catalog).commit([TableChange(parse_table_name(name), [], updates)])
+    IcebergCatalog(catalog, IcebergFiles(None)).commit([TableChange(parse_table_name(name), [], updates)])
 
 
 def upgrade(catalog: Catalog, name: str) -> None:
@@ -91,12 +94,15 @@ def delete_by_vectors(catalog: Catalog, positions: Positions, name: str = "shop.
     _commit(catalog, name, [{**file, "file_size_in_bytes": path.stat().st_size} for file in files])
 
 
-def delete_equal(catalog: Catalog, values: pa.Table, field_id: int, name: str = "shop.t") -> None:
-    """A file of equality deletes by one column."""
+def delete_equal(catalog: Catalog, values: pa.Table, field_id: int, name: str = "shop.t", **bounds: int) -> None:
+    """A file of equality deletes by one column of whole numbers, with these bounds."""
     path = _new_path(catalog, name, "parquet")
     item = values.schema.field(0).with_metadata({"PARQUET:field_id": str(field_id)})
     pq.write_table(pa.table([values.column(0)], schema=pa.schema([item])), path)
-    _commit(catalog, name, [{**_file(2, path, values.num_rows), "equality_ids": [field_id]}])
+    stats = {key: [{"key": field_id, "value": struct.pack("<q", value)}] for key, value in bounds.items()}
+    if stats:
+        stats["null_value_counts"] = [{"key": field_id, "value": 0}]  # type: ignore[dict-item]
+    _commit(catalog, name, [{**_file(2, path, values.num_rows), "equality_ids": [field_id], **stats}])
 
 
 def _file(content: int, path: Path, num_records: int) -> dict[str, Any]:
@@ -127,7 +133,11 @@ def _commit(catalog: Catalog, name: str, files: list[dict[str, Any]]) -> None:
     schema = next(item for item in metadata["schemas"] if item["schema-id"] == metadata["current-schema-id"])
     manifest = _new_path(catalog, name, "avro")
     header = manifest_metadata(version, schema, {"spec-id": 0, "fields": []}, "deletes")
-    manifest.write_bytes(to_avro(manifest_schema(version, []), entries, header))
+    kinds = manifest_schema(version, [])
+    if any("key_metadata" in item for item in files):
+        data_file = next(item for item in kinds["fields"] if item["name"] == "data_file")["type"]
+        data_file["fields"].append(field(131, "key_metadata", optional("bytes")))
+    manifest.write_bytes(to_avro(kinds, entries, header))
     rows = list(fastavro.reader(io.BytesIO(Path(current["manifest-list"].removeprefix("file://")).read_bytes())))
     rows.append(
         {

@@ -12,7 +12,9 @@ import pyarrow as pa
 
 import deltalakedb
 from deltalakedb import Catalog
+from deltalakedb.iceberg.describing import load_version
 from deltalakedb.iceberg.mirror.mirroring import MirroredTable
+from deltalakedb.iceberg.opening import open_loaded
 from tests.fixtures.readers import Deltalake, DeltalakePyarrow, DuckDB, Polars, Reading, Refused, asked, sort_rows
 
 PLAIN = ("pyarrow", "polars")
@@ -92,6 +94,16 @@ def check_lenient(catalog: Catalog, name: str = "shop.t") -> None:
             assert reader != "ours"
             continue
         assert _rows(rows, expected.schema) == _rows(expected, expected.schema), reader
+
+
+def check_every_commit(catalog: Catalog, name: str = "shop.t") -> None:
+    """Each commit of the log has the rows of the version of the Iceberg table that it names."""
+    path = folder_of(catalog, name)
+    for number in range(len(commits(path))):
+        (version,) = (action["txn"]["version"] for action in actions(path, number) if "txn" in action)
+        expected = open_loaded(catalog, load_version(catalog, name, version)).scan().to_arrow()
+        rows = deltalakedb.DeltaTable(str(path), version=number).to_pyarrow_table()
+        assert _rows(rows, expected.schema) == _rows(expected, expected.schema), (number, version)
 
 
 def actions(path: Path, version: int) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.catalog.entries import require_table
-from deltalakedb.data.deletion_vectors import write_vectors
+from deltalakedb.data.deletion_vectors import Rows, write_vectors
 from deltalakedb.exceptions import CannotMirrorError, DeltaError, MirrorError, TableNotFoundError, redact
 from deltalakedb.files.listing import LOG_FOLDER
 from deltalakedb.files.reader import FileTxnLogReader
@@ -109,6 +109,7 @@ class _Mirror:
         self._snapshots = SnapshotReader(StoredFiles(options))
         self._layouts: dict[str, Layout] = {}
         self._targets: dict[int, Target] = {}
+        self._deleted_rows: dict[tuple[str, str | None], Rows] = {}
         self._commits: list[int] = []
         self._log: FileSnapshot | None = None
 
@@ -127,7 +128,7 @@ class _Mirror:
         if shown >= self._head.version:
             return True
         try:
-            self._target(self._head.version)
+            self._read_deleted_rows(self._target(self._head.version), before)
         except CannotMirrorError as error:
             raise CannotMirrorError(f"{self._full_name} cannot be mirrored for Delta readers: {error}") from error
         for version in self._versions(shown + 1):
@@ -239,14 +240,23 @@ class _Mirror:
             actions.append(protocol)
         if self._log is None or metadata != self._log.metadata:
             actions.append(metadata)
-        new = [
-            item for item in target.files if needs_vector(item, before.get(to_delta_path(item.path, self._location)))
-        ]
+        rows = self._read_deleted_rows(target, before)
         vectors = {}
-        if new:
-            rows = deleted_rows(new, self._options)
+        if rows:
             written, _ = write_vectors(self._reader.storage, list(rows.values()), VECTORS_FOLDER)
             vectors = dict(zip(rows, written, strict=True))
             reached("iceberg_mirror.vectors_written")
         after = list(adds_of(target, before, vectors))
         return actions + changes(before, after, at_ms=int(target.metadata["last-updated-ms"]))
+
+    def _read_deleted_rows(self, target: Target, before: Mapping[str, AddFile]) -> dict[str, Rows]:
+        """The deleted rows of the files whose vectors in the log are missing or of other rows, by Iceberg's paths."""
+        wanted = {
+            item.path: item
+            for item in target.files
+            if needs_vector(item, before.get(to_delta_path(item.path, self._location)))
+        }
+        missing = [item for item in wanted.values() if (item.path, item.deletes_key) not in self._deleted_rows]
+        for path, rows in deleted_rows(missing, self._options).items():
+            self._deleted_rows[path, wanted[path].deletes_key] = rows
+        return {path: self._deleted_rows[path, item.deletes_key] for path, item in wanted.items()}
