@@ -64,12 +64,12 @@ def to_target(
     return Target(metadata, location, files, layouts, columns, parts)
 
 
-def protocol_of(target: Target) -> Protocol:
+def protocol_of(target: Target, *, has_vectors: bool) -> Protocol:
     """Return the protocol, without the fence: of the features only those that readers need now."""
     features = []
     if target.columns.mode != "none":
         features.append("columnMapping")
-    if any(item.deletes for item in target.files):
+    if has_vectors:
         features.append("deletionVectors")
     if target.columns.has_timestamps_without_zone:
         features.append("timestampNtz")
@@ -99,8 +99,13 @@ def metadata_of(target: Target, *, created_ms: int) -> Metadata:
     )
 
 
-def adds_of(target: Target, before: Mapping[str, AddFile], vectors: Mapping[str, DeletionVector]) -> Iterator[AddFile]:
-    """Yield the live files. `before` are those of the log by their paths, `vectors` the new ones by Iceberg's paths."""
+def adds_of(
+    target: Target, before: Mapping[str, AddFile], vectors: Mapping[str, DeletionVector | None]
+) -> Iterator[AddFile]:
+    """Yield the live files. `before` are those of the log by their paths.
+
+    `vectors` are new, by Iceberg's paths: None for a file of which its delete files name no row.
+    """
     partition_ids = {column.field_id for column in target.partitioning.columns}
     columns = [column for column in target.columns.columns if column.field_id not in partition_ids]
     for item in target.files:
@@ -111,7 +116,7 @@ def adds_of(target: Target, before: Mapping[str, AddFile], vectors: Mapping[str,
         vector = None
         if item.deletes_key is not None:
             tags[DELETES_TAG] = item.deletes_key
-            vector = vectors[item.path] if item.path in vectors or known is None else known.deletion_vector
+            vector = vectors[item.path] if known is None or item.path in vectors else known.deletion_vector
         yield AddFile(
             path=path,
             partition_values=dict(target.partitioning.values.get(item.path, {})),
@@ -147,7 +152,7 @@ def changes(before: Mapping[str, AddFile], after: Sequence[AddFile], *, at_ms: i
 
 
 def needs_vector(item: LiveFile, known: AddFile | None) -> bool:
-    """Return whether the rows that are deleted from a file are not those of its vector in the log."""
+    """Return whether the delete files of a data file are others than those of its vector in the log."""
     if item.deletes_key is None:
         return False
     return known is None or (known.tags or {}).get(DELETES_TAG) != item.deletes_key

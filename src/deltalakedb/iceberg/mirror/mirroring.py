@@ -34,7 +34,7 @@ from deltalakedb.iceberg.mirror.places import to_delta_path
 from deltalakedb.iceberg.mirror.vectors import deleted_rows
 from deltalakedb.iceberg.planning.reading import StoredFiles
 from deltalakedb.iceberg.planning.schema import TableShape
-from deltalakedb.log.protocol.actions import Action, AddFile, AppTransaction, CommitInfo
+from deltalakedb.log.protocol.actions import Action, AddFile, AppTransaction, CommitInfo, DeletionVector
 from deltalakedb.log.protocol.codec import to_json
 from deltalakedb.log.protocol.commit import render_commit
 from deltalakedb.log.protocol.fence import fence, shows_iceberg
@@ -231,23 +231,26 @@ class _Mirror:
     def _actions(self, target: Target, before: Mapping[str, AddFile]) -> list[Action]:
         """The actions that lead from the log to a version of the table; none if it says that already."""
         actions: list[Action] = []
-        protocol = protocol_of(target)
-        created_ms = int(target.metadata["last-updated-ms"])
-        if self._log is not None:
-            created_ms = self._log.metadata.created_time or created_ms
-        metadata = metadata_of(target, created_ms=created_ms)
+        at_ms = int(target.metadata["last-updated-ms"])
+        after = list(adds_of(target, before, self._write_vectors(target, before)))
+        protocol = protocol_of(target, has_vectors=any(add.deletion_vector for add in after))
+        created_ms = None if self._log is None else self._log.metadata.created_time
+        metadata = metadata_of(target, created_ms=at_ms if created_ms is None else created_ms)
         if self._log is None or fence(protocol) != self._log.protocol:
             actions.append(protocol)
         if self._log is None or metadata != self._log.metadata:
             actions.append(metadata)
+        return actions + changes(before, after, at_ms=at_ms)
+
+    def _write_vectors(self, target: Target, before: Mapping[str, AddFile]) -> dict[str, DeletionVector | None]:
         rows = self._read_deleted_rows(target, before)
-        vectors = {}
-        if rows:
-            written, _ = write_vectors(self._reader.storage, list(rows.values()), VECTORS_FOLDER)
-            vectors = dict(zip(rows, written, strict=True))
+        vectors: dict[str, DeletionVector | None] = dict.fromkeys(rows)
+        with_rows = {path: numbers for path, numbers in rows.items() if len(numbers)}
+        if with_rows:
+            written, _ = write_vectors(self._reader.storage, list(with_rows.values()), VECTORS_FOLDER)
+            vectors.update(zip(with_rows, written, strict=True))
             reached("iceberg_mirror.vectors_written")
-        after = list(adds_of(target, before, vectors))
-        return actions + changes(before, after, at_ms=int(target.metadata["last-updated-ms"]))
+        return vectors
 
     def _read_deleted_rows(self, target: Target, before: Mapping[str, AddFile]) -> dict[str, Rows]:
         """The deleted rows of the files whose vectors in the log are missing or of other rows, by Iceberg's paths."""

@@ -37,7 +37,8 @@ def deleted_rows(files: Iterable[LiveFile], options: Mapping[str, str] | None) -
     for delete_path, data_paths in by_delete_file.items():
         for path, rows in _read_positions(delete_path, data_paths, options).items():
             found[path].append(rows)
-    return {path: np.unique(np.concatenate(parts)) for path, parts in found.items() if parts}
+    nothing = np.empty(0, np.uint64)
+    return {path: np.unique(np.concatenate([nothing, *parts])) for path, parts in found.items()}
 
 
 def _read_positions(path: str, data_paths: Sequence[str], options: Mapping[str, str] | None) -> dict[str, Rows]:
