@@ -82,9 +82,14 @@ def delete_by_vectors(catalog: Catalog, positions: Positions, name: str = "shop.
         properties = {"referenced-data-file": data_file, "cardinality": str(len(rows))}
         blobs.append(
             {
-                "type": "deletion-vector-v1", "fields": [_NUMBERS], "snapshot-id": -1, "sequence-number": -1,
-                "offset": len(content), "length": len(blob), "properties": properties,
-            }  # fmt: skip
+                "type": "deletion-vector-v1",
+                "fields": [_NUMBERS],
+                "snapshot-id": -1,
+                "sequence-number": -1,
+                "offset": len(content),
+                "length": len(blob),
+                "properties": properties,
+            }
         )
         place = {"content_offset": len(content), "content_size_in_bytes": len(blob), "referenced_data_file": data_file}
         files.append({**_file(1, path, len(rows)), "file_format": "PUFFIN", **place})
@@ -99,9 +104,11 @@ def delete_equal(catalog: Catalog, values: pa.Table, field_id: int, name: str = 
     path = _new_path(catalog, name, "parquet")
     item = values.schema.field(0).with_metadata({"PARQUET:field_id": str(field_id)})
     pq.write_table(pa.table([values.column(0)], schema=pa.schema([item])), path)
-    stats = {key: [{"key": field_id, "value": struct.pack("<q", value)}] for key, value in bounds.items()}
+    stats: dict[str, Any] = {
+        key: [{"key": field_id, "value": struct.pack("<q", value)}] for key, value in bounds.items()
+    }
     if stats:
-        stats["null_value_counts"] = [{"key": field_id, "value": 0}]  # type: ignore[dict-item]
+        stats["null_value_counts"] = [{"key": field_id, "value": 0}]
     _commit(catalog, name, [{**_file(2, path, values.num_rows), "equality_ids": [field_id], **stats}])
 
 
@@ -126,10 +133,8 @@ def _commit(catalog: Catalog, name: str, files: list[dict[str, Any]]) -> None:
     version, sequence_number = int(metadata["format-version"]), int(metadata["last-sequence-number"]) + 1
     current = next(item for item in metadata["snapshots"] if item["snapshot-id"] == metadata["current-snapshot-id"])
     snapshot_id = uuid.uuid4().int >> 66
-    entries = [
-        {"status": 1, "snapshot_id": snapshot_id, "sequence_number": None, "file_sequence_number": None, "data_file": item}
-        for item in files
-    ]
+    inherited = {"status": 1, "snapshot_id": snapshot_id, "sequence_number": None, "file_sequence_number": None}
+    entries = [{**inherited, "data_file": item} for item in files]
     schema = next(item for item in metadata["schemas"] if item["schema-id"] == metadata["current-schema-id"])
     manifest = _new_path(catalog, name, "avro")
     header = manifest_metadata(version, schema, {"spec-id": 0, "fields": []}, "deletes")
@@ -138,13 +143,19 @@ def _commit(catalog: Catalog, name: str, files: list[dict[str, Any]]) -> None:
         data_file = next(item for item in kinds["fields"] if item["name"] == "data_file")["type"]
         data_file["fields"].append(field(131, "key_metadata", optional("bytes")))
     manifest.write_bytes(to_avro(kinds, entries, header))
-    rows = list(fastavro.reader(io.BytesIO(Path(current["manifest-list"].removeprefix("file://")).read_bytes())))
+    old_list = Path(current["manifest-list"].removeprefix("file://")).read_bytes()
+    rows: list[Any] = list(fastavro.reader(io.BytesIO(old_list)))
     rows.append(
         {
-            "manifest_path": f"file://{manifest}", "manifest_length": manifest.stat().st_size, "partition_spec_id": 0,
-            "content": 1, "added_snapshot_id": snapshot_id, "sequence_number": sequence_number,
-            "min_sequence_number": sequence_number, **dict.fromkeys((*FILE_COUNTS, *ROW_COUNTS), len(files)),
-        }  # fmt: skip
+            "manifest_path": f"file://{manifest}",
+            "manifest_length": manifest.stat().st_size,
+            "partition_spec_id": 0,
+            "content": 1,
+            "added_snapshot_id": snapshot_id,
+            "sequence_number": sequence_number,
+            "min_sequence_number": sequence_number,
+            **dict.fromkeys((*FILE_COUNTS, *ROW_COUNTS), len(files)),
+        }
     )
     manifest_list = _new_path(catalog, name, "avro")
     rows = [{**row, "first_row_id": row.get("first_row_id") if row["content"] else 0} for row in rows]

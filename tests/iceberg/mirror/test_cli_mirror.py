@@ -44,6 +44,14 @@ def test_a_table_is_mirrored_and_brought_up(dl: Dl, opened: Catalog) -> None:  #
     assert sorted(READERS["polars"].latest(folder_of(opened)).rows["id"].to_pylist()) == [1, 2]
 
 
+def test_a_mirror_is_left_out_of_what_is_imported(dl: Dl, opened: Catalog) -> None:  # noqa: F811
+    create(opened, "shop.t", 1)
+    dl("iceberg", "mirror", "shop.t")
+    result = dl("import", "--recursive", str(folder_of(opened).parent))
+    assert (result.exit_code, "is left out" in result.stderr) == (0, True)
+    assert [info.full_name for info in opened.table_infos()] == ["shop.t"]
+
+
 def test_a_table_that_cannot_be_mirrored_is_an_error_of_one_line(dl: Dl, opened: Catalog) -> None:  # noqa: F811
     create(opened, "shop.t", 1, **{"format-version": "1"})
     result = dl("iceberg", "mirror", "shop.t")

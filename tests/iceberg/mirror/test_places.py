@@ -11,8 +11,8 @@ import deltalakedb
 from deltalakedb.exceptions import CannotMirrorError
 from deltalakedb.iceberg.mirror.places import to_delta_path
 from tests.fixtures.catalogs import NewCatalog
-from tests.fixtures.s3 import S3
 from tests.fixtures.readers import sort_rows
+from tests.fixtures.s3 import S3
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform
+from pyiceberg.transforms import BucketTransform, IdentityTransform, Transform, TruncateTransform
 from pyiceberg.types import IntegerType, LongType, PrimitiveType, StringType
 
 from deltalakedb import Catalog
@@ -119,7 +119,7 @@ class History:
             if item.name not in used and self.random.random() < 0.6:
                 spec.add_field(item.name, IdentityTransform(), item.name)
             else:
-                transform = self.random.choice((BucketTransform(2), TruncateTransform(2)))
+                transform: Transform[Any, Any] = self.random.choice((BucketTransform(2), TruncateTransform(2)))
                 spec.add_field(item.name, transform, f"p{self.random.randrange(10**6)}")
 
     def delete_rows(self) -> None:

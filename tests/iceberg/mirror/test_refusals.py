@@ -129,6 +129,15 @@ def test_a_file_of_another_type_than_its_column(catalog: Catalog) -> None:
     refused(catalog, r"the column id is a long, and timestamp\[ns\] in some data files")
 
 
+def test_a_file_with_ids_for_a_part_of_its_fields(catalog: Catalog) -> None:
+    rows = pa.table({"id": pa.array([1], pa.int64()), "l": pa.array([[1]], pa.list_(pa.int64()))})
+    catalog.iceberg().create_table("shop.t", rows.schema).append(rows)
+    (path,) = folder_of(catalog).glob("data/*.parquet")
+    fields = [item.with_metadata({"PARQUET:field_id": str(number)}) for number, item in enumerate(rows.schema, 1)]
+    pq.write_table(rows.cast(pa.schema(fields)), path)
+    refused(catalog, "has no field ids within its column l")
+
+
 def test_a_file_that_is_no_parquet(catalog: Catalog) -> None:
     create(catalog, "shop.t", 1)
     (path,) = folder_of(catalog).glob("data/*.parquet")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from pyiceberg.types import LongType, StringType
@@ -23,10 +25,26 @@ def check(spark: SparkSession, catalog: Catalog) -> None:
     assert reading.version == mirrored.delta_version
 
 
+def test_files_outside_of_the_tables_folder(spark: SparkSession, catalog: Catalog, tmp_path: Path) -> None:
+    elsewhere = f"file://{tmp_path}/else where"
+    rows = pa.table({"id": pa.array([1, 2], pa.int64())})
+    catalog.iceberg().create_table("shop.t", rows.schema, properties={"write.data.path": elsewhere}).append(rows)
+    check(spark, catalog)
+
+
 def test_columns_by_their_ids_vectors_and_promoted_types(spark: SparkSession, catalog: Catalog) -> None:
     def rows(*ids: int, kind: pa.DataType, name: str = "s") -> pa.Table:
-        values = {"id": pa.array(ids, pa.int64()), name: [f"{name}{number}" for number in ids], "n": ids}
-        return pa.table({**values, "n": pa.array(ids, kind)})
+        item = pa.struct([("x", kind), ("y", pa.string())])
+        return pa.table(
+            {
+                "id": pa.array(ids, pa.int64()),
+                name: [f"{name}{number}" for number in ids],
+                "n": pa.array(ids, kind),
+                "point": pa.array([{"x": number, "y": "p"} for number in ids], item),
+                "list": pa.array([[{"x": number, "y": None}] for number in ids], pa.list_(item)),
+                "map": pa.array([[("k", {"x": 7, "y": "m"})] for _ in ids], pa.map_(pa.string(), item)),
+            }
+        )
 
     first = rows(1, 2, 3, kind=pa.int32())
     table = catalog.iceberg().create_table("shop.t", first.schema)
@@ -37,9 +55,12 @@ def test_columns_by_their_ids_vectors_and_promoted_types(spark: SparkSession, ca
     table.refresh()
     with table.update_schema() as update:
         update.rename_column("s", "name")
-        update.update_column("n", LongType())
+        for column in ("n", "point.x", "list.element.x", "map.value.x"):
+            update.update_column(column, LongType())
+        update.rename_column("list.element.y", "why")
     check(spark, catalog)
-    table.append(rows(2**40, kind=pa.int64(), name="name"))
+    wide = table.schema().as_arrow()
+    table.append(rows(2**40, kind=pa.int64(), name="name").cast(wide))
     check(spark, catalog)
     with table.update_schema() as update:
         update.delete_column("name")

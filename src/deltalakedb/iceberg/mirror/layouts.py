@@ -106,7 +106,13 @@ def _layout(path: str, schema: pa.Schema, mapping: NameMapping | None) -> Layout
     has_ids = any(_id_in(item) != NO_ID for item in schema)
     if not has_ids and mapping is None:
         raise CannotMirrorError(f"the file {redact(path)} has no field ids, and the table has no {NAME_MAPPING}")
-    return Layout(has_ids, tuple(_fields(schema, TOP, None if has_ids else mapping)))
+    fields = tuple(_fields(schema, TOP, None if has_ids else mapping))
+    containers = {item.field_id: item.name for item in fields if item.type in ("list", "map")}
+    for item in fields:
+        if item.field_id == NO_ID and item.parent_id in containers:
+            name = containers[item.parent_id]
+            raise CannotMirrorError(f"the file {redact(path)} has no field ids within its column {name}")
+    return Layout(has_ids, fields)
 
 
 def _fields(fields: Iterable[pa.Field], parent_id: int, mapping: NameMapping | None) -> Iterator[FileField]:

@@ -185,7 +185,9 @@ class _Mirror:
         }
         lines = [CommitInfo(to_json(info)), *actions, AppTransaction(self._app_id, version)]
         reached("iceberg_mirror.prepared")
-        if self._writer.put_commit(number, render_commit(lines, fenced=True), modified_ms=at_ms) == "exists":
+        # A folder that is gone was purged with its table.
+        content, is_first = render_commit(lines, fenced=True), number == 0
+        if self._writer.put_commit(number, content, modified_ms=at_ms, creates_folder=is_first) == "exists":
             return False
         reached("iceberg_mirror.put")
         self._commits.append(number)
