@@ -24,7 +24,7 @@ from deltalakedb.log.protocol.txnlog import LogSnapshot
 from deltalakedb.mirror.external import Importer, difference
 from deltalakedb.store import locations, registry
 from deltalakedb.store.audit import write_audit
-from deltalakedb.store.connection import Connection, Store
+from deltalakedb.store.connection import LIVE, Connection, Store
 from deltalakedb.store.drafts import BaseState
 from deltalakedb.store.loader import Loader, Progress
 from deltalakedb.store.names import TableName
@@ -64,7 +64,7 @@ def attach(
     """
     label = str(TableName(namespace, name))
     reader = FileTxnLogReader(location, storage_options, table=label)
-    refuse_iceberg(reader)  # raises also if there is no table, before the database is changed
+    reader.latest_version()  # raises if there is no table, before the database is changed
     with store.write() as conn:
         existing = _existing(conn, namespace, name, reader.location)
         if existing is not None:
@@ -79,6 +79,7 @@ def attach(
             loader = Loader(conn, table_id, table=label, progress=progress, with_bounds=with_bounds)
             load_history(Importer.of(conn, loader), reader, history)
             head = loader.finish()
+            _refuse_iceberg(conn, table_id, reader)
             # Last, because it locks names that others may want.
             now_ms = registry.next_change_ms(conn)
             table = registry.register_table(
@@ -99,14 +100,19 @@ def attach(
     return AttachResult(table, head)
 
 
-def refuse_iceberg(reader: FileTxnLogReader) -> None:
+def _refuse_iceberg(conn: Connection, table_id: int, reader: FileTxnLogReader) -> None:
     """Refuse a log that shows an Iceberg table: the catalog of that table decides, and nothing else may."""
-    if shows_iceberg(reader.snapshot().metadata):
-        raise LocationOwnedError(
-            f"{redact(reader.location)} belongs to an Iceberg table, and its _delta_log only shows that table to Delta "
-            "readers: read it by its path, or take in the Iceberg table with `dl iceberg register`",
-            table=reader.table,
-        )
+    row = conn.one("select_metadata", table_id=table_id, version=LIVE)
+    if row is not None and shows_iceberg(metadata_from_row(row)):
+        raise _shows_iceberg(reader.location, reader.table)
+
+
+def _shows_iceberg(location: str, table: str) -> LocationOwnedError:
+    return LocationOwnedError(
+        f"{redact(location)} belongs to an Iceberg table, and its _delta_log only shows that table to Delta readers: "
+        "read it by its path, or take in the Iceberg table with `dl iceberg register`",
+        table=table,
+    )
 
 
 def _reserve(conn: Connection, table: TableRow) -> None:
@@ -175,6 +181,8 @@ def _existing(conn: Connection, namespace: str, name: str, location: str) -> Att
     table = registry.resolve_table(conn, namespace, name)
     if table is None or table.location != location:
         return None
+    if not table.is_delta:
+        raise _shows_iceberg(location, table.full_name)
     head = registry.read_head(conn, table.table_id)
     return None if head is None else AttachResult(table, head, already_attached=True)
 

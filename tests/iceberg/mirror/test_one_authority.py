@@ -72,9 +72,9 @@ def test_no_catalog_takes_it_for_a_delta_table(catalog: Catalog, other: Catalog,
     create(catalog, "shop.t", 1)
     path, _ = mirror(catalog)
     before = commits(path)
-    for taker in (catalog, other):
-        with pytest.raises(LocationOwnedError, match="Iceberg table"):
-            getattr(taker, door)(path, "default.taken")
+    for taker, name in ((catalog, "default.taken"), (catalog, "shop.t"), (other, "default.taken")):
+        with pytest.raises(LocationOwnedError, match="belongs to"):
+            getattr(taker, door)(path, name)
     assert (commits(path), other.table_infos()) == (before, [])
 
 
