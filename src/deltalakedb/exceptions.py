@@ -37,6 +37,7 @@ DeltaError
 |   |__ SigningNotSupportedError   a storage without signed URLs
 |__ MirrorError
 |   |__ DriftError, TableReplacedError
+|   |__ CannotMirrorError          an Iceberg table holds what Delta readers cannot read
 |__ EndpointError                  `dl serve` cannot be reached, or does not let us in
 |   |__ EndpointBusyError          it has no thread free, or is being stopped
 |__ CaptureError                   changes of a Postgres database cannot be captured
@@ -57,6 +58,7 @@ from typing import Any
 __all__ = [
     "AppendOnlyError",
     "BadIcebergRequestError",
+    "CannotMirrorError",
     "CaptureError",
     "CaptureRunningError",
     "CaptureSetupError",
@@ -440,6 +442,10 @@ class MirrorError(DeltaError):
 
     uncertain: bool = False
     """Whether what failed may have happened all the same: the storage did not answer."""
+
+
+class CannotMirrorError(MirrorError):
+    """An Iceberg table holds something that Delta readers cannot read, or would read wrongly."""
 
 
 class DriftError(MirrorError):
