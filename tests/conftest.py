@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.fixtures.sizes import FULL, give_duckdb_one_thread, leave_engines_out
+from tests.fixtures.sizes import FULL, engines_for_later, give_duckdb_one_thread, leave_engines_out
 
 give_duckdb_one_thread()
 
@@ -67,13 +67,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Whatever needs a JVM is marked so: `make test` runs those tests in two processes, where Spark starts once each.
 
     The tests of a file stay together, and those on what many files share. What runs on the engines in turn does so
-    unless all is asked for, or a test by its name.
+    unless all is asked for, or a test by its name; of what runs on each engine, all but one is `slow`.
     """
     if not (FULL or os.environ.get("DL_TEST_PARTITIONED") or any("::" in chosen for chosen in config.args)):
         left = leave_engines_out(items)
         config.hook.pytest_deselected(items=left)
         outside = set(left)
         items[:] = [item for item in items if item not in outside]
+        if not config.option.keyword:  # which may choose an engine
+            for item in engines_for_later(items):
+                item.add_marker(pytest.mark.slow)
     groups: dict[pytest.Item, str] = {}
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))

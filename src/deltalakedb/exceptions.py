@@ -2,6 +2,7 @@
 
 DeltaError
 |__ TableNotFoundError, TableExistsError, VersionNotFoundError, SchemaMismatchError, PredicateError
+|   |__ InvalidValueError          a SchemaMismatchError, PredicateError and ValueError: a value its column cannot hold
 |   |__ LocationOwnedError         a TableExistsError, and a CommitFailedError: the location is another table's
 |   |__ FilesPurgedError           a TableNotFoundError: the table was there, its files are deleted
 |   |__ NamespaceNotFoundError     a TableNotFoundError; NamespaceNotEmptyError
@@ -37,6 +38,7 @@ DeltaError
 |   |__ SigningNotSupportedError   a storage without signed URLs
 |__ MirrorError
 |   |__ DriftError, TableReplacedError
+|   |__ CannotMirrorError          an Iceberg table holds what Delta readers cannot read
 |__ EndpointError                  `dl serve` cannot be reached, or does not let us in
 |   |__ EndpointBusyError          it has no thread free, or is being stopped
 |__ CaptureError                   changes of a Postgres database cannot be captured
@@ -57,6 +59,7 @@ from typing import Any
 __all__ = [
     "AppendOnlyError",
     "BadIcebergRequestError",
+    "CannotMirrorError",
     "CaptureError",
     "CaptureRunningError",
     "CaptureSetupError",
@@ -78,6 +81,7 @@ __all__ = [
     "FilesVacuumedError",
     "GoneError",
     "InvalidCommitError",
+    "InvalidValueError",
     "LocationOwnedError",
     "LogGapError",
     "MalformedLogError",
@@ -226,6 +230,10 @@ class SchemaMismatchError(DeltaError):
 
 class PredicateError(DeltaError):
     """A predicate that cannot be parsed, or names a column the table does not have."""
+
+
+class InvalidValueError(SchemaMismatchError, PredicateError, ValueError):
+    """A value that its column cannot hold: a number with too many digits for a decimal, bytes that are no text."""
 
 
 class BadIcebergRequestError(DeltaError):
@@ -447,6 +455,10 @@ class MirrorError(DeltaError):
 
     uncertain: bool = False
     """Whether what failed may have happened all the same: the storage did not answer."""
+
+
+class CannotMirrorError(MirrorError):
+    """An Iceberg table holds something that Delta readers cannot read, or would read wrongly."""
 
 
 class DriftError(MirrorError):

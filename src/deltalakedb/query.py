@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from deltalakedb.data.engine import own_column
@@ -40,11 +41,11 @@ class QueryBuilder:
         self._tables: dict[str, ds.Dataset] = {}
 
     def register(self, table_name: str, delta_table: DeltaTable) -> QueryBuilder:
-        """Let queries read a table, at the version it is at, under this name."""
+        """Let queries read a table under this name, at the version it is at now, wherever the object moves later."""
         check_text(table_name, required=True)
         if table_name in self._tables:
             raise DeltaError(f"Execution error: The table {table_name} already exists in this QueryBuilder")
-        self._tables[table_name] = delta_table.lazy_dataset()
+        self._tables[table_name] = copy(delta_table).lazy_dataset()
         return self
 
     def execute(self, sql: str) -> arro3.core.RecordBatchReader:

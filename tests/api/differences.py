@@ -35,6 +35,14 @@ NOTES: dict[str, str] = {
     "DeltaTable.create_write_transaction": (
         "a file with an absolute path is read from there; `deltalake` looks for it inside of the table"
     ),
+    "DeltaTable.file_uris": (
+        "the folder of a local table is spelled as the file system does, so that the paths can be opened; `deltalake` "
+        "writes `%20` for a space in it"
+    ),
+    "convert_to_deltalake": (
+        "columns come in the order in which the files, sorted by their paths, have them; `deltalake` takes the files "
+        "in the order in which the file system happens to list them"
+    ),
     "DeltaTable.history": "`since` and `until` choose by time",
     "DeltaTable.load_cdf": _READER,
     "DeltaTable.merge": (

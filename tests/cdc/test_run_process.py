@@ -51,6 +51,7 @@ def test_a_capture_with_a_spark_of_its_own_ends_on_sigterm_with_nothing_half(lak
     judging.check_all(lake.catalog, source, capture, None)
 
 
+@pytest.mark.slow
 def test_a_java_that_is_killed_is_named_and_started_again(lake: Lake, source: Source) -> None:
     create_shop(source)
     source.run("insert into orders select i, 'x', 1 from generate_series(1, 100) i")

@@ -10,7 +10,7 @@ from deltalakedb.log.predicates.predicate import Predicate, parse_predicate
 from deltalakedb.log.predicates.pruning import may_match
 from deltalakedb.store import Store, candidates
 from deltalakedb.store.planning import plan
-from tests.fixtures.judge import ZONES, Judge
+from tests.fixtures.judge import ZONES, Judge, as_datafusion
 from tests.fixtures.planned import TableInStore, bounds_of_files, numbers, store_table
 from tests.fixtures.predicates import filters, sql_predicates
 from tests.fixtures.pruning import Table, tables
@@ -54,6 +54,8 @@ def test_a_plan_keeps_what_may_match_and_every_file_with_a_matching_row(
         assert kept == defined(table, predicate, live), predicate
         matching = judge.matching(table.rows(), text, zone=zone)
         assert matching is None or matching & set(live) <= kept, predicate
+        meant = judge.matching(table.rows(), as_datafusion(text, table.schema))
+        assert meant is None or meant & set(live) <= kept, predicate
 
 
 @settings(max_examples=sized(5, 200))

@@ -56,6 +56,27 @@ SOURCES = {
     "decimal(12,2)": pa.array([Decimal("1.00")], pa.decimal128(12, 2)),
     "null": pa.nulls(1),
 }
+MORE_SOURCES = {
+    "text": [
+        "1.5", " 12 ", "+7", "0x1F", "1e3", "", "yes", "OFF", " t", "1.235", "-1.235", "NaN", "9" * 39, ".",
+        "2024-1-5", "20240105", "2024-01-05T10:00:00+02:00", "2024-01-05 10:00:00 Europe/Berlin",
+        "2024-01-05T10:00:00.123456789",
+    ],
+    "float": [
+        1e20, float("nan"), float("inf"), -0.0, 1e-7, 1.5e-5, 1e15, 1e16, 123456789.123456789, 2.675, 1e8,
+        -99999999.995,
+    ],
+    "float32": pa.array([1e13, 9.999999e12, 1e-6, 1e-7, 0.1, 33554432.0, 16777217.0], pa.float32()),
+    "instant": pa.array([1704450030123456, 1704450030123000, 1704450030000000], pa.timestamp("us", "UTC")),
+    "local": pa.array([1704450030123456000, 1704450030123000000], pa.timestamp("ns")),
+    "lists": [[1, None], [], None],
+    "lists of floats": [[1.0, None, 1e20]],
+    "lists of lists": [[["a"], None, []]],
+    "lists of bytes": [[b"ab", b"\xff"]],
+    "days": pa.array([19727, -1], pa.int32()),
+    "many days": [2**40],
+    "large integers": [99999999, 100000000, -100000000],
+}  # fmt: skip
 MOMENTS = {"date", "timestamp", "timestamp_ntz"}
 NUMBERS = {"byte", "integer", "long", "float", "double", "decimal"}
 
@@ -65,6 +86,8 @@ def refused_on_purpose(target: str, source: str) -> bool:
     kind = SOURCES[source].type
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     is_moment = pa.types.is_temporal(kind)
+    if (pa.types.is_date(kind) and target in {"integer", "long"}) or (target == "date" and pa.types.is_integer(kind)):
+        return False  # the days since 1970
     return (
         (is_number and target in MOMENTS)
         or (is_moment and target in NUMBERS)
@@ -105,3 +128,48 @@ def test_a_value_becomes_what_deltalake_makes_of_it(tmp_path: Path, target: str)
             assert ours == "refused", name
         else:
             assert ours == by_deltalake(tmp_path / "theirs" / name, base, data), name
+
+
+@pytest.mark.parametrize("target", ["long", "integer", "double", "boolean", "string", "date", "timestamp", "decimal"])
+@pytest.mark.parametrize("source", MORE_SOURCES)
+def test_each_value_becomes_what_deltalake_makes_of_it(tmp_path: Path, source: str, target: str) -> None:
+    local = pa.array([None], pa.timestamp("us"))
+    base = pa.table({"n": [0], "c": pa.array([None], TARGETS[target]), "local": local})
+    for place, value in enumerate(pa.array(MORE_SOURCES[source])):
+        if source == "large integers" and target == "date":
+            continue  # dates that Python cannot hold
+        data = pa.table({"n": [1], "c": pa.array([value.as_py()], value.type), "local": local})
+        ours = by_us(tmp_path / "ours" / str(place), base, data)
+        theirs = by_deltalake(tmp_path / "theirs" / str(place), base, data)
+        is_purpose = source.startswith("float") and target in {"long", "integer"} and value.as_py() % 1 != 0
+        is_purpose |= pa.types.is_timestamp(value.type) and target in NUMBERS
+        is_purpose |= target == "timestamp" and (pa.types.is_integer(value.type) or pa.types.is_floating(value.type))
+        assert repr(ours) == repr("refused" if is_purpose else theirs), value
+
+
+def test_a_decimal_out_of_range_is_a_value_error_with_its_column(tmp_path: Path) -> None:
+    table = WrittenTable(tmp_path / "t", arrow_to_schema(pa.schema([("c", pa.decimal128(5, 2))])))
+    for values in (
+        [12345.6], [float("nan")], [float("-inf")], [-999.995], [1234], ["12345.6"], ["-1000"], [1e300], ["9" * 60],
+        pa.array([12345.6], pa.float32()),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="column 'c': the table has decimal") as caught:
+            table.append(pa.table({"c": values}))
+        assert isinstance(caught.value, SchemaMismatchError)
+    assert table.read().num_rows == 0
+
+
+@pytest.mark.parametrize(("precision", "scale"), [(1, 0), (5, 2), (10, 10), (18, 3), (38, 0), (38, 20), (38, 38)])
+def test_floats_are_rounded_to_any_decimal_as_deltalake_does(tmp_path: Path, precision: int, scale: int) -> None:
+    largest = 10.0 ** (precision - scale)
+    shares = [0.0, 0.1, 0.123456789012345, -0.5, 0.949, -0.0000000123, 0.9]
+    values = [share * largest for share in shares] + [None]
+    kind = pa.decimal128(precision, scale)
+    data = pa.table({"n": range(len(values)), "c": pa.array(values, pa.float64())})
+    base = data.schema.set(1, pa.field("c", kind)).empty_table()
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    table = WrittenTable(ours, arrow_to_schema(base.schema))
+    table.append(data.slice(1))  # an offset within the buffers
+    write_deltalake(theirs, base)
+    write_deltalake(theirs, data.slice(1), mode="append")
+    assert table.read().sort_by("n").to_pylist() == pa.table(DeltaTable(theirs).scan()).sort_by("n").to_pylist()

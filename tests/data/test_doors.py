@@ -21,7 +21,7 @@ from pyarrow.parquet import filters_to_expression
 import deltalakedb as dl
 from deltalakedb.polars import scan_delta
 from tests.fixtures.filtering import filtered_ids
-from tests.fixtures.judge import Judge
+from tests.fixtures.judge import Judge, as_datafusion
 from tests.fixtures.predicates import filters, sql_predicates
 from tests.fixtures.sizes import sized
 from tests.fixtures.stored import Stored, arrow_type, back_to_start, stored_tables
@@ -112,7 +112,7 @@ def test_a_door_gives_the_rows_for_which_sql_is_true(
     stored.put(folder)
     for _ in range(PREDICATES):
         text = data.draw(sql_predicates(stored.table))
-        expected = judge.rows_matching(rows, text)
+        expected = judge.rows_matching(rows, as_datafusion(text, stored.table.schema))
         if expected is None:
             continue
         try:

@@ -63,6 +63,7 @@ def test_a_clone_is_a_table_of_the_catalog_that_plain_spark_and_python_read(clon
     clones.sql(f"create table if not exists ns.{name} shallow clone ns.t")
 
 
+@pytest.mark.slow
 def test_a_clone_lives_on_its_own(clones: Clones, tmp_path: Path) -> None:
     clones.sql(f"create table ns.own shallow clone ns.t version as of 1 location '{tmp_path}/own'")
     assert len(clones.rows("ns.own")) == 4

@@ -21,6 +21,7 @@ JOB = ROOT / "examples" / "migrate_delta_job"
 Bridge = Callable[[dl.Catalog], SparkSession]
 
 
+@pytest.mark.slow
 def test_a_nightly_load_writes_dimensions_and_facts_in_one_transaction(
     bridge: Bridge, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -65,6 +66,7 @@ def arrive(lake: Path, *rows: str) -> None:
     (lake / "arrived.csv").write_text("\n".join(["id,day,amount", *rows]))
 
 
+@pytest.mark.slow
 def test_moving_a_job_changes_a_few_lines_and_no_result(tmp_path: Path, spark: SparkSession) -> None:
     assert spark.version  # it runs beside the tests that have a JVM
     lake, catalog = tmp_path / "lake", f"deltasql://sqlite/{tmp_path}/catalog.db"

@@ -49,6 +49,7 @@ def make_jar(path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_jars_and_extensions_of_the_user_stay_whoever_named_them(tmp_path: Path) -> None:
     """By the builder, the command line and a file of settings, in a JVM that ran a plain session before."""
     of_builder, of_command = make_jar(tmp_path / "builder.jar"), make_jar(tmp_path / "command.jar")

@@ -42,6 +42,7 @@ def peer(s3_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield other
 
 
+@pytest.mark.slow
 def test_tables_on_s3_are_created_written_and_read(
     s3: S3, peer: Peer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,7 @@ from deltalakedb.telemetry import record_spans
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from deltalakedb.iceberg.mirror.mirroring import MirroredTable
     from deltalakedb.iceberg.pyiceberg_catalog import PyIcebergCatalog
     from deltalakedb.mirror.engine import MirrorEngine
     from deltalakedb.operations.definition import PropertyValue, SchemaLike
@@ -319,6 +320,16 @@ class Catalog(CatalogFiles, CatalogNames, IcebergAccess):
             return table
         self.promote_table(table.full_name)
         return replace(table, mode="managed")
+
+    def mirror_iceberg(self, name: str, storage_options: Mapping[str, str] | None = None) -> MirroredTable:
+        """Let Delta readers read an Iceberg table: bring the `_delta_log` in its location up to its newest version.
+
+        Each version that changed rows or columns becomes a commit; Delta writers are refused. Raises CannotMirrorError
+        if Delta readers could not read the newest version, or would read it wrongly.
+        """
+        from deltalakedb.iceberg.opening import mirror_table
+
+        return mirror_table(self, name, storage_options)
 
     def _open_iceberg(self, storage_options: Mapping[str, str] | None) -> PyIcebergCatalog:
         from deltalakedb.iceberg.opening import open_catalog

@@ -65,10 +65,13 @@ def find_registered(catalog: Catalog, location: str) -> TableName | None:
 
 
 def _find_row(catalog: Catalog, location: str) -> TableRow | None:
-    """Return the catalog's table at a location. Detached tables are ignored: their files decide, not the catalog."""
+    """Return the catalog's Delta table at a location. Detached tables are ignored: their files decide.
+
+    So are Iceberg tables: what Delta readers find there is their mirror, which nobody may write.
+    """
     with catalog.store.read(single=True) as conn:
         row = registry.table_by_location(conn, location)
-    return None if row is None or row.mode == "detached" else row
+    return None if row is None or row.mode == "detached" or not row.is_delta else row
 
 
 def _brought_up(catalog: Catalog, row: TableRow, storage_options: Mapping[str, str] | None) -> TableName:
@@ -150,7 +153,7 @@ def _attach(catalog: Catalog, location: str, storage_options: Mapping[str, str] 
         except TableExistsError:
             with catalog.store.read() as conn:
                 row = registry.table_by_location(conn, location)
-            if row is not None:
+            if row is not None and row.is_delta:
                 return TableName(row.namespace, row.name)
             if name == _free_name(catalog, location):
                 raise

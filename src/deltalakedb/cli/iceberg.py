@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
     from deltalakedb.store.registry import TableRow
 
 group = typer.Typer(
-    cls=CommandGroup, help="Register Iceberg tables, and give them to other catalogs.", no_args_is_help=True
+    cls=CommandGroup,
+    help="Register Iceberg tables, and give them to other catalogs and to Delta readers.",
+    no_args_is_help=True,
 )
 
 
@@ -36,6 +39,7 @@ def add_to(app: typer.Typer) -> None:
     command(group, "register", register, reads=False)
     command(group, "export", export)
     command(group, "metadata", metadata)
+    command(group, "mirror", mirror)
     app.add_typer(group, name="iceberg")
 
 
@@ -130,6 +134,29 @@ def _delta_metadata(cat: Catalog, table: TableRow, version: int | None, *, check
         output.emit(value, lambda: print(f"Iceberg clients can read {table.full_name}"))
     else:
         output.emit_json(state.metadata)
+
+
+def mirror(
+    table: TableArgument,
+    storage_option: StorageOption = None,
+    catalog: CatalogOption = None,
+) -> None:
+    """Let Delta readers read an Iceberg table: bring the `_delta_log` in its location up to its newest version.
+
+    Repeat it after commits to the table. Delta writers are refused; a table that Delta readers would read wrongly is
+    not mirrored, and the error says why.
+    """
+    with open_catalog(catalog) as cat:
+        mirrored = cat.mirror_iceberg(table, storage_options(storage_option))
+    value = {**asdict(mirrored), "commits": list(mirrored.commits)}
+    added = f"{len(mirrored.commits)} commits added" if mirrored.commits else "nothing to add"
+    output.emit(
+        value,
+        lambda: print(
+            f"{mirrored.table} version {mirrored.version} is version {mirrored.delta_version} of the Delta table at "
+            f"{mirrored.location} ({added})"
+        ),
+    )
 
 
 def _as_in_file(loaded: LoadedTable) -> object:

@@ -142,10 +142,14 @@ def _targets(
 
 def _find_tables(prefix: str, into: str | None, options: dict[str, str] | None) -> Iterator[tuple[str, str]]:
     from deltalakedb.files.discovery import find_tables
+    from deltalakedb.operations.folder import shows_iceberg_table
     from deltalakedb.storage.location import canonical_location
 
     root = canonical_location(prefix, options)
     for location in find_tables(prefix, options):
+        if shows_iceberg_table(location, options):
+            output.say(f"{location} is left out: its _delta_log shows an Iceberg table to Delta readers")
+            continue
         yield location, name_below(root, location, into)
 
 

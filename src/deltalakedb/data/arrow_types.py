@@ -23,7 +23,7 @@ from deltalakedb.log.schema.types import (
 
 MAX_PRECISION: Final = 38
 # Metadata that describes another file or table, not the column.
-_FOREIGN_METADATA: Final = ("ARROW:", "PARQUET:", "delta.columnMapping.", "delta.typeChanges")
+_FOREIGN_METADATA: Final = ("ARROW:", "PARQUET:", "delta.columnMapping.", "delta.typeChanges", "_PL_")
 # Unsigned integers become signed ones of the same width, as in `deltalake`; values that are too large are refused.
 _PRIMITIVES: Final[dict[pa.DataType, str]] = {
     pa.int8(): "byte",

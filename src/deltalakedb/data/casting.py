@@ -1,7 +1,8 @@
 """Casts a column to the table's type, as `deltalake` does, but without losing values.
 
 Rounding to a float, to a decimal's fraction and to microseconds is part of those types. A value out of range, a
-fraction cut off an integer, or text that is not a number is refused with the column's name.
+fraction cut off an integer, or text that is not a number is refused with the column's name. The spellings of values
+are in `text_casts`, decimals in `decimal_casts`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,17 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from deltalakedb.data.arrow_types import file_type, is_any_list, rust_name, stored_fields
-from deltalakedb.exceptions import SchemaMismatchError
+from deltalakedb.data.decimal_casts import floats_to_decimals, integers_to_decimals, text_to_decimals
+from deltalakedb.data.text_casts import (
+    bytes_to_hex,
+    floats_to_text,
+    lists_to_text,
+    moments_to_text,
+    text_to_booleans,
+    text_to_moments,
+    text_to_numbers,
+)
+from deltalakedb.exceptions import InvalidValueError, SchemaMismatchError
 from deltalakedb.log.schema.types import ArrayType, DataType, DecimalType, MapType, PrimitiveType, StructType
 
 Cast: TypeAlias = Callable[[pa.Array], pa.Array]
@@ -25,10 +36,15 @@ Path: TypeAlias = tuple[str, ...]
 
 _INTEGERS: Final = frozenset({"byte", "short", "integer", "long"})
 _FLOATS: Final = frozenset({"float", "double"})
+_DAYS: Final = frozenset({"integer", "long"})
+"""Integers that hold a date as its days since 1970; of timestamps the unit is not known."""
+_DAY_BITS: Final = 32
 _MOMENTS: Final = frozenset({"timestamp", "timestamp_ntz", "date"})
 _NOT_PARSED: Final = re.compile(r"Failed to parse string: '(.*)' as a scalar of type")
 _NOT_IN_RANGE: Final = re.compile(r"(?:Integer|Float) value (\S+) (?:not in range|was truncated)")
-_ALL_INTEGERS: Final = pa.decimal128(20, 0)
+_INVALID_VALUE: Final = re.compile(r".* is too (?:large|small) to store|Cannot cast to Decimal128|Invalid UTF8")
+"""Errors for which `deltalake` raises a ValueError, or should."""
+_PREFIXES: Final = {"Cannot cast": "Cast error: ", "Invalid UTF8": "Encountered non UTF-8 data: "}
 
 
 def make_cast(source: pa.DataType, target: DataType, path: Path) -> Cast | None:
@@ -41,7 +57,7 @@ def make_cast(source: pa.DataType, target: DataType, path: Path) -> Cast | None:
     if isinstance(source, pa.BaseExtensionType):
         return _after(lambda array: array.storage, make_cast(source.storage_type, target, path))
     if pt.is_dictionary(source):
-        return _after(lambda array: array.dictionary_decode(), make_cast(source.value_type, target, path))
+        return _dictionary_cast(source, target, path)
     if pt.is_run_end_encoded(source):
         return _after(pc.run_end_decode, make_cast(source.value_type, target, path))
     match target:
@@ -51,6 +67,8 @@ def make_cast(source: pa.DataType, target: DataType, path: Path) -> Cast | None:
             return _list_cast(source, target, arrow, path)
         case MapType() if pt.is_map(source):
             return _map_cast(source, target, arrow, path)
+        case PrimitiveType("string") if is_any_list(source) and not pt.is_fixed_size_list(source):
+            return _list_text_cast(source, target, path)
         case PrimitiveType() | DecimalType() if not pt.is_nested(source):
             return _leaf_cast(source, target, arrow, path)
     raise mismatch(path, target, source)
@@ -61,6 +79,9 @@ def mismatch(path: Path, expected: DataType, got: object, detail: str = "") -> S
     where = f"column {'.'.join(path)!r}: the table has {expected}, the data has {got}"
     if not detail:
         return SchemaMismatchError(f"Cannot cast field {_cast_from_to(path, expected, got)}; {where}")
+    if _INVALID_VALUE.match(detail) is not None:
+        prefix = next((words for start, words in _PREFIXES.items() if detail.startswith(start)), "")
+        return InvalidValueError(f"{prefix}{detail}; {where}")
     text = _in_usual_words(detail, expected)
     if isinstance(got, pa.DataType) and pt.is_unsigned_integer(got):
         # Delta has no such numbers: `deltalake` casts them before it looks at the table.
@@ -117,6 +138,30 @@ class StructPlan:
 
 def _nulls(arrow: pa.DataType, length: int) -> pa.Array:
     return pa.nulls(length, arrow)
+
+
+def _dictionary_cast(source: pa.DataType, target: DataType, path: Path) -> Cast:
+    """Decode categories first, as not all of them need be used; Arrow decodes none that are views (Polars)."""
+    values = source.value_type
+    if _is_text(values) or _is_bytes(values):
+        values = pa.large_string() if _is_text(values) else pa.large_binary()
+
+    def decode(array: pa.Array) -> pa.Array:
+        return array.dictionary.cast(values).take(array.indices)
+
+    return _after(decode, make_cast(values, target, path))
+
+
+def _list_text_cast(source: pa.DataType, target: DataType, path: Path) -> Cast:
+    is_bytes = _is_bytes(source.value_type)
+    element = bytes_to_hex if is_bytes else make_cast(source.value_type, target, (*path, "element"))
+
+    def cast(array: pa.Array) -> pa.Array:
+        if not pt.is_list(source):
+            array = _plain_lists(array)
+        return lists_to_text(array, array.values if element is None else element(array.values))
+
+    return cast
 
 
 def _struct_cast(source: pa.DataType, target: StructType, path: Path) -> Cast:
@@ -198,34 +243,31 @@ def _first_failure(convert: Cast, array: pa.Array) -> Exception | None:
 
 
 def _conversion(source: pa.DataType, target: PrimitiveType | DecimalType, arrow: pa.DataType) -> Cast:
-    if _is_text(source) and str(target) in _MOMENTS:
-        return partial(_text_to_moments, arrow=arrow)
-    if isinstance(target, DecimalType) and pt.is_integer(source):
-        # Arrow requires room for every integer of the type; here only the values must fit.
-        return lambda array: array.cast(_ALL_INTEGERS).cast(arrow)
-    if str(target) == "string":
+    name = str(target)
+    if _is_text(source) and name not in ("string", "binary"):
+        return lambda array: _from_text(array.cast(pa.large_string()), target, arrow)
+    if isinstance(target, DecimalType) and _is_number(source):
+        to_decimals = integers_to_decimals if pt.is_integer(source) else floats_to_decimals
+        return partial(to_decimals, target=arrow)
+    if name == "string":
         if pt.is_floating(source):
-            return lambda array: pc.replace_substring_regex(array.cast(arrow), r"^(-?[0-9]+)$", r"\1.0")
+            return floats_to_text
         if pt.is_timestamp(source):
-            utc = pa.timestamp(source.unit, source.tz and "UTC")
-            return lambda array: pc.replace_substring(array.cast(utc).cast(arrow), " ", "T")
-    options = pc.CastOptions(
-        target_type=arrow,
-        allow_time_truncate=True,
-        allow_float_truncate=str(target) in _FLOATS,
-        allow_decimal_truncate=pt.is_floating(source),
-    )
+            return moments_to_text
+    if pt.is_date(source) and name in _INTEGERS:
+        return lambda array: array.cast(pa.date32()).cast(pa.int32()).cast(arrow)
+    if pt.is_integer(source) and name == "date":
+        return lambda array: array.cast(pa.int32()).cast(arrow)
+    options = pc.CastOptions(target_type=arrow, allow_time_truncate=True, allow_float_truncate=name in _FLOATS)
     return lambda array: pc.cast(array, options=options)
 
 
-def _text_to_moments(array: pa.Array, arrow: pa.DataType) -> pa.Array:
-    """Parse text with a zone, or without one (then UTC, as in `deltalake`); a date may be followed by a time."""
-    for timestamp_type in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
-        try:
-            return array.cast(timestamp_type).cast(arrow)
-        except pa.ArrowInvalid:
-            continue
-    return array.cast(arrow)
+def _from_text(text: pa.Array, target: PrimitiveType | DecimalType, arrow: pa.DataType) -> pa.Array:
+    if isinstance(target, DecimalType):
+        return text_to_decimals(text, arrow)
+    if target.name in _MOMENTS:
+        return text_to_moments(text, arrow)
+    return text_to_booleans(text) if target.name == "boolean" else text_to_numbers(text, arrow)
 
 
 def _may_cast(source: pa.DataType, target: PrimitiveType | DecimalType) -> bool:
@@ -235,11 +277,15 @@ def _may_cast(source: pa.DataType, target: PrimitiveType | DecimalType) -> bool:
             return bool(integer_digits <= target.precision - target.scale and 0 <= source.scale <= target.scale)
         return _is_number(source) or _is_text(source)
     name = target.name
+    if pt.is_date(source) and name in _DAYS:
+        return True
     if name in _INTEGERS or name in _FLOATS:
         return bool(_is_number(source) or pt.is_decimal(source) or pt.is_boolean(source) or _is_text(source))
     if name == "boolean":
         return bool(_is_number(source) or pt.is_boolean(source) or _is_text(source))
     if name in _MOMENTS:
+        if pt.is_integer(source):
+            return name == "date" and bool(source.bit_width >= _DAY_BITS)
         return bool(pt.is_timestamp(source) or pt.is_date(source) or _is_text(source))
     if name == "string":
         return True

@@ -88,13 +88,13 @@ def vector_file(vector: DeletionVector) -> str | None:
     return f"{prefix}/deletion_vector_{name}.bin" if prefix else f"deletion_vector_{name}.bin"
 
 
-def write_vectors(storage: Storage, rows: Sequence[Rows]) -> tuple[list[DeletionVector], str]:
+def write_vectors(storage: Storage, rows: Sequence[Rows], folder: str = "") -> tuple[list[DeletionVector], str]:
     """Write the deleted rows of many data files into one file; return their vectors and the file's path.
 
     The row numbers of each data file are sorted and unique.
     """
     name = uuid.uuid4()
-    path = f"deletion_vector_{name}.bin"
+    path = f"{folder}/deletion_vector_{name}.bin".lstrip("/")
     vectors: list[DeletionVector] = []
     file = storage.create(path)
     try:
@@ -103,7 +103,7 @@ def write_vectors(storage: Storage, rows: Sequence[Rows]) -> tuple[list[Deletion
         for numbers in rows:
             bitmap = encode_bitmap(numbers)
             file.sink.write(struct.pack(">i", len(bitmap)) + bitmap + struct.pack(">I", zlib.crc32(bitmap)))
-            vectors.append(DeletionVector("u", encode_z85(name.bytes), len(bitmap), len(numbers), offset))
+            vectors.append(DeletionVector("u", folder + encode_z85(name.bytes), len(bitmap), len(numbers), offset))
             offset += len(bitmap) + 8
         file.finish()
     except BaseException:

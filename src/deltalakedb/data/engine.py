@@ -21,7 +21,7 @@ from typing import Any, Final, Self, TypeAlias
 import pyarrow as pa
 
 from deltalakedb.data.engine_functions import MACROS
-from deltalakedb.exceptions import ConfigError, DeltaError, PredicateError
+from deltalakedb.exceptions import ConfigError, DeltaError, InvalidValueError, PredicateError
 from deltalakedb.runtime import forks
 
 BATCH_ROWS = 128 * 1024
@@ -141,7 +141,7 @@ class Engine:
                 ) from error
             if isinstance(error, duckdb.OperationalError):
                 raise DeltaError(f"the query engine failed: {detail}") from error
-            raise PredicateError(detail) from error
+            raise (InvalidValueError if _INVALID_VALUE.search(detail) else PredicateError)(detail) from error
 
 
 _ARROW_NAMES: Final = {
@@ -149,7 +149,29 @@ _ARROW_NAMES: Final = {
     "BIGINT": "Int64", "INT64": "Int64", "FLOAT": "Float32", "DOUBLE": "Float64", "VARCHAR": "Utf8",
     "BOOLEAN": "Boolean", "BOOL": "Boolean", "DATE": "Date32", "BLOB": "Binary",
 }  # fmt: skip
+_INVALID_VALUE: Final = re.compile(" too large to store in |Overflowing on|non UTF-8 data")
+"""Errors for which `deltalake` raises a ValueError, or should."""
 _WORDINGS: Final = (
+    (re.compile(r"Invalid Input Error: (Cast error: Cannot cast string .*)"), "{}"),
+    (
+        re.compile(r"Conversion Error: Could not cast value -?nan to DECIMAL\((\d+),(\d+)\)(.*)"),
+        "Cast error: Cannot cast to Decimal128({}, {}). Overflowing on NaN{}",
+    ),
+    (
+        re.compile(r"Conversion Error: Could not cast value (-?inf) to DECIMAL\((\d+),(\d+)\)(.*)"),
+        "Cast error: Cannot cast to Decimal128({1}, {2}). Overflowing on {0}{3}",
+    ),
+    (
+        re.compile(r"Conversion Error: Could not cast value (\S+) to DECIMAL\((\d+),\d+\)(.*)"),
+        "{} is too large to store in a Decimal128 of precision {}{}",
+    ),
+    (
+        re.compile(
+            r'Conversion Error: Could not convert string "\s*([+-]?(?:\d+\.?\d*|\.\d+))\s*" to DECIMAL\((\d+),\d+\)(.*)'
+        ),
+        "{} is too large to store in a Decimal128 of precision {}{}",
+    ),
+    (re.compile(r"Conversion Error: Failure in decode: (.*)"), "Encountered non UTF-8 data: {}"),
     (
         re.compile(r"Conversion Error: Could not convert string '(.*)' to (\w+).*"),
         "Cast error: Cannot cast string '{}' to value of {} type",
@@ -170,6 +192,7 @@ _WORDINGS: Final = (
         re.compile(r'Conversion Error: Casting value "(.*)" to type DECIMAL\((\d+),\d+\) failed.*'),
         "Invalid argument error: {} is too large to store in a Decimal128 of precision {}",
     ),
+    (re.compile(r"Invalid Input Error: ((?:Cast error|Execution error|regexp_\w+|the text of).*)"), "{}"),
     (
         re.compile(r"Catalog Error: Scalar Function with name (\w+) does not exist!.*"),
         "Error during planning: Invalid function '{}'.",

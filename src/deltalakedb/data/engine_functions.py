@@ -13,12 +13,12 @@ _INSTANT: Final = (
     r"regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace("
     r"replace(cast(x as varchar), ' ', 'T')"
     r", '(\.\d)(\+00)?$', '\100\2'), '(\.\d\d)(\+00)?$', '\10\2')"
-    r", '(\.\d{4})(\+00)?$', '\100\2'), '(\.\d{5})(\+00)?$', '\10\2'), '\+00$', 'Z')"
+    r", '(\.\d{4}|\.\d{7})(\+00)?$', '\100\2'), '(\.\d{5}|\.\d{8})(\+00)?$', '\10\2'), '\+00$', 'Z')"
 )
 # `1e+20` as `1e20`, `1e-07` as `1e-7`, `1.5e-05` as `0.000015`; a float has one digit more before it needs an exponent.
 _SHORT: Final = (
-    r"replace(regexp_replace(regexp_replace(regexp_replace({}"
-    r", '^(-?)(\d)(?:\.(\d+))?e-05$', '\10.0000\2\3'), 'e\+0*', 'e'), 'e-0*', 'e-'), 'nan', 'NaN')"
+    r"regexp_replace(regexp_replace(regexp_replace(regexp_replace({}"
+    r", '^(-?)(\d)(?:\.(\d+))?e-05$', '\10.0000\2\3'), 'e\+0*', 'e'), 'e-0*', 'e-'), '^-?nan$', 'NaN')"
 )
 # The fewest digits that are the same float, for floats above 2**24; DuckDB writes all digits of the whole number.
 # `x` is a float there, but DuckDB also checks the branch where it is of another type.
@@ -43,15 +43,50 @@ _PADDED: Final = "concat(x, repeat('=', (4 - length(x) % 4) % 4))"
 _SAME: Final = "{} is not distinct from e"
 _AMONG_FIRST: Final = "len(list_filter(x[:i], lambda w: w is not distinct from e)) <= n"
 
+_IS_WHOLE: Final = r"regexp_full_match(x, '\s*[+-]?[0-9]+\s*')"
+_NOT_WHOLE: Final = "'Cast error: Cannot cast string ' || chr(39) || x || chr(39) || ' to value of Int64 type'"
+_NOT_DATE: Final = _NOT_WHOLE.replace("Int64", "Date32")
+_DATE: Final = (
+    "when regexp_full_match(x, '[0-9]{8}') then concat_ws('-', x[:4], x[5:6], x[7:]) "
+    "when regexp_full_match(x, '[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}') then x"
+)
+
+_WHOLE: Final = "'TINYINT', 'SMALLINT', 'INTEGER', 'BIGINT', 'HUGEINT', 'UBIGINT'"
+# A moment of a text, or of a number of units of so many microseconds each; what is less than a unit is cut off.
+_COUNTED: Final = (
+    "make_timestamp(case when typeof(x) in ('VARCHAR', 'DATE', 'TIMESTAMP', 'TIMESTAMP WITH TIME ZONE') "
+    "then epoch_us(cast(cast(x as varchar) as timestamptz)) // {0} else try_cast(cast(x as varchar) as bigint) end"
+    " * {0})"
+)
+
+# Letters of which capitals are several letters, in DuckDB one or none.
+_WIDE: Final = "".join(chr(code) for code in range(128, 0x10000) if len(chr(code).upper()) > 1)
+_CAPITALS: Final = ", ".join(f"'{char.upper()}'" for char in _WIDE)
+
 DIVIDED_BY_ZERO: Final = "Arrow error: Divide by zero error"
 
 MACROS: Final = (
     # The text of a value, as Arrow writes it.
     f"""create macro dl_text(x) as case
-        when typeof(x) in ('TIMESTAMP', 'TIMESTAMP WITH TIME ZONE') then {_INSTANT}
+        when typeof(x) in ('TIMESTAMP', 'TIMESTAMP WITH TIME ZONE', 'TIMESTAMP_S', 'TIMESTAMP_MS', 'TIMESTAMP_NS',
+            'TIME')
+            then {_INSTANT}
+        when typeof(x) = 'BLOB' then decode(try_cast(x as blob))
+        when typeof(x) = 'INTERVAL' then error('the text of an interval is not known here')
+        when typeof(x) like '%[][]' then error('the text of a list of lists is not known here')
+        when typeof(x) like '%[]' then '[' || array_to_string(
+            list_transform(try_cast(x as varchar[]), lambda e: coalesce(e, '')), ', ') || ']'
         when typeof(x) = 'DOUBLE' then {_DOUBLE}
         when typeof(x) = 'FLOAT' then case when {_IS_LARGE} then {_LARGE} else {_FLOAT} end
         else cast(x as varchar) end""",
+    # A text that Arrow reads as an integer.
+    f"create macro dl_whole(x) as case when {_IS_WHOLE} then x when x is not null then error({_NOT_WHOLE}) end",
+    f"create macro dl_try_whole(x) as case when {_IS_WHOLE} then x end",
+    # A text that Arrow reads as a date: also without hyphens, and with a time and a zone after it.
+    f"create macro dl_date(x) as case {_DATE} when length(x) > 10 "
+    f"then cast(cast(cast(x as timestamptz) as date) as varchar) when x is not null then error({_NOT_DATE}) end",
+    f"create macro dl_try_date(x) as case {_DATE} when length(x) > 10 "
+    "then cast(cast(try_cast(x as timestamptz) as date) as varchar) end",
     f"""create macro dl_encode(x, encoding) as case encoding
         when 'hex' then lower(hex(x))
         when 'base64' then rtrim(base64({_BYTES}), '=')
@@ -76,7 +111,7 @@ MACROS: Final = (
     "create macro dl_array_distinct(x) as list_filter(x, lambda e, i: list_position(x, e) = i)",
     """create macro dl_unixtime(x) as case
         when typeof(x) in ('VARCHAR', 'DATE', 'TIMESTAMP', 'TIMESTAMP WITH TIME ZONE')
-            then cast(floor(epoch(cast(cast(x as varchar) as timestamptz))) as bigint)
+            then cast(trunc(epoch(cast(cast(x as varchar) as timestamptz))) as bigint)
         else cast(try_cast(x as double) as bigint) end""",
     """create macro dl_arrow_typeof(x) as case typeof(x)
         when 'TINYINT' then 'Int8' when 'SMALLINT' then 'Int16' when 'INTEGER' then 'Int32'
@@ -91,17 +126,56 @@ MACROS: Final = (
     "else error('There is no digest named ' || method) end",
     """create macro dl_moment(x) as case
         when typeof(x) in ('VARCHAR', 'DATE', 'TIMESTAMP', 'TIMESTAMP WITH TIME ZONE')
-            then cast(cast(x as varchar) as timestamp)
+            then cast(cast(cast(x as varchar) as timestamptz) as timestamp)
         else make_timestamp(cast(try_cast(x as double) * 1000000 as bigint)) end""",
+    f"""create macro dl_upper(x) as case when regexp_matches(x, '[{_WIDE}]') then upper(array_to_string(
+        list_transform(range(1, length(x) + 1),
+            lambda i: coalesce([{_CAPITALS}][strpos('{_WIDE}', substr(x, i, 1))], substr(x, i, 1))), ''))
+        else upper(x) end""",
+    r"""create macro dl_lower(x) as lower(replace(
+        regexp_replace(x, '(\p{L})\x{3A3}(\P{L}|$)', '\1' || chr(962) || '\2', 'g'), chr(304), 'i' || chr(775)))""",
+    r"""create macro dl_initcap(x) as case when x = '' then '' else array_to_string(list_transform(
+        regexp_extract_all(x, '[\p{L}\p{N}]+|[^\p{L}\p{N}]+'),
+        lambda w: dl_upper(left(w, 1)) || lower(substr(w, 2))), '') end""",
+    """create macro dl_substr(x, s) as case when s < 1 then x else substr(x, s) end, (x, s, n) as case
+        when n < 0 then error('Execution error: negative count not allowed: substr(..., ' || n || ')')
+        when s < 1 then left(x, greatest(s + n - 1, 0)) else substr(x, s, n) end""",
+    """create macro dl_split_part(x, y, n) as case
+        when n = 0 then error('Execution error: field position must not be zero: split_part(..., 0)')
+        when y = '' then case when n in (1, -1) then x else '' end else split_part(x, y, n) end""",
+    """create macro dl_lpad(x, n, y) as case when y = '' then left(x, greatest(n, 0))
+        else lpad(x, cast(n as integer), y) end""",
+    """create macro dl_rpad(x, n, y) as case when y = '' then left(x, greatest(n, 0))
+        else rpad(x, cast(n as integer), y) end""",
+    # Patterns: see regular_expressions.py.
+    r"""create macro dl_ascii(x, name) as case when strlen(x) = length(x) or x is null then x else
+        error(name || ': `\b` is known here in texts of ASCII characters only') end""",
+    r"""create macro dl_matched_by(x, p, name) as case when strlen(x) = length(x) or not contains(p, '\') or x is null
+        or p is null then x else error(name || ': a pattern that is not written out, with a backslash, '
+        || 'is known here for texts of ASCII characters only') end""",
+    r"""create macro dl_replacement(x) as case when contains(x, '$') or contains(x, '\')
+        then error('regexp_replace: a replacement with `$` or a backslash must be written out here') else x end""",
+    # Where DuckDB fails.
+    "create macro dl_ln(x) as case when x = 0 then '-infinity'::double when x < 0 then 'nan'::double else ln(x) end",
+    "create macro dl_log(b, x) as case when b = 1 then dl_ln(x) * 'infinity'::double else dl_ln(x) / dl_ln(b) end",
+    "create macro dl_log2(x) as case when x <= 0 then dl_ln(x) else log2(x) end",
+    "create macro dl_log10(x) as case when x <= 0 then dl_ln(x) else log10(x) end",
+    "create macro dl_asin(x) as case when abs(x) > 1 then 'nan'::double else asin(x) end",
+    "create macro dl_acos(x) as case when abs(x) > 1 then 'nan'::double else acos(x) end",
+    "create macro dl_atanh(x) as case when abs(x) > 1 then 'nan'::double else atanh(x) end",
+    "create macro dl_array_concat(x, y) as case when x is null and y is null then null else list_concat(x, y) end, "
+    "(x, y, z) as case when x is null and y is null and z is null then null else "
+    "list_concat(list_concat(x, y), z) end",
     "create macro iszero(x) as x = 0",
     "create macro nanvl(x, y) as case when isnan(x) then y else x end",
-    "create macro to_date(x) as cast(x as date), (x, f) as cast(strptime(x, f) as date)",
+    f"create macro to_date(x) as case when typeof(x) in ({_WHOLE}) then date '1970-01-01' "
+    "+ try_cast(cast(x as varchar) as integer) else cast(cast(x as varchar) as date) end",
     "create macro to_time(x) as cast(x as time)",
     "create macro to_timestamp_nanos(x) as make_timestamp_ns(x)",
-    "create macro to_timestamp_seconds(x) as make_timestamp(x * 1000000)",
-    "create macro from_unixtime(x) as make_timestamp(x * 1000000)",
-    "create macro to_timestamp_millis(x) as make_timestamp(x * 1000)",
-    "create macro to_timestamp_micros(x) as make_timestamp(x)",
+    f"create macro to_timestamp_seconds(x) as {_COUNTED.format(1_000_000)}",
+    "create macro from_unixtime(x) as make_timestamp(cast(x as bigint) * 1000000)",
+    f"create macro to_timestamp_millis(x) as {_COUNTED.format(1000)}",
+    f"create macro to_timestamp_micros(x) as {_COUNTED.format(1)}",
     "create macro to_local_time(x) as cast(x as timestamp)",
     "create macro get_field(x, name) as struct_extract(x, name)",
     "create macro empty(x) as len(x) = 0",

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from deltalakedb.data.arrow_expressions import expression_columns
 from deltalakedb.exceptions import PredicateError
-from deltalakedb.log.predicates.predicate import Filters, no_such_column
+from deltalakedb.log.predicates.predicate import Filters, no_such_column, resolve_column
 from deltalakedb.log.schema.types import StructType, to_arrow_type
 
 RowPredicate: TypeAlias = str | Filters | pc.Expression
@@ -28,10 +28,7 @@ class RowFilter:
         self._sql = ""
         self._expression: pc.Expression | None = None
         if isinstance(predicate, str):
-            # Loaded here because the SQL parser takes long to load, and most reads have no predicate.
-            from deltalakedb.log.predicates.predicate_sql import to_duckdb
-
-            condition, names = to_duckdb(predicate)
+            condition, names = engine_sql(predicate, schema)
             self._sql = f"select coalesce(({condition})::boolean, false) from batch"
         elif isinstance(predicate, pc.Expression):
             self._expression, names = predicate, expression_columns(predicate, schema)
@@ -63,12 +60,26 @@ class RowFilter:
                 raise _cannot_judge(error) from error
 
 
+def engine_sql(predicate: str, schema: StructType) -> tuple[str, set[str]]:
+    """A condition in DuckDB's SQL with the meaning it has in DataFusion, and the columns it names."""
+    # Loaded here because the SQL parser takes long to load, and most reads have no predicate.
+    from deltalakedb.data.engine_values import translate_values
+    from deltalakedb.log.predicates.predicate_sql import to_duckdb
+
+    def kind_of(column: Any) -> str | None:
+        try:
+            return resolve_column(schema, [part.name for part in column.parts]).type_name
+        except PredicateError:
+            return None
+
+    return to_duckdb(predicate, lambda root: translate_values(root, kind_of))
+
+
 def check_condition(predicate: str, schema: StructType) -> None:
     """PredicateError for SQL that is not boolean, or that no row can be judged by: `id = 'x'` for a number."""
     from deltalakedb.data.engine import Engine
-    from deltalakedb.log.predicates.predicate_sql import to_duckdb
 
-    condition, _ = to_duckdb(predicate)
+    condition, _ = engine_sql(predicate, schema)
     if condition.upper() == "NULL":
         return  # DuckDB types it as a number
     with Engine() as engine:

@@ -48,7 +48,7 @@ from deltalakedb.log.protocol.completion import (
     high_water_mark,
 )
 from deltalakedb.log.protocol.features import check_writable, features_in_use
-from deltalakedb.log.protocol.fence import FEATURE
+from deltalakedb.log.protocol.fence import FEATURE, shows_iceberg
 from deltalakedb.log.protocol.proposal import NOTHING_READ, ProposedCommit
 from deltalakedb.log.protocol.rows import add_from_row
 from deltalakedb.log.protocol.txnlog import LogSnapshot
@@ -301,6 +301,13 @@ def check_plain_writer(reader: FileTxnLogReader, snapshot: LogSnapshot) -> None:
     if FEATURE not in (snapshot.protocol.writer_features or ()):
         check_writable(snapshot.protocol, reader.table)
         return
+    if shows_iceberg(snapshot.metadata):
+        raise NotWritableError(
+            f"{redact(reader.table)} belongs to an Iceberg table, and its _delta_log only shows that table to Delta "
+            "readers: write the Iceberg table through its catalog.",
+            table=reader.table,
+            version=snapshot.version,
+        )
     mark = _mark_of(reader, snapshot.version)
     name = mark.table if mark else "namespace.name"
     if mark is not None and mark.dropped:

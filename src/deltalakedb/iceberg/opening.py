@@ -10,6 +10,7 @@ from deltalakedb.exceptions import MissingExtraError
 try:
     from deltalakedb.iceberg.catalog_tables import CatalogTables
     from deltalakedb.iceberg.instant_tables import READ_ONLY, InstantTables
+    from deltalakedb.iceberg.mirror.mirroring import MirroredTable, mirror_table
     from deltalakedb.iceberg.pyiceberg_catalog import PyIcebergCatalog, Table
     from deltalakedb.iceberg.transaction_tables import TransactionTables
 except ModuleNotFoundError as error:
@@ -22,7 +23,16 @@ if TYPE_CHECKING:
     from deltalakedb.iceberg.catalog import LoadedTable
     from deltalakedb.transactions.transaction import CatalogTransaction
 
-__all__ = ["PyIcebergCatalog", "Table", "open_at", "open_catalog", "open_in_transaction", "open_loaded"]
+__all__ = [
+    "MirroredTable",
+    "PyIcebergCatalog",
+    "Table",
+    "mirror_table",
+    "open_at",
+    "open_catalog",
+    "open_in_transaction",
+    "open_loaded",
+]
 
 _NO_NAMESPACES = (
     "a transaction does not change namespaces: use `create_namespace`, `set_namespace_properties` or `drop_namespace` "

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from deltalakedb.exceptions import DeltaError, MissingExtraError, redact
+from deltalakedb.files.listing import LOG_FOLDER
 from deltalakedb.iceberg.locations import from_iceberg, open_file
 from deltalakedb.iceberg.metadata_files import is_allowed
 from deltalakedb.runtime.steps import reached
@@ -72,8 +73,10 @@ class IcebergPurge:
         self._delete(files.manifest_lists)
         self._delete(files.statistics)
         reached("purge.manifests_deleted")
+        storage = open_storage(self._table.location, self._options)
+        storage.delete_folder(LOG_FOLDER)  # of its mirror; that of another table would have stopped the purge
         self._delete(self._metadata_files())
-        open_storage(self._table.location, self._options).delete_empty_folders()
+        storage.delete_empty_folders()
 
     def _metadata_files(self) -> list[str]:
         """Return the metadata files of all versions, the current one last."""

@@ -18,7 +18,7 @@ from deltalakedb.iceberg.metadata.table_metadata import parse_table_metadata
 from deltalakedb.iceberg.metadata.view_metadata import parse_view_metadata
 from deltalakedb.iceberg.metadata_files import read_metadata_file
 from deltalakedb.mirror.rebuild import FoundTable, LeftOut
-from deltalakedb.operations.folder import default_location, name_of_folders
+from deltalakedb.operations.folder import default_location, name_of_folders, shows_iceberg_table
 from deltalakedb.storage.location import canonical_location
 from deltalakedb.storage.opening import open_storage
 from deltalakedb.store.iceberg import to_commit
@@ -39,7 +39,7 @@ def find_iceberg(
     """Return the Iceberg tables and views below a prefix, and those whose metadata cannot be read."""
     found: list[FoundTable] = []
     left_out: list[LeftOut] = []
-    delta = set(find_tables(prefix, options))
+    delta = {location for location in find_tables(prefix, options) if not shows_iceberg_table(location, options)}
     for location, files in _find_metadata_files(prefix, options, delta):
         try:
             found.append(_newest(location, files, options, warehouse))

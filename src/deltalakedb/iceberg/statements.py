@@ -93,7 +93,8 @@ def stage_table(catalog: Catalog, files: IcebergFiles, name: TableName, request:
     if given is not None:
         given = check_location(given, files.limits, what=str(name))
     metadata = first_metadata(request, location=given or "file:/", table_uuid=table_uuid)
-    reserved = reserve_place(catalog, name, table_uuid, None if given is None else from_iceberg(given), files.options)
+    place = None if given is None else from_iceberg(given)
+    reserved = reserve_place(catalog, name, table_uuid, place, files.options, is_iceberg=True)
     metadata["location"] = given or to_iceberg(reserved)
     make_folders(metadata["location"])
     return metadata

@@ -8,15 +8,23 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from deltalakedb.exceptions import DeltaError, LogGapError, StoreError, TableReplacedError
+from deltalakedb.exceptions import (
+    DeltaError,
+    LocationOwnedError,
+    LogGapError,
+    StoreError,
+    TableReplacedError,
+    redact,
+)
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.log.protocol.actions import CommitInfo
+from deltalakedb.log.protocol.fence import shows_iceberg
 from deltalakedb.log.protocol.rows import metadata_from_row
 from deltalakedb.log.protocol.txnlog import LogSnapshot
 from deltalakedb.mirror.external import Importer, difference
 from deltalakedb.store import locations, registry
 from deltalakedb.store.audit import write_audit
-from deltalakedb.store.connection import Connection, Store
+from deltalakedb.store.connection import LIVE, Connection, Store
 from deltalakedb.store.drafts import BaseState
 from deltalakedb.store.loader import Loader, Progress
 from deltalakedb.store.names import TableName
@@ -71,6 +79,7 @@ def attach(
             loader = Loader(conn, table_id, table=label, progress=progress, with_bounds=with_bounds)
             load_history(Importer.of(conn, loader), reader, history)
             head = loader.finish()
+            _refuse_iceberg(conn, table_id, reader)
             # Last, because it locks names that others may want.
             now_ms = registry.next_change_ms(conn)
             table = registry.register_table(
@@ -89,6 +98,21 @@ def attach(
         _give_back(store, table_uuid)
         raise
     return AttachResult(table, head)
+
+
+def _refuse_iceberg(conn: Connection, table_id: int, reader: FileTxnLogReader) -> None:
+    """Refuse a log that shows an Iceberg table: the catalog of that table decides, and nothing else may."""
+    row = conn.one("select_metadata", table_id=table_id, version=LIVE)
+    if row is not None and shows_iceberg(metadata_from_row(row)):
+        raise _shows_iceberg(reader.location, reader.table)
+
+
+def _shows_iceberg(location: str, table: str) -> LocationOwnedError:
+    return LocationOwnedError(
+        f"{redact(location)} belongs to an Iceberg table, and its _delta_log only shows that table to Delta readers: "
+        "read it by its path, or take in the Iceberg table with `dl iceberg register`",
+        table=table,
+    )
 
 
 def _reserve(conn: Connection, table: TableRow) -> None:
@@ -157,6 +181,8 @@ def _existing(conn: Connection, namespace: str, name: str, location: str) -> Att
     table = registry.resolve_table(conn, namespace, name)
     if table is None or table.location != location:
         return None
+    if not table.is_delta:
+        raise _shows_iceberg(location, table.full_name)
     head = registry.read_head(conn, table.table_id)
     return None if head is None else AttachResult(table, head, already_attached=True)
 

@@ -36,6 +36,7 @@ from deltalakedb.storage.opening import open_storage
 from deltalakedb.store import locations, registry
 from deltalakedb.store.audit import write_audit
 from deltalakedb.store.connection import LIVE, Connection, Store
+from deltalakedb.store.iceberg import read_iceberg_version
 from deltalakedb.store.locations import LocationRow
 from deltalakedb.store.registry import TableRow
 
@@ -215,7 +216,12 @@ def _begin(conn: Connection, place: LocationRow) -> _Cleared | None:
         conn.run("mark_mirrored", table_id=place.table_id, version=head.current_version)
         conn.run("mark_vacuumed", table_id=place.table_id, version=LIVE)
     row = conn.one("select_metadata", table_id=place.table_id, version=LIVE)
-    return _Cleared(place, last_row[0] if last_row else None, metadata_from_row(row).id if row else None, delay_seconds)
+    metadata_id = metadata_from_row(row).id if row else None
+    if head is not None and last_row is not None and last_row[0].mode == registry.ICEBERG:
+        # The id of its mirror, if it has one.
+        version = read_iceberg_version(conn, place.table_id, head.current_version, snapshots=())
+        metadata_id = version.metadata["table-uuid"]
+    return _Cleared(place, last_row[0] if last_row else None, metadata_id, delay_seconds)
 
 
 def _find_obstacle(store: Store, cleared: _Cleared, options: Mapping[str, str] | None) -> str | None:

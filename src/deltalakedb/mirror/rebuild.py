@@ -15,7 +15,7 @@ from deltalakedb.files.discovery import find_tables
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.log.protocol.commit import Commit
 from deltalakedb.log.protocol.commit_info import Mark, parse_mark
-from deltalakedb.log.protocol.fence import unfence
+from deltalakedb.log.protocol.fence import shows_iceberg, unfence
 from deltalakedb.mirror.external import Importer, newest_mark
 from deltalakedb.mirror.follow import load_history
 from deltalakedb.runtime.steps import reached
@@ -122,7 +122,10 @@ def find_mirrored(
     for location in find_tables(prefix, options):
         try:
             reader = FileTxnLogReader(location, options)
-            _, fenced = unfence(reader.snapshot().protocol)
+            snapshot = reader.snapshot()
+            if shows_iceberg(snapshot.metadata):
+                continue  # found by its own metadata files
+            _, fenced = unfence(snapshot.protocol)
             mark = newest_mark(reader) if fenced else None
             mark = None if mark is None else _quote_name(mark)
         except DeltaError as error:

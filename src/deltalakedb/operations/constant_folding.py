@@ -133,7 +133,7 @@ def _computed(node: Node) -> Node | None:
     left, right = number_of(node.this), number_of(node.expression)
     if max(abs(left), abs(right)) >= 10**18:  # beyond a long, and soon beyond what a Decimal divides
         return None
-    if left % 1 or right % 1 or isinstance(node, exp.DPipe | exp.Div | exp.IntDiv | exp.Mod):
+    if left % 1 or right % 1 or not isinstance(node, exp.Add | exp.Sub | exp.Mul):
         return None
     result = {exp.Add: left + right, exp.Sub: left - right, exp.Mul: left * right}[type(node)]
     literal = exp.Literal.number(str(abs(int(result))))

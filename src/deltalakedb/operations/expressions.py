@@ -12,12 +12,13 @@ from typing import Any, Final
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 
+from deltalakedb.data.engine_values import translate_values
+from deltalakedb.data.literal_types import COMPARISONS
 from deltalakedb.exceptions import PredicateError
 from deltalakedb.log.predicates.atoms import Column
 from deltalakedb.log.predicates.predicate import no_such_column, resolve_column
 from deltalakedb.log.predicates.predicate_sql import parse_expression, spell
 from deltalakedb.log.schema.types import ArrayType, DataType, DecimalType, MapType, PrimitiveType, StructType
-from deltalakedb.operations.engine_values import translate_values
 from deltalakedb.operations.expression_text import commit_text
 from deltalakedb.operations.spark_functions import RuleDialect, translate_spark_functions
 
@@ -39,7 +40,8 @@ _SQL_TYPES: Final = {
     "timestamp_ntz": "TIMESTAMP",
 }
 _INTEGERS: Final = frozenset({"long", "integer", "short", "byte"})
-_COMPARISONS: Final = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ)
+_INTEGER_TYPES: Final = ("BIGINT", "INTEGER", "SMALLINT", "TINYINT")
+_MOMENTS: Final = ("TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMP WITH TIME ZONE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ class Expression:
         is_stable = not _is_volatile(root)
         if is_rule:
             translate_spark_functions(root)
-        _translate(root, names)
+        _translate(root, names, is_rule=is_rule)
         return cls(
             text=shown,
             source=text,
@@ -166,25 +168,18 @@ class _Names:
         return [f"{alias}.{name}" for alias in reversed(list(self._aliases)) for name in self._aliases[alias].names]
 
 
-def _translate(root: Node, names: _Names) -> None:
+def _translate(root: Node, names: _Names, *, is_rule: bool) -> None:
     """What DuckDB spells or means otherwise; inner nodes first, as an outer one may be replaced with what is in it."""
-    for node in list(root.find_all(*_COMPARISONS)):
-        _compare_as_text(node, names)
-    for node in list(root.find_all(exp.In, exp.Between)):
-        _compare_many_as_text(node, names)
-    translate_values(root, names.kind_of)
-    for node in list(root.find_all(exp.UnixToTime)):
-        node.replace(_moment(node))
+    for node in list(root.find_all(*COMPARISONS)):
+        if isinstance(node, exp.In | exp.Between):
+            _compare_many_as_text(node, names)
+        else:
+            _compare_as_text(node, names)
+        _compare_as_floats(node, names)
+    translate_values(root, names.kind_of, is_rule=is_rule)
     for node in list(root.find_all(exp.Column)):
         alias, path, _ = names.find([part.name for part in node.parts])
         node.replace(_reference(alias, path))
-
-
-def _moment(node: Node) -> Node:
-    """`to_timestamp` of a text reads it, of a number both mean seconds."""
-    literal = node.this
-    is_text = isinstance(literal, exp.Literal) and literal.is_string
-    return exp.cast(literal, "TIMESTAMP", dialect=DuckDB) if is_text else node
 
 
 def _reference(alias: str, path: Sequence[str]) -> Node:
@@ -195,7 +190,8 @@ def _reference(alias: str, path: Sequence[str]) -> Node:
 def _compare_as_text(node: Node, names: _Names) -> None:
     """A text column and a number are compared as texts; DuckDB would make numbers of all texts, or fail."""
     for mine, other in (("this", "expression"), ("expression", "this")):
-        if _is_text(node.args[mine], names) and _is_number(node.args[other]):
+        is_text = _is_text(node.args[mine], names) or _is_written_text(node.args[mine])
+        if is_text and _is_number(node.args[other]):
             node.set(other, exp.Literal.string(node.args[other].name))
 
 
@@ -208,8 +204,22 @@ def _compare_many_as_text(node: Node, names: _Names) -> None:
             other.replace(exp.Literal.string(other.name))
 
 
+def _compare_as_floats(node: Node, names: _Names) -> None:
+    """A float column and a number are compared as floats, so that a row is found by the number that was written."""
+    parts = list(node.iter_expressions())
+    if any(isinstance(part, exp.Column) and names.kind_of(part) == "float" for part in parts):
+        for part in parts:
+            number = part.this if isinstance(part, exp.Neg) else part
+            if _is_number(number) and not number.is_int:
+                part.replace(exp.cast(part.copy(), "float"))
+
+
 def _is_text(node: Node, names: _Names) -> bool:
     return isinstance(node, exp.Column) and names.kind_of(node) == "string"
+
+
+def _is_written_text(node: Node) -> bool:
+    return isinstance(node, exp.Literal) and bool(node.is_string)
 
 
 def _is_number(node: Node) -> bool:
@@ -241,12 +251,42 @@ def cast_sql(sql: str, engine_type: str, wanted: DataType, *, strict: bool = Tru
     """An expression of a type of the engine as a column's type; without `strict` what does not fit is null."""
     cast = "CAST" if strict else "TRY_CAST"
     name = str(wanted)
-    if name in _INTEGERS and (engine_type.startswith("DECIMAL") or engine_type in ("DOUBLE", "FLOAT")):
-        sql = f"trunc({sql})"  # the engine would round
+    if isinstance(wanted, ArrayType) and engine_type.endswith("[]"):
+        element = cast_sql("dl_e", engine_type[:-2], wanted.element_type, strict=strict)
+        if element != f"{cast}(dl_e AS {sql_type(wanted.element_type)})":
+            return f"list_transform({sql}, lambda dl_e: {element})"
+    if name in _INTEGERS:
+        sql = _as_integer(sql, engine_type, strict=strict)
     elif name == "binary" and engine_type == "VARCHAR":
         return f"encode({sql})"  # and read escapes
-    elif name == "string" and strict and engine_type in ("DOUBLE", "FLOAT", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"):
+    elif name == "string" and engine_type.endswith("[]"):
+        texts = f"list_transform({sql}, lambda dl_e: coalesce({cast_sql('dl_e', engine_type[:-2], wanted)}, ''))"
+        return f"'[' || array_to_string({texts}, ', ') || ']'"
+    elif name == "string" and engine_type.startswith(("STRUCT(", "MAP(")):
+        raise PredicateError(f"Unsupported CAST from {engine_type} to Utf8: give the text of one of its fields")
+    elif name == "string" and engine_type == "BLOB":
+        return f"decode({sql})" if strict else f"TRY(decode({sql}))"  # and write escapes
+    elif name == "string" and strict and engine_type in ("DOUBLE", "FLOAT", *_MOMENTS):
         return f"dl_text({sql})"
-    elif name in ("timestamp", "timestamp_ntz") and engine_type in ("BIGINT", "INTEGER", "SMALLINT", "TINYINT"):
+    elif name in ("timestamp", "timestamp_ntz") and engine_type in _INTEGER_TYPES:
         sql = f"make_timestamp({sql})"  # microseconds, as Arrow counts
+    elif name == "timestamp_ntz" and engine_type == "VARCHAR":
+        sql = f"{cast}({sql} AS TIMESTAMPTZ)"  # the engine would pass over a zone
+    elif name == "date" and engine_type == "VARCHAR":
+        sql = f"dl_date({sql})" if strict else f"dl_try_date({sql})"
+    elif name == "date" and engine_type in ("BIGINT", "INTEGER"):
+        return f"DATE '1970-01-01' + {cast}({sql} AS INTEGER)"
     return f"{cast}({sql} AS {sql_type(wanted)})"
+
+
+def _as_integer(sql: str, engine_type: str, *, strict: bool) -> str:
+    """What the engine casts to an integer as Arrow does: it would round, and read `1.5`, `1e3` and `0x1F`."""
+    if engine_type.startswith("DECIMAL") or engine_type in ("DOUBLE", "FLOAT"):
+        return f"trunc({sql})"
+    if engine_type in _MOMENTS:
+        return f"epoch_us({sql})"
+    if engine_type == "DATE":
+        return f"({sql} - DATE '1970-01-01')"
+    if engine_type == "VARCHAR":
+        return f"dl_whole({sql})" if strict else f"dl_try_whole({sql})"
+    return sql

@@ -11,12 +11,15 @@ from dataclasses import replace
 from deltalakedb.exceptions import (
     ConfigError,
     DeltaError,
+    DeltaProtocolError,
     FilesPurgedError,
     TableExistsError,
     TableNameError,
+    TableNotFoundError,
     redact,
 )
 from deltalakedb.files.listing import LOG_FOLDER, is_log_name
+from deltalakedb.log.protocol.fence import shows_iceberg
 from deltalakedb.storage.location import parse_location
 from deltalakedb.store.names import TableName, check_part, join_namespace, namespace_parts
 
@@ -131,6 +134,16 @@ def has_log(location: str, options: Mapping[str, str] | None = None) -> bool:
     from deltalakedb.storage.opening import open_storage
 
     return any(map(is_log_name, open_storage(location, options).names(LOG_FOLDER)))
+
+
+def shows_iceberg_table(location: str, options: Mapping[str, str] | None = None) -> bool:
+    """Whether a folder has a Delta log that only shows the Iceberg table there to Delta readers."""
+    from deltalakedb.files.reader import FileTxnLogReader
+
+    try:
+        return shows_iceberg(FileTxnLogReader(location, options).snapshot().metadata)
+    except (TableNotFoundError, DeltaProtocolError):
+        return False
 
 
 def refuse_missing_files(

@@ -18,8 +18,8 @@ from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ErrorLevel, SqlglotError
 
+from deltalakedb.data.engine_values import translate_values
 from deltalakedb.log.predicates.predicate_sql import DataFusion
-from deltalakedb.operations.engine_values import translate_values
 from deltalakedb.operations.query_checks import (
     AnswerColumn,
     Columns,
@@ -50,7 +50,7 @@ _NEVER_NULL: Final = frozenset(
 )
 _ALIKE: Final = (
     exp.Binary, exp.Unary, exp.Paren, exp.Between, exp.In, exp.Cast, exp.Upper, exp.Lower, exp.Concat, exp.Length,
-    exp.Round, exp.Abs, exp.Floor, exp.Ceil, exp.Trim, exp.Substring, exp.Replace, exp.Array,
+    exp.Round, exp.Abs, exp.Floor, exp.Ceil, exp.Trim, exp.Substring, exp.Replace, exp.Array, exp.AtTimeZone,
 )  # fmt: skip
 """What is null only if a part of it is."""
 
@@ -395,6 +395,6 @@ def _columns_in(node: Node) -> Iterator[Node]:
 
 
 def _is_value(node: Node) -> bool:
-    return isinstance(node, exp.Condition | exp.Null | exp.Subquery) and not isinstance(
+    return isinstance(node, exp.Condition | exp.Null | exp.Subquery | exp.AtTimeZone) and not isinstance(
         node, exp.DataType | exp.Identifier
     )

@@ -9,8 +9,8 @@ import pyarrow as pa
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 
+from deltalakedb.data.engine_values import translate_values
 from deltalakedb.exceptions import DeltaError
-from deltalakedb.operations.engine_values import translate_values
 from deltalakedb.operations.query_names import function_name, rust_name
 
 Node: TypeAlias = Any
@@ -85,6 +85,7 @@ _TAKE_VALUES: Final = (exp.ArrayAppend, exp.ArrayPrepend, exp.ArrayRemove)
 _UNITS: Final = {
     "to_timestamp_seconds": "s", "to_timestamp_millis": "ms", "to_timestamp_nanos": "ns", "from_unixtime": "s",
 }  # fmt: skip
+_WIDE_PARTS: Final = ("epoch", "nanosecond", "nanoseconds")
 _VOLATILE: Final = (exp.Rand, exp.Uuid)
 _TIMESTAMPS: Final = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPNTZ)
 _COMPARISONS: Final = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.In, exp.Between)
@@ -145,6 +146,8 @@ def result_kind(node: Node, kind_of: KindOf) -> pa.DataType | None:
         return pa.timestamp("ns", node.args["zone"].name)
     if isinstance(node, exp.DateBin):
         kind = kind_of_value(node.expression, kind_of)
+        if isinstance(node.expression, exp.Column) and kind == pa.timestamp("us"):
+            return kind
         return pa.timestamp("ns", kind.tz if kind is not None and pa.types.is_timestamp(kind) else None)
     if _keeps_list(node):
         return _kind_of_list(node, kind_of)
@@ -234,10 +237,7 @@ class TypeChanges:
                 if function_name(one.this, self._text) in _UINT64:
                     _cast(one, "ubigint")
             elif isinstance(one, exp.Extract):
-                self._change_part(one, one.name, one.expression)
-            elif isinstance(one, exp.AtTimeZone):
-                if _is_zoned(kind_of(one.this) if isinstance(one.this, exp.Column) else None):
-                    one.replace(one.this)  # the same moment, shown in another zone
+                self._change_part(one, one.name)
             elif isinstance(one, exp.Ceil | exp.Floor) and isinstance(one.this, exp.Column):
                 kind = kind_of(one.this)
                 if kind is not None and not pa.types.is_floating(kind):
@@ -252,10 +252,6 @@ class TypeChanges:
                 one.replace(exp.Anonymous(this=name, expressions=[one.this]))
             elif isinstance(one, exp.Nullif) and is_widened((one.this, one.expression), kind_of):
                 one.set("this", exp.cast(one.this, "bigint"))
-            elif isinstance(one, exp.UnixToTime):
-                form = one.args.get("scale")
-                parsed = exp.Anonymous(this="STRPTIME", expressions=[one.this, form])
-                one.replace(exp.Anonymous(this="DL_MOMENT", expressions=[one.this]) if form is None else parsed)
             elif isinstance(one, exp.Func) and not isinstance(one.parent, exp.Window):
                 self._change_function(one, kind_of)
         translate_values(node, lambda column: delta_name(kind_of(column)))
@@ -267,7 +263,7 @@ class TypeChanges:
         if name == "signum":
             _cast(node, "double")
         elif name in ("date_part", "datepart"):
-            self._change_part(node, node.expressions[0].name, node.expressions[-1])
+            self._change_part(node, node.expressions[0].name)
         elif name == "arrow_typeof" and len(node.expressions) == 1:
             _name_type(node, node.expressions[0], kind_of)
         elif name in ("length", "char_length", "character_length") and isinstance(node.this, exp.Column):
@@ -283,35 +279,28 @@ class TypeChanges:
                 more, scale = (10, 0) if isinstance(node, exp.Sum) else (4, 4)
                 _cast(node, f"decimal({min(kind.precision + more, 38)}, {kind.scale + scale})")
 
-    def _change_part(self, node: Node, part: str, moment: Node) -> None:
-        """A part of a moment is a whole number; its seconds since 1970 are exact to the microsecond."""
-        if part.lower() != "epoch":
+    def _change_part(self, node: Node, part: str) -> None:
+        """A part of a moment is a whole number of 32 bits."""
+        if part.lower() not in _WIDE_PARTS:
             _cast(node, "int")
-            return
-        micros = exp.cast(exp.Anonymous(this="EPOCH_US", expressions=[moment.copy()]), "double")
-        node.replace(exp.Paren(this=exp.Div(this=micros, expression=exp.Literal.number("1000000.0"))))
 
     def _widen(self, literal: Node) -> None:
-        """Whole numbers are of 64 bits, others doubles."""
+        """Whole numbers are of 64 bits."""
         whole, parent = literal.this.isdigit(), literal.parent
         if whole and int(literal.this) >= 2**63:
             literal.replace(
                 exp.cast(literal.copy(), "ubigint" if int(literal.this) < 2**64 else "double", dialect=DuckDB)
             )
             return
-        if whole and not (self._decides_type(parent) and literal.arg_key not in ("group", "order")):
-            return
-        if isinstance(parent, exp.Cast) and not whole and parent.to.this in exp.DataType.TEXT_TYPES:
-            literal.replace(exp.cast(literal.copy(), "double"))
-            return
-        skipped = (exp.Interval, exp.Cast, exp.Bracket, exp.Limit, exp.Offset, exp.Order, exp.Group, exp.Ordered)
-        if not isinstance(parent, (*skipped, exp.PercentileCont, exp.PercentileDisc)):
-            literal.replace(exp.cast(literal.copy(), "bigint" if whole else "double"))
+        rounded = isinstance(parent, exp.Round) and literal.arg_key == "this"
+        if whole and (rounded or (self._decides_type(parent) and literal.arg_key not in ("group", "order"))):
+            literal.replace(exp.cast(literal.copy(), "bigint"))
 
     def _decides_type(self, parent: Node) -> bool:
         if isinstance(parent, exp.Anonymous):
             return function_name(parent, self._text) in _NUMBERS_IN_FUNCTIONS
-        return isinstance(parent, _NUMBERS_IN)
+        digits = isinstance(parent, exp.Neg) and isinstance(parent.parent, exp.Round)
+        return isinstance(parent, _NUMBERS_IN) and not digits
 
 
 def _is_moved_date(node: Node, kind_of: KindOf) -> bool:
@@ -320,19 +309,24 @@ def _is_moved_date(node: Node, kind_of: KindOf) -> bool:
     return any(kind_of_value(one, kind_of) == pa.date32() for one in sides)
 
 
-def _is_zoned(kind: pa.DataType | None) -> bool:
-    return kind is not None and pa.types.is_timestamp(kind) and kind.tz is not None
-
-
 def _name_type(node: Node, value: Node, kind_of: KindOf) -> None:
     """What `arrow_typeof` says of a value."""
     kind = kind_of(value) if isinstance(value, exp.Column) else None
     if kind is not None:
         node.replace(exp.Literal.string(rust_name(kind)))
+    elif isinstance(value, exp.TimestampTrunc | exp.DateTrunc) and _is_moment(value.this, kind_of):
+        node.replace(exp.Literal.string(rust_name(kind_of(value.this))))
+    elif isinstance(value, exp.CurrentTimestamp) or (isinstance(value, exp.Anonymous) and value.name.upper() == "NOW"):
+        node.replace(exp.Literal.string("Timestamp(ns)"))
     elif isinstance(value, exp.Literal) and value.is_string:
         node.replace(exp.Literal.string("Utf8"))
     else:
         node.set("this", "DL_ARROW_TYPEOF")
+
+
+def _is_moment(node: Node, kind_of: KindOf) -> bool:
+    kind = kind_of(node) if isinstance(node, exp.Column) else None
+    return kind is not None and bool(pa.types.is_timestamp(kind))
 
 
 def _keep_date(node: Node, kind_of: KindOf) -> None:

@@ -207,7 +207,15 @@ class Drafts:
             return self.adopt(name, staged.location, staged.table_uuid, staged.files_owner, options, mode)
         table_uuid = str(uuid.uuid4())
         dropped_again = [draft.row.table_uuid for draft in self.used if draft.is_new and draft.dropped]
-        reserved_location = reserve_place(self.catalog, name, table_uuid, location, options, instead_of=dropped_again)
+        reserved_location = reserve_place(
+            self.catalog,
+            name,
+            table_uuid,
+            location,
+            options,
+            instead_of=dropped_again,
+            is_iceberg=mode == registry.ICEBERG,
+        )
         self.reserved.append(table_uuid)
         files_owner = "catalog" if location is None else "user"
         return self.adopt(name, reserved_location, table_uuid, files_owner, options, mode)

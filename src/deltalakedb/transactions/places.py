@@ -13,6 +13,7 @@ from deltalakedb.operations.folder import (
     namespace_location,
     refuse_ambiguous,
     refuse_existing_log,
+    shows_iceberg_table,
 )
 from deltalakedb.storage.location import canonical_location
 from deltalakedb.store import locations
@@ -35,6 +36,7 @@ def reserve_place(
     *,
     instead_of: Collection[str] = (),
     latest_holds: bool = False,
+    is_iceberg: bool = False,
 ) -> str:
     """Reserve the given location, or choose one, and return it.
 
@@ -42,7 +44,8 @@ def reserve_place(
     not free, a suffix is added: in the folder of the namespace, or beside it if the folder is inside another table.
 
     A given location that another table has raises LocationOwnedError. `instead_of` are new tables (uuids) that the
-    same transaction dropped again. `latest_holds`: see `store/locations.py: reserve`.
+    same transaction dropped again. `latest_holds`: see `store/locations.py: reserve`. An Iceberg table may have a
+    folder with a log that shows it to Delta readers.
     """
     if given is not None:
         canonical = canonical_location(given, options)
@@ -53,7 +56,12 @@ def reserve_place(
         refuse_ambiguous(canonical, what=f"the table {name}")
         _reserve(catalog, canonical, Claimant(table_uuid, str(name), "user"), instead_of, latest_holds)
         try:
-            refuse_existing_log(canonical, options, table=str(name))
+            refuse_existing_log(
+                canonical,
+                options,
+                table=str(name),
+                unless=lambda: is_iceberg and shows_iceberg_table(canonical, options),
+            )
         except BaseException:
             release_places(catalog, [table_uuid])
             raise
@@ -68,7 +76,7 @@ def reserve_place(
         else:
             return canonical
     else:
-        refuse_existing_log(canonical, options, table=str(name), unless=lambda: _has_owner(catalog, canonical))
+        refuse_existing_log(canonical, options, table=str(name), unless=lambda: _is_left(catalog, canonical, options))
     suffix = table_uuid[:SUFFIX_LENGTH]
     canonical = _chosen_place(catalog, name, suffix=suffix)
     try:
@@ -105,6 +113,8 @@ def _reserve(
         locations.reserve(conn, at, claimant, now_ms=now_ms, instead_of=instead_of, latest_holds=latest_holds)
 
 
-def _has_owner(catalog: Catalog, at: str) -> bool:
+def _is_left(catalog: Catalog, at: str, options: Mapping[str, str] | None) -> bool:
+    """Return whether a folder with a log is that of another table, which keeps it."""
     with catalog.store.read() as conn:
-        return not locations.is_free(conn, at, now_ms=conn.now_ms())
+        has_owner = not locations.is_free(conn, at, now_ms=conn.now_ms())
+    return has_owner or shows_iceberg_table(at, options)

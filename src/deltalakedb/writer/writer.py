@@ -89,12 +89,27 @@ def _to_stream(data: Any) -> Any:
         return data
     if isinstance(data, Sequence) and not hasattr(data, "__arrow_c_array__"):
         data[0].schema  # noqa: B018  a sequence must hold batches, and must not be empty
-        if isinstance(data, list | tuple) and not all(hasattr(batch, "__arrow_c_array__") for batch in data):
-            raise ValueError("Expected an object with dunder __arrow_c_array__: a list of data is one of batches")
+        if isinstance(data, list | tuple):
+            if not all(hasattr(batch, "__arrow_c_array__") for batch in data):
+                raise ValueError("Expected an object with dunder __arrow_c_array__: a list of data is one of batches")
+            _refuse_other_schemas(data)  # other sequences may be read only once
     try:
         return to_rows(data)
     except TypeError as error:
         raise ValueError(str(error)) from None
+
+
+def _refuse_other_schemas(batches: Sequence[Any]) -> None:
+    """Raise unless all batches have the same columns, in the same order; metadata may differ."""
+    import pyarrow as pa
+
+    first, *others = (pa.schema(batch.schema) for batch in batches)
+    for place, schema in enumerate(others, 1):
+        if not schema.equals(first):
+            raise ValueError(
+                f"Schema at index {place} was different:\n{schema}\nvs\n{first}\n"
+                "All batches of a list have one schema: combine them, or write them one after another"
+            )
 
 
 def _leaves_alone(request: WriteRequest, table: str) -> bool:

@@ -74,16 +74,14 @@ class History:
         columns = {"row": pa.array(numbers, pa.int64())} | {
             name: pa.array([row[place] for row in rows], _TYPES[kind]) for place, (name, kind) in self.columns.items()
         }
-        options = {"partition_by": self.partition_by or None} if not self.versions else {"schema_mode": "merge"}
-        configuration = {"delta.enableDeletionVectors": str(self.random.random() < 0.5).lower()}
+        data = pa.table(columns)
+        vectors = str(self.random.random() < 0.5).lower()
         with self.catalog.begin() as tx:
-            tx.write(
-                str(NAME),
-                pa.table(columns),
-                mode="append",
-                **options,
-                **({} if self.versions else {"configuration": configuration}),
-            )
+            if self.versions:
+                tx.write(str(NAME), data, mode="append", schema_mode="merge")
+            else:
+                configuration = {"delta.enableDeletionVectors": vectors}
+                tx.write(str(NAME), data, partition_by=self.partition_by or None, configuration=configuration)
         self.versions.append(self.live() | set(numbers))
 
     def _draw(self) -> Row:

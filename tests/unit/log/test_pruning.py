@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from deltalakedb.log.predicates.predicate import Predicate, parse_predicate
 from deltalakedb.log.predicates.pruning import may_match, must_match
-from tests.fixtures.judge import ZONES, Judge, filters_to_sql
+from tests.fixtures.judge import ZONES, Judge, as_datafusion, filters_to_sql
 from tests.fixtures.planned import bounds_of_files
 from tests.fixtures.predicates import filters, sql_predicates
 from tests.fixtures.pruning import Table, tables
@@ -32,6 +32,20 @@ def test_a_file_with_a_matching_row_is_never_pruned(judge: Judge, data: st.DataO
     matching = judge.matching(table.rows(), text, zone=zone)
     failing = judge.failing(table.rows(), text, zone=zone)
     assume(matching is not None and failing is not None)
+    assert matching is not None
+    assert failing is not None
+    check(table, parse_predicate(text, table.schema, table.partition_columns), matching, failing)
+
+
+@given(data=st.data(), table=tables())
+def test_a_file_with_a_row_that_matches_in_datafusion_is_never_pruned(
+    judge: Judge, data: st.DataObject, table: Table
+) -> None:
+    """There, a literal with a point is a double, a backslash escapes, and the offset of a time counts."""
+    text = data.draw(sql_predicates(table))
+    condition = as_datafusion(text, table.schema)
+    matching, failing = judge.matching(table.rows(), condition), judge.failing(table.rows(), condition)
+    assume(matching is not None and failing is not None and condition != "false")
     assert matching is not None
     assert failing is not None
     check(table, parse_predicate(text, table.schema, table.partition_columns), matching, failing)

@@ -221,9 +221,17 @@ def _read_integer(value: Value) -> Span:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         raise UnreadableLiteralError
-    if isinstance(value, float):
-        return (value, value) if abs(value) < 2.0**53 else _fuzz(value, _DOUBLE_FUZZ)
+    if isinstance(value, float | Decimal):
+        # Some engines read a literal with a point as a double, and compare the column as doubles.
+        return (value, value) if abs(_nearest(value)) < 2.0**53 else _fuzz(value, _DOUBLE_FUZZ)
     return (value, value) if _digits(value) <= 19 else _fuzz(value, _DOUBLE_FUZZ)
+
+
+def _nearest(value: float | Decimal) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return inf
 
 
 def _read_decimal(column: Column, value: int | float | Decimal) -> Span:

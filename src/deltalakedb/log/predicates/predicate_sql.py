@@ -14,6 +14,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ErrorLevel, SqlglotError
+from sqlglot.helper import seq_get
 from sqlglot.tokenizer_core import TokenType
 
 from deltalakedb.exceptions import PredicateError
@@ -56,7 +57,21 @@ class DataFusion(DuckDB):
             return _bind_operators(super()._parse_bitwise())
 
         FUNCTIONS = {  # noqa: RUF012
-            name: make for name, make in DuckDB.Parser.FUNCTIONS.items() if name not in _OTHERWISE_IN_DUCKDB
+            **{name: make for name, make in DuckDB.Parser.FUNCTIONS.items() if name not in _OTHERWISE_IN_DUCKDB},
+            "DATE_BIN": lambda args: exp.DateBin(
+                this=seq_get(args, 0), expression=seq_get(args, 1), origin=seq_get(args, 2)
+            ),
+            "LOG2": lambda args: exp.Anonymous(this="log2", expressions=args),
+            "LOG10": lambda args: exp.Anonymous(this="log10", expressions=args),
+            "TO_TIMESTAMP": lambda args: (
+                exp.UnixToTime(this=seq_get(args, 0), scale=seq_get(args, 1))
+                if len(args) < 3
+                else exp.Anonymous(this="to_timestamp", expressions=args)
+            ),
+        }
+        FUNCTION_PARSERS = {  # noqa: RUF012
+            **DuckDB.Parser.FUNCTION_PARSERS,
+            "POSITION": lambda self: self._parse_position(haystack_first=True),
         }
 
 
@@ -142,16 +157,18 @@ def _what_is_wrong(text: str, error: Exception) -> str:
     return _NO_EXPRESSION if detail.startswith("Required keyword") else detail
 
 
-def to_duckdb(text: str) -> tuple[str, set[str]]:
+def to_duckdb(text: str, translate: Callable[[Node], None] = lambda _: None) -> tuple[str, set[str]]:
     """Converts the condition to DuckDB's SQL, for evaluation on rows; also returns the first part of each column name.
 
-    A condition sees one row, so sub-queries are rejected.
+    `translate` changes what means something else to DuckDB, in place. A condition sees one row, so sub-queries are
+    rejected.
     """
-    root = parse_expression(text)
+    root = exp.Paren(this=parse_expression(text))
     if root.find(exp.Query, exp.Subquery):
         raise PredicateError(f"a predicate on rows cannot hold a query: {text[:200]!r}")
     names = {node.parts[0].name for node in root.find_all(exp.Column)}
-    return spell(root), names
+    translate(root)
+    return spell(root.this), names
 
 
 def spell(root: Node) -> str:
@@ -277,9 +294,12 @@ class _Reader:
         column, pattern = self._column(node.this), _literal(node.expression)
         if isinstance(pattern, _Null):
             return FALSE
+        if pattern is None and isinstance(node.expression, exp.Literal) and node.expression.is_string:
+            pattern = node.expression.name
         if column is None or not isinstance(pattern, str):
             return _unknown(node)
-        position = min((pattern.find(char) for char in "%_" if char in pattern), default=None)
+        # What follows a backslash is not read: all engines agree only on what stands before it.
+        position = min((pattern.find(char) for char in "%_\\" if char in pattern), default=None)
         if position is None:
             return _compare(column, "!=" if negate else "=", pattern)
         prefix, rest_matters = pattern[:position], pattern[position:].strip("%") != ""

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from deltalakedb.log.protocol.actions import Protocol
+from deltalakedb.log.protocol.actions import Metadata, Protocol
 from deltalakedb.log.protocol.features import MAX_WRITER_VERSION, legacy_writer_features
 
 FEATURE: Final = "deltalakedb"
+ICEBERG_TABLE: Final = "deltalakedb.icebergTable"
+"""The property of a log that shows an Iceberg table to Delta readers: the uuid of that table, which decides."""
+
 _COLUMN_MAPPING: Final = "columnMapping"
 _MAPPING_READER_VERSION: Final = 2
 """The first reader version with column mapping."""
@@ -18,6 +21,11 @@ def fence(protocol: Protocol) -> Protocol:
     """The protocol as the mirror shows it: features implied by a legacy writer version are listed, ours comes last."""
     version = max(protocol.min_writer_version, MAX_WRITER_VERSION)
     return replace(protocol, min_writer_version=version, writer_features=(*_others(protocol), FEATURE))
+
+
+def shows_iceberg(metadata: Metadata) -> bool:
+    """Whether a log shows an Iceberg table, so that it can be the log of no table of its own."""
+    return ICEBERG_TABLE in metadata.configuration
 
 
 def unfence(protocol: Protocol, before: Protocol | None = None) -> tuple[Protocol, bool]:

@@ -1,24 +1,41 @@
 """Owns what DataFusion means by casts, operators and functions, said in DuckDB's SQL.
 
-Both the expressions of statements and the queries of `QueryBuilder` are changed by it.
+The expressions of statements, the predicates of reads and the queries of `QueryBuilder` are changed by it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 
+from deltalakedb.data.decimal_types import digits_of, keep_digits
+from deltalakedb.data.literal_types import type_literals
+from deltalakedb.data.moments import (
+    bin_moment,
+    keep_dates,
+    parse_moment,
+    part_of,
+    place_in_zones,
+    show_moment,
+)
+from deltalakedb.data.regular_expressions import translate_regexp, translate_regexp_match
+from deltalakedb.data.value_kinds import (
+    TEXT_TYPES,
+    WHOLE_KINDS,
+    KindOf,
+    Node,
+    column_kind,
+    is_fractional,
+    is_nonzero,
+    is_numeric,
+    is_text,
+    is_whole,
+)
 from deltalakedb.exceptions import PredicateError
-from deltalakedb.operations.decimal_types import keep_digits
-
-Node: TypeAlias = Any
-"""A node of sqlglot's tree."""
-KindOf: TypeAlias = Callable[[Node], str | None]
-"""The type of a column, as Delta calls it; None where it is not known."""
 
 # Functions of DataFusion that DuckDB has under another name.
 _RENAMED: Final = {
@@ -39,11 +56,13 @@ _RENAMED: Final = {
     "STRING_TO_LIST": "STRING_SPLIT",
     "SUBSTR_INDEX": "DL_SUBSTRING_INDEX",
     "SUBSTRING_INDEX": "DL_SUBSTRING_INDEX",
-    "DATE_FORMAT": "STRFTIME",
     "VAR_SAMPLE": "VAR_SAMP",
     "COVAR": "COVAR_SAMP",
     "DATE_BIN": "TIME_BUCKET",
     "SIGNUM": "SIGN",
+    "LOG2": "DL_LOG2",
+    "LOG10": "DL_LOG10",
+    "ARRAY_CONCAT": "DL_ARRAY_CONCAT",
     "NOW": "NOW",
     "ENCODE": "DL_ENCODE",
     "DECODE": "DL_DECODE",
@@ -70,57 +89,132 @@ _ARROW_NAMES: Final = {
 }
 _MOMENT: Final = re.compile(r"""Timestamp\((Second|Millisecond|Microsecond|Nanosecond), (None|Some\("UTC"\))\)""")
 _UNITS: Final = {"Second": "_s", "Millisecond": "_ms", "Microsecond": "", "Nanosecond": "_ns"}
+_MICROSECONDS_IN: Final = {"_s": 1_000_000, "_ms": 1000}
 _DIGITS: Final = re.compile(r"Decimal128\((\d+), (\d+)\)")
 _MOMENTS: Final = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPNTZ)
-_TEXTS: Final = frozenset(exp.DataType.TEXT_TYPES)
-_TEXT_RESULTS: Final = (exp.Upper, exp.Lower, exp.Substring, exp.Trim, exp.Concat, exp.ConcatWs, exp.Replace)
-_FRACTIONAL: Final = ("float", "double", "decimal")
-_ARITHMETIC: Final = (exp.Paren, exp.Neg, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod)
-_FRACTIONAL_RESULTS: Final = (exp.Avg, exp.Sqrt, exp.Pow, exp.Exp, exp.Ln)
 
 
-def translate_values(root: Node, kind_of: KindOf) -> None:
-    """Change what DuckDB spells or means otherwise, below `root`; inner nodes first, as outer ones may be replaced."""
+def translate_values(root: Node, kind_of: KindOf, *, is_rule: bool = False) -> None:
+    """Change what DuckDB spells or means otherwise, below `root`; inner nodes first, as outer ones may be replaced.
+
+    In a table's rules literals with a point are decimals, as in Spark.
+    """
+    type_literals(root, kind_of, has_decimals=is_rule)
+    if not is_rule:
+        place_in_zones(root, kind_of)
     for node in reversed(list(root.walk())):
         if node is root:
             continue
         if isinstance(node, exp.Cast):
             _cast(node, kind_of)
+        elif isinstance(node, exp.EQ) and isinstance(node.expression, exp.Any) and not is_rule:
+            _put(node, _is_in_list(node))
+        elif isinstance(node, exp.Like | exp.ILike):
+            _escape_pattern(node)
+        elif isinstance(node, _WITH_PATTERNS):
+            _put(node, translate_regexp(node, is_rule=is_rule))
         elif isinstance(node, exp.Concat | exp.ConcatWs):
             node.set("expressions", [_as_text(one, kind_of) for one in node.expressions])
         elif isinstance(node, exp.DPipe) and (is_text(node.this, kind_of) or is_text(node.expression, kind_of)):
             node.set("this", _as_text(node.this, kind_of))
             node.set("expression", _as_text(node.expression, kind_of))
-        elif isinstance(node, exp.Div) and not _is_nonzero(node.expression) and _is_float_division(node, kind_of):
+        elif isinstance(node, exp.Div) and not is_nonzero(node.expression) and _is_float_division(node, kind_of):
             node.replace(_call("DL_DIVIDE", node.this, node.expression))
         elif isinstance(node, exp.Add | exp.Sub | exp.Mul | exp.Div | exp.Mod):
+            _refuse_text(node, kind_of)
             if isinstance(node, exp.Div | exp.Mod):
                 _refuse_zero(node, kind_of)
+            if isinstance(node, exp.Add | exp.Sub):
+                _put(node, keep_dates(node, kind_of))
             if not isinstance(node, exp.Mod):
                 keep_digits(node, kind_of)
+        elif isinstance(node, exp.Ceil | exp.Floor):
+            _keep_type(node, kind_of)
+        elif type(node) in _OF_TEXTS:
+            _refuse_other_types(node, kind_of)
+            node.replace(_call(_OF_TEXTS[type(node)], node.this))
         elif type(node) in _CLASSES:
             node.replace(_CLASSES[type(node)](node))
         elif isinstance(node, exp.Struct) and not any(isinstance(one, _NAMED) for one in node.expressions):
             node.set("expressions", [_name_value(f"c{place}", one) for place, one in enumerate(node.expressions)])
         elif isinstance(node, exp.HexString):
             node.replace(_call("FROM_HEX", exp.Literal.string(node.name)))
+        elif isinstance(node, exp.ToChar) and node.args.get("format") is not None and not is_rule:
+            node.replace(show_moment(node.this, node.args["format"]))
         elif isinstance(node, exp.ToChar):
             node.replace(_call("STRFTIME", node.this, *([node.args["format"]] if node.args.get("format") else [])))
+        elif isinstance(node, exp.Extract):
+            _put(node, part_of(node))
         elif isinstance(node, exp.Anonymous):
-            made = translate_function(node)
-            if made is not node:
-                node.replace(made)
+            _put(node, translate_function(node))
+
+
+def _is_in_list(node: Node) -> Node:
+    """`'a' = any(tags)`; of a list that is null it is null."""
+    values = node.expression.this
+    if isinstance(values, exp.Query | exp.Subquery | exp.Tuple):
+        return node
+    return _call("LIST_CONTAINS", values, node.this)
+
+
+def _put(node: Node, made: Node) -> None:
+    if made is not node:
+        node.replace(made)
+
+
+def _refuse_text(node: Node, kind_of: KindOf) -> None:
+    """A text is no number; DuckDB makes one of it, and rounds it."""
+    for one, other in ((node.this, node.expression), (node.expression, node.this)):
+        if is_text(one, kind_of) and is_numeric(other, kind_of):
+            raise PredicateError(
+                f"Error during planning: Cannot coerce arithmetic expression {node.sql(dialect=DuckDB)} to valid "
+                f"types: {one.sql(dialect=DuckDB)} is a text; cast it to a number"
+            )
+
+
+def _refuse_other_types(node: Node, kind_of: KindOf) -> None:
+    """`upper(5)` is an error, in DataFusion and in DuckDB's own function."""
+    if is_numeric(node.this, kind_of) or column_kind(node.this, kind_of) not in ("string", None):
+        name = type(node).__name__.lower()
+        value = node.this.sql(dialect=DuckDB)
+        raise PredicateError(f"Error during planning: Function '{name}' requires a text, and {value} is none")
+
+
+def _keep_type(node: Node, kind_of: KindOf) -> None:
+    """Decimals stay decimals, whole numbers become doubles."""
+    kind = kind_of(node.this) or "" if isinstance(node.this, exp.Column) else ""
+    if kind.startswith("decimal"):
+        node.replace(exp.cast(node.copy(), kind, dialect=DuckDB))
+    elif kind in WHOLE_KINDS:
+        node.replace(exp.cast(node.copy(), "double"))
+
+
+def _escape_pattern(node: Node) -> None:
+    """A backslash escapes the next character of a pattern; one at the end stands for itself."""
+    pattern = node.expression
+    if isinstance(node.parent, exp.Escape) or isinstance(pattern, exp.Any | exp.All):
+        return
+    if isinstance(pattern, exp.Literal) and pattern.is_string:
+        if "\\" not in pattern.name:
+            return
+        text = pattern.name
+        if (len(text) - len(text.rstrip("\\"))) % 2:
+            node.set("expression", exp.Literal.string(text + "\\"))
+    node.replace(exp.Escape(this=node.copy(), expression=exp.Literal.string("\\")))
 
 
 def _refuse_zero(node: Node, kind_of: KindOf) -> None:
     """Let a division of whole numbers or decimals by zero fail; DuckDB makes null of it."""
+    if not is_nonzero(node.expression) and not is_fractional(node, _unless_decimal(kind_of)):
+        node.set("expression", _call("DL_NONZERO", node.expression.copy()))
 
+
+def _unless_decimal(kind_of: KindOf) -> KindOf:
     def kind_unless_decimal(column: Node) -> str | None:
         kind = kind_of(column)
         return None if (kind or "").startswith("decimal") else kind
 
-    if not _is_nonzero(node.expression) and not is_fractional(node, kind_unless_decimal):
-        node.set("expression", _call("DL_NONZERO", node.expression.copy()))
+    return kind_unless_decimal
 
 
 def _overlay(node: Node) -> Node:
@@ -145,9 +239,44 @@ _CLASSES: Final[dict[type, Callable[[Node], Node]]] = {
     exp.ArrayIntersect: lambda node: _call("DL_ARRAY_INTERSECT", *node.expressions),
     exp.ArrayExcept: lambda node: _call("DL_ARRAY_EXCEPT", node.this, node.expression),
     exp.WithinGroup: lambda node: _within_group(node),
+    exp.UnixToTime: lambda node: _to_timestamp(node),
+    exp.Ln: lambda node: _call("DL_LN", node.this),
+    exp.Log: lambda node: _log(node),
+    exp.Asin: lambda node: _call("DL_ASIN", node.this),
+    exp.Acos: lambda node: _call("DL_ACOS", node.this),
+    exp.Atanh: lambda node: _call("DL_ATANH", node.this),
+    exp.Sign: lambda node: exp.cast(node.copy(), "double"),
+    exp.SplitPart: lambda node: _split_part(node),
+    exp.Pad: lambda node: _pad(node),
+    exp.DateBin: lambda node: bin_moment(node),
+    exp.ArrayConcat: lambda node: _call("DL_ARRAY_CONCAT", node.this, *node.expressions),
 }
 """Functions that sqlglot knows, and what DuckDB calls them."""
+_OF_TEXTS: Final = {exp.Upper: "DL_UPPER", exp.Lower: "DL_LOWER", exp.Initcap: "DL_INITCAP"}
 _NAMED: Final = (exp.PropertyEQ, exp.Alias)
+_WITH_PATTERNS: Final = (exp.RegexpReplace, exp.RegexpLike, exp.RegexpILike, exp.RegexpCount, exp.RegexpInstr)
+
+
+def _to_timestamp(node: Node) -> Node:
+    """`to_timestamp` reads a text, and takes a number for seconds."""
+    form = node.args.get("scale")
+    return _call("DL_MOMENT", node.this) if form is None else parse_moment("to_timestamp", node.this, [form])
+
+
+def _log(node: Node) -> Node:
+    """`log(8)` and `log(2, 8)`."""
+    if node.expression is None:
+        return _call("DL_LOG", exp.Literal.number(10), node.this)
+    return _call("DL_LOG", node.this, node.expression)
+
+
+def _split_part(node: Node) -> Node:
+    return _call("DL_SPLIT_PART", node.this, node.args["delimiter"], node.args["part_index"])
+
+
+def _pad(node: Node) -> Node:
+    fill = node.args.get("fill_pattern") or exp.Literal.string(" ")
+    return _call("DL_LPAD" if node.args.get("is_left") else "DL_RPAD", node.this, node.expression, fill)
 
 
 def _substring(node: Node) -> Node:
@@ -155,8 +284,14 @@ def _substring(node: Node) -> Node:
     start, length = node.args.get("start"), node.args.get("length")
     value = start.this if isinstance(start, exp.Neg) else None
     value = value.this if isinstance(value, exp.Cast) else value
-    if not isinstance(value, exp.Literal) or not value.is_int:
+    negative = length.this if isinstance(length, exp.Neg) else None
+    negative = negative.this if isinstance(negative, exp.Cast) else negative
+    if isinstance(negative, exp.Literal) and negative.this != "0":
+        raise PredicateError(f"Execution error: negative count not allowed: substr(..., -{negative.this})")
+    if isinstance(start, exp.Literal) and start.is_int and int(start.this) > 0:
         return node
+    if not isinstance(value, exp.Literal) or not value.is_int:
+        return _call("DL_SUBSTR", node.this, start, *([] if length is None else [length]))
     if length is None:
         return node.this
     left = exp.Sub(this=exp.Paren(this=length.copy()), expression=exp.Literal.number(int(value.this) + 1))
@@ -178,37 +313,36 @@ def _name_value(name: str, value: Node) -> Node:
     return exp.PropertyEQ(this=exp.to_identifier(name, quoted=True), expression=value.copy())
 
 
-def _regexp_match(arguments: list[Node]) -> Node:
-    """The groups of the first match, or all of it if the pattern has none; null without a match."""
-    if len(arguments) != 2 or not isinstance(arguments[1], exp.Literal):
-        raise PredicateError("regexp_match takes a text and a pattern, as text")
-    try:
-        groups = re.compile(arguments[1].name).groups
-    except re.error as error:
-        raise PredicateError(f"regexp_match: {arguments[1].name!r} is no pattern: {error}") from error
-    numbers = [exp.Literal.number(place) for place in (range(1, groups + 1) if groups else (0,))]
-    parts = [_call("REGEXP_EXTRACT", arguments[0].copy(), arguments[1].copy(), number) for number in numbers]
-    matches = _call("REGEXP_MATCHES", *arguments)
-    return exp.Case(ifs=[exp.If(this=matches, true=_call("LIST_VALUE", *parts))])
-
-
 def _call(name: str, *arguments: Node) -> Node:
     return exp.Anonymous(this=name, expressions=list(arguments))
 
 
 def _cast(node: Node, kind_of: KindOf) -> None:
-    if node.to.this in _TEXTS:
+    if node.to.this in TEXT_TYPES:
         if not is_text(node.this, kind_of):
             node.replace(_call("DL_TEXT", node.this))
-    elif node.to.this in _MOMENTS and _is_whole(node.this, kind_of):
-        seconds = exp.Mul(this=node.this.copy(), expression=exp.Literal.number(1000000))
+    elif node.to.this == exp.DataType.Type.DATE and is_whole(node.this, kind_of):
+        node.replace(_call("TO_DATE", node.this))
+    elif node.to.this == exp.DataType.Type.TIME:
+        node.set(
+            "this", exp.cast(node.this, "timestamp") if column_kind(node.this, kind_of) == "timestamp" else node.this
+        )
+    elif node.to.this in _MOMENTS and is_whole(node.this, kind_of):
+        seconds = exp.Mul(this=exp.cast(node.this.copy(), "bigint"), expression=exp.Literal.number(1000000))
         nanoseconds = _call("MAKE_TIMESTAMP_NS", exp.cast(node.this.copy(), "bigint"))
-        if kind_of(node.this) == "long":
-            node.set("this", _call("MAKE_TIMESTAMP", seconds))
+        if not isinstance(node.this, exp.Column) or kind_of(node.this) == "long":
+            node.replace(_call("MAKE_TIMESTAMP", seconds))
         else:
             node.replace(nanoseconds)
+    elif node.to.this in _MOMENTS:
+        # a text with an offset is the moment in UTC; the engine would drop the offset
+        zoned = exp.TryCast if isinstance(node, exp.TryCast) else exp.Cast
+        node.set("this", zoned(this=node.this.copy(), to=exp.DataType.build("timestamptz", dialect=DuckDB)))
     elif node.to.this in exp.DataType.INTEGER_TYPES and is_fractional(node.this, kind_of):
         node.set("this", _call("TRUNC", node.this))  # the engine would round
+    elif node.to.this in exp.DataType.INTEGER_TYPES and is_text(node.this, kind_of):
+        name = "DL_TRY_WHOLE" if isinstance(node, exp.TryCast) else "DL_WHOLE"
+        node.set("this", _call(name, node.this))  # the engine would round `7.6`
     elif node.to.this in exp.DataType.INTEGER_TYPES and isinstance(node.this, exp.Column):
         kind = kind_of(node.this)
         if kind in ("timestamp", "timestamp_ntz"):
@@ -217,59 +351,13 @@ def _cast(node: Node, kind_of: KindOf) -> None:
             node.set("this", exp.Sub(this=node.this, expression=exp.cast(exp.Literal.string("1970-01-01"), "date")))
 
 
-def _is_whole(node: Node, kind_of: KindOf) -> bool:
-    return isinstance(node, exp.Column) and kind_of(node) in ("byte", "short", "integer", "long")
-
-
 def _as_text(node: Node, kind_of: KindOf) -> Node:
     return node if is_text(node, kind_of) or isinstance(node, exp.Null) else _call("DL_TEXT", node)
 
 
-def is_text(node: Node, kind_of: KindOf) -> bool:
-    """Whether a value is known to be a text."""
-    if isinstance(node, exp.Column):
-        return kind_of(node) == "string"
-    if isinstance(node, exp.Literal):
-        return bool(node.is_string)
-    if isinstance(node, exp.DPipe):
-        return is_text(node.this, kind_of) or is_text(node.expression, kind_of)
-    if isinstance(node, exp.Paren):
-        return is_text(node.this, kind_of)
-    if isinstance(node, exp.Cast):
-        return node.to.this in _TEXTS
-    return isinstance(node, _TEXT_RESULTS) or (isinstance(node, exp.Anonymous) and node.name.upper() == "DL_TEXT")
-
-
-def is_fractional(node: Node, kind_of: KindOf) -> bool:
-    """Whether a value may have digits after the point, as far as columns, literals and arithmetic tell."""
-    if isinstance(node, exp.Column):
-        return (kind_of(node) or "").startswith(_FRACTIONAL)
-    if isinstance(node, exp.Literal):
-        return not node.is_string and not node.is_int
-    if isinstance(node, exp.Cast):
-        return node.to.this in (exp.DataType.Type.DOUBLE, exp.DataType.Type.FLOAT, exp.DataType.Type.DECIMAL)
-    if isinstance(node, _ARITHMETIC):
-        return any(is_fractional(part, kind_of) for part in node.iter_expressions())
-    if isinstance(node, exp.Anonymous):
-        if node.name.upper() == "DL_NONZERO":
-            return is_fractional(node.expressions[0], kind_of)
-        return node.name.upper() == "DL_DIVIDE"
-    return isinstance(node, _FRACTIONAL_RESULTS) or (
-        isinstance(node, exp.Round | exp.Abs) and is_fractional(node.this, kind_of)
-    )
-
-
 def _is_float_division(node: Node, kind_of: KindOf) -> bool:
     """Whether it is not a division of whole numbers or decimals."""
-    parts = [one for one in node.walk() if isinstance(one, exp.Column)]
-    decimals = any((kind_of(one) or "").startswith("decimal") for one in parts)
-    return is_fractional(node, kind_of) and not decimals
-
-
-def _is_nonzero(node: Node) -> bool:
-    if isinstance(node, exp.Cast):
-        return _is_nonzero(node.this)
-    return isinstance(node, exp.Literal) and not node.is_string and float(node.this) != 0
+    return is_fractional(node, _unless_decimal(kind_of)) and digits_of(node, kind_of) is None
 
 
 def translate_function(node: Node) -> Node:
@@ -286,7 +374,15 @@ def translate_function(node: Node) -> Node:
     if name == "ROW":
         return exp.Struct(expressions=[_name_value(f"c{place}", one) for place, one in enumerate(arguments)])
     if name == "REGEXP_MATCH":
-        return _regexp_match(arguments)
+        return translate_regexp_match(arguments)
+    if name in ("DATE_PART", "DATEPART"):
+        return part_of(node)
+    if name == "DATE_FORMAT":
+        return show_moment(*arguments) if len(arguments) == 2 else node
+    if name == "TO_DATE" and len(arguments) > 1:
+        return exp.cast(parse_moment("to_date", arguments[0], arguments[1:]), "date")
+    if name == "TO_TIMESTAMP":
+        return parse_moment("to_timestamp", arguments[0], arguments[1:])
     if name == "APPROX_PERCENTILE_CONT" and len(arguments) > 1:
         return _call("QUANTILE_CONT", exp.cast(arguments[0], "double"), arguments[1])
     if name == "TO_HEX":
@@ -302,7 +398,15 @@ def _arrow_cast(name: str, arguments: list[Node]) -> Node:
     wanted = arguments[1].name if len(arguments) == 2 else ""
     moment, digits = _MOMENT.fullmatch(wanted), _DIGITS.fullmatch(wanted)
     if moment is not None and name == "ARROW_CAST":
-        return exp.cast(arguments[0], f"timestamp{_UNITS[moment[1]] if moment[2] == 'None' else 'tz'}", dialect=DuckDB)
+        zoned = exp.cast(arguments[0], "timestamptz", dialect=DuckDB)
+        if moment[2] != "None":
+            return zoned
+        unit = _UNITS[moment[1]]
+        if unit in _MICROSECONDS_IN:  # the engine would round
+            size = exp.Literal.number(_MICROSECONDS_IN[unit])
+            whole = exp.Mul(this=exp.IntDiv(this=_call("EPOCH_US", zoned), expression=size), expression=size.copy())
+            zoned = _call("MAKE_TIMESTAMP", whole)
+        return exp.cast(zoned, f"timestamp{unit}", dialect=DuckDB)
     if digits is not None and name == "ARROW_CAST":
         return exp.cast(arguments[0], f"decimal({digits[1]}, {digits[2]})", dialect=DuckDB)
     if wanted not in _ARROW_NAMES:
