@@ -45,3 +45,12 @@ def duck(uri: str) -> Iterator[duckdb.DuckDBPyConnection]:
     connection.execute(f"attach '' as lake (type iceberg, endpoint '{uri}', authorization_type 'none')")
     yield connection
     connection.close()
+
+
+def address_of(endpoint: Endpoint, table: str, warehouse: Path) -> str:
+    """The address of a table of the served catalog, as `DeltaTable` takes it."""
+    uri = str(endpoint.catalog.uri)
+    if uri.startswith("host="):
+        words = dict(part.split("=", 1) for part in uri.split())
+        uri = f"postgresql://{words['user']}@/{words['dbname']}?host={words['host']}&port={words['port']}"
+    return f"{uri}{'&' if '?' in uri else '?'}table={table}&warehouse={warehouse}"

@@ -19,6 +19,7 @@ from pyiceberg.catalog.rest import RestCatalog
 
 from deltalakedb import DeltaTable, write_deltalake
 from deltalakedb.serve.server import Endpoint
+from tests.iceberg.served import address_of
 
 pytestmark = pytest.mark.parametrize("endpoint", ["sqlite"], indirect=True)
 """What clients read does not depend on the database; manifests are tested on all of them."""
@@ -88,7 +89,7 @@ def ids_of(table: pa.Table) -> list[int]:
 @pytest.fixture
 def write(endpoint: Endpoint, tmp_path: Path) -> Callable[..., str]:
     def write(*tables: pa.Table, **options: Any) -> str:
-        address = f"{endpoint.catalog.uri}?table=shop.t&warehouse={tmp_path}/lake"
+        address = address_of(endpoint, "shop.t", tmp_path / "lake")
         for table in tables:
             write_deltalake(address, table, mode="append", **options)
         return address

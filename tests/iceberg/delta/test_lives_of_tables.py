@@ -11,6 +11,7 @@ import pytest
 from deltalakedb import DeltaTable, write_deltalake
 from deltalakedb.serve.server import Endpoint
 from tests.iceberg.delta.reading import Clients, rows_of
+from tests.iceberg.served import address_of
 from tests.interop.maker import Maker
 
 pytestmark = pytest.mark.parametrize("endpoint", ["sqlite"], indirect=True)
@@ -24,7 +25,7 @@ def clients(uri: str, duck: duckdb.DuckDBPyConnection) -> Clients:
 
 @pytest.fixture
 def address(endpoint: Endpoint, tmp_path: Path) -> str:
-    return f"{endpoint.catalog.uri}?table=shop.t&warehouse={tmp_path}/lake"
+    return address_of(endpoint, "shop.t", tmp_path / "lake")
 
 
 def check_all_versions(clients: Clients, address: str, *, but: tuple[str, ...] = ()) -> None:

@@ -16,6 +16,7 @@ import pytest
 from deltalakedb import DeltaTable, write_deltalake
 from deltalakedb.serve.server import Endpoint
 from tests.fixtures.spark import submit_arguments
+from tests.iceberg.served import address_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.parametrize("endpoint", ["sqlite"], indirect=True)]
 
@@ -35,7 +36,7 @@ def rows(*ids: int) -> pa.Table:
 
 @pytest.mark.parametrize("planning", ["client", "server"])
 def test_spark_reads_every_version(planning: str, endpoint: Endpoint, uri: str, tmp_path: Path) -> None:
-    address = f"{endpoint.catalog.uri}?table=shop.t&warehouse={tmp_path}/lake"
+    address = address_of(endpoint, "shop.t", tmp_path / "lake")
     write_deltalake(address, rows(*range(8)), partition_by=["p", "day"])
     write_deltalake(address, rows(8, 9), mode="append")
     endpoint.catalog.iceberg("shop.t")  # version 1 has a manifest of format version 2

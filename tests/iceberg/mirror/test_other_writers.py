@@ -6,8 +6,8 @@ import duckdb
 import pytest
 
 from deltalakedb.serve.server import Endpoint
-from tests.iceberg.served import duck, pyiceberg, uri  # noqa: F401  (fixtures)
 from tests.iceberg.mirror.judging import check, check_every_commit, folder_of, last
+from tests.iceberg.served import duck, pyiceberg, uri  # noqa: F401  (fixtures)
 
 
 @pytest.fixture
