@@ -14,7 +14,6 @@ from tests.iceberg.delta.reading import Clients, rows_of
 from tests.iceberg.served import address_of
 from tests.interop.maker import Maker
 
-pytestmark = pytest.mark.parametrize("endpoint", ["sqlite"], indirect=True)
 """What clients read does not depend on the database; manifests are tested on all of them."""
 
 
