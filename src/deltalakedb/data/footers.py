@@ -1,7 +1,8 @@
 """Statistics of data files that another engine wrote, from their Parquet footers.
 
-A footer has no bounds if there is a NaN or a value longer than 4 KB: unknown bounds are omitted. Timestamps are rounded
-outwards to the millisecond.
+A footer has no bounds if there is a value longer than 4 KB: unknown bounds are omitted. Most writers leave NaN out of
+bounds and do not tell, so a float's maximum, which NaN is above, is only taken from those that give none beside a NaN.
+Timestamps are rounded outwards to the millisecond.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from deltalakedb.data.stats import Ends, StatsCollector, StatsPlan, counted_leav
 from deltalakedb.log.schema.types import DataType, DecimalType, Leaf, PrimitiveType, StructType
 
 _MOMENTS: Final = frozenset({"timestamp", "timestamp_ntz"})
+# Its footers have no bounds of a column with a NaN.
+_SHOWS_NAN: Final = "parquet-mr"
 # Whatever their type in the file, a footer has them as text or booleans.
 _OF_NO_UNIT: Final = (PrimitiveType("string"), PrimitiveType("boolean"))
 _AS_STORED: Final = frozenset({"boolean", "byte", "short", "integer", "long", "date", "float", "double"})
@@ -46,13 +49,14 @@ class FooterStats:
         stats = StatsCollector(self._plan)
         stats.num_records = footer.num_rows
         columns = self._columns_of(footer)
+        shows_nan = (footer.created_by or "").startswith(_SHOWS_NAN)
         for group in range(footer.num_row_groups):
             row_group = footer.row_group(group)
             for position, (leaf, column) in enumerate(zip(self._leaves, columns, strict=True)):
                 if column is None:
                     stats.note(position, None, (None, None))
                 else:
-                    _note(stats, position, leaf, row_group.column(column))
+                    _note(stats, position, leaf, row_group.column(column), shows_nan)
         return stats.to_json()
 
     def _columns_of(self, footer: pq.FileMetaData) -> list[int | None]:
@@ -103,24 +107,23 @@ def _width(stored: pa.DataType) -> int:
     return sum(_width(item.type) for item in stored) if pt.is_struct(stored) else 1
 
 
-def _note(stats: StatsCollector, place: int, leaf: Leaf, chunk: pq.ColumnChunkMetaData) -> None:
+def _note(stats: StatsCollector, place: int, leaf: Leaf, chunk: pq.ColumnChunkMetaData, shows_nan: bool) -> None:
     statistics = chunk.statistics if chunk.is_stats_set else None
     nulls = statistics.null_count if statistics is not None and statistics.has_null_count else None
     if nulls is not None and nulls == chunk.num_values:
         stats.note(place, nulls, None)  # all null: no bounds
         return
-    stats.note(
-        place, nulls, (None, None) if statistics is None or not statistics.has_min_max else _ends(statistics, leaf.type)
-    )
+    has_bounds = statistics is not None and statistics.has_min_max
+    stats.note(place, nulls, _ends(statistics, leaf.type, shows_nan) if has_bounds else (None, None))
 
 
-def _ends(statistics: pq.Statistics, data_type: DataType) -> Ends:
+def _ends(statistics: pq.Statistics, data_type: DataType, shows_nan: bool) -> Ends:
     """The bounds in the units of `stats.py`; None if unknown."""
     if isinstance(data_type, DecimalType):
         return _decimal(statistics.min_raw, data_type), _decimal(statistics.max_raw, data_type)
     name = data_type.name if isinstance(data_type, PrimitiveType) else ""
     if name in ("float", "double"):
-        return _finite(statistics.min_raw), _finite(statistics.max_raw)
+        return _finite(statistics.min_raw), _finite(statistics.max_raw) if shows_nan else None
     if name in _AS_STORED:
         return statistics.min_raw, statistics.max_raw
     if name in _MOMENTS and isinstance(statistics.max_raw, int):  # INT96 has no order

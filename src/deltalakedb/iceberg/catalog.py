@@ -12,10 +12,14 @@ from deltalakedb.exceptions import (
     BadIcebergRequestError,
     DeltaError,
     NamespaceNotFoundError,
+    OutcomeUnknownError,
+    StorageError,
+    StoreError,
     TableExistsError,
     VersionTakenError,
 )
 from deltalakedb.iceberg import statements
+from deltalakedb.iceberg.delta.delta_appends import DeltaAppends, token_of
 from deltalakedb.iceberg.delta.delta_lists import DeltaLists, StaleStateError
 from deltalakedb.iceberg.delta.delta_tables import DeltaState, DeltaTables
 from deltalakedb.iceberg.metadata_files import delete_old_files
@@ -100,6 +104,7 @@ class IcebergCatalog:
         self._turns = _Turns()
         self._delta = DeltaTables(catalog, self._options_of)
         self._delta_lists = DeltaLists(catalog.store, self._options_of)
+        self._appends = DeltaAppends(self._delta)
 
     # -- reading
 
@@ -215,15 +220,31 @@ class IcebergCatalog:
 
         `token` identifies the request: if it was committed before, nothing is changed again.
         """
+        names = [change.name for change in changes]
         if self._is_committed(token):
-            return [self.load_table(change.name) for change in changes]
-        for change in changes:
-            self._check_namespace(change.name)
+            return [self.load_table(name) for name in names]
+        token = token_of(changes, [self._find_table(name) for name in names]) or token
+        if self._is_committed(token):
+            return [self.load_table(name) for name in names]
 
         def statement(drafts: Drafts, written: WrittenFiles) -> list[Step]:
-            return [statements.change_table(drafts, written, change) for change in changes]
+            return [self._change(drafts, written, change) for change in changes]
 
-        return self._run([change.name for change in changes], statement, token=token)
+        return self._run(names, statement, token=token)
+
+    def _find_table(self, name: TableName) -> TableRow | None:
+        """Return the registry row of a name, None if it is free; NamespaceNotFoundError without its namespace."""
+        with self.catalog.store.read(single=True) as conn:
+            row = registry.resolve_table(conn, name.namespace, name.name)
+        if row is None:
+            self._check_namespace(name)
+        return row
+
+    def _change(self, drafts: Drafts, written: WrittenFiles, change: TableChange) -> Step:
+        draft = drafts.find(change.name)
+        if draft is not None and draft.row.is_delta:
+            return self._appends.append(drafts, draft, change)
+        return statements.change_table(drafts, written, change)
 
     def _is_committed(self, token: str | None) -> bool:
         if token is None:
@@ -335,11 +356,20 @@ class IcebergCatalog:
         raise AssertionError("the last attempt returns or raises")
 
     def _result(self, step: Step, name: TableName, outcome: Outcome | None) -> LoadedTable:
+        if step.draft.row.is_delta:
+            return self._load_committed(name)
         if outcome is None or outcome.repeated or not step.draft.iceberg:
             return self._load(name, "view" if step.draft.row.mode == VIEW else "table")
         row = outcome.tables[step.draft.pinned.full_name]
         version = outcome.versions[row.full_name]
         return self._loaded(row, version, step.draft.iceberg[-1].metadata_location, step.metadata)
+
+    def _load_committed(self, name: TableName) -> LoadedTable:
+        """Load a Delta table after a commit; if that fails, the client must not take the commit for failed."""
+        try:
+            return self._load(name, "table")
+        except (StorageError, StoreError) as error:
+            raise OutcomeUnknownError(f"{name}: the commit is done, but the table cannot be loaded: {error}") from error
 
     def _loaded(
         self, table: TableRow, version: int, metadata_location: str, metadata: Mapping[str, Any]

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from deltalakedb.log.protocol.actions import Metadata
+from deltalakedb.log.protocol.codec import from_sql_text, key_hash, to_sql_text
 from deltalakedb.log.protocol.rows import metadata_from_row
 from deltalakedb.store.connection import Connection
 from deltalakedb.store.queries import named_queries
@@ -136,6 +137,23 @@ def read_unusual_files(conn: Connection, table_id: int, *, after_version: int, f
         any(row["deletion_vector"] is not None for row in rows),
         [row["path"] for row in rows],
     )
+
+
+def read_live_paths(conn: Connection, table_id: int, paths: Sequence[str], *, has_vectors: bool) -> set[str]:
+    """Which of these paths are files of the table now, also with deletion vectors if the table may have such files."""
+    live: set[str] = set()
+    for start in range(0, len(paths), _KEYS_PER_QUERY):
+        page = paths[start : start + _KEYS_PER_QUERY]
+        hashes = {key_hash(path, ""): path for path in page}
+        keys = {f"key_{place}": hashed for place, hashed in enumerate(hashes)}
+        text = named_queries()["select_live_keys"].replace(":key_hash", ", ".join(f":{name}" for name in keys))
+        live |= {hashes[bytes(row["key_hash"])] for row in conn.sql(text, table_id=table_id, **keys)}
+        if has_vectors:
+            names = {f"path_{place}": to_sql_text(path) for place, path in enumerate(page)}
+            text = named_queries()["select_live_paths_with_vectors"]
+            text = text.replace("{paths}", ", ".join(f":{name}" for name in names))
+            live |= {from_sql_text(row["path"]) for row in conn.sql(text, table_id=table_id, **names)}
+    return live
 
 
 def read_vector_copies(conn: Connection, table_id: int, keys: Sequence[str]) -> dict[str, VectorCopy]:

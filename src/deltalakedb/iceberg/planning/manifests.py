@@ -57,6 +57,8 @@ class ManifestFile:
     sequence_number: int
     added_snapshot_id: int
     first_row_id: int | None
+    live_files: int | None = None
+    """How many files it has, without those that it only says are deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,7 @@ def read_manifest_list(path: str, data: bytes) -> list[ManifestFile]:
 def _manifest_file(record: Record) -> ManifestFile:
     content: ManifestContent = "deletes" if record.get("f517") == 1 else "data"
     first_row_id = record.get("f520")
+    counts: tuple[Any, Any] = (record.get("f504"), record.get("f505"))
     return ManifestFile(
         path=checked_path(record["f500"]),
         length=record.get("f501"),
@@ -116,6 +119,7 @@ def _manifest_file(record: Record) -> ManifestFile:
         sequence_number=_count(record.get("f515") or 0),
         added_snapshot_id=record.get("f503") or 0,
         first_row_id=None if first_row_id is None else _count(first_row_id),
+        live_files=sum(counts) if all(isinstance(count, int) and count >= 0 for count in counts) else None,
     )
 
 

@@ -86,7 +86,7 @@ def needs(mine: Sequence[ProposedCommit], also_read: ReadSet) -> Needs:
     reads = [reading.read for reading in stake.readings]
     return Needs(
         adds=any(reading.sees_adds or reading.read.files for reading in stake.readings) or stake.changes_table,
-        removes=bool(reads or stake.removed or stake.restated),
+        removes=bool(reads or stake.removed or stake.restated or stake.reads_removals),
         values=any(read.predicates for read in reads),
         txns=bool(stake.app_ids),
         domains=bool(stake.domains) or stake.reads_definition,
@@ -138,6 +138,7 @@ class _Stake:
     protocol: Protocol | None = None
     reads_definition: bool = False
     reads_history: bool = False
+    reads_removals: bool = False
 
     @property
     def changes_table(self) -> bool:
@@ -165,6 +166,7 @@ class _Stake:
         self.app_ids |= commit.read.app_ids
         self.reads_definition |= commit.read.definition
         self.reads_history |= commit.read.history
+        self.reads_removals |= commit.read.removals
         if not blind:
             self._take_reading(commit)
 
@@ -179,7 +181,10 @@ class _Stake:
 
 def _stake(mine: Sequence[ProposedCommit], also_read: ReadSet) -> _Stake:
     stake = _Stake(
-        app_ids=set(also_read.app_ids), reads_definition=also_read.definition, reads_history=also_read.history
+        app_ids=set(also_read.app_ids),
+        reads_definition=also_read.definition,
+        reads_history=also_read.history,
+        reads_removals=also_read.removals,
     )
     if not also_read.is_empty:
         stake.readings.append(_Reading("", also_read, sees_adds=True))
@@ -279,6 +284,9 @@ class _Check:
 
     def _check_removes(self, winner: Winner, removes: Sequence[RemoveFile]) -> None:
         changed = [remove for remove in removes if remove.data_change]
+        if changed and self._stake.reads_removals:
+            what = f"version {winner.version} deleted {_show(changed[0])}, and this transaction is based on its rows"
+            self._raise(ConcurrentDeleteReadError, winner, what, changed[0])
         for reading, paths in zip(self._stake.readings, self._read_paths, strict=True) if changed else ():
             for remove in changed:
                 if remove.path in paths or reading.read.whole_table:

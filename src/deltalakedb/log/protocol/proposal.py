@@ -22,6 +22,8 @@ class ReadSet:
     """Schema, properties, protocol or metadata domains were read; later changes of rows have no effect on this."""
     history: bool = False
     """The commits were read up to the newest one, so any later commit affects the transaction."""
+    removals: bool = False
+    """Rows must not be deleted meanwhile; a later commit that only adds or rearranges rows has no effect on this."""
 
     def __or__(self, other: ReadSet) -> ReadSet:
         return ReadSet(
@@ -31,11 +33,12 @@ class ReadSet:
             self.app_ids | other.app_ids,
             self.definition or other.definition,
             self.history or other.history,
+            self.removals or other.removals,
         )
 
     @property
     def is_empty(self) -> bool:
-        """Whether no row was read; application ids, the definition and the history are not rows."""
+        """Whether no row was read; application ids, the definition, the history and removals are not rows."""
         return not (self.whole_table or self.predicates or self.files)
 
 
@@ -43,6 +46,7 @@ NOTHING_READ = ReadSet()
 WHOLE_TABLE = ReadSet(whole_table=True)
 DEFINITION = ReadSet(definition=True)
 HISTORY = ReadSet(history=True)
+REMOVALS = ReadSet(removals=True)
 
 
 @dataclass(frozen=True, slots=True)

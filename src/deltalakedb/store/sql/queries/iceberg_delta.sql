@@ -40,6 +40,11 @@ where table_id = :table_id and domain = 'delta.rowTracking' and version <= :vers
 select vector_key, puffin_path, puffin_size, content_offset, content_size from dl_iceberg_vectors
 where table_id = :table_id;
 
+-- name: select_live_paths_with_vectors
+-- Which of some paths are live files with deletion vectors.
+select path from dl_add_files where table_id = :table_id and removed_version = 9223372036854775807
+  and deletion_vector is not null and path in ({paths});
+
 -- name: select_files_of_version_between
 -- The files of a version with ids in a range, for the tasks of a plan.
 select file_id, version, ordinal, num_records, {add columns}
