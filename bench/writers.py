@@ -142,18 +142,26 @@ class Deltalake(Writer):
 
 
 class IcebergTransaction(Writer):
-    """One request that sets a property of its own in two tables; `target` is the URL of the Iceberg endpoints."""
+    """One request that sets a property of its own in two tables; `target` is the URL of the Iceberg endpoints.
+
+    Properties are used again after so many commits: otherwise the tables' metadata would grow with every commit.
+    """
+
+    MARKS = 50
 
     def __init__(self, job: Job) -> None:
         from bench.iceberg_rest import NAMESPACE, RestCatalog
 
         self.catalog = RestCatalog(job.target)
         self.identifiers = [{"namespace": [NAMESPACE], "name": name} for name in job.table.split(",")]
+        self._client, self._commits = uuid.uuid4().hex[:8], 0
 
     def commit(self) -> None:
-        updates = [{"action": "set-properties", "updates": {f"mark-{uuid.uuid4()}": "1"}}]
+        key = f"mark-{self._client}-{self._commits % self.MARKS}"
+        updates = [{"action": "set-properties", "updates": {key: str(self._commits)}}]
         changes = [{"identifier": name, "requirements": [], "updates": updates} for name in self.identifiers]
         self.catalog.ask("POST", "/transactions/commit", {"table-changes": changes})
+        self._commits += 1
 
     def close(self) -> None:
         self.catalog.close()

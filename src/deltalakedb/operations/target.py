@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -17,6 +16,7 @@ from deltalakedb.log.protocol.proposal import NOTHING_READ, ProposedCommit, Read
 from deltalakedb.log.schema.types import StructType, parse_schema
 from deltalakedb.runtime.config import Config, load_config
 from deltalakedb.runtime.lazy import cached_property
+from deltalakedb.storage.local import sync_together
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,13 +73,7 @@ class WrittenFiles:
         for file in self._unsynced:
             paths.setdefault(file.storage, []).append(file.path)
         self._unsynced.clear()
-        if len(paths) < 2:
-            for storage, names in paths.items():
-                storage.sync(names)
-            return
-        with ThreadPoolExecutor(len(paths), thread_name_prefix="deltalakedb-sync") as pool:
-            for done in [pool.submit(storage.sync, names) for storage, names in paths.items()]:
-                done.result()
+        sync_together(paths)
 
     def remember_folder(self, remove: Callable[[], None]) -> None:
         """Record a folder that holds only files of this transaction; `remove` must never fail."""

@@ -32,6 +32,7 @@ from deltalakedb.storage.interface import (
     NewFile,
     PutResult,
     Puts,
+    Storage,
     Written,
 )
 from deltalakedb.storage.location import Location
@@ -244,6 +245,10 @@ class LocalStorage:
             raise self._failure("write", path, error) from error
 
     def sync(self, paths: Sequence[str]) -> None:
+        sync_together({self: paths})
+
+    def _to_sync(self, paths: Sequence[str]) -> Sequence[str]:
+        """The files, and all folders that they are in."""
         # A folder's name is durable once its parent is synced, and the writer that created it may not have done that.
         folders = {""}
         for path in paths:
@@ -251,11 +256,7 @@ class LocalStorage:
             while folder not in folders:
                 folders.add(folder)
                 folder = folder.rpartition("/")[0]
-        try:
-            sync_all([self._at(path) for path in (*folders, *paths)])
-        except OSError as error:
-            failed_path = os.path.relpath(error.filename, self._root) if error.filename else ""
-            raise self._failure("write", failed_path, error) from error
+        return [self._at(path) for path in (*folders, *paths)]
 
     def sync_folder(self, folder: str) -> None:
         try:
@@ -381,6 +382,22 @@ class LocalStorage:
             advice = "" if verb in ("read", "list") else _ADVICE.get(error.errno or 0, "")
         target = f"{self.location}/{path}" if path else self.location
         return StorageError(f"cannot {verb} {target}: {error.strerror or error}", advice)
+
+
+def sync_together(files: Mapping[Storage, Sequence[str]]) -> None:
+    """Make files of several storages durable: those on disks at the same time."""
+    on_disks = {
+        storage: storage._to_sync(paths) for storage, paths in files.items() if isinstance(storage, LocalStorage)
+    }
+    try:
+        sync_all([place for places in on_disks.values() for place in places])
+    except OSError as error:
+        failed = next((disk for disk, places in on_disks.items() if error.filename in places), next(iter(on_disks)))
+        failed_path = os.path.relpath(error.filename, failed._root) if error.filename else ""
+        raise failed._failure("write", failed_path, error) from error
+    for other, paths in files.items():
+        if other not in on_disks:
+            other.sync(paths)
 
 
 class _LocalFile:
