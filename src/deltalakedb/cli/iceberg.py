@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deltalakedb.catalog.entries import require_table
 from deltalakedb.cli import output
 from deltalakedb.cli.options import (
     CatalogOption,
@@ -21,7 +20,6 @@ from deltalakedb.cli.options import (
     storage_options,
 )
 from deltalakedb.exceptions import ConfigError, NotSayableInIcebergError
-from deltalakedb.store.names import parse_table_name
 
 if TYPE_CHECKING:
     from deltalakedb.catalog.catalog import Catalog
@@ -102,7 +100,9 @@ def metadata(
 
     Of a Delta table it is what Iceberg clients get of the table as it is now.
     """
+    from deltalakedb.catalog.entries import require_table
     from deltalakedb.iceberg.describing import load_version
+    from deltalakedb.store.names import parse_table_name
 
     with open_catalog(catalog) as cat:
         with cat.store.read() as conn:
