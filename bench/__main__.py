@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 
-from bench import api, bulk, cdc, cdc_memory, commits, endpoint, iceberg, iceberg_rest, report, spark
+from bench import api, bulk, cdc, cdc_memory, commits, endpoint, iceberg, iceberg_delta, iceberg_rest, report, spark
 from bench.lab import Lab, Sizes
 from bench.ours import ENGINES
 from bench.postgres import running_postgres
@@ -35,7 +35,7 @@ GROUPS: dict[str, tuple[str, Rows]] = {
     "commits": ("Writing", WRITING),
     "endpoint": ("The endpoint", {"endpoint": endpoint.endpoint_rows}),
     "spark": ("Spark", spark.ROWS),
-    "iceberg": ("Iceberg", {**iceberg.ROWS, **iceberg_rest.ROWS}),
+    "iceberg": ("Iceberg", {**iceberg.ROWS, **iceberg_delta.ROWS, **iceberg_rest.ROWS}),
     "api": ("The Python API", api.ROWS),
     "cdc": ("Change capture", cdc.ROWS),
     "cdc-memory": ("Memory of a capture", {"cdc-memory": cdc_memory.memory_rows}),
