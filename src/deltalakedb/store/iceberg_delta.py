@@ -151,7 +151,7 @@ def read_live_paths(conn: Connection, table_id: int, paths: Sequence[str], *, ha
         if has_vectors:
             names = {f"path_{place}": to_sql_text(path) for place, path in enumerate(page)}
             text = named_queries()["select_live_paths_with_vectors"]
-            text = text.replace("{paths}", ", ".join(f":{name}" for name in names))
+            text = text.replace(":path", ", ".join(f":{name}" for name in names))
             live |= {from_sql_text(row["path"]) for row in conn.sql(text, table_id=table_id, **names)}
     return live
 

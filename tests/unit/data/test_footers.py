@@ -73,3 +73,9 @@ def test_a_dictionary_has_the_bounds_of_its_values() -> None:
     rows = pa.table({"s": pa.array(["b", "a", None]).dictionary_encode()})
     found = stats_of(rows, schema_of(("s", "string")))
     assert (found["minValues"], found["maxValues"], found["nullCount"]) == ({"s": "a"}, {"s": "b"}, {"s": 1})
+
+
+def test_a_maximum_beside_which_a_nan_may_be_is_not_known() -> None:
+    """Most writers leave NaN, which is above all numbers, out of the bounds of a footer."""
+    found = stats_of(pa.table({"x": [1.5, float("nan")]}), schema_of(("x", "double")))
+    assert (found["minValues"], found["maxValues"]) == ({"x": 1.5}, {})

@@ -6,10 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from deltalakedb.exceptions import ConcurrentAppendError, MetadataChangedError, ProtocolChangedError
+from deltalakedb.exceptions import (
+    ConcurrentAppendError,
+    ConcurrentDeleteReadError,
+    MetadataChangedError,
+    ProtocolChangedError,
+)
 from deltalakedb.log.checks.conflicts import Needs, needs
 from deltalakedb.log.protocol.actions import Action, AppTransaction, DomainMetadata, Protocol
-from deltalakedb.log.protocol.proposal import DEFINITION, HISTORY, WHOLE_TABLE
+from deltalakedb.log.protocol.proposal import DEFINITION, HISTORY, NOTHING_READ, REMOVALS, WHOLE_TABLE
 from tests.unit.log.test_conflicts import METADATA, PROTOCOL, add, files, judge, mine, remove
 
 
@@ -73,3 +78,13 @@ def test_a_reader_of_the_history_meets_every_commit() -> None:
     judge([], also_read=HISTORY)
     assert needs([], HISTORY) == Needs(commits=True)
     assert needs([], HISTORY).any
+
+
+def test_who_relies_on_rows_meets_commits_that_delete_some() -> None:
+    appends = mine(add(), read=REMOVALS)
+    assert appends.is_blind_append
+    judge(appends, [add("theirs")], [remove(data_change=False), add("moved", data_change=False)])
+    for proposed, read in ((appends, NOTHING_READ), ([], REMOVALS)):
+        with pytest.raises(ConcurrentDeleteReadError, match="and this transaction is based on its rows"):
+            judge(proposed, [add("theirs")], [remove()], also_read=read)
+    assert needs([appends], NOTHING_READ) == Needs(removes=True)

@@ -41,9 +41,9 @@ select vector_key, puffin_path, puffin_size, content_offset, content_size from d
 where table_id = :table_id;
 
 -- name: select_live_paths_with_vectors
--- Which of some paths are live files with deletion vectors.
+-- Which of some paths are live files with deletion vectors. The caller replaces :path with :path_0, :path_1, ..., one for each.
 select path from dl_add_files where table_id = :table_id and removed_version = 9223372036854775807
-  and deletion_vector is not null and path in ({paths});
+  and deletion_vector is not null and path in (:path);
 
 -- name: select_files_of_version_between
 -- The files of a version with ids in a range, for the tasks of a plan.
