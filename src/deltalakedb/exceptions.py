@@ -243,12 +243,9 @@ class BadIcebergRequestError(DeltaError):
 class NotSayableInIcebergError(DeltaError):
     """A Delta table that has something which Iceberg does not."""
 
-    def __init__(self, table: str, problems: Iterable[str]) -> None:
+    def __init__(self, message: str, problems: Iterable[str] = ()) -> None:
         self.problems = tuple(problems)
-        super().__init__(
-            f"{table} is a Delta table that Iceberg clients cannot read: {'; '.join(self.problems)}. Read it with a "
-            "Delta reader"
-        )
+        super().__init__(message)
 
 
 class DeltaProtocolError(DeltaError):

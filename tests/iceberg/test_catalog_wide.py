@@ -14,7 +14,7 @@ from pyiceberg.types import ListType, LongType, NestedField, StringType, StructT
 
 import deltalakedb
 from deltalakedb import Catalog
-from deltalakedb.exceptions import NotADeltaTableError, VersionNotFoundError
+from deltalakedb.exceptions import NotADeltaTableError, TableNotFoundError, VersionNotFoundError
 from deltalakedb.mirror.reconciler import Reconciler
 from deltalakedb.serve.bridge.log import BridgedLog
 from deltalakedb.serve.bridge.names import Names
@@ -131,7 +131,7 @@ def test_the_spark_bridge_lists_names_and_says_who_serves_them(mixed: Catalog) -
 def test_a_path_of_an_iceberg_table_is_no_delta_table(mixed: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DL_CATALOG", str(mixed.uri))
     location = mixed.table_info("shop.ice").location
-    with pytest.raises(NotADeltaTableError):
+    with pytest.raises(TableNotFoundError, match="no Delta table"):
         deltalakedb.DeltaTable(location)
 
 

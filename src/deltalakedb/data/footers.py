@@ -39,8 +39,15 @@ class FooterStats:
     """The conversion of footers to statistics, prepared once for all files of a table."""
 
     def __init__(
-        self, schema: StructType, partition_columns: Sequence[str], configuration: Mapping[str, str | None]
+        self,
+        schema: StructType,
+        partition_columns: Sequence[str],
+        configuration: Mapping[str, str | None],
+        *,
+        trusts_floats: bool = False,
     ) -> None:
+        """`trusts_floats`: whether a float's maximum is taken from every writer, as `deltalake` does."""
+        self._trusts_floats = trusts_floats
         self._plan = StatsPlan(schema, partition_columns, configuration, file_schema(schema, partition_columns))
         self._leaves = counted_leaves(schema, partition_columns, configuration)
 
@@ -49,7 +56,7 @@ class FooterStats:
         stats = StatsCollector(self._plan)
         stats.num_records = footer.num_rows
         columns = self._columns_of(footer)
-        shows_nan = (footer.created_by or "").startswith(_SHOWS_NAN)
+        shows_nan = self._trusts_floats or (footer.created_by or "").startswith(_SHOWS_NAN)
         for group in range(footer.num_row_groups):
             row_group = footer.row_group(group)
             for position, (leaf, column) in enumerate(zip(self._leaves, columns, strict=True)):

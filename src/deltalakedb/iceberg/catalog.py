@@ -19,7 +19,6 @@ from deltalakedb.exceptions import (
     VersionTakenError,
 )
 from deltalakedb.iceberg import statements
-from deltalakedb.iceberg.delta.delta_appends import DeltaAppends, token_of
 from deltalakedb.iceberg.delta.delta_lists import DeltaLists, StaleStateError
 from deltalakedb.iceberg.delta.delta_tables import DeltaState, DeltaTables
 from deltalakedb.iceberg.metadata_files import delete_old_files
@@ -104,7 +103,6 @@ class IcebergCatalog:
         self._turns = _Turns()
         self._delta = DeltaTables(catalog, self._options_of)
         self._delta_lists = DeltaLists(catalog.store, self._options_of)
-        self._appends = DeltaAppends(self._delta)
 
     # -- reading
 
@@ -223,7 +221,12 @@ class IcebergCatalog:
         names = [change.name for change in changes]
         if self._is_committed(token):
             return [self.load_table(name) for name in names]
-        token = token_of(changes, [self._find_table(name) for name in names]) or token
+        rows = [self._find_table(name) for name in names]
+        if any(row is not None and row.is_delta for row in rows):
+            # Reading manifests needs the extra `iceberg`, which only loading tables does without.
+            from deltalakedb.iceberg.delta.delta_appends import token_of
+
+            token = token_of(changes, rows) or token
         if self._is_committed(token):
             return [self.load_table(name) for name in names]
 
@@ -243,7 +246,9 @@ class IcebergCatalog:
     def _change(self, drafts: Drafts, written: WrittenFiles, change: TableChange) -> Step:
         draft = drafts.find(change.name)
         if draft is not None and draft.row.is_delta:
-            return self._appends.append(drafts, draft, change)
+            from deltalakedb.iceberg.delta.delta_appends import DeltaAppends
+
+            return DeltaAppends(self._delta).append(drafts, draft, change)
         return statements.change_table(drafts, written, change)
 
     def _is_committed(self, token: str | None) -> bool:

@@ -126,7 +126,9 @@ class _Footer:
             return cls(schema, None)
         # Footer bounds are in the file's unit; only those that can be told in the table's are used.
         exact = ",".join(_quoted(item.name) for item in arrow if _is_exact(item, schema))
-        return cls(schema, FooterStats(schema, (), {_STATS_COLUMNS: exact or _quoted("\0")}).of(footer))
+        return cls(
+            schema, FooterStats(schema, (), {_STATS_COLUMNS: exact or _quoted("\0")}, trusts_floats=True).of(footer)
+        )
 
 
 def _is_exact(item: pa.Field, schema: StructType) -> bool:

@@ -20,7 +20,7 @@ from deltalakedb.iceberg.delta.delta_snapshots import sequence_number
 from deltalakedb.iceberg.delta.field_ids import Path
 from deltalakedb.iceberg.delta.manifest_schemas import decimal_precision
 from deltalakedb.iceberg.locations import to_iceberg
-from deltalakedb.iceberg.planning.manifests import ColumnStats
+from deltalakedb.iceberg.planning.column_stats import ColumnStats
 from deltalakedb.iceberg.planning.types import Primitive, Value, is_decimal, parse_type, unscaled_of
 from deltalakedb.log.protocol.actions import DeletionVector, Metadata
 from deltalakedb.log.protocol.codec import deletion_vector_from_json, from_sql_text, key_hash

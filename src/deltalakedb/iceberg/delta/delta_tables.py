@@ -76,7 +76,11 @@ class DeltaTables:
         location = to_iceberg(row.location)
         problems = [*_problems(history), *_files_elsewhere(row.location, absolute)]
         if problems:
-            raise NotSayableInIcebergError(row.full_name, problems)
+            raise NotSayableInIcebergError(
+                f"{row.full_name} is a Delta table that Iceberg clients cannot read: {'; '.join(problems)}. Read it "
+                "with a Delta reader",
+                problems,
+            )
         if has_vectors and format_version < NEWEST_FORMAT:
             format_version = self._raise_format(row.table_id)
         self._checked[row.table_id] = opened.head.current_version

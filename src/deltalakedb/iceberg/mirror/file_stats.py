@@ -13,7 +13,8 @@ from decimal import Decimal
 from typing import Final
 
 from deltalakedb.iceberg.mirror.columns import Column
-from deltalakedb.iceberg.planning.manifests import ColumnStats, Entry
+from deltalakedb.iceberg.planning.column_stats import ColumnStats
+from deltalakedb.iceberg.planning.manifests import Entry
 from deltalakedb.iceberg.planning.types import Primitive, Value, from_bytes, is_decimal, parse_type
 from deltalakedb.log.protocol.codec import to_json
 

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from deltalakedb.iceberg.planning.manifests import ColumnStats, Entry, PartitionValue
+from deltalakedb.iceberg.planning.column_stats import ColumnStats
+from deltalakedb.iceberg.planning.manifests import Entry, PartitionValue
 from deltalakedb.iceberg.planning.schema import Field, PartitionField, TableShape
 from deltalakedb.iceberg.planning.types import Primitive, Value, from_bytes, is_decimal
 from deltalakedb.log.statistics.bounds import EMPTY, Bound, bounds_batch, number_batch, text_class

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import orjson
 
+from deltalakedb.iceberg.planning.column_stats import ColumnStats
 from deltalakedb.iceberg.planning.manifests import (
     ANY_DATA_FILE,
-    ColumnStats,
     partition_key,
     path_key,
     stats_from_json,

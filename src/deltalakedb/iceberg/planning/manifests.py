@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any, Final, Literal, TypeAlias
 
@@ -12,6 +12,7 @@ import orjson
 
 from deltalakedb.exceptions import MalformedLogError
 from deltalakedb.iceberg.planning.avro import Record, open_avro
+from deltalakedb.iceberg.planning.column_stats import ColumnStats
 from deltalakedb.iceberg.planning.schema import PartitionField, PartitionSpec
 from deltalakedb.iceberg.planning.types import Value, from_avro, to_json_value
 
@@ -59,17 +60,6 @@ class ManifestFile:
     first_row_id: int | None
     live_files: int | None = None
     """How many files it has, without those that it only says are deleted."""
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnStats:
-    """Statistics of a file's columns by field id."""
-
-    value_counts: Mapping[int, int] = field(default_factory=dict)
-    null_counts: Mapping[int, int] = field(default_factory=dict)
-    nan_counts: Mapping[int, int] = field(default_factory=dict)
-    lower_bounds: Mapping[int, bytes] = field(default_factory=dict)
-    upper_bounds: Mapping[int, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
