@@ -100,12 +100,6 @@ def is_history_unchanged(conn: Connection, table_id: int, *, base: int, commit_t
     return True
 
 
-def forget_lists(conn: Connection, table_id: int) -> None:
-    """Removes all lists and manifests of a table, whose files are not what they were described as."""
-    conn.run("delete_dropped_delta_lists", table_id=table_id)
-    conn.run("delete_dropped_delta_manifests", table_id=table_id)
-
-
 def has_lists(conn: Connection, table_id: int) -> bool:
     return conn.one("select_any_delta_list", table_id=table_id) is not None
 

@@ -113,7 +113,7 @@ def _properties(metadata: Metadata, ids: Mapping[Path, int], location: str) -> d
     return (
         named
         | {
-            "schema.name-mapping.default": name_mapping(ids),
+            "schema.name-mapping.default": name_mapping(ids, metadata.configuration),
             "write.data.path": location,
             "write.metadata.path": f"{location}/{FOLDER}",
             "write.format.default": "parquet",

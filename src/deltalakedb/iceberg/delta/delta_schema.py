@@ -35,8 +35,12 @@ def problems_of(history: Sequence[Metadata]) -> list[str]:
     """Why Iceberg cannot say a table's columns, one sentence for each; empty if it can."""
     found: dict[str, None] = {}
     for metadata in history:
+        names: set[str] = set()
         for name, field in _all_fields(parse_schema(metadata.schema_string), ""):
             found |= dict.fromkeys(_field_problems(name, field))
+            if name in names:
+                found[f"two columns are called {name} where nested columns are named with dots"] = None
+            names.add(name)
     return list(found)
 
 

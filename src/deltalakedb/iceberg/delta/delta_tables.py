@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from deltalakedb.exceptions import NotSayableInIcebergError
 from deltalakedb.iceberg.delta.delta_metadata import delta_metadata, in_force
 from deltalakedb.iceberg.delta.delta_schema import problems_of
-from deltalakedb.iceberg.delta.field_ids import Path, assign_ids, path_from_text, path_text
+from deltalakedb.iceberg.delta.field_ids import Path, assign_ids, changed_ids, path_from_text, path_text
 from deltalakedb.iceberg.locations import to_iceberg
 from deltalakedb.log.protocol.features import check_readable
 from deltalakedb.log.protocol.paths import is_absolute, resolve
 from deltalakedb.mirror.follow import follow
 from deltalakedb.store import registry
 from deltalakedb.store.connection import Connection, DuplicateRowError
-from deltalakedb.store.delta_manifests import forget_lists
 from deltalakedb.store.iceberg_delta import (
     NEWEST_FORMAT,
     TableHistory,
@@ -74,7 +73,12 @@ class DeltaTables:
             has_vectors, absolute = self._unusual(conn, opened, history, format_version)
         check_readable(opened.protocol, row.full_name)
         location = to_iceberg(row.location)
-        problems = [*_problems(history), *_files_elsewhere(row.location, absolute)]
+        known = {path_from_text(text): number for text, number in stored.items()}
+        problems = [
+            *_problems(history),
+            *changed_ids(known, [metadata for _, metadata in history.metadata]),
+            *_files_elsewhere(row.location, absolute),
+        ]
         if problems:
             raise NotSayableInIcebergError(
                 f"{row.full_name} is a Delta table that Iceberg clients cannot read: {'; '.join(problems)}. Read it "
@@ -122,8 +126,6 @@ class DeltaTables:
                     known = {path_from_text(text): number for text, number in read_field_ids(conn, table_id).items()}
                     ids = assign_ids(known, updates)
                     if ids != known:
-                        if any(ids[path] != number for path, number in known.items()):
-                            forget_lists(conn, table_id)
                         write_field_ids(conn, table_id, {path_text(path): number for path, number in ids.items()})
                         known = ids
             except DuplicateRowError:

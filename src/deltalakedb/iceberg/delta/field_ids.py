@@ -24,6 +24,11 @@ Path: TypeAlias = tuple[str | int, ...]
 """The physical names that lead to a field; a number is the element of a list, or the key or value of a map."""
 
 _NESTED_IDS: Final = "delta.columnMapping.nested.ids"
+# The first is Iceberg's `_row_id`; the other is not its `_last_updated_sequence_number`, which is one more.
+_HIDDEN_COLUMNS: Final = {
+    "delta.rowTracking.materializedRowIdColumnName": 2_147_483_540,
+    "delta.rowTracking.materializedRowCommitVersionColumnName": 1_999_999_999,
+}
 
 
 def path_text(path: Path) -> str:
@@ -33,6 +38,17 @@ def path_text(path: Path) -> str:
 
 def path_from_text(text: str) -> Path:
     return tuple(json.loads(text))
+
+
+def changed_ids(stored: Mapping[Path, int], history: Sequence[Metadata]) -> list[str]:
+    """The columns that column mapping gives another id than the one they are known by; files may have that one."""
+    ids = assign_ids(stored, history)
+    names = {path: ".".join(map(str, path)) for path in stored}
+    return [
+        f"the column {names[path]} was field {number}, and is field {ids[path]} since column mapping was enabled"
+        for path, number in stored.items()
+        if ids[path] != number
+    ]
 
 
 def assign_ids(stored: Mapping[Path, int], history: Sequence[Metadata]) -> dict[Path, int]:
@@ -90,9 +106,14 @@ def _part(kind: DataType, path: Path, field: StructField, name: str) -> Iterator
     yield from _parts(kind, path, field, name)
 
 
-def name_mapping(ids: Mapping[Path, int]) -> str:
-    """The property by which clients find columns in files without field ids: every name that a table ever had."""
+def name_mapping(ids: Mapping[Path, int], configuration: Mapping[str, str | None]) -> str:
+    """The property by which clients find columns in files without field ids: every name that a table ever had.
+
+    Files of a table with row tracking also have the columns of the ids and versions of rows that were moved.
+    """
     root: dict[str, object] = {}
+    hidden = {configuration.get(key): number for key, number in _HIDDEN_COLUMNS.items()}
+    ids = {**ids, **{(name,): number for name, number in hidden.items() if name}}
     for path, number in sorted(ids.items(), key=lambda item: item[1]):
         node = root
         for part in path:
