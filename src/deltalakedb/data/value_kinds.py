@@ -18,6 +18,7 @@ _TEXT_MACROS: Final = ("DL_TEXT", "DL_UPPER", "DL_LOWER", "DL_INITCAP", "DL_SUBS
                        "DL_RPAD", "REGEXP_REPLACE", "STRFTIME")  # fmt: skip
 _FRACTIONAL: Final = ("float", "double", "decimal")
 _ARITHMETIC: Final = (exp.Paren, exp.Neg, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod)
+_CHOICES: Final = (exp.Coalesce, exp.Greatest, exp.Least, exp.Nullif)
 _FRACTIONAL_RESULTS: Final = (exp.Avg, exp.Sqrt, exp.Pow, exp.Exp, exp.Ln)
 WHOLE_KINDS: Final = ("byte", "short", "integer", "long")
 
@@ -68,8 +69,10 @@ def is_fractional(node: Node, kind_of: KindOf) -> bool:
         return not node.is_string and not node.is_int
     if isinstance(node, exp.Cast):
         return node.to.this in (exp.DataType.Type.DOUBLE, exp.DataType.Type.FLOAT, exp.DataType.Type.DECIMAL)
-    if isinstance(node, _ARITHMETIC):
+    if isinstance(node, (*_ARITHMETIC, *_CHOICES)):
         return any(is_fractional(part, kind_of) for part in node.iter_expressions())
+    if isinstance(node, exp.Case | exp.If):
+        return any(is_fractional(part, kind_of) for part in _results(node))
     if isinstance(node, exp.Anonymous):
         if node.name.upper() == "DL_NONZERO":
             return is_fractional(node.expressions[0], kind_of)
@@ -83,3 +86,12 @@ def is_nonzero(node: Node) -> bool:
     if isinstance(node, exp.Cast):
         return is_nonzero(node.this)
     return isinstance(node, exp.Literal) and not node.is_string and float(node.this) != 0
+
+
+def _results(node: Node) -> list[Node]:
+    """The values that a conditional expression can have."""
+    if isinstance(node, exp.If):
+        results = [node.args.get("true"), node.args.get("false")]
+    else:
+        results = [*(one.args.get("true") for one in node.args.get("ifs") or ()), node.args.get("default")]
+    return [result for result in results if result is not None]
