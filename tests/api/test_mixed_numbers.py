@@ -41,3 +41,13 @@ def test_a_cast_to_an_integer_cuts_off_the_fraction(tmp_path: Path, expression: 
         found.append(dict(zip(rows["number"].to_pylist(), rows["out"].to_pylist(), strict=True)))
     theirs, ours = found
     assert ours == theirs
+
+
+@pytest.mark.parametrize("expression", ["number / out", "number % out", "(number % out) / out"])
+def test_null_divided_by_zero_is_null(tmp_path: Path, expression: str) -> None:
+    rows = pa.table({"number": pa.array([None], pa.int64()), "out": pa.array([0], pa.int64())})
+    for library in (deltalake, deltalakedb):
+        place = str(tmp_path / library.__name__)
+        library.write_deltalake(place, rows)
+        library.DeltaTable(place).update({"number": expression})
+        assert library.DeltaTable(place).to_pyarrow_table()["number"].to_pylist() == [None]

@@ -99,7 +99,7 @@ MACROS: Final = (
         else error('There is no built-in encoding named ' || encoding || ', use base64 or hex') end""",
     # With whole numbers dividing to whole numbers, DuckDB makes null of every division by zero.
     "create macro dl_divide(x, y) as case when y = 0 then x * 'infinity'::double else x / y end",
-    "create macro dl_nonzero(y) as case when y = 0 and typeof(y) not in ('FLOAT', 'DOUBLE') "
+    "create macro dl_nonzero(y, x) as case when y = 0 and x is not null and typeof(y) not in ('FLOAT', 'DOUBLE') "
     f"then error('{DIVIDED_BY_ZERO}') else y end",
     # Newton's step makes the root of 27 a whole number.
     "create macro dl_cbrt(x) as case when x = 0 or abs(x) > 1e100 then cbrt(x) "

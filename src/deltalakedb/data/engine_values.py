@@ -204,9 +204,9 @@ def _escape_pattern(node: Node) -> None:
 
 
 def _refuse_zero(node: Node, kind_of: KindOf) -> None:
-    """Let a division of whole numbers or decimals by zero fail; DuckDB makes null of it."""
+    """Let a division of whole numbers or decimals by zero fail, unless null is divided; DuckDB makes null of both."""
     if not is_nonzero(node.expression) and not is_fractional(node, _unless_decimal(kind_of)):
-        node.set("expression", _call("DL_NONZERO", node.expression.copy()))
+        node.set("expression", _call("DL_NONZERO", node.expression.copy(), node.this.copy()))
 
 
 def _unless_decimal(kind_of: KindOf) -> KindOf:
