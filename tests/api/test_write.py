@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+import deltalakedb as dl
 from deltalakedb.exceptions import TableExistsError
 from tests.api.both import Both, Library
 
@@ -317,3 +319,12 @@ def test_a_transaction_writes_with_the_same_arguments(both: Both) -> None:
     assert both.ours.rows().sort_by("id").equals(seen)
     second = both.ours.catalog.table("api.second")
     assert (second.metadata().description, second.count()) == ("made here", 3)
+
+
+def test_a_configuration_is_only_that_of_a_new_table(tmp_path: Path) -> None:
+    """As in `deltalake`: what is said of an existing table is neither set nor checked."""
+    for place in (str(tmp_path / "t"), f"deltasql://sqlite/{tmp_path}/c.db?table=n.t&warehouse={tmp_path}/lake"):
+        dl.write_deltalake(place, pa.table({"id": [1]}))
+        dl.write_deltalake(place, pa.table({"id": [2]}), mode="append", configuration={"delta.nope": "1"})
+        assert dl.DeltaTable(place).metadata().configuration == {}
+        assert dl.DeltaTable(place).version() == 1

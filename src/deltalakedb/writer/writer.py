@@ -154,7 +154,8 @@ def _write_once(
         if request.mode == "ignore" and name in tx.tables():
             return
         rows = _to_stream(data)
-        options = replace(options, properties=to_properties(configuration, table=name))
+        if configuration and name not in catalog.tables():  # of an existing table they stay as they are
+            options = replace(options, properties=to_properties(configuration, table=name))
         properties.checked_metadata()  # raises before anything is written
         write_rows(tx, name, rows, request, options, properties)
 
