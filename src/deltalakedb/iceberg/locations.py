@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from deltalakedb.log.protocol.paths import decode_path, is_absolute, resolve
 from deltalakedb.storage.interface import Storage
 from deltalakedb.storage.location import parse_location
 from deltalakedb.storage.opening import open_storage
@@ -21,6 +22,11 @@ def to_iceberg(location: str) -> str:
     """Return a location of this package as Iceberg clients read it, who do not decode it."""
     place = parse_location(location)
     return f"file://{place.path}" if place.scheme == "file" else location
+
+
+def client_path(location: str, path: str) -> str:
+    """Return the path of a file of a Delta log as Iceberg clients read it; `location` is the table's."""
+    return to_iceberg(resolve(location, path)) if is_absolute(path) else f"{to_iceberg(location)}/{decode_path(path)}"
 
 
 def open_file(path: str, options: Mapping[str, str] | None) -> tuple[Storage, str]:

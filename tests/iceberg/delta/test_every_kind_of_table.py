@@ -30,7 +30,7 @@ def test_clients_read_every_version(
         when = "then" if snapshot is None else "later"
         try:
             rows = clients.reads[client](table.name, snapshot)
-        except Exception as error:
+        except Exception as error:  # each client has its own; all are reported together
             wrong.append(f"{client} of version {version}, {when}: {type(error).__name__}: {str(error)[:300]}")
         else:
             if rows != versions[version]:

@@ -40,7 +40,7 @@ def check_all_versions(clients: Clients, address: str, *, but: tuple[str, ...] =
                 continue
             try:
                 found = read("shop.t", snapshot)
-            except Exception as error:
+            except Exception as error:  # each client has its own; all are reported together
                 wrong.append(f"{client} of version {version}: {type(error).__name__}: {str(error)[:200]}")
             else:
                 if found != expected:

@@ -110,8 +110,6 @@ def test_nothing_is_written_again(table: Catalog) -> None:
 
 
 def test_processes_that_write_at_once_agree(table: Catalog, target: str, tmp_path: Path) -> None:
-    if table.store.name == "duckdb":
-        pytest.skip("one process at a time opens a DuckDB file")
     for number in range(30):
         commit(table, add(number))
     found: list[dict[int, str]] = []

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from deltalakedb.store.names import TableName
 from tests.fixtures.sizes import sized
 from tests.iceberg.planning.columns import KINDS
 from tests.iceberg.planning.judge import draw_condition
+from tests.iceberg.planning.lake import Lake
 
 NAME = TableName("shop", "t")
 CONDITIONS = sized(15, 60)
@@ -157,7 +158,7 @@ def test_no_file_with_a_matching_row_is_pruned_and_no_deleted_row_is_seen(catalo
     plans = DeltaPlans(catalog, inline_files=random.choice((1, 2_000)), task_files=2)
     for _ in range(CONDITIONS):
         version = random.choice((len(snapshots) - 1, random.randrange(len(snapshots))))
-        condition, matches = draw_condition(random, history)  # type: ignore[arg-type]
+        condition, matches = draw_condition(random, cast(Lake, history))
         request: dict[str, Any] = {"filter": condition}
         if version < len(snapshots) - 1 or random.random() < 0.5:
             request["snapshot-id"] = snapshots[version]["snapshot-id"]

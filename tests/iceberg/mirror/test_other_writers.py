@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import duckdb
 import pytest
 
@@ -11,7 +14,7 @@ from tests.iceberg.served import duck, pyiceberg, uri  # noqa: F401  (fixtures)
 
 
 @pytest.fixture
-def endpoint(tmp_path):  # type: ignore[no-untyped-def]
+def endpoint(tmp_path: Path) -> Iterator[Endpoint]:
     """A served catalog; it needs no token."""
     with Endpoint(
         str(tmp_path / "catalog.db"), token=None, bridge=False, iceberg=True, warehouse=str(tmp_path / "lake")

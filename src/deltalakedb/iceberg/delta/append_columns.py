@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from deltalakedb.data.arrow_types import file_type, is_any_list
-from deltalakedb.iceberg.delta.field_ids import ELEMENT, KEY, VALUE, Path
+from deltalakedb.iceberg.delta.field_ids import ELEMENT, KEY, PART_NAMES, VALUE, Path
 from deltalakedb.log.schema.types import ArrayType, DataType, MapType, PrimitiveType, StructType
 
 _FIELD_ID: Final = b"PARQUET:field_id"
-_SMALL: Final = {"byte": (8, 16, 32), "short": (8, 16, 32), "integer": (8, 16, 32)}
-"""How many bits an integer in a file may have; values that the table's type does not have are looked for later."""
+_SMALL: Final = frozenset({"byte", "short", "integer"})
+"""Integers that a file may have in any width up to 32 bits; values out of the type's range are looked for later."""
 
 
 def column_problems(
@@ -84,7 +84,7 @@ def _fits(arrow: pa.DataType, kind: DataType) -> bool:
         return False
     if isinstance(kind, PrimitiveType):
         if kind.name in _SMALL:
-            return bool(pt.is_signed_integer(arrow)) and arrow.bit_width in _SMALL[kind.name]
+            return bool(pt.is_signed_integer(arrow) and arrow.bit_width <= 32)
         if kind.name in ("timestamp", "timestamp_ntz"):
             has_zone = pt.is_timestamp(arrow) and arrow.tz is not None
             return (
@@ -94,5 +94,4 @@ def _fits(arrow: pa.DataType, kind: DataType) -> bool:
 
 
 def _dotted(path: Path) -> str:
-    names = {ELEMENT: "element", KEY: "key", VALUE: "value"}
-    return ".".join(names[part] if isinstance(part, int) else part for part in path)
+    return ".".join(PART_NAMES[part] if isinstance(part, int) else part for part in path)

@@ -14,7 +14,8 @@ from deltalakedb.iceberg.delta.append_requests import Append, check_base, read_a
 from deltalakedb.iceberg.delta.append_rules import refuse_table
 from deltalakedb.iceberg.delta.delta_snapshots import CLIENT_ID, id_of_version
 from deltalakedb.iceberg.delta.delta_tables import DeltaState, DeltaTables
-from deltalakedb.iceberg.delta.table_folder import TableFolder, client_path
+from deltalakedb.iceberg.delta.table_folder import TableFolder
+from deltalakedb.iceberg.locations import client_path
 from deltalakedb.iceberg.metadata.requirements import check_requirements
 from deltalakedb.iceberg.planning.schema import PartitionSpec, TableShape
 from deltalakedb.iceberg.statements import Step, TableChange

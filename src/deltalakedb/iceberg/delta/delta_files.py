@@ -19,12 +19,12 @@ from deltalakedb.iceberg.delta.delta_schema import iceberg_spec, simple_type
 from deltalakedb.iceberg.delta.delta_snapshots import sequence_number
 from deltalakedb.iceberg.delta.field_ids import Path
 from deltalakedb.iceberg.delta.manifest_schemas import decimal_precision
-from deltalakedb.iceberg.locations import to_iceberg
+from deltalakedb.iceberg.locations import client_path, to_iceberg
 from deltalakedb.iceberg.planning.column_stats import ColumnStats
 from deltalakedb.iceberg.planning.types import Primitive, Value, is_decimal, parse_type, unscaled_of
 from deltalakedb.log.protocol.actions import DeletionVector, Metadata
 from deltalakedb.log.protocol.codec import deletion_vector_from_json, from_sql_text, key_hash
-from deltalakedb.log.protocol.paths import decode_path, is_absolute, resolve
+from deltalakedb.log.protocol.paths import decode_path
 from deltalakedb.log.schema.partitions import parse_partition_value
 from deltalakedb.log.schema.types import DataType, DecimalType, PrimitiveType, leaf_columns, parse_schema
 from deltalakedb.log.statistics.bounds import CUT_SLACK_US
@@ -121,7 +121,7 @@ class FileShape:
         written_in = row["version"] if row["default_row_commit_version"] is None else row["default_row_commit_version"]
         return DeltaFile(
             file_id=row["file_id"],
-            path=self.client_path(path),
+            path=client_path(self.location, from_sql_text(path)),
             size=row["size"],
             num_records=num_records,
             partition=partitions[partition_values],
@@ -132,13 +132,6 @@ class FileShape:
             vector_key="" if vector is None else key_hash(path, vector.unique_id).hex(),
             stats=row["stats"],
         )
-
-    def client_path(self, path: str) -> str:
-        """The path of a file as Iceberg clients read it, who do not decode it."""
-        plain = from_sql_text(path)
-        if is_absolute(plain):
-            return to_iceberg(resolve(self.location, plain))
-        return f"{self.client_location}/{decode_path(plain)}"
 
     def _count_rows(self, path: str) -> int:
         """The rows of a file without statistics, by its footer."""
@@ -207,7 +200,8 @@ def _plain(value: Any, type_: Primitive) -> Value | None:
         return value.toordinal() - _EPOCH_DAY
     if isinstance(value, int) and type_.family == "float":
         return float(value)
-    return value  # type: ignore[no-any-return]
+    plain: Value | None = value
+    return plain
 
 
 # ---- statistics

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from math import isfinite
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import orjson
 import pyarrow as pa
@@ -29,7 +29,7 @@ from deltalakedb.iceberg.delta.delta_files import COLUMNS, DeltaFile, FileShape
 from deltalakedb.iceberg.delta.delta_tables import DeltaState
 from deltalakedb.iceberg.delta.vectors import VectorFiles
 from deltalakedb.iceberg.planning.bounds import column_key
-from deltalakedb.iceberg.planning.plan_rows import PlanRows, task_names
+from deltalakedb.iceberg.planning.plan_rows import INLINE_FILES, TASK_FILES, PlanRows, task_names
 from deltalakedb.iceberg.planning.requests import (
     PlanRequest,
     bind_filter,
@@ -49,11 +49,6 @@ from deltalakedb.store.iceberg_delta import VectorCopy
 from deltalakedb.store.names import TableName
 from deltalakedb.store.planning import files_that_may_match, plan
 from deltalakedb.store.registry import OpenTable
-
-INLINE_FILES: Final = 2_000
-"""A plan of at most this many files is answered at once, a larger one in tasks."""
-
-TASK_FILES: Final = 2_000
 
 PartitionOf: TypeAlias = Callable[[Sequence[Primitive], DeltaFile], list[Any]]
 """Returns the partition values of a file in JSON."""

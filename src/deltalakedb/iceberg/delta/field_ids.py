@@ -54,8 +54,8 @@ def changed_ids(stored: Mapping[Path, int], history: Sequence[Metadata]) -> list
 def assign_ids(stored: Mapping[Path, int], history: Sequence[Metadata]) -> dict[Path, int]:
     """The ids of all fields that a table has or had: those stored, and new ones.
 
-    `history` is the metadata of all kept versions, oldest first. Ids of column mapping win; a stored id that a mapped
-    column takes goes to another number.
+    `history` is the metadata of all kept versions, oldest first. Ids of column mapping win; a table whose ids change
+    by that is refused (`changed_ids`).
     """
     mapped: dict[Path, int] = {}
     paths: dict[Path, None] = dict.fromkeys(stored)

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 
 from deltalakedb.exceptions import BadIcebergRequestError, ConfigError, StorageError, redact
 from deltalakedb.iceberg.delta.delta_snapshots import FOLDER
-from deltalakedb.iceberg.locations import from_iceberg, to_iceberg
+from deltalakedb.iceberg.locations import from_iceberg
 from deltalakedb.iceberg.planning.avro import MAX_FILE_BYTES
-from deltalakedb.log.protocol.paths import decode_path, is_absolute, resolve
+from deltalakedb.log.protocol.paths import is_absolute
 from deltalakedb.storage.location import parse_location
 from deltalakedb.storage.opening import open_storage
 
@@ -96,11 +96,6 @@ class TableFolder:
 
     def _missing(self, path: str, what: str) -> BadIcebergRequestError:
         return BadIcebergRequestError(f"{self.table}: {what} {redact(path)} does not exist")
-
-
-def client_path(location: str, path: str) -> str:
-    """Return the path of a live file as Iceberg clients read it, who do not decode it."""
-    return to_iceberg(resolve(location, path)) if is_absolute(path) else f"{to_iceberg(location)}/{decode_path(path)}"
 
 
 def encode(relative: str) -> str:

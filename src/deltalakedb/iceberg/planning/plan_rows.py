@@ -14,6 +14,10 @@ from deltalakedb.store import Store
 from deltalakedb.store.connection import Row
 from deltalakedb.store.names import TableName
 
+INLINE_FILES: Final = 2_000
+"""A plan of at most this many files is answered at once, a larger one in tasks."""
+
+TASK_FILES: Final = 2_000
 PLAN_LIFETIME_MS: Final = 3_600_000
 _ID_LENGTH: Final = 32
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final
+from typing import Any
 
 import orjson
 
@@ -23,7 +23,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.iceberg.planning.answers import Page, Scan, read_page, tasks_json
 from deltalakedb.iceberg.planning.indexing import index_snapshot
-from deltalakedb.iceberg.planning.plan_rows import PlanRows, task_names
+from deltalakedb.iceberg.planning.plan_rows import INLINE_FILES, TASK_FILES, PlanRows, task_names
 from deltalakedb.iceberg.planning.reading import StoredFiles
 from deltalakedb.iceberg.planning.requests import (
     PlanRequest,
@@ -39,11 +39,6 @@ from deltalakedb.store.iceberg_files import SnapshotSize, list_key, snapshot_siz
 from deltalakedb.store.iceberg_plan import FileRange, SnapshotPlan
 from deltalakedb.store.names import TableName
 from deltalakedb.store.registry import table_by_id
-
-INLINE_FILES: Final = 2_000
-"""A plan of at most this many files is answered at once, a larger one in tasks."""
-
-TASK_FILES: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
