@@ -108,7 +108,8 @@ def _manifest_file(record: Record) -> ManifestFile:
         content=content,
         sequence_number=_count(record.get("f515") or 0),
         added_snapshot_id=record.get("f503") or 0,
-        first_row_id=None if first_row_id is None else _count(first_row_id),
+        # DuckDB writes -1 for some manifests that have none.
+        first_row_id=None if first_row_id in (None, -1) else _count(first_row_id),
         live_files=sum(counts) if all(isinstance(count, int) and count >= 0 for count in counts) else None,
     )
 
