@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import deltalakedb as dl
 from deltalakedb.cdc.control import Capture
 from deltalakedb.cdc.copy.resnapshot import request_resnapshot
 from deltalakedb.cdc.decode.reading import TaskFailed
@@ -212,13 +213,21 @@ def test_a_first_start_that_is_refused_leaves_nothing_behind(
     assert lake.catalog.tables() == []
 
 
-def test_a_slot_whose_capture_cannot_be_noted_goes_again(lake: Lake, source: Source) -> None:
+def test_a_slot_whose_capture_cannot_be_noted_goes_again(
+    lake: Lake, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DL_SQL_BUSY_TIMEOUT", "1")
     source.run(ORDERS, "create publication shop for all tables")
     settings = CaptureSettings(source.dsn, "shop", namespace="lake")
     lake.catalog.create_namespace("lake")
     lake.catalog.create_table("lake.orders", "id int")
-    with connect(source.dsn) as conn, closed_for_writing(lake), pytest.raises((DeltaError, OSError)):
-        open_capture(lake.catalog, conn, settings)
+    with (
+        dl.connect(lake.uri, warehouse=str(lake.warehouse)) as catalog,
+        connect(source.dsn) as conn,
+        closed_for_writing(lake),
+        pytest.raises((DeltaError, OSError)),
+    ):
+        open_capture(catalog, conn, settings)
     with connect(source.dsn) as conn:
         assert find_slot(conn, settings.slot) is None
 
