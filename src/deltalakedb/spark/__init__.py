@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from deltalakedb.runtime.lazy import lazy_names
 
 # Not lazy: the function `session` must exist before the module of that name is imported.
-from deltalakedb.spark.session import bridge_of, configure, session
+from deltalakedb.spark.session import PlannedScans, bridge_of, configure, planned_scans, session
 
 if TYPE_CHECKING:
     from deltalakedb.spark.checks import SparkCheck, doctor
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from deltalakedb.spark.write import write_table
 
 __all__ = [
+    "PlannedScans",
     "SparkCheck",
     "SparkTransaction",
     "begin",
@@ -22,6 +23,7 @@ __all__ = [
     "configure",
     "doctor",
     "foreach_batch",
+    "planned_scans",
     "read_table",
     "session",
     "write_table",

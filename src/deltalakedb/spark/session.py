@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -47,6 +47,7 @@ BRIDGE_SETTINGS = {
 }
 """The settings of a session beside the jars, the extensions, the endpoint and the token."""
 _HEALTH_SECONDS = 5.0
+_FALLBACK = "fallback."
 
 
 def session(
@@ -108,6 +109,28 @@ def bridge_of(
     if catalog is not None:
         _check_same(client, catalog)
     return client
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedScans:
+    """Who planned the scans of this driver."""
+
+    planned: int
+    """Scans planned by the database."""
+    remembered: int
+    """Scans answered from the memory of the driver: the same question about the same version."""
+    fallbacks: Mapping[str, int]
+    """Scans that Delta planned, by the reason."""
+
+
+def planned_scans(spark: SparkSession) -> PlannedScans:
+    """How many scans of tables of the catalog the database has planned since the driver started, and how many not."""
+    jvm = getattr(spark, "_jvm", None) if hasattr(spark, "_jsparkSession") else None
+    if jvm is None:
+        raise ConfigError("planned scans are counted in the driver's JVM, which Spark Connect does not show")
+    counts = {str(name): int(count) for name, count in jvm.io.deltalakedb.Planning.counts().items()}
+    fallbacks = {name.removeprefix(_FALLBACK): count for name, count in counts.items() if name.startswith(_FALLBACK)}
+    return PlannedScans(counts.get("planned", 0), counts.get("remembered", 0), fallbacks)
 
 
 def _check_same(client: EndpointClient, catalog: CatalogLike) -> None:

@@ -45,12 +45,21 @@ final class PartitionValues {
   /** The directories whose values no filter rules out. */
   List<PartitionDirectory> matching(List<PartitionDirectory> all, List<Expression> filters) {
     List<PartitionDirectory> kept = new ArrayList<>(all);
-    for (Expression filter : filters) {
-      BasePredicate holds = Predicate.create(filter, columnsOf(filter));
-      holds.initialize(0);
+    for (BasePredicate holds : predicates(filters)) {
       kept.removeIf(one -> !holds.eval(one.values()));
     }
     return kept;
+  }
+
+  /** The conditions, ready to be applied to rows of partition values. */
+  List<BasePredicate> predicates(List<Expression> filters) {
+    List<BasePredicate> made = new ArrayList<>();
+    for (Expression filter : filters) {
+      BasePredicate holds = Predicate.create(filter, columnsOf(filter));
+      holds.initialize(0);
+      made.add(holds);
+    }
+    return made;
   }
 
   /** The partition columns in their order, under the names by which a filter means them. */

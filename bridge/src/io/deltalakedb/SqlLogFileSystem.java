@@ -72,8 +72,18 @@ public class SqlLogFileSystem extends FileSystem {
     cwd = makeQualified(path);
   }
 
+  /** Delta qualifies the path of a log just before it looks for the log in its cache. */
+  @Override
+  public Path makeQualified(Path path) {
+    Path qualified = super.makeQualified(path);
+    if (LogPath.LOG.equals(qualified.getName())) {
+      SqlDeltaLog.offer(qualified, getConf());
+    }
+    return qualified;
+  }
+
   private LogPath at(Path path) {
-    return new LogPath(bridged(makeQualified(path)));
+    return new LogPath(bridged(super.makeQualified(path)));
   }
 
   /** A file of another table, of which this one is a clone, is named by its own address. */

@@ -28,6 +28,7 @@ from deltalakedb.serve.bodies import body_chunks, bytes_answer, lines_of, read_b
 from deltalakedb.serve.bridge.log import BridgedLog
 from deltalakedb.serve.bridge.names import Names
 from deltalakedb.serve.bridge.places import Place, bridge_uri
+from deltalakedb.serve.bridge.plans import ARROW_STREAM, ScanRequest, plan_scan, to_arrow_stream
 from deltalakedb.serve.bridge.transactions import OpenTransactions
 from deltalakedb.serve.problems import problem, status_of
 from deltalakedb.serve.workers import Workers
@@ -63,6 +64,7 @@ class BridgeRouter:
             Route("/commit", self._read_commit, methods=["GET"]),
             Route("/commit", self._write_commit, methods=["POST"]),
             Route("/crc", self._read_checksum, methods=["GET"]),
+            Route("/plan", self._plan, methods=["POST"]),
             Route("/read", self._touch, methods=["POST"]),
             Route("/name", self._find_name, methods=["GET"]),
             Route("/name", self._reserve_name, methods=["POST"]),
@@ -151,6 +153,15 @@ class BridgeRouter:
         if data is None:
             raise VersionNotFoundError(f"{redact(path)} has no checksum of version {version}")
         return bytes_answer(data, {}, "application/json")
+
+    async def _plan(self, request: Request) -> Response:
+        path, version, txn = _required(request, "path"), _number(request, "version"), _optional(request, "txn")
+        scan = ScanRequest.of(await _json_body(request))
+
+        def work(tx: CatalogTransaction | None) -> bytes:
+            return to_arrow_stream(plan_scan(self._catalog, self._place(path, tx, txn), tx, version, scan))
+
+        return bytes_answer(await self._under(request, work), {}, ARROW_STREAM)
 
     async def _write_commit(self, request: Request) -> Response:
         path, version, txn = _required(request, "path"), _number(request, "version"), _optional(request, "txn")
