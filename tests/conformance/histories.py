@@ -8,8 +8,7 @@ from deltalakedb.log.protocol.actions import Action, AddFile, CommitInfo, Format
 from deltalakedb.log.protocol.commit import Commit
 from deltalakedb.store import Store
 from deltalakedb.store import registry as reg
-from deltalakedb.store.drafts import BaseState
-from deltalakedb.store.loader import Loader
+from deltalakedb.store.loader import BaseState, Loader
 
 SCHEMA = {
     "type": "struct",

@@ -9,7 +9,7 @@ from deltalakedb.exceptions import SchemaVersionError, StoreError
 from deltalakedb.store import Store, open_store
 from deltalakedb.store import namespaces as spaces
 from deltalakedb.store import registry as reg
-from deltalakedb.store.migrations import FOLDER, known_migrations, migrate, status
+from deltalakedb.store.opening import FOLDER, known_migrations, migrate, migration_status
 from deltalakedb.store.queries import SQL_FOLDER, relations, statements, table_columns
 from tests.conformance.conftest import OpenStore
 from tests.conformance.shapes import shape_of
@@ -47,7 +47,7 @@ def test_down_takes_everything_away_and_up_brings_it_back(store: Store) -> None:
     before = shape_of(store)
     assert migrate(store, 0) == list(reversed(range(1, len(known_migrations()) + 1)))
     assert shape_of(store) == []
-    assert [entry.applied_at_ms for entry in status(store)] == [None] * len(known_migrations())
+    assert [entry.applied_at_ms for entry in migration_status(store)] == [None] * len(known_migrations())
     assert migrate(store) == [migration.number for migration in known_migrations()]
     assert shape_of(store) == before
     assert migrate(store) == []
@@ -66,7 +66,7 @@ def test_a_database_newer_than_the_code_is_refused(store: Store, open_again: Ope
     with pytest.raises(SchemaVersionError, match="77"):
         migrate(store)
     with pytest.raises(SchemaVersionError, match="77"):
-        status(store)
+        migration_status(store)
 
 
 def test_a_database_of_an_unreleased_version_is_refused(store: Store, open_again: OpenStore) -> None:
@@ -77,7 +77,7 @@ def test_a_database_of_an_unreleased_version_is_refused(store: Store, open_again
             conn.run("insert_migration", migration=number, name="earlier", checksum="x", applied_at_ms=1)
     before = shape_of(store)
     message = r"was created by an unreleased version of deltalakedb: its migration 0001 .* Run `dl import --rebuild`"
-    for attempt in (open_again, lambda: migrate(store), lambda: migrate(store, 0), lambda: status(store)):
+    for attempt in (open_again, lambda: migrate(store), lambda: migrate(store, 0), lambda: migration_status(store)):
         with pytest.raises(SchemaVersionError, match=message):
             attempt()
     assert shape_of(store) == before
@@ -105,7 +105,7 @@ def test_a_failing_migration_changes_nothing(store: Store, tmp_path: Path) -> No
     with pytest.raises(StoreError):
         migrate(store, folder=folder)
     assert shape_of(store) == before
-    assert [entry.number for entry in status(store) if entry.applied_at_ms] == list(range(1, KNOWN + 1))
+    assert [entry.number for entry in migration_status(store) if entry.applied_at_ms] == list(range(1, KNOWN + 1))
 
 
 def test_without_leave_to_create_an_empty_database_is_refused(engine: str, target: str) -> None:

@@ -31,7 +31,7 @@ from deltalakedb.log.protocol.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA, Log
 from deltalakedb.store import Store, reader
 from deltalakedb.store import registry as reg
 from deltalakedb.store import snapshot as snapshots
-from deltalakedb.store.drafts import BaseState
+from deltalakedb.store.loader import BaseState
 from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.snapshot import SqlSnapshot
 from tests.conformance.histories import METADATA, PROTOCOL, add, info, load, register, remove

@@ -190,7 +190,7 @@ def test_a_transaction_begun_for_some_tables_refuses_others(catalog: Catalog) ->
 
 
 def test_many_tables_are_pinned_without_their_metadata_and_read_it_when_used(catalog: Catalog) -> None:
-    from deltalakedb.store.cuts import FEW_TABLES
+    from deltalakedb.store.snapshot import FEW_TABLES
 
     with catalog.begin() as tx:
         for number in range(FEW_TABLES + 1):

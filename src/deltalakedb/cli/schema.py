@@ -30,11 +30,11 @@ def add_to(app: typer.Typer) -> None:
 
 def init(catalog: CatalogOption = None) -> None:
     """Create the catalog's metadata schema, or bring it up to date."""
-    from deltalakedb.store import migrations
+    from deltalakedb.store.opening import migration_status
 
     address, store = _open(catalog, schema="create_if_missing")
     with store:
-        version = len(migrations.status(store))
+        version = len(migration_status(store))
     value = {"catalog": str(address), "engine": address.engine, "schema_version": version}
     output.emit(value, lambda: print(f"{address} is at schema version {version}"))
 
@@ -61,21 +61,21 @@ def down(
 
 def status(catalog: CatalogOption = None) -> None:
     """List the migrations, and when each was applied."""
-    from deltalakedb.store import migrations
+    from deltalakedb.store.opening import migration_status
 
     _, store = _open(catalog)
     with store:
-        statuses = migrations.status(store)
+        statuses = migration_status(store)
     rows = [(f"{m.number:04d}", m.name, output.iso_ms(m.applied_at_ms) or "not applied") for m in statuses]
     output.emit([asdict(m) for m in statuses], lambda: output.table(("migration", "name", "applied"), rows))
 
 
 def _migrate(catalog: str | None, to: int | None, dry_run: bool, *, down: bool) -> None:
-    from deltalakedb.store import migrations
+    from deltalakedb.store.opening import migrate, migration_status
 
     address, store = _open(catalog)
     with store:
-        known_migrations = migrations.status(store)
+        known_migrations = migration_status(store)
         now = sum(1 for migration in known_migrations if migration.applied_at_ms is not None)
         target = len(known_migrations) if to is None else to
         if (target > now) if down else (target < now):
@@ -85,7 +85,7 @@ def _migrate(catalog: str | None, to: int | None, dry_run: bool, *, down: bool) 
             )
         if target > len(known_migrations):
             raise typer.BadParameter(f"this code knows schema versions 0 to {len(known_migrations)}", param_hint="--to")
-        ran = _plan_migrations(now, target) if dry_run else migrations.migrate(store, target)
+        ran = _plan_migrations(now, target) if dry_run else migrate(store, target)
     verb = "would run" if dry_run else "ran"
     value = {"catalog": str(address), "from": now, "to": target, "migrations": ran, "dry_run": dry_run}
     names = ", ".join(f"{number:04d}" for number in ran) or "nothing"

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from deltalakedb.catalog.entries import require_table
 from deltalakedb.exceptions import NotADeltaTableError, VersionNotFoundError
 from deltalakedb.iceberg.catalog import LoadedTable
-from deltalakedb.store import cuts, registry
+from deltalakedb.store import registry
 from deltalakedb.store.connection import LIVE
 from deltalakedb.store.iceberg import read_iceberg_version
 from deltalakedb.store.names import TableName, parse_table_name
 from deltalakedb.store.registry import VIEW
+from deltalakedb.store.snapshot import version_at
 
 if TYPE_CHECKING:
     from deltalakedb.catalog.catalog import Catalog
@@ -30,7 +31,7 @@ def load_version(catalog: Catalog, name: str, version: int | None = None, *, at_
         assert head is not None, "an Iceberg table is registered with its first version"
         wanted = head.current_version if version is None else version
         if at_ms is not None:
-            found_version = cuts.version_at(conn, row.table_id, at_ms)
+            found_version = version_at(conn, row.table_id, at_ms)
             wanted = -1 if found_version is None else found_version
         if not 0 <= wanted <= head.current_version:
             when = f"version {version}" if at_ms is None else "version at that time"

@@ -11,12 +11,13 @@ from deltalakedb.exceptions import FilesPurgedError, NamespaceNotFoundError, Ver
 from deltalakedb.iceberg.catalog import LoadedTable
 from deltalakedb.iceberg.file_io import open_file_io, refuse_writes
 from deltalakedb.iceberg.statements import no_such
-from deltalakedb.store import cuts, registry
+from deltalakedb.store import registry
 from deltalakedb.store.connection import LIVE
 from deltalakedb.store.iceberg import read_iceberg_version
 from deltalakedb.store.names import TableName, name_key
 from deltalakedb.store.namespaces import list_namespaces
 from deltalakedb.store.registry import ICEBERG, VIEW
+from deltalakedb.store.snapshot import version_at
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -73,7 +74,7 @@ class InstantTables:
                     f"there was a table {row.full_name} at {to_iso(self._at_ms)}, and it was purged since: its files "
                     "are deleted. Its history can still be read with `dl sql`"
                 )
-            version = cuts.version_at(conn, row.table_id, self._at_ms)
+            version = version_at(conn, row.table_id, self._at_ms)
             if version is None:
                 raise VersionNotFoundError(
                     f"{row.full_name} has no version from {to_iso(self._at_ms)} any more: `dl gc` has removed it"

@@ -15,8 +15,7 @@ from deltalakedb.log.protocol.rows import protocol_from_row
 from deltalakedb.mirror.compare import first_difference
 from deltalakedb.store import registry
 from deltalakedb.store.connection import Connection, Row, Store
-from deltalakedb.store.drafts import BaseState
-from deltalakedb.store.loader import Loader
+from deltalakedb.store.loader import BaseState, Loader
 from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.registry import OpenTable
 from deltalakedb.store.snapshot import SqlSnapshot

@@ -25,8 +25,7 @@ from deltalakedb.mirror.external import Importer, difference
 from deltalakedb.store import locations, registry
 from deltalakedb.store.audit import write_audit
 from deltalakedb.store.connection import LIVE, Connection, Store
-from deltalakedb.store.drafts import BaseState
-from deltalakedb.store.loader import Loader, Progress
+from deltalakedb.store.loader import BaseState, Loader, Progress
 from deltalakedb.store.names import TableName
 from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.registry import Head, TableRow

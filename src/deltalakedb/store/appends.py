@@ -87,14 +87,12 @@ class _Recorder:
 class Appends:
     """The fast path of one writer, and the table states it needs."""
 
-    def __init__(self, store: object) -> None:
-        self._store = store if isinstance(store, AppendsAtOnce) else None
+    def __init__(self, store: AppendsAtOnce) -> None:
+        self._store = store
         self._left: dict[int, LockedTable] = {}
 
     def learn(self, left: Mapping[int, LockedTable]) -> None:
         """Remembers the table states that a completed commit left."""
-        if self._store is None:
-            return
         if len(self._left) + len(left) > MAX_TABLES:
             self._left.clear()
         self._left.update(left)
@@ -105,7 +103,7 @@ class Appends:
             return None
         table = proposal.tables[0]
         last_state = self._left.get(table.table.table_id)
-        if self._store is None or last_state is None or not _is_append(proposal, last_state):
+        if last_state is None or not _is_append(proposal, last_state):
             return None
         recorder = _Recorder()
         # A file that is already in the table is detected by its key when the row is written.

@@ -1,12 +1,12 @@
 """Takes a commit's locks (namespaces, heads in the order of table ids, the client token) and reads under them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 
-from deltalakedb.exceptions import NotWritableError, TableNotFoundError
-from deltalakedb.log.protocol.actions import AddFile, AppTransaction, DomainMetadata, Protocol, RemoveFile
+from deltalakedb.exceptions import NameChangedError, NotWritableError, TableNotFoundError
+from deltalakedb.log.protocol.actions import Action, AddFile, AppTransaction, DomainMetadata, Protocol, RemoveFile
 from deltalakedb.log.protocol.codec import key_hash, to_sql_text
 from deltalakedb.log.protocol.completion import ROW_TRACKING
 from deltalakedb.log.protocol.features import writer_features
@@ -14,10 +14,13 @@ from deltalakedb.log.protocol.rows import domain_metadata_from_row
 from deltalakedb.store import registry_check
 from deltalakedb.store.commit_sizes import FEW_FILES
 from deltalakedb.store.connection import LIVE, Ask, Connection, Row
-from deltalakedb.store.drafts import Known
+from deltalakedb.store.loader import Known
 from deltalakedb.store.proposals import Proposal, TableProposal
 from deltalakedb.store.queries import named_queries
 from deltalakedb.store.registry import Head, TableRow, to_table_row
+
+_APP = "app "
+"""Begins the names of the answers about applications."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,56 +49,68 @@ class Locks:
 def lock_tables(conn: Connection, proposal: Proposal, catalog_id: str | None) -> Locks:
     """Locks and reads in one round trip; each statement after the locks sees everything committed before them."""
     existing = sorted((table for table in proposal.tables if not table.is_new), key=lambda one: one.table.table_id)
-    asks = registry_check.lock_asks(proposal)
+    asks: list[Ask] = []
+    name_asks: list[Ask] = []
+    if proposal.depends_on_names:
+        asks += registry_check.lock_asks(proposal)
+        name_asks = registry_check.name_asks(proposal)
     num_locks = len(asks)
     asks += [("lock_head", {"table_id": table.table.table_id}) for table in existing]
     token = {"txn_id": proposal.txn_id, "client_token": proposal.client_token}
     asks.append(("take_token", token | {"actor": proposal.actor, "message": proposal.message}))
     if catalog_id is None:
         asks.append(("select_catalog", {}))
-    name_asks = registry_check.name_asks(proposal)
     asks += name_asks
-    for table in existing:
-        asks += _asks(table)
+    table_asks = [_asks(table) for table in existing]
+    for of_table in table_asks:
+        asks += of_table.values()
     answers = iter(conn.gather(asks)[num_locks:])
-    heads = [_head(table, next(answers)) for table in existing]
+    heads = [next(answers) for _ in existing]
+    for table, rows in zip(existing, heads, strict=True):
+        if not rows:
+            raise TableNotFoundError(f"the table {table.table.full_name} is not in the database any more")
     token_rows = next(answers)
     this_catalog_id = str(next(answers)[0]["catalog_id"]) if catalog_id is None else catalog_id
-    committed_at_ms = int(token_rows[0]["committed_at_ms"]) if token_rows else None
-    names = [next(answers) for _ in name_asks]
-    if committed_at_ms is not None:
-        registry_check.check_names(proposal, names)
-    tables = {}
-    for table, head in zip(existing, heads, strict=True):
-        table_answers = [next(answers) for _ in _asks(table)]
-        if committed_at_ms is not None:
-            tables[table.table.table_id] = _locked(table, head, table_answers)
-    return Locks(this_catalog_id, committed_at_ms, tables)
+    if not token_rows:
+        return Locks(this_catalog_id, None)
+    if name_asks:
+        registry_check.check_names(proposal, [next(answers) for _ in name_asks])
+    tables = {
+        table.table.table_id: _locked(table, Head(**rows[0]), {name: next(answers) for name in of_table})
+        for table, rows, of_table in zip(existing, heads, table_asks, strict=True)
+    }
+    return Locks(this_catalog_id, int(token_rows[0]["committed_at_ms"]), tables)
 
 
-def _asks(proposal: TableProposal) -> list[Ask]:
-    """The queries of one table; `_locked` takes the answers in this order."""
+def _asks(proposal: TableProposal) -> dict[str, Ask]:
+    """The queries of one table; `_locked` takes the answers by the same names."""
     ids = {"table_id": proposal.table.table_id}
-    asks: list[Ask] = [("select_commit_state", ids | {"lease": f"intent:{proposal.table.table_id}"})]
-    asks.append(("select_bounds_columns", ids))
+    asks: dict[str, Ask] = {
+        "state": ("select_commit_state", ids | {"lease": f"intent:{proposal.table.table_id}"}),
+        "bounds": ("select_bounds_columns", ids),
+    }
     if proposal.undrop:
-        asks += registry_check.undrop_asks(proposal.table.table_id)
-    keys = _file_keys(proposal)
+        asks |= registry_check.undrop_asks(proposal.table.table_id)
+    actions = [action for commit in proposal.commits for action in commit.actions]
+    kinds = set(map(type, actions))
+    keys = _file_keys(actions)
     if keys:
-        asks.append((_live_keys_query(len(keys)), ids | {f"key_{n}": hashed for n, hashed in enumerate(keys)}))
-    if _needs_domains(proposal):
-        asks.append(("select_domain_metadata", ids | {"version": LIVE}))
-    asks += [
-        ("select_app_transaction", ids | {"version": LIVE, "app_id": to_sql_text(app_id)})
-        for app_id in app_ids(proposal)
-    ]
+        query = _live_keys_query(len(keys))
+        asks["live_keys"] = (query, ids | {f"key_{number}": hashed for number, hashed in enumerate(keys)})
+    # Row ids are assigned by the protocol in force, or by one that a commit brings.
+    protocols = [a for a in actions if isinstance(a, Protocol)] if Protocol in kinds else []
+    if any("rowTracking" in writer_features(protocol) for protocol in (proposal.protocol, *protocols) if protocol):
+        asks["domains"] = ("select_domain_metadata", ids | {"version": LIVE})
+    if AppTransaction in kinds:
+        for app_id in sorted({a.app_id for a in actions if isinstance(a, AppTransaction)}):
+            query_values = {"version": LIVE, "app_id": to_sql_text(app_id)}
+            asks[_APP + app_id] = ("select_app_transaction", ids | query_values)
     return asks
 
 
-def _file_keys(proposal: TableProposal) -> list[bytes]:
-    """The keys of the files that the commits add or remove, if they are few; many are found when they are closed."""
-    actions = (a for commit in proposal.commits for a in commit.actions if isinstance(a, AddFile | RemoveFile))
-    files = list(islice(actions, FEW_FILES + 1))
+def _file_keys(actions: Iterable[Action]) -> list[bytes]:
+    """The keys of the files that are added or removed, if they are few; many are found when they are closed."""
+    files = list(islice((a for a in actions if isinstance(a, AddFile | RemoveFile)), FEW_FILES + 1))
     return sorted({key_hash(file.path, file.dv_id) for file in files}) if len(files) <= FEW_FILES else []
 
 
@@ -105,67 +120,66 @@ def _live_keys_query(count: int) -> str:
     return named_queries()["select_live_keys"].replace(":key_hash", keys)
 
 
-def app_ids(proposal: TableProposal) -> list[str]:
-    """The applications whose progress the proposal records."""
-    commits = [commit for commit in proposal.commits if AppTransaction in set(map(type, commit.actions))]
-    return sorted({a.app_id for commit in commits for a in commit.actions if isinstance(a, AppTransaction)})
-
-
-def _needs_domains(proposal: TableProposal) -> bool:
-    """Whether row ids are assigned, by the protocol in force or by one that a commit brings."""
-    proposed = [commit for commit in proposal.commits if Protocol in set(map(type, commit.actions))]
-    protocols = [a for commit in proposed for a in commit.actions if isinstance(a, Protocol)]
-    in_force = [] if proposal.protocol is None else [proposal.protocol]
-    return any("rowTracking" in writer_features(protocol) for protocol in [*in_force, *protocols])
-
-
-def _head(proposal: TableProposal, rows: list[Row]) -> Head:
-    if not rows:
-        raise TableNotFoundError(f"the table {proposal.table.full_name} is not in the database any more")
-    return Head(**rows[0])
-
-
-def _locked(proposal: TableProposal, head: Head, answers: list[list[Row]]) -> LockedTable:
-    (state,), columns, *rest = answers
+def _locked(proposal: TableProposal, head: Head, answers: Mapping[str, list[Row]]) -> LockedTable:
+    (state,) = answers["state"]
     if proposal.undrop:
-        row = registry_check.check_undrop(rest.pop(0), rest.pop(0), proposal)
+        row = registry_check.check_undrop(answers["last_row"], answers["location"], proposal)
     else:
         row = _check_registered(proposal, state)
-    live_keys = frozenset(bytes(row["key_hash"]) for row in rest.pop(0)) if _file_keys(proposal) else None
-    domains: Mapping[str, DomainMetadata] = {}
-    if _needs_domains(proposal):
-        domains = {
-            domain.domain: domain
-            for domain in map(domain_metadata_from_row, rest.pop(0))
-            if domain.domain == ROW_TRACKING
-        }
-    apps = {app_id: rows[0]["app_version"] for app_id, rows in zip(app_ids(proposal), rest, strict=True) if rows}
+    live_keys = answers.get("live_keys")
+    domains = map(domain_metadata_from_row, answers.get("domains", ()))
     return LockedTable(
         row=row,
         head=head,
-        known=Known(state["total_added"], state["total_closed"], columns, live_keys),
+        known=Known(
+            state["total_added"],
+            state["total_closed"],
+            answers["bounds"],
+            None if live_keys is None else frozenset(bytes(key["key_hash"]) for key in live_keys),
+        ),
         fenced=bool(state["fenced"]),
         intent_holder=state["intent_holder"],
         intent_until_ms=state["intent_until_ms"],
-        domains=domains,
-        app_versions=apps,
+        domains={domain.domain: domain for domain in domains if domain.domain == ROW_TRACKING},
+        app_versions={
+            name.removeprefix(_APP): rows[0]["app_version"]
+            for name, rows in answers.items()
+            if name.startswith(_APP) and rows
+        },
     )
 
 
 def _check_registered(proposal: TableProposal, state: Row) -> TableRow:
-    """Returns the table's registry row if it is what the transaction saw and permits the commit."""
-    row = None if state["table_uuid"] is None else to_table_row(state)
-    _check_writable(proposal, state)
-    registry_check.check_row(proposal, row)
-    assert row is not None, "a table that was dropped is refused"
+    """Returns the table's registry row; raises if the commit depends on a part of it that has changed."""
+    pinned = proposal.table
+    if state["table_uuid"] is None:
+        raise NameChangedError(
+            f"table {pinned.full_name} was dropped since this transaction opened it; nothing was committed",
+            table=pinned.full_name,
+        )
+    if proposal.commits or proposal.changes_registry:  # a table that is only read may be in any state
+        _check_writable(proposal, state)
+    row = to_table_row(state)
+    names_matter = proposal.is_named or proposal.drop or not proposal.changes.keys().isdisjoint({"namespace", "name"})
+    if names_matter and row.key != pinned.key:
+        raise NameChangedError(
+            f"table {pinned.full_name} was renamed to {row.full_name} since this transaction opened it; nothing was "
+            "committed: run it again, with the name it has now",
+            table=pinned.full_name,
+        )
+    expected = [*proposal.changes, *(("mode", "files_owner") if proposal.drop else ())]
+    for column in expected:
+        if column not in ("namespace", "name") and getattr(row, column) != getattr(pinned, column):
+            raise NotWritableError(
+                f"table {row.full_name}: its {column} is {getattr(row, column)!r} now, and was "
+                f"{getattr(pinned, column)!r} when this transaction opened it; nothing was committed: run it again"
+            )
     return row
 
 
 def _check_writable(proposal: TableProposal, state: Row) -> None:
-    """Raises if a table that is written is not managed or not live; a table that is only read may be in any state."""
+    """Raises if a table that is written is not managed or not live."""
     name = proposal.table.full_name
-    if state["table_uuid"] is None or not (proposal.commits or proposal.changes_registry):
-        return
     if proposal.commits and state["mode"] == "follower":
         raise NotWritableError(
             f"table {name} is a follower: its `_delta_log` is written by others; `dl promote {name}` makes it ours"

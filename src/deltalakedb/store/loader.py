@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,6 +11,7 @@ from deltalakedb.exceptions import InvalidCommitError, LogGapError, MalformedLog
 from deltalakedb.log.protocol.actions import (
     Action,
     AddFile,
+    AppTransaction,
     CommitInfo,
     DomainMetadata,
     Metadata,
@@ -21,15 +23,21 @@ from deltalakedb.log.protocol.commit import Commit
 from deltalakedb.log.protocol.features import check_readable
 from deltalakedb.log.protocol.fence import unfence
 from deltalakedb.log.protocol.rows import adds_to_batch, protocol_from_row
-from deltalakedb.store.action_rows import ActionRows
-from deltalakedb.store.base_rows import RecordCounter, add_rows, tombstone_rows
 from deltalakedb.store.bounds_index import BoundsIndex
 from deltalakedb.store.commit_sizes import FILES_WITH_BOUNDS, MANY_FILES
-from deltalakedb.store.connection import Connection
-from deltalakedb.store.drafts import BaseState, HeadDraft, Known, VersionDraft
+from deltalakedb.store.connection import Connection, Row
 from deltalakedb.store.insert_pipeline import InsertPipeline
 from deltalakedb.store.registry import Head, advance_head, head_values, insert_head
-from deltalakedb.store.rows import RowBuffer, keys_to_close
+from deltalakedb.store.rows import (
+    ActionRows,
+    HeadDraft,
+    RecordCounter,
+    RowBuffer,
+    VersionDraft,
+    add_rows,
+    keys_to_close,
+    tombstone_rows,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +52,32 @@ INDEXED_FROM = ("stats", "partition_values")
 
 Progress = Callable[[int], None]
 """Called with the number of file actions just loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class BaseState:
+    """A table's state at one version, taken from a checkpoint: the start of the history in SQL."""
+
+    version: int
+    timestamp_ms: int
+    protocol: Protocol
+    metadata: Metadata
+    app_transactions: Iterable[AppTransaction]
+    domain_metadata: Iterable[DomainMetadata]
+    files: Iterable[pa.RecordBatch]
+    tombstones: Iterable[pa.RecordBatch]
+    commit_info: CommitInfo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Values that a loader needs, already read by the caller under the head's lock."""
+
+    total_added: int
+    total_closed: int
+    bounds_columns: Sequence[Row]
+    live_keys: frozenset[bytes] | None = None
+    """Which of the keys in the commits are live; None if not looked up."""
 
 
 class Loader:

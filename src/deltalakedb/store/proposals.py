@@ -102,6 +102,11 @@ class Proposal:
     listed: frozenset[NameKey] | None = None
     """All names of the catalog, if the transaction listed them."""
 
+    @property
+    def depends_on_names(self) -> bool:
+        """Whether the commit changes names or locations of tables, or the transaction looked names up."""
+        return bool(self.absent) or self.listed is not None or any(table.changes_registry for table in self.tables)
+
 
 @dataclass(frozen=True, slots=True)
 class RatifiedCommit:

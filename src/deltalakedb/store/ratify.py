@@ -58,12 +58,24 @@ class Ratifier:
             return write_iceberg_commits(self._conn, table, row, locked, at_ms=self._at_ms, txn_id=txn_id)
         if not table.commits:
             return []
-        if locked is not None and not table.exactly:  # a writer that names the version knows the applications' versions
+        if (
+            locked is not None and locked.app_versions and not table.exactly
+        ):  # a writer that names the version knows the applications' versions
             proposed = (action for commit in table.commits for action in commit.actions)
             check_applications(proposed, locked.app_versions, table=row.full_name, version=locked.head.current_version)
-        loader = self._loader(row, locked, in_force[1] if in_force else None)
         protocol, metadata = in_force or (None, None)
-        state = InForce(protocol, metadata, high_water_mark(locked.domains.get(ROW_TRACKING) if locked else None))
+        loader = Loader(
+            self._conn,
+            row.table_id,
+            table=row.full_name,
+            head=locked.head if locked else None,
+            metadata=metadata,
+            known=locked.known if locked else None,
+            strict=True,
+        )
+        state = InForce(protocol, metadata)
+        if locked is not None and ROW_TRACKING in locked.domains:
+            state.row_id_mark = high_water_mark(locked.domains[ROW_TRACKING])
         last_ms = locked.head.last_commit_ms if locked else -1
         ratified = []
         for offset, commit in enumerate(table.commits):
@@ -90,17 +102,6 @@ class Ratifier:
         if table.exactly and info is not None and info.in_commit_timestamp is not None:
             return max(info.in_commit_timestamp, last_ms + 1)
         return max(self._at_ms, last_ms + 1)
-
-    def _loader(self, row: TableRow, locked: LockedTable | None, metadata: Metadata | None) -> Loader:
-        return Loader(
-            self._conn,
-            row.table_id,
-            table=row.full_name,
-            head=locked.head if locked else None,
-            metadata=metadata,
-            known=locked.known if locked else None,
-            strict=True,
-        )
 
     def _first_version(self, table: TableProposal) -> int:
         return 0 if table.is_new else self._locks.tables[table.table.table_id].head.current_version + 1

@@ -41,6 +41,11 @@ class TableRow:
         return str(TableName(self.namespace, self.name))
 
     @property
+    def key(self) -> tuple[str, str]:
+        """How its name is compared."""
+        return name_key(self.namespace), name_key(self.name)
+
+    @property
     def is_delta(self) -> bool:
         """Whether it is a Delta table, not an Iceberg table or view."""
         return self.mode not in ICEBERG_MODES

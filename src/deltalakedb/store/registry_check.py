@@ -1,21 +1,16 @@
-"""Conflict checks on the registry: compares names, listings and registry rows with what the transaction saw."""
+"""Conflict checks on the registry: compares names and listings with what the transaction saw."""
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from deltalakedb.exceptions import DropProtectedError, NameChangedError, NotWritableError, TableNotFoundError
+from deltalakedb.exceptions import DropProtectedError, NameChangedError, TableNotFoundError
 from deltalakedb.log.checks.table_checks import DROP_PROTECTION
 from deltalakedb.log.protocol.actions import Metadata
 from deltalakedb.store.connection import Ask, Row
 from deltalakedb.store.names import name_key
-from deltalakedb.store.proposals import NameKey, Proposal, TableProposal
+from deltalakedb.store.proposals import Proposal, TableProposal
 from deltalakedb.store.queries import named_queries
 from deltalakedb.store.registry import TableRow, to_table_row
-
-
-def key_of(table: TableRow) -> NameKey:
-    return name_key(table.namespace), name_key(table.name)
-
 
 # -- locks, taken before those of the heads
 
@@ -70,36 +65,12 @@ def check_names(proposal: Proposal, answers: Iterable[list[Row]]) -> None:
                 "looked for that name and found none; nothing was committed: run it again"
             )
     if proposal.listed is not None:
-        names_now = {key_of(table): table.full_name for table in map(to_table_row, next(rows))}
+        names_now = {table.key: table.full_name for table in map(to_table_row, next(rows))}
         if names_now.keys() != proposal.listed:
             changed = sorted(names_now.get(key) or ".".join(key) for key in names_now.keys() ^ proposal.listed)
             raise NameChangedError(
                 "this transaction listed the tables, and others were created, renamed or dropped since: "
                 f"{', '.join(changed[:5])}; nothing was committed: run it again"
-            )
-
-
-def check_row(proposal: TableProposal, row: TableRow | None) -> None:
-    """Raises if a part of the table's registry row on which the transaction depends has changed."""
-    pinned = proposal.table
-    if row is None:
-        raise NameChangedError(
-            f"table {pinned.full_name} was dropped since this transaction opened it; nothing was committed",
-            table=pinned.full_name,
-        )
-    names_matter = proposal.is_named or proposal.drop or not proposal.changes.keys().isdisjoint({"namespace", "name"})
-    if names_matter and key_of(row) != key_of(pinned):
-        raise NameChangedError(
-            f"table {pinned.full_name} was renamed to {row.full_name} since this transaction opened it; nothing was "
-            "committed: run it again, with the name it has now",
-            table=pinned.full_name,
-        )
-    expected = [*proposal.changes, *(("mode", "files_owner") if proposal.drop else ())]
-    for column in expected:
-        if column not in ("namespace", "name") and getattr(row, column) != getattr(pinned, column):
-            raise NotWritableError(
-                f"table {row.full_name}: its {column} is {getattr(row, column)!r} now, and was "
-                f"{getattr(pinned, column)!r} when this transaction opened it; nothing was committed: run it again"
             )
 
 
@@ -115,12 +86,12 @@ def check_can_drop(name: str, metadata: Metadata) -> None:
 # -- dropped tables
 
 
-def undrop_asks(table_id: int) -> list[Ask]:
-    """What is read of a dropped table under its head's lock; `check_undrop` takes the answers in this order."""
-    return [
-        ("select_last_table_row", {"table_id": table_id}),
-        ("select_location_of_table", {"table_id": table_id}),
-    ]
+def undrop_asks(table_id: int) -> dict[str, Ask]:
+    """What is read of a dropped table under its head's lock, for `check_undrop`."""
+    return {
+        "last_row": ("select_last_table_row", {"table_id": table_id}),
+        "location": ("select_location_of_table", {"table_id": table_id}),
+    }
 
 
 def check_undrop(table_rows: list[Row], location_rows: list[Row], proposal: TableProposal) -> TableRow:

@@ -1,6 +1,8 @@
-"""SqlSnapshot: a table's state at one version, read lazily from SQL."""
+"""SqlSnapshot: a table's state at one version, read lazily from SQL; and consistent cuts of several tables."""
 
-from collections.abc import Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -18,8 +20,9 @@ from deltalakedb.log.protocol.txnlog import FILES_SCHEMA, NEWEST_FIRST, TOMBSTON
 from deltalakedb.runtime.lazy import cached_property
 from deltalakedb.store.connection import Connection, Row, Store, select_columns
 from deltalakedb.store.kept_versions import check_kept, explain_absence, require_version
+from deltalakedb.store.names import name_key
 from deltalakedb.store.pages import iter_file_pages, iter_tombstone_pages
-from deltalakedb.store.registry import Head, OpenTable, TableRow, read_head
+from deltalakedb.store.registry import Head, OpenTable, TableRow, read_head, to_head, to_open_table, to_table_row
 from deltalakedb.store.vacuums import check_not_purged
 
 LARGE_RESULT = 20_000
@@ -46,7 +49,7 @@ class SqlSnapshot:
         self.timestamp_ms = timestamp_ms
 
     @classmethod
-    def of_open_table(cls, store: Store, opened: OpenTable) -> "SqlSnapshot":
+    def of_open_table(cls, store: Store, opened: OpenTable) -> SqlSnapshot:
         """Makes the snapshot of an opened head without reading protocol and metadata again."""
         snapshot = cls(store, opened.table, opened.head.current_version, opened.head.last_commit_ms)
         snapshot.__dict__.update(protocol=opened.protocol, metadata=opened.metadata, fenced=opened.fenced)
@@ -176,3 +179,62 @@ class SqlSnapshot:
 
 def _files_schema(columns: Sequence[str] | None) -> pa.Schema:
     return FILES_SCHEMA if columns is None else pa.schema([FILES_SCHEMA.field(name) for name in columns])
+
+
+FEW_TABLES = 32
+"""Up to this many tables, metadata and protocols are read with the heads; for more, when a table is used."""
+
+PAGE_ROWS = 256
+
+
+def pin_all(store: Store) -> list[Row]:
+    """Every registered table with its head, in one read; no lock and no connection is held afterwards.
+
+    Returns rows, for `to_pinned`: a transaction uses few of thousands of tables.
+    """
+    with store.read(single=True) as conn:
+        rows = conn.all("select_pinned_tables", max_rows=FEW_TABLES + 1)
+    if len(rows) <= FEW_TABLES:
+        return rows
+    with store.read(single=True) as conn:  # a new cut, which replaces the first read
+        return conn.all("select_pinned_heads")
+
+
+def pin_some(store: Store, names: Iterable[tuple[str, str]]) -> list[Row]:
+    """The tables of these (namespace, name) that exist, in one snapshot."""
+    keys = [{"namespace_key": name_key(namespace), "name_key": name_key(name)} for namespace, name in names]
+    with store.read(single=len(keys) == 1) as conn:
+        return [row for key in keys for row in conn.all("open_table", **key)]
+
+
+def version_at(conn: Connection, table_id: int, at_ms: int) -> int | None:
+    """The newest version committed at or before an instant, by the time of its transaction if it has one.
+
+    A version's own time is mostly that of its transaction. It is later if the table's times would otherwise go
+    backwards, and earlier if an engine set its own timestamp. So the own times only give a starting point: from there
+    the search goes back to the last version whose transaction is not later, then forward while transactions are not.
+    """
+    version_row = conn.one("select_version_at", table_id=table_id, at_ms=at_ms)
+    if version_row is not None:
+        version_row = conn.one(
+            "select_version_by_transaction", table_id=table_id, version=version_row["version"], at_ms=at_ms
+        )
+    version: int | None = None if version_row is None else version_row["version"]
+    while True:
+        last_version = -1 if version is None else version
+        rows = conn.all("select_transactions_of_versions", table_id=table_id, version=last_version, max_rows=PAGE_ROWS)
+        early_versions = [row["version"] for row in rows if row["committed_at_ms"] <= at_ms]
+        version = early_versions[-1] if early_versions else version
+        if len(early_versions) < PAGE_ROWS:
+            return version
+
+
+def to_pinned(store: Store, row: Row) -> tuple[TableRow, Head, SqlSnapshot | None]:
+    """Builds a table of a cut from its row, with the snapshot of its head; None for an Iceberg table or view."""
+    if row.get("metadata_id") is not None:
+        opened = to_open_table(row)
+        return opened.table, opened.head, SqlSnapshot.of_open_table(store, opened)
+    table, head = to_table_row(row), to_head(row)
+    if not table.is_delta:
+        return table, head, None
+    return table, head, SqlSnapshot(store, table, head.current_version, head.last_commit_ms)

@@ -26,7 +26,7 @@ from deltalakedb.log.schema.types import parse_schema
 from deltalakedb.runtime.backoff import Backoff
 from deltalakedb.runtime.steps import reached
 from deltalakedb.store import registry, registry_write
-from deltalakedb.store.appends import Appends
+from deltalakedb.store.appends import Appends, AppendsAtOnce
 from deltalakedb.store.commit_locks import LockedTable, Locks, lock_tables
 from deltalakedb.store.connection import Connection, ConnectionLostError, LostRaceError, Store
 from deltalakedb.store.proposals import Outcome, Proposal, RatifiedCommit, TableProposal
@@ -50,7 +50,7 @@ class SqlTxnLogWriter:
         self._retries = retries
         self._lock_wait_seconds = lock_wait_seconds
         self._catalog_id: str | None = None
-        self._appends = Appends(store)
+        self._appends = Appends(store) if isinstance(store, AppendsAtOnce) else None
 
     def commit(self, proposal: Proposal) -> Outcome:
         """Commits the whole proposal exactly once, or raises and commits nothing. A returned commit is never lost."""
@@ -80,7 +80,7 @@ class SqlTxnLogWriter:
             _LOST_RACES.sleep(max(attempt, 1))
 
     def _attempt(self, proposal: Proposal, *, is_first: bool) -> Outcome:
-        if is_first and self._catalog_id is not None:
+        if is_first and self._appends is not None and self._catalog_id is not None:
             append_outcome = self._appends.commit(proposal, self._catalog_id)
             if append_outcome is not None:
                 reached("commit.committed")
@@ -100,16 +100,21 @@ class SqlTxnLogWriter:
                 if table.table.is_delta and not table.is_new
             }
             for table in proposal.tables:
-                if table.table.is_delta and not table.is_new:
-                    _check_kept_files(locks.tables[table.table.table_id], table)
-                    check_vacuumed(conn, locks.tables[table.table.table_id].head, table)
-                if table.drop and locks.tables[table.table.table_id].row.mode == "managed":
+                if table.is_new:
+                    continue
+                locked = locks.tables[table.table.table_id]
+                if table.table.is_delta:
+                    _check_kept_files(locked, table)
+                    if locked.head.vacuumed_version:  # a vacuum has begun at some time
+                        check_vacuumed(conn, locked.head, table)
+                if table.drop and locked.row.mode == "managed":
                     check_can_drop(table.table.full_name, in_force[table.table.table_id][1])
             reached("commit.checked")
             outcome, table_states = _write(conn, locks, proposal, in_force)
             reached("commit.written")
         reached("commit.committed")
-        self._appends.learn(table_states)
+        if self._appends is not None:
+            self._appends.learn(table_states)
         return outcome
 
 
@@ -153,7 +158,7 @@ def _check_claims(locks: Locks, proposal: Proposal) -> None:
     assert locks.committed_at_ms is not None
     for table in proposal.tables:
         locked = locks.tables.get(table.table.table_id)
-        if locked is None or table.is_append_only or locked.intent_holder in (None, proposal.txn_id):
+        if locked is None or locked.intent_holder in (None, proposal.txn_id) or table.is_append_only:
             continue
         until_ms = locked.intent_until_ms or 0
         if until_ms > locks.committed_at_ms:
@@ -223,6 +228,8 @@ def _check_conflicts(conn: Connection, locked: LockedTable, proposal: TablePropo
 
 def _check_kept_files(locked: LockedTable, proposal: TableProposal) -> None:
     """Checks that a commit which changes how rows are stored replaces all files; the locked head has their number."""
+    if not any(isinstance(action, Metadata) for commit in proposal.commits for action in commit.actions):
+        return
     protocol, metadata, num_files = proposal.protocol, proposal.metadata, locked.head.num_files
     for number, commit in enumerate(proposal.commits):
         new_protocol = next((a for a in commit.actions if isinstance(a, Protocol)), protocol)
@@ -246,7 +253,10 @@ def _write(
 ) -> tuple[Outcome, Mapping[int, LockedTable]]:
     """Writes the proposal; returns the outcome and the state of the written tables."""
     assert locks.committed_at_ms is not None
-    rows = registry_write.write_registry(conn, proposal, locks)
+    if proposal.depends_on_names:
+        rows = registry_write.write_registry(conn, proposal, locks)
+    else:
+        rows = [locks.tables[table.table.table_id].row for table in proposal.tables]
     ratifier = Ratifier(conn, proposal, rows, locks)
     conn.defer()
     commits: list[RatifiedCommit] = []

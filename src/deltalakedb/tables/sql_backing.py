@@ -11,13 +11,13 @@ from deltalakedb.catalog.instants import to_iso
 from deltalakedb.exceptions import FilesPurgedError, NameChangedError, TableNotFoundError
 from deltalakedb.log.protocol.commit import Commit
 from deltalakedb.operations.target import Verb
-from deltalakedb.store import cuts, registry
+from deltalakedb.store import registry
 from deltalakedb.store.connection import LIVE
 from deltalakedb.store.names import TableName
 from deltalakedb.store.overlay import OverlaySnapshot, plan_pinned
 from deltalakedb.store.reader import HistoryEntry, SqlTxnLogReader
 from deltalakedb.store.registry import TableRow
-from deltalakedb.store.snapshot import SqlSnapshot
+from deltalakedb.store.snapshot import SqlSnapshot, version_at
 from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class SqlBacking:
         """Open the table that had this name at an instant, at its version of that instant."""
         with catalog.store.read() as conn:
             row = require_table(conn, name, at_ms=at_ms)
-            version = cuts.version_at(conn, row.table_id, at_ms)
+            version = version_at(conn, row.table_id, at_ms)
             head = registry.read_head(conn, row.table_id)
         if head is not None and head.vacuumed_version == LIVE:
             raise FilesPurgedError(

@@ -21,12 +21,11 @@ from deltalakedb.operations.folder import refuse_existing_log, refuse_missing_fi
 from deltalakedb.storage.location import canonical_location
 from deltalakedb.store import locations, registry
 from deltalakedb.store.connection import Row
-from deltalakedb.store.cuts import pin_all, pin_some, to_pin
 from deltalakedb.store.locations import Claimant, LocationRow
 from deltalakedb.store.names import TableName, parse_table_name
 from deltalakedb.store.proposals import NEW_TABLE
 from deltalakedb.store.registry import TableRow, to_table_row
-from deltalakedb.store.snapshot import SqlSnapshot
+from deltalakedb.store.snapshot import SqlSnapshot, pin_all, pin_some, to_pinned
 from deltalakedb.transactions.draft import TableDraft
 from deltalakedb.transactions.places import release_places, reserve_place
 
@@ -92,7 +91,7 @@ class Drafts:
     @property
     def absent(self) -> frozenset[Key]:
         """Names that the transaction looked up and found free, without those that it takes itself."""
-        return frozenset(self._absent - {_key_of(draft.row) for draft in self.used if draft.takes_name})
+        return frozenset(self._absent - {draft.row.key for draft in self.used if draft.takes_name})
 
     @property
     def listed(self) -> frozenset[Key] | None:
@@ -126,11 +125,10 @@ class Drafts:
     def _find(self, key: Key) -> TableDraft | None:
         row = self._pins.pop(key, None)
         if row is not None:
-            pin = to_pin(row)
-            store, table = self.catalog.store, pin.table
+            store = self.catalog.store
+            table, head, base = to_pinned(store, row)
             options = self.catalog.storage_options_of(table)
-            base = pin.snapshot(store) if table.is_delta else None
-            self.add(TableDraft(store, table, base, table, pin.head, options=options))
+            self.add(TableDraft(store, table, base, table, head, options=options))
         return self._named.get(key)
 
     def find_at(self, location: str) -> TableDraft | None:
@@ -167,16 +165,16 @@ class Drafts:
 
     def add(self, draft: TableDraft) -> None:
         self.used.append(draft)
-        self._named[_key_of(draft.row)] = draft
+        self._named[draft.row.key] = draft
 
     def rename(self, draft: TableDraft, row: TableRow) -> None:
         self.hide(draft)
         draft.row = row
-        self._named[_key_of(row)] = draft
+        self._named[row.key] = draft
 
     def hide(self, draft: TableDraft) -> None:
         """Make the table's name free again."""
-        del self._named[_key_of(draft.row)]
+        del self._named[draft.row.key]
 
     def new(
         self,
@@ -264,7 +262,7 @@ class Drafts:
     def undrop(self, name: TableName, new: TableName | None) -> TableDraft:
         """Return a draft of a dropped table that can be brought back: the one last dropped under this name."""
         for draft in reversed(self.used):
-            if draft.dropped and not draft.is_new and _key_of(draft.row) == name.key:
+            if draft.dropped and not draft.is_new and draft.row.key == name.key:
                 raise DeltaError(f"{name} is dropped by this transaction itself; leave the drop out instead")
         self.catalog.mirror.write_marks()
         with self.catalog.store.read() as conn:
@@ -293,10 +291,6 @@ class Drafts:
         draft = TableDraft(store, table, snapshot, row, head, options=options, undropped=True)
         self.add(draft)
         return draft
-
-
-def _key_of(row: TableRow) -> Key:
-    return TableName(row.namespace, row.name).key
 
 
 def _promote(catalog: Catalog, draft: TableDraft) -> None:

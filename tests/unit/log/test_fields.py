@@ -7,9 +7,8 @@ import pytest
 from deltalakedb.log.protocol.actions import AddFile, RemoveFile
 from deltalakedb.log.protocol.fields import ADD, DELETION_VECTOR, FORMAT, REMOVE, SPEC_OF, SPECS, Spec
 from deltalakedb.log.protocol.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA
-from deltalakedb.store.action_rows import TABLES
 from deltalakedb.store.queries import SQL_FOLDER
-from deltalakedb.store.rows import row_schema
+from deltalakedb.store.rows import TABLES, row_schema
 
 ALL = [*SPECS.values(), DELETION_VECTOR, FORMAT]
 
