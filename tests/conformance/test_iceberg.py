@@ -25,6 +25,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.iceberg.catalog import IcebergCatalog, LoadedTable
 from deltalakedb.iceberg.statements import TableChange
+from deltalakedb.store.connection import Session
 from deltalakedb.store.names import TableName
 from tests.conformance.transacting import StopAt, numbers, open_catalog
 from tests.fixtures.sizes import sized
@@ -136,6 +137,36 @@ def test_only_snapshots_of_branches_and_tags_are_loaded_if_wanted(iceberg: Icebe
         (table,) = iceberg.commit([snapshot(table, snapshot_id)])
     loaded = iceberg.load_table(ORDERS, snapshots="refs")
     assert [s["snapshot-id"] for s in loaded.metadata["snapshots"]] == [3]
+
+
+def test_iceberg_tables_are_found_after_commits_to_delta_tables(catalog: Catalog, iceberg: IcebergCatalog) -> None:
+    """Appends of the same process make later transactions open tables in another way, on an engine that can."""
+    for ids in ([1], [2], [3]):
+        with catalog.begin() as tx:
+            tx.write("shop.delta", numbers(*ids), mode="append")
+    table = iceberg.create_table(ORDERS, {"schema": SCHEMA})
+    (table,) = iceberg.commit([set_properties(table, owner="ann")])
+    assert iceberg.load_table(ORDERS) == table
+
+
+def test_a_commit_after_another_one_reads_no_metadata(catalog: Catalog, iceberg: IcebergCatalog) -> None:
+    table = iceberg.create_table(ORDERS, {"schema": SCHEMA})
+    queries: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        read = Session.one
+
+        def one(session: Session, query: str, **parameters: Any) -> Any:
+            queries.append(query)
+            return read(session, query, **parameters)
+
+        patch.setattr(Session, "one", one)
+        for number in range(3):
+            (table,) = iceberg.commit([set_properties(table, number=str(number))])
+    assert "select_iceberg_version" not in queries
+    (other,) = IcebergCatalog(catalog).commit([set_properties(table, number="of another process")])
+    (table,) = iceberg.commit([snapshot(other, 7)])
+    assert table.metadata["properties"]["number"] == "of another process"
+    assert iceberg.load_table(ORDERS).metadata == table.metadata == file_of(table)
 
 
 def test_names_are_shared_with_delta_tables_and_views(catalog: Catalog, iceberg: IcebergCatalog) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from deltalakedb.exceptions import (
@@ -25,11 +25,17 @@ from deltalakedb.iceberg.metadata_files import delete_old_files
 from deltalakedb.iceberg.statements import Step, TableChange, no_such
 from deltalakedb.runtime.backoff import Backoff
 from deltalakedb.store import registry
-from deltalakedb.store.iceberg import names_in, read_iceberg_version, referenced_snapshots
+from deltalakedb.store.iceberg import (
+    VersionCache,
+    committed_version,
+    names_in,
+    read_iceberg_version,
+    referenced_snapshots,
+)
 from deltalakedb.store.names import TableName
 from deltalakedb.store.namespaces import find_namespace
 from deltalakedb.store.proposals import NEW_TABLE, Outcome
-from deltalakedb.store.registry import VIEW, TableRow
+from deltalakedb.store.registry import ICEBERG, VIEW, TableRow
 from deltalakedb.transactions import definitions
 from deltalakedb.transactions.drafts import IcebergFiles
 from deltalakedb.transactions.transaction import CatalogTransaction
@@ -38,6 +44,7 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.catalog import Catalog
     from deltalakedb.operations.target import WrittenFiles
     from deltalakedb.store.connection import Connection
+    from deltalakedb.transactions.draft import TableDraft
     from deltalakedb.transactions.drafts import Drafts
 
 ATTEMPTS = 24
@@ -99,7 +106,9 @@ class IcebergCatalog:
 
     def __init__(self, catalog: Catalog, files: IcebergFiles | None = None) -> None:
         self.catalog = catalog
-        self._files = files or IcebergFiles(catalog.config)
+        files = files or IcebergFiles(catalog.config)
+        self._cache = VersionCache()
+        self._files = replace(files, cache=self._cache)
         self._turns = _Turns()
         self._delta = DeltaTables(catalog, self._options_of)
         self._delta_lists = DeltaLists(catalog.store, self._options_of)
@@ -366,8 +375,16 @@ class IcebergCatalog:
         if outcome is None or outcome.repeated or not step.draft.iceberg:
             return self._load(name, "view" if step.draft.row.mode == VIEW else "table")
         row = outcome.tables[step.draft.pinned.full_name]
+        self._keep(step.draft, outcome)
         version = outcome.versions[row.full_name]
         return self._loaded(row, version, step.draft.iceberg[-1].metadata_location, step.metadata)
+
+    def _keep(self, draft: TableDraft, outcome: Outcome) -> None:
+        """Remember the version that a transaction has made, so that the next one need not read it."""
+        commits = [commit for commit in outcome.commits if commit.table.table_uuid == draft.row.table_uuid]
+        if draft.iceberg_metadata is not None and draft.row.mode == ICEBERG and commits:
+            version = committed_version(commits[-1].version, draft.iceberg[-1], draft.iceberg_metadata)
+            self._cache.keep(draft.row.table_uuid, commits[-1].timestamp_ms, version)
 
     def _load_committed(self, name: TableName) -> LoadedTable:
         """Load a Delta table after a commit; if that fails, the client must not take the commit for failed."""

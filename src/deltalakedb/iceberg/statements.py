@@ -33,7 +33,7 @@ from deltalakedb.iceberg.metadata_files import (
 )
 from deltalakedb.log.protocol.proposal import WHOLE_TABLE
 from deltalakedb.storage.location import canonical_location
-from deltalakedb.store.iceberg import read_iceberg_version, to_commit
+from deltalakedb.store.iceberg import VersionCache, read_iceberg_version, to_commit
 from deltalakedb.store.locations import owner_around
 from deltalakedb.store.names import TableName
 from deltalakedb.store.registry import ICEBERG, VIEW
@@ -133,7 +133,7 @@ def change_table(drafts: Drafts, written: WrittenFiles, change: TableChange) -> 
 
 def _change_existing(drafts: Drafts, written: WrittenFiles, draft: TableDraft, change: TableChange) -> Step:
     draft.use_options(drafts.iceberg_files.options)
-    base = current_metadata(draft, "table")
+    base = current_metadata(draft, "table", drafts.iceberg_files.cache)
     check_requirements(change.requirements, base)
     metadata = apply_updates(base, change.updates, now_ms=_now_ms(base))
     if metadata == base:
@@ -219,15 +219,22 @@ def loader(drafts: Drafts) -> Callable[[str], bytes]:
     return lambda location: read_metadata_file(location, drafts.iceberg_files.limits)
 
 
-def current_metadata(draft: TableDraft, kind: str) -> Metadata:
-    """Return the metadata of a table or view as the transaction sees it; `kind` is what the client takes it for."""
+def current_metadata(draft: TableDraft, kind: str, cache: VersionCache | None = None) -> Metadata:
+    """Return the metadata of a table or view as the transaction sees it; `kind` is what the client takes it for.
+
+    It is shared with other readers, and must not be changed.
+    """
     if draft.row.mode != (VIEW if kind == "view" else ICEBERG):
         raise no_such(TableName(draft.row.namespace, draft.row.name), kind, is_delta=draft.row.is_delta)
     if draft.iceberg_metadata is None:
         assert draft.head is not None, "a new table has metadata in its draft"
-        with draft.store.read() as conn:
-            row = read_iceberg_version(conn, draft.row.table_id, draft.head.current_version)
-        draft.iceberg_metadata = row.metadata
+        version = None if cache is None else cache.find(draft.pinned.table_uuid, draft.head)
+        if version is None:
+            with draft.store.read() as conn:
+                version = read_iceberg_version(conn, draft.row.table_id, draft.head.current_version)
+            if cache is not None:
+                cache.keep(draft.pinned.table_uuid, draft.head.last_commit_ms, version)
+        draft.iceberg_metadata, draft.iceberg_file = version.metadata, version.metadata_location
     return draft.iceberg_metadata
 
 
@@ -269,14 +276,8 @@ def _move(drafts: Drafts, draft: TableDraft, location: str) -> None:
 
 
 def metadata_file(draft: TableDraft) -> str:
-    """Return the current metadata file of a table or view, as the transaction sees it."""
-    if draft.iceberg:
-        return draft.iceberg[-1].metadata_location
-    assert draft.head is not None, "a new table has a version in its draft"
-    with draft.store.read(single=True) as conn:
-        row = conn.one("select_iceberg_version", table_id=draft.row.table_id, version=draft.head.current_version)
-    assert row is not None, "a pinned version is in the database"
-    return str(row["metadata_location"])
+    """Return the current metadata file of a table or view, whose metadata the transaction has read or made."""
+    return draft.iceberg[-1].metadata_location if draft.iceberg else draft.iceberg_file
 
 
 def _add_version(

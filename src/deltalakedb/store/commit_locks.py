@@ -85,10 +85,9 @@ def lock_tables(conn: Connection, proposal: Proposal, catalog_id: str | None) ->
 def _asks(proposal: TableProposal) -> dict[str, Ask]:
     """The queries of one table; `_locked` takes the answers by the same names."""
     ids = {"table_id": proposal.table.table_id}
-    asks: dict[str, Ask] = {
-        "state": ("select_commit_state", ids | {"lease": f"intent:{proposal.table.table_id}"}),
-        "bounds": ("select_bounds_columns", ids),
-    }
+    asks: dict[str, Ask] = {"state": ("select_commit_state", ids | {"lease": f"intent:{proposal.table.table_id}"})}
+    if proposal.table.is_delta:
+        asks["bounds"] = ("select_bounds_columns", ids)
     if proposal.undrop:
         asks |= registry_check.undrop_asks(proposal.table.table_id)
     actions = [action for commit in proposal.commits for action in commit.actions]
@@ -134,7 +133,7 @@ def _locked(proposal: TableProposal, head: Head, answers: Mapping[str, list[Row]
         known=Known(
             state["total_added"],
             state["total_closed"],
-            answers["bounds"],
+            answers.get("bounds", []),
             None if live_keys is None else frozenset(bytes(key["key_hash"]) for key in live_keys),
         ),
         fenced=bool(state["fenced"]),

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+import orjson
 
 from deltalakedb.exceptions import StoreError
 from deltalakedb.log.protocol.codec import to_json
@@ -20,6 +24,10 @@ if TYPE_CHECKING:
     from deltalakedb.store.commit_locks import LockedTable
 
 SNAPSHOTS = "snapshots"
+CACHED_BYTES = 8 * 1024 * 1024
+"""How much metadata a process keeps in memory, measured as JSON."""
+SNAPSHOT_BYTES = 600
+"""The usual size of a snapshot as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +36,42 @@ class IcebergVersion:
 
     version: int
     metadata_location: str
-    metadata: dict[str, Any]
+    metadata: Mapping[str, Any]
+    size_bytes: int = 0
+    """About how long the metadata is as JSON."""
+
+
+class VersionCache:
+    """The newest versions of Iceberg tables and views that this process has read or written.
+
+    A version never changes, so a version whose number and time are those of the pinned head needs no second look.
+    """
+
+    def __init__(self, max_bytes: int = CACHED_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._versions: OrderedDict[str, tuple[int, IcebergVersion]] = OrderedDict()
+        """By the uuid of the table: the time of the version, and the version. The last one used is last."""
+        self._bytes = 0
+
+    def find(self, table_uuid: str, head: Head) -> IcebergVersion | None:
+        """The version at a head, if it is known. Its metadata must not be changed."""
+        with self._lock:
+            entry = self._versions.get(table_uuid)
+            if entry is None or (entry[0], entry[1].version) != (head.last_commit_ms, head.current_version):
+                return None
+            self._versions.move_to_end(table_uuid)
+            return entry[1]
+
+    def keep(self, table_uuid: str, committed_at_ms: int, version: IcebergVersion) -> None:
+        """Keeps a version in place of another one of the table, and drops tables that were not used for long."""
+        with self._lock:
+            known = self._versions.pop(table_uuid, None)
+            self._bytes += version.size_bytes - (0 if known is None else known[1].size_bytes)
+            self._versions[table_uuid] = committed_at_ms, version
+            while self._bytes > self._max_bytes:
+                _, (_, dropped) = self._versions.popitem(last=False)
+                self._bytes -= dropped.size_bytes
 
 
 # -- reading
@@ -41,14 +84,21 @@ def read_iceberg_version(
     row = conn.one("select_iceberg_version", table_id=table_id, version=version)
     if row is None:
         raise StoreError(f"version {version} of the Iceberg table with id {table_id} is not in the database any more")
-    metadata = json.loads(row["metadata"])
+    metadata, size = json.loads(row["metadata"]), len(row["metadata"])
     if SNAPSHOTS in metadata:
         rows = conn.all("select_iceberg_snapshots", table_id=table_id, version=version)
+        size += sum(len(row["snapshot"]) for row in rows)
         wanted = None if snapshots is None else set(snapshots)
         metadata[SNAPSHOTS] = [
             json.loads(row["snapshot"]) for row in rows if wanted is None or row["snapshot_id"] in wanted
         ]
-    return IcebergVersion(version, row["metadata_location"], metadata)
+    return IcebergVersion(version, row["metadata_location"], metadata, size)
+
+
+def committed_version(version: int, commit: IcebergCommit, metadata: Mapping[str, Any]) -> IcebergVersion:
+    """The version that a commit has become; `metadata` is what the commit was made of."""
+    size = len(commit.metadata) + SNAPSHOT_BYTES * len(metadata.get(SNAPSHOTS, ()))
+    return IcebergVersion(version, commit.metadata_location, metadata, size)
 
 
 def referenced_snapshots(conn: Connection, table_id: int, version: int) -> set[int]:
@@ -82,7 +132,7 @@ def to_commit(
     stored = {**metadata, SNAPSHOTS: []} if SNAPSHOTS in metadata else dict(metadata)
     return IcebergCommit(
         metadata_location=metadata_location,
-        metadata=to_json(stored),
+        metadata=_to_text(stored),
         operation=operation,
         parameters=parameters,
         added_snapshots=tuple((key, to_json(value)) for key, value in after.items() if before.get(key) != value),
@@ -92,6 +142,13 @@ def to_commit(
         num_records=_total(summary, "total-records"),
         size_bytes=_total(summary, "total-files-size"),
     )
+
+
+def _to_text(metadata: Mapping[str, Any]) -> str:
+    try:
+        return orjson.dumps(metadata).decode()
+    except orjson.JSONEncodeError:  # an integer of more than 64 bits, or half of a surrogate pair
+        return to_json(metadata)
 
 
 def _total(summary: Mapping[str, Any], key: str) -> int | None:

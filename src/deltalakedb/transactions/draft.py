@@ -62,6 +62,8 @@ class TableDraft:
     """The versions that this transaction makes of an Iceberg table or view."""
     iceberg_metadata: Mapping[str, Any] | None = None
     """The metadata of an Iceberg table or view as the transaction sees it, once it was read."""
+    iceberg_file: str = ""
+    """Its metadata file, once it was read."""
 
     @property
     def is_new(self) -> bool:

@@ -21,6 +21,7 @@ from deltalakedb.operations.folder import refuse_existing_log, refuse_missing_fi
 from deltalakedb.storage.location import canonical_location
 from deltalakedb.store import locations, registry
 from deltalakedb.store.connection import Row
+from deltalakedb.store.iceberg import VersionCache
 from deltalakedb.store.locations import Claimant, LocationRow
 from deltalakedb.store.names import TableName, parse_table_name
 from deltalakedb.store.proposals import NEW_TABLE
@@ -47,6 +48,8 @@ class IcebergFiles:
     """The settings that limit the locations which a client may name; None if the client is in this process."""
     options: Mapping[str, str] | None = field(default=None, repr=False)
     """Storage options for all tables of the statements."""
+    cache: VersionCache | None = field(default=None, repr=False, compare=False)
+    """Metadata that need not be read again."""
 
 
 class Drafts:

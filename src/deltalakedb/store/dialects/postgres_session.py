@@ -106,7 +106,8 @@ class PostgresSession(Session):
         if query != "open_table" or not self._opens:
             return super().all(query, **parameters)
         row_json = self.call(_OPEN, [parameters["namespace_key"].encode(), parameters["name_key"].encode()])
-        return [] if row_json is None else [orjson.loads(row_json)]
+        # The function finds Delta tables only.
+        return super().all(query, **parameters) if row_json is None else [orjson.loads(row_json)]
 
     def call(self, statement: bytes, parameters: Sequence[bytes | None]) -> bytes | None:
         """Returns one value, by the driver's low-level calls: its cursors cost more than a short statement."""
