@@ -15,6 +15,7 @@ from deltalakedb.store.registry import OpenTable
 
 NEWEST_FORMAT = 3
 _UNUSUAL_FILES = 1_000
+_FILES_LOOKED_INTO = 1_000
 _KEYS_PER_QUERY = 500
 """Older builds of SQLite accept 999 parameters."""
 
@@ -137,6 +138,13 @@ def read_unusual_files(conn: Connection, table_id: int, *, after_version: int, f
         any(row["deletion_vector"] is not None for row in rows),
         [row["path"] for row in rows],
     )
+
+
+def read_added_paths(conn: Connection, table_id: int, *, after_version: int, first_version: int) -> list[str]:
+    """The files that were added after a version, and are in `first_version` or a later one; of many the ends."""
+    limits = {"after_version": after_version, "first_version": first_version, "max_rows": _FILES_LOOKED_INTO}
+    queries = ("select_oldest_added_paths", "select_newest_added_paths")
+    return list(dict.fromkeys(row["path"] for query in queries for row in conn.all(query, table_id=table_id, **limits)))
 
 
 def read_live_paths(conn: Connection, table_id: int, paths: Sequence[str], *, has_vectors: bool) -> set[str]:

@@ -1,4 +1,4 @@
-"""Delta tables behind an endpoint for Iceberg clients, on SQLite and on Postgres."""
+"""Delta tables behind an endpoint for Iceberg clients, on each kind of database."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from deltalakedb import Catalog
 from deltalakedb.serve.server import Endpoint
+from deltalakedb.store import ENGINES
 from tests.conformance.transacting import open_catalog
 from tests.fixtures.catalogs import NewCatalog
 from tests.iceberg.delta.appending import Lake
@@ -16,13 +17,19 @@ from tests.iceberg.served import duck, pyiceberg, uri  # noqa: F401  (fixtures)
 from tests.iceberg.served import endpoint as endpoint
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def target(request: pytest.FixtureRequest, tmp_path: Path, new_catalog: NewCatalog) -> str:
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def target(engine: str, request: pytest.FixtureRequest, tmp_path: Path, new_catalog: NewCatalog) -> str:
     """Where an empty catalog is."""
-    if request.param == "postgres":
+    if engine == "postgres":
         return str(request.getfixturevalue("postgres_catalog"))
-    new_catalog("sqlite", tmp_path / "catalog.db")
-    return str(tmp_path / "catalog.db")
+    path = tmp_path / ("catalog.duckdb" if engine == "duckdb" else "catalog.db")
+    new_catalog(engine, path)
+    return str(path)
 
 
 @pytest.fixture

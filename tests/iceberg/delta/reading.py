@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import duckdb
 import polars as pl
 import pyarrow as pa
 from pyiceberg.catalog.rest import RestCatalog
+
+from deltalakedb.exceptions import MissingFileError
 
 Rows: TypeAlias = list[str]
 Read: TypeAlias = Callable[[str, int | None], Rows]
@@ -70,3 +72,24 @@ class Clients:
             assert item.summary is not None
             found[int(item.summary.additional_properties["delta.version"])] = item.snapshot_id
         return found
+
+    def differences(self, name: str, rows_at: Callable[[int], pa.Table]) -> Iterator[tuple[str, str]]:
+        """What each client reads otherwise than Delta readers, at each version and at the newest: the client, and what.
+
+        Where a version has lost files, so that Delta readers fail, clients have to fail, too.
+        """
+        snapshots = self.snapshots(name)
+        for version, snapshot in [*snapshots.items(), (max(snapshots), None)]:
+            try:
+                expected = rows_of(rows_at(version))
+            except MissingFileError:
+                expected = None
+            for client, read in self.reads.items():
+                try:
+                    found = read(name, snapshot)
+                except Exception as error:  # each client has its own; all are reported together
+                    if expected is not None:
+                        yield client, f"version {version}: {type(error).__name__}: {str(error)[:200]}"
+                else:
+                    if found != expected:
+                        yield client, f"version {version}: {found[:3]}, not {expected and expected[:3]}"

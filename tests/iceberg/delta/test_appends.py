@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import Table
 
@@ -55,6 +56,15 @@ def test_the_client_s_snapshot_id_and_an_append_are_in_the_history(catalog: Cata
     assert info["operationMetrics"] == {"num_added_files": 2, "num_added_rows": 2}
     assert (info["icebergSnapshotId"], info["isBlindAppend"]) == (append.snapshot_id, True)
     assert [item.snapshot_id for item in lake.load().metadata.snapshots][1] == append.snapshot_id
+
+
+def test_files_are_found_whatever_their_names(catalog: Catalog, lake: Lake) -> None:
+    create(catalog, numbers(1))
+    folder = folder_of(catalog, "shop.t")
+    for number, name in enumerate(("a:b.parquet", "a b%20c+.parquet"), 2):
+        pq.write_table(numbers(number), folder / name)
+        lake.load().add_files([f"file://{folder}/{name}"])
+    check_readers(catalog, lake, numbers(1, 2, 3))
 
 
 BEFORE_1970 = datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)

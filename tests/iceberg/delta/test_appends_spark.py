@@ -21,7 +21,7 @@ from tests.iceberg.delta.judges import check_readers
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("target", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_spark_inserts_rows_and_changes_nothing_else(catalog: Catalog, lake: Lake, tmp_path: Path) -> None:
     schema = pa.schema([("id", pa.int64()), ("p", pa.string()), ("d", pa.date32()), ("x", pa.decimal128(9, 2))])
 

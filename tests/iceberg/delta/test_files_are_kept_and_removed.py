@@ -1,6 +1,7 @@
 """Files for Iceberg clients follow the history: lost files, versions taken back, `dl gc`, a purge, other ids."""
 
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -10,9 +11,15 @@ from deltalakedb.catalog.entries import require_table
 from deltalakedb.exceptions import MissingFileError, NotSayableInIcebergError
 from deltalakedb.iceberg.delta.cleaning import clean_up
 from deltalakedb.store import registry
+from deltalakedb.store.delta_manifests import kept_files
+from deltalakedb.store.gc import Retention, collect_garbage
+from deltalakedb.store.iceberg_delta import VectorCopy, write_format, write_vector_copies
 from deltalakedb.store.names import parse_table_name
 from deltalakedb.store.registry import TableRow
 from deltalakedb.store.rewind import rewind
+from tests.conformance.transacting import ids_in
+from tests.conformance.transacting import numbers as numbers_of
+from tests.iceberg.delta.appending import Lake
 from tests.iceberg.delta.lake import add, commit, create, files_in, folder, lists, load, numbers, remove
 
 
@@ -133,3 +140,48 @@ def test_a_purge_deletes_them(table: Catalog) -> None:
     assert files_in(place)
     table.drop_table("shop.t", purge=True)
     assert not place.exists()
+
+
+def test_gc_removes_what_clients_wrote_for_their_appends(catalog: Catalog, lake: Lake) -> None:
+    with catalog.begin() as tx:
+        tx.write("shop.t", numbers_of(1))
+    lake.load("t").append(numbers_of(2))
+    lake.load("t").append(numbers_of(3))
+    place = folder(catalog)
+    ours = {path.rpartition("/")[2] for path in kept(catalog)} | {path.name for path in place.glob("*.metadata.json")}
+    theirs = files_in(place) - ours
+    assert len(theirs) == 4  # of each append a manifest and a list
+    catalog.gc()
+    assert theirs < files_in(place)
+    for path in place.iterdir():
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+    catalog.gc()
+    assert files_in(place) == ours
+    assert ids_in(catalog, "shop.t") == sorted(lake.load("t").scan().to_arrow()["id"].to_pylist()) == [1, 2, 3]
+
+
+def test_gc_forgets_all_of_a_dropped_table(table: Catalog) -> None:
+    commit(table, add(1))
+    load(table)
+    table_id = row_of(table).table_id
+    with table.store.write() as conn:
+        write_format(conn, table_id)
+        write_vector_copies(conn, table_id, [VectorCopy("aa", "file:///x.puffin", 1, 4, 1)])
+    assert all(counts(table).values())
+    table.drop_table("shop.t", purge=True)
+    collect_garbage(table.store, Retention(-3_600_000, 0))
+    assert not any(counts(table).values())
+
+
+def kept(catalog: Catalog) -> list[str]:
+    table_id = row_of(catalog).table_id
+    with catalog.store.read() as conn:
+        return kept_files(conn, table_id)
+
+
+def counts(catalog: Catalog) -> dict[str, int]:
+    """The rows of each kind that Delta tables have for Iceberg clients."""
+    names = ("field_ids", "formats", "vectors", "delta_lists", "delta_manifests")
+    with catalog.store.read() as conn:
+        found = {name: conn.sql(f"select count(*) as number from dl_iceberg_{name}") for name in names}
+    return {name: int(rows[0]["number"]) for name, rows in found.items()}

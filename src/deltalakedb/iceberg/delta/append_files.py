@@ -13,7 +13,7 @@ from deltalakedb.data.arrow_types import file_type
 from deltalakedb.data.footers import FooterStats
 from deltalakedb.data.partitioning import value_texts
 from deltalakedb.exceptions import BadIcebergRequestError, SchemaMismatchError, StorageError
-from deltalakedb.iceberg.delta.append_columns import column_problems
+from deltalakedb.iceberg.delta.append_footers import column_problems
 from deltalakedb.iceberg.delta.append_rules import RowRules
 from deltalakedb.iceberg.delta.field_ids import Path
 from deltalakedb.iceberg.delta.table_folder import TableFolder, encode

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import BadIcebergRequestError, NotWritableError
 from deltalakedb.iceberg.delta.append_files import AppendedFiles
-from deltalakedb.iceberg.delta.append_manifests import AppendReader
-from deltalakedb.iceberg.delta.append_requests import Append, check_base, read_appends, refuse
+from deltalakedb.iceberg.delta.append_requests import Append, AppendReader, check_base, read_appends, refuse
 from deltalakedb.iceberg.delta.append_rules import refuse_table
+from deltalakedb.iceberg.delta.delta_schema import iceberg_spec
 from deltalakedb.iceberg.delta.delta_snapshots import CLIENT_ID, id_of_version
 from deltalakedb.iceberg.delta.delta_tables import DeltaState, DeltaTables
 from deltalakedb.iceberg.delta.table_folder import TableFolder
@@ -22,7 +22,6 @@ from deltalakedb.iceberg.statements import Step, TableChange
 from deltalakedb.log.protocol.actions import AddFile
 from deltalakedb.log.protocol.codec import from_sql_text, to_json
 from deltalakedb.log.protocol.proposal import HISTORY, REMOVALS, ProposedCommit
-from deltalakedb.log.schema.partitions import partition_fields
 from deltalakedb.log.statistics.stats import record_count
 from deltalakedb.store.iceberg_delta import NEWEST_FORMAT, read_live_paths
 from deltalakedb.store.registry import TableRow
@@ -156,10 +155,8 @@ class _Proposal:
 
     def _spec(self) -> PartitionSpec:
         """The partitioning at the version that the request is based on."""
-        fields = partition_fields(self._metadata.schema_string, self._metadata.partition_columns)
-        sources = [self._state.ids[(item.name,)] for item in fields]
-        specs = TableShape(self._state.metadata).specs.values()
-        return next(spec for spec in specs if [field.source_id for field in spec.fields] == sources)
+        spec_id = iceberg_spec(self._metadata, self._state.ids)["spec-id"]
+        return TableShape(self._state.metadata).specs[spec_id]
 
     def _live_files(self) -> set[str]:
         """The paths of the files that the next append is based on, as Iceberg clients read them."""

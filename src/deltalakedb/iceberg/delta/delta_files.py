@@ -24,7 +24,6 @@ from deltalakedb.iceberg.planning.column_stats import ColumnStats
 from deltalakedb.iceberg.planning.types import Primitive, Value, is_decimal, parse_type, unscaled_of
 from deltalakedb.log.protocol.actions import DeletionVector, Metadata
 from deltalakedb.log.protocol.codec import deletion_vector_from_json, from_sql_text, key_hash
-from deltalakedb.log.protocol.paths import decode_path
 from deltalakedb.log.schema.partitions import parse_partition_value
 from deltalakedb.log.schema.types import DataType, DecimalType, PrimitiveType, leaf_columns, parse_schema
 from deltalakedb.log.statistics.bounds import CUT_SLACK_US
@@ -135,7 +134,7 @@ class FileShape:
 
     def _count_rows(self, path: str) -> int:
         """The rows of a file without statistics, by its footer."""
-        with open_logged(open_storage(self.location, self._options), decode_path(from_sql_text(path))) as file:
+        with open_logged(open_storage(self.location, self._options), from_sql_text(path)) as file:
             return int(pq.ParquetFile(file).metadata.num_rows)
 
     def _partition(self, text: str) -> Iterator[Value | None]:

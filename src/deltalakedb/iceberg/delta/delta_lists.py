@@ -26,7 +26,7 @@ from deltalakedb.iceberg.delta.delta_files import COLUMNS, DeltaFile, FileShape
 from deltalakedb.iceberg.delta.delta_metadata import in_force
 from deltalakedb.iceberg.delta.delta_snapshots import FOLDER, id_of_version
 from deltalakedb.iceberg.delta.delta_tables import FOLLOWER, DeltaState, OptionsOf
-from deltalakedb.iceberg.delta.field_ids import path_text
+from deltalakedb.iceberg.delta.field_ids import stored_form
 from deltalakedb.iceberg.delta.generated_files import GeneratedFiles
 from deltalakedb.iceberg.delta.list_building import ListBuilder, ListedVersion, VersionEntries
 from deltalakedb.iceberg.delta.manifest_entries import EntryEncoder
@@ -227,8 +227,7 @@ class _Batch:
 
     def _check_unchanged(self, conn: Connection, base: int) -> None:
         last = self._rows[-1]
-        stored = read_field_ids(conn, self._table.table_id)
-        is_same = all(stored.get(path_text(path)) == number for path, number in self._state.ids.items())
+        is_same = stored_form(self._state.ids).items() <= read_field_ids(conn, self._table.table_id).items()
         times = {last.version: last.committed_at_ms}
         if not is_same or not is_history_unchanged(conn, self._table.table_id, base=base, commit_times=times):
             raise StaleStateError(f"the history of {self._table.full_name} changed while it was read")

@@ -35,12 +35,16 @@ def problems_of(history: Sequence[Metadata]) -> list[str]:
     """Why Iceberg cannot say a table's columns, one sentence for each; empty if it can."""
     found: dict[str, None] = {}
     for metadata in history:
-        names: set[str] = set()
+        names: dict[str, str] = {}
+        seen: set[str] = set()
         for name, field in _all_fields(parse_schema(metadata.schema_string), ""):
             found |= dict.fromkeys(_field_problems(name, field))
-            if name in names:
+            other = names.setdefault(name.casefold(), name)
+            if name in seen:
                 found[f"two columns are called {name} where nested columns are named with dots"] = None
-            names.add(name)
+            elif other != name:
+                found[f"the columns {other} and {name} differ only in case"] = None
+            seen.add(name)
     return list(found)
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from deltalakedb.exceptions import NotSayableInIcebergError
 from deltalakedb.iceberg.delta.delta_metadata import delta_metadata, in_force
 from deltalakedb.iceberg.delta.delta_schema import problems_of
-from deltalakedb.iceberg.delta.field_ids import Path, assign_ids, changed_ids, path_from_text, path_text
+from deltalakedb.iceberg.delta.field_ids import Path, assign_ids, changed_ids, path_from_text, stored_form
+from deltalakedb.iceberg.delta.file_ids import Fields, file_problems, read_file_ids, with_ids_of_files
 from deltalakedb.iceberg.locations import to_iceberg
+from deltalakedb.log.protocol.actions import Metadata
 from deltalakedb.log.protocol.features import check_readable
 from deltalakedb.log.protocol.paths import is_absolute, resolve
 from deltalakedb.mirror.follow import follow
@@ -19,6 +21,7 @@ from deltalakedb.store.connection import Connection, DuplicateRowError
 from deltalakedb.store.iceberg_delta import (
     NEWEST_FORMAT,
     TableHistory,
+    read_added_paths,
     read_field_ids,
     read_format,
     read_history,
@@ -71,24 +74,25 @@ class DeltaTables:
             stored = read_field_ids(conn, row.table_id)
             format_version = read_format(conn, row.table_id)
             has_vectors, absolute = self._unusual(conn, opened, history, format_version)
+            # Only Iceberg clients give ids to files of other tables later, and those are checked when they append.
+            paths = [] if stored and row.mode != FOLLOWER else self._added_paths(conn, row, history)
         check_readable(opened.protocol, row.full_name)
         location = to_iceberg(row.location)
-        known = {path_from_text(text): number for text, number in stored.items()}
-        problems = [
-            *_problems(history),
-            *changed_ids(known, [metadata for _, metadata in history.metadata]),
-            *_files_elsewhere(row.location, absolute),
-        ]
-        if problems:
-            raise NotSayableInIcebergError(
-                f"{row.full_name} is a Delta table that Iceberg clients cannot read: {'; '.join(problems)}. Read it "
-                "with a Delta reader",
-                problems,
-            )
+        _refuse(
+            row,
+            [
+                *_problems(history),
+                *changed_ids(_parse_ids(stored), _updates(history)),
+                *_files_elsewhere(row.location, absolute),
+            ],
+        )
+        files = read_file_ids(row.location, self._options_of(row), paths)
+        known = with_ids_of_files(_parse_ids(stored), files)
+        _refuse(row, file_problems(files, assign_ids(known, _updates(history))))
         if has_vectors and format_version < NEWEST_FORMAT:
             format_version = self._raise_format(row.table_id)
+        ids = self._ids(row.table_id, stored, history, files)
         self._checked[row.table_id] = opened.head.current_version
-        ids = self._ids(row.table_id, stored, history)
         metadata = delta_metadata(opened, history, ids, location=location, format_version=format_version)
         return DeltaState(opened, ids, location, metadata, history)
 
@@ -114,23 +118,45 @@ class DeltaTables:
             pass  # another process was faster
         return NEWEST_FORMAT
 
-    def _ids(self, table_id: int, stored: Mapping[str, int], history: TableHistory) -> dict[Path, int]:
-        """The ids of all fields, stored when there are new ones."""
-        updates = [metadata for _, metadata in history.metadata]
-        known = {path_from_text(text): number for text, number in stored.items()}
-        ids = assign_ids(known, updates)
-        while ids != known:
+    def _added_paths(self, conn: Connection, row: TableRow, history: TableHistory) -> list[str]:
+        after, first = self._checked.get(row.table_id, -1), history.snapshots[0].version
+        return read_added_paths(conn, row.table_id, after_version=after, first_version=first)
+
+    def _ids(
+        self, table_id: int, stored: Mapping[str, int], history: TableHistory, files: Iterable[Fields]
+    ) -> dict[Path, int]:
+        """The ids of all fields, stored when there are new ones. `files` are those that have ids."""
+        updates = _updates(history)
+        ids = assign_ids(with_ids_of_files(_parse_ids(stored), files), updates)
+        while stored_form(ids) != stored:
             try:
                 with self._store.write() as conn:
                     # Read again under the lock: another process may have given other ids meanwhile.
-                    known = {path_from_text(text): number for text, number in read_field_ids(conn, table_id).items()}
-                    ids = assign_ids(known, updates)
-                    if ids != known:
-                        write_field_ids(conn, table_id, {path_text(path): number for path, number in ids.items()})
-                        known = ids
+                    stored = read_field_ids(conn, table_id)
+                    ids = assign_ids(with_ids_of_files(_parse_ids(stored), files), updates)
+                    if stored_form(ids) != stored:
+                        stored = stored_form(ids)
+                        write_field_ids(conn, table_id, stored)
             except DuplicateRowError:
                 continue
         return ids
+
+
+def _refuse(row: TableRow, problems: Sequence[str]) -> None:
+    if problems:
+        raise NotSayableInIcebergError(
+            f"{row.full_name} is a Delta table that Iceberg clients cannot read: {'; '.join(problems)}. Read it with a "
+            "Delta reader",
+            problems,
+        )
+
+
+def _parse_ids(stored: Mapping[str, int]) -> dict[Path, int]:
+    return {path_from_text(text): number for text, number in stored.items()}
+
+
+def _updates(history: TableHistory) -> list[Metadata]:
+    return [metadata for _, metadata in history.metadata]
 
 
 def _problems(history: TableHistory) -> list[str]:

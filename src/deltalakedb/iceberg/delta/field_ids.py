@@ -1,14 +1,17 @@
 """Gives the columns of a Delta table the field ids that Iceberg clients know them by; an id never changes.
 
 A column with column mapping has its own id. Without it a column is its name: the id of a name is stored for ever, also
-of one that was dropped and came back. Elements of lists, and keys and values of maps, are numbered apart, from
-FIRST_PART_ID, where no column mapping comes.
+of one that was dropped and came back. Names that differ only in case share an id, because DuckDB finds the columns of
+files by names without case; a Delta table has one of them at a time. Elements of lists, and keys and values of maps,
+are numbered apart, from FIRST_PART_ID, where no column mapping comes.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from itertools import count
 from typing import Final, TypeAlias
 
@@ -29,6 +32,8 @@ _HIDDEN_COLUMNS: Final = {
     "delta.rowTracking.materializedRowIdColumnName": 2_147_483_540,
     "delta.rowTracking.materializedRowCommitVersionColumnName": 1_999_999_999,
 }
+_CHANGE_COLUMNS: Final[Mapping[Path, int]] = {("_change_type",): 1_999_999_998, ("__is_cdc",): 1_999_999_997}
+"""Columns that Spark writes into the data files of tables with a change data feed, and that are none of the table's."""
 
 
 def path_text(path: Path) -> str:
@@ -40,14 +45,31 @@ def path_from_text(text: str) -> Path:
     return tuple(json.loads(text))
 
 
+def without_case(path: Path) -> Path:
+    """A path by which names that differ only in case are the same."""
+    return tuple(part.casefold() if isinstance(part, str) else part for part in path)
+
+
+def dotted(path: Path) -> str:
+    """A path as errors name it."""
+    return ".".join(PART_NAMES[part] if isinstance(part, int) else part for part in path)
+
+
+def stored_form(ids: Mapping[Path, int]) -> dict[str, int]:
+    """Ids as the database stores them: each with one path, in the spelling that was first."""
+    paths: dict[int, Path] = {}
+    for path, number in ids.items():
+        paths.setdefault(number, path)
+    return {path_text(path): number for number, path in paths.items()}
+
+
 def changed_ids(stored: Mapping[Path, int], history: Sequence[Metadata]) -> list[str]:
     """The columns that column mapping gives another id than the one they are known by; files may have that one."""
-    ids = assign_ids(stored, history)
-    names = {path: ".".join(map(str, path)) for path in stored}
+    known = {without_case(path): number for path, number in stored.items()} | {**stored}
     return [
-        f"the column {names[path]} was field {number}, and is field {ids[path]} since column mapping was enabled"
-        for path, number in stored.items()
-        if ids[path] != number
+        f"the column {dotted(path)} was field {before}, and is field {number} since column mapping was enabled"
+        for path, number in assign_ids(stored, history).items()
+        if (before := known.get(path, known.get(without_case(path)))) is not None and before != number
     ]
 
 
@@ -66,12 +88,17 @@ def assign_ids(stored: Mapping[Path, int], history: Sequence[Metadata]) -> dict[
                 mapped[path] = own_id
     taken = set(mapped.values())
     ids = {path: number for path, number in stored.items() if path not in mapped and number not in taken} | mapped
+    by_name = {without_case(path): number for path, number in ids.items()}
     columns = count(1 + max((number for number in ids.values() if number < FIRST_PART_ID), default=0))
     parts = count(1 + max((number for number in ids.values() if number >= FIRST_PART_ID), default=FIRST_PART_ID - 1))
     for path in paths:
-        if path not in ids:
+        if path in ids:
+            continue
+        name = without_case(path)
+        if name not in by_name:
             # A column that lost its number to a mapped one gets one that no column mapping will take.
-            ids[path] = next(parts if isinstance(path[-1], int) or path in stored else columns)
+            by_name[name] = next(parts if isinstance(path[-1], int) or path in stored else columns)
+        ids[path] = by_name[name]
     return ids
 
 
@@ -109,27 +136,32 @@ def _part(kind: DataType, path: Path, field: StructField, name: str) -> Iterator
 def name_mapping(ids: Mapping[Path, int], configuration: Mapping[str, str | None]) -> str:
     """The property by which clients find columns in files without field ids: every name that a table ever had.
 
-    Files of a table with row tracking also have the columns of the ids and versions of rows that were moved.
+    Files of a table with row tracking also have the columns of the ids and versions of rows that were moved. Beside a
+    column that is not in the mapping PyIceberg fails, and DuckDB has null for partition values.
     """
-    root: dict[str, object] = {}
     hidden = {configuration.get(key): number for key, number in _HIDDEN_COLUMNS.items()}
-    ids = {**ids, **{(name,): number for name, number in hidden.items() if name}}
-    for path, number in sorted(ids.items(), key=lambda item: item[1]):
-        node = root
-        for part in path:
-            children = node.setdefault("fields", {})
-            assert isinstance(children, dict)
-            node = children.setdefault(PART_NAMES[part] if isinstance(part, int) else part, {})
-        node["field-id"] = number
-    return to_json(_mapped_fields(root))
+    ids = {**_CHANGE_COLUMNS, **ids, **{(name,): number for name, number in hidden.items() if name}}
+    by_name = {without_case(path): number for path, number in ids.items()}
+    root: dict[int, _MappedField] = {}
+    for path, _ in sorted(ids.items(), key=lambda item: item[1]):
+        level = root
+        for length, part in enumerate(path, 1):
+            # The database has one spelling of each name: that of a parent may be another than here.
+            number = ids.get(path[:length]) or by_name[without_case(path[:length])]
+            field = level.setdefault(number, _MappedField(number))
+            field.names[PART_NAMES[part] if isinstance(part, int) else part] = None
+            level = field.fields
+    return to_json([field.to_json() for field in root.values()])
 
 
-def _mapped_fields(node: Mapping[str, object]) -> list[dict[str, object]]:
-    children = node.get("fields", {})
-    assert isinstance(children, dict)
-    return [
-        {"field-id": child["field-id"], "names": [name]}
-        | ({"fields": _mapped_fields(child)} if "fields" in child else {})
-        for name, child in children.items()
-        if "field-id" in child
-    ]
+@dataclass(slots=True)
+class _MappedField:
+    """A field of a name mapping, with its names in all spellings."""
+
+    number: int
+    names: dict[str, None] = dataclass_field(default_factory=dict)
+    fields: dict[int, _MappedField] = dataclass_field(default_factory=dict)
+
+    def to_json(self) -> dict[str, object]:
+        inner = {"fields": [field.to_json() for field in self.fields.values()]} if self.fields else {}
+        return {"field-id": self.number, "names": list(self.names)} | inner

@@ -100,5 +100,5 @@ class TableFolder:
 
 def encode(relative: str) -> str:
     """Return a path below a table's folder as Delta's log spells it."""
-    encoded = quote(relative, safe=_SAFE)
-    return encoded.replace(":", "%3A") if is_absolute(encoded) else encoded
+    folder, slash, rest = quote(relative, safe=_SAFE).partition("/")
+    return f"{folder.replace(':', '%3A')}{slash}{rest}"  # what comes before a colon would be a scheme
