@@ -14,8 +14,7 @@ from pyarrow.fs import FileInfo, FileSelector, FileSystemHandler, FileType
 from deltalakedb.exceptions import DeltaError, StorageError, TableNotFoundError
 from deltalakedb.runtime.arguments import check_sequence, check_text, wrong_type
 from deltalakedb.storage.interface import ListedFile, NewFile, Storage
-from deltalakedb.storage.location import parse_location
-from deltalakedb.storage.opening import open_storage
+from deltalakedb.storage.location import open_storage, parse_location
 from deltalakedb.tables.raw import RawTable
 
 _BUFFER_BYTES: Final = 5 * 1024 * 1024

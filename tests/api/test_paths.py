@@ -25,7 +25,7 @@ from deltalakedb.exceptions import (
     UnsupportedFeatureError,
     VersionNotFoundError,
 )
-from deltalakedb.files.listing import Segment
+from deltalakedb.files.log_folder import Segment
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.files.snapshot import FileSnapshot
 from deltalakedb.log.protocol.actions import DomainMetadata

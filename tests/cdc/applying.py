@@ -20,7 +20,7 @@ from deltalakedb.cdc.settings import CaptureSettings
 from deltalakedb.data import write_files
 from deltalakedb.log.protocol.actions import AddFile
 from deltalakedb.log.schema.types import DataType, PrimitiveType, parse_schema
-from deltalakedb.storage.opening import open_storage
+from deltalakedb.storage.location import open_storage
 
 Row = dict[str, Any]
 START = 1000

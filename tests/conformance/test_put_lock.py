@@ -13,7 +13,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from deltalakedb.exceptions import ExternalWriterError, MirrorError
 from deltalakedb.mirror import bookkeeping
-from deltalakedb.mirror.put_lock import LeasePutLock, open_log_writer
+from deltalakedb.mirror.put_lock import LeasePutLock
+from deltalakedb.mirror.table_mirror import open_log_writer
 from deltalakedb.store import Store
 from tests.conformance.conftest import OpenStore
 from tests.conformance.mirrored import Managed, adds

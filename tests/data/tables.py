@@ -14,7 +14,7 @@ from deltalakedb.log.protocol.commit import render_commit
 from deltalakedb.log.protocol.rows import adds_to_batch
 from deltalakedb.log.schema.types import StructType
 from deltalakedb.storage.interface import Storage
-from deltalakedb.storage.opening import open_storage
+from deltalakedb.storage.location import open_storage
 
 
 @dataclass

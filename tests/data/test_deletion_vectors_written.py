@@ -20,7 +20,7 @@ from deltalakedb.data.deletion_vectors import (
     encode_z85,
     write_vectors,
 )
-from deltalakedb.storage.opening import open_storage
+from deltalakedb.storage.location import open_storage
 from tests.unit.data.test_roaring import encode
 
 SPANS = st.lists(

@@ -14,7 +14,7 @@ from deltalakedb.log.protocol.actions import Format, Metadata, Protocol
 from deltalakedb.log.protocol.commit import render_commit
 from deltalakedb.log.protocol.paths import decode_path
 from deltalakedb.log.protocol.rows import adds_to_batch
-from deltalakedb.storage.opening import open_storage
+from deltalakedb.storage.location import open_storage
 from tests.fixtures.s3 import S3, SECRET_ACCESS_KEY
 
 DATA = pa.table({"id": range(6), "p": ["a b", "é/=%:", "", None, "a+b", "~"], "d": [1.5] * 6})

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from deltalakedb.data import read_files
 from deltalakedb.files import FileTxnLogReader
 from deltalakedb.log.schema.types import VariantType, parse_schema
-from deltalakedb.storage.opening import open_storage
+from deltalakedb.storage.location import open_storage
 from tests.fixtures.golden import SOME_BY_SPARK
 from tests.fixtures.readers import read_versions
 from tests.fixtures.sizes import every

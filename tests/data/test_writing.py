@@ -17,8 +17,7 @@ from deltalakedb.log.protocol.paths import decode_path
 from deltalakedb.log.protocol.rows import adds_to_batch
 from deltalakedb.log.statistics.stats import parse_stats
 from deltalakedb.storage.local import LocalStorage
-from deltalakedb.storage.location import parse_location
-from deltalakedb.storage.opening import open_storage
+from deltalakedb.storage.location import open_storage, parse_location
 from tests.data.tables import WrittenTable, new_table
 
 SMALL = pa.table({"id": [1, 2, 3], "p": ["x", "y", "x"]})

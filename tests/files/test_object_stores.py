@@ -11,8 +11,8 @@ from obstore.store import LocalStore
 from deltalakedb.exceptions import DeltaError, LogGapError
 from deltalakedb.files import FileTxnLogReader, checkpoint_reader
 from deltalakedb.storage import object_store
+from deltalakedb.storage.location import open_storage
 from deltalakedb.storage.object_store import ObjectStorage
-from deltalakedb.storage.opening import open_storage
 from tests.files.checkpoints import METADATA, PROTOCOL, classic
 from tests.files.expected import files_of, replayed, without_data_change
 from tests.fixtures.handmade import HandmadeTable, add

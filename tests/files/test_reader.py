@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from deltalakedb.exceptions import LogGapError, MalformedLogError, TableNotFoundError, VersionNotFoundError
 from deltalakedb.files import FileTxnLogReader
-from deltalakedb.files.listing import LogListing
+from deltalakedb.files.log_folder import LogListing
 from deltalakedb.log.protocol.actions import AddFile, CommitInfo
 from tests.files.checkpoints import METADATA, PROTOCOL, V2_PROTOCOL, classic, multipart, v2
 from tests.files.conftest import OpenLog

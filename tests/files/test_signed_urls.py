@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deltalakedb.exceptions import SigningNotSupportedError
-from deltalakedb.storage.opening import open_storage
+from deltalakedb.storage.location import open_storage
 from tests.fixtures.s3 import S3, SECRET_ACCESS_KEY
 
 

@@ -17,7 +17,7 @@ from pyroaring import BitMap, BitMap64
 from deltalakedb.exceptions import MalformedLogError
 from deltalakedb.log.protocol.actions import DeletionVector
 from deltalakedb.storage.interface import Storage
-from deltalakedb.storage.opening import open_logged
+from deltalakedb.storage.location import open_logged
 
 _Z85: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _VALUES: Final = {char: place for place, char in enumerate(_Z85)}

@@ -30,7 +30,7 @@ from deltalakedb.log.schema.types import StructField, StructType, to_arrow_type
 from deltalakedb.runtime import forks
 from deltalakedb.runtime.lazy import cached_property
 from deltalakedb.storage.interface import Storage
-from deltalakedb.storage.opening import open_logged
+from deltalakedb.storage.location import open_logged
 
 FILE: Final = own_column("file")
 ROW: Final = own_column("row")

@@ -5,8 +5,7 @@ from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.files.snapshot import FileSnapshot
 from deltalakedb.files.writer import FileTxnLogWriter
 from deltalakedb.storage.interface import Storage
-from deltalakedb.storage.location import canonical_location
-from deltalakedb.storage.opening import open_storage
+from deltalakedb.storage.location import canonical_location, open_storage
 
 __all__ = [
     "FileSnapshot",

@@ -24,7 +24,7 @@ from deltalakedb.files.columns import (
     batches_of_removes,
     remove_batch,
 )
-from deltalakedb.files.listing import LOG_FOLDER, CheckpointEntry
+from deltalakedb.files.log_folder import LOG_FOLDER, CheckpointEntry
 from deltalakedb.log.protocol.actions import (
     Action,
     AddFile,

@@ -6,8 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from deltalakedb.files.listing import CheckpointEntry, LogListing, commit_name
-from deltalakedb.files.log_folder import LogFile
+from deltalakedb.files.log_folder import CheckpointEntry, LogFile, LogListing, commit_name
 from deltalakedb.log.protocol.actions import Metadata, Protocol
 
 PROTECTION_FEATURE = "checkpointProtection"

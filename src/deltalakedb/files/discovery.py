@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 
-from deltalakedb.files.listing import LOG_FOLDER, is_log_name
+from deltalakedb.files.log_folder import LOG_FOLDER, is_log_name
 from deltalakedb.storage.interface import Storage
-from deltalakedb.storage.location import canonical_location
-from deltalakedb.storage.opening import open_storage
+from deltalakedb.storage.location import canonical_location, open_storage
 
 
 def find_tables(prefix: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Iterator[str]:

@@ -16,7 +16,7 @@ from deltalakedb.exceptions import (
     redact,
 )
 from deltalakedb.files.checkpoint_reader import CheckpointContent, read_checkpoint, split_lines
-from deltalakedb.files.listing import LAST_CHECKPOINT, LOG_FOLDER, JsonEntry, LogListing, Segment, commit_name
+from deltalakedb.files.log_folder import LAST_CHECKPOINT, LOG_FOLDER, JsonEntry, LogListing, Segment, commit_name
 from deltalakedb.files.snapshot import FileSnapshot
 from deltalakedb.log.protocol.actions import Action
 from deltalakedb.log.protocol.commit import Commit, iter_actions
@@ -27,7 +27,7 @@ from deltalakedb.log.protocol.completion import (
 )
 from deltalakedb.log.protocol.snapshot import SnapshotState
 from deltalakedb.storage.interface import FileStream, Storage
-from deltalakedb.storage.opening import open_storage
+from deltalakedb.storage.location import open_storage
 
 _log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from deltalakedb.exceptions import MalformedLogError
 from deltalakedb.files.checkpoint_reader import CheckpointContent, split_lines
 from deltalakedb.files.columns import KeyFilter, batches_of_adds, batches_of_removes
-from deltalakedb.files.listing import LOG_FOLDER, JsonEntry, Segment, commit_name
+from deltalakedb.files.log_folder import LOG_FOLDER, JsonEntry, Segment, commit_name
 from deltalakedb.log.protocol.actions import AppTransaction, DomainMetadata, Metadata, Protocol
 from deltalakedb.log.protocol.commit import iter_actions
 from deltalakedb.log.protocol.completion import in_commit_timestamp, keeps_in_commit_timestamps

@@ -15,8 +15,14 @@ from deltalakedb.exceptions import DeltaError, MirrorError, redact
 from deltalakedb.files.checkpoint_reader import sidecar_names
 from deltalakedb.files.checkpoint_writer import CheckpointFile, layout_of
 from deltalakedb.files.cleanup import DAY_MS, CleanedUp, Expired, find_expired, find_expired_by_times
-from deltalakedb.files.listing import LAST_CHECKPOINT, LOG_FOLDER, LogListing, checkpoint_name, commit_name
-from deltalakedb.files.log_folder import LogFolder
+from deltalakedb.files.log_folder import (
+    LAST_CHECKPOINT,
+    LOG_FOLDER,
+    LogFolder,
+    LogListing,
+    checkpoint_name,
+    commit_name,
+)
 from deltalakedb.files.optional_files import (
     CheckpointWritten,
     Checksum,
@@ -27,7 +33,7 @@ from deltalakedb.files.optional_files import (
 from deltalakedb.log.protocol.actions import Protocol
 from deltalakedb.log.protocol.txnlog import LogSnapshot
 from deltalakedb.storage.interface import NO_LOCK, PUT_TIMEOUT_SECONDS, PutResult, Puts
-from deltalakedb.storage.opening import open_storage
+from deltalakedb.storage.location import open_storage
 
 _log = logging.getLogger(__name__)
 
@@ -201,4 +207,4 @@ class FileTxnLogWriter:
         return unused
 
     def _put_span(self, name: str) -> AbstractContextManager[None]:
-        return telemetry.span("deltalakedb.put", table=self.table, file=f"{self.location}/{name}")
+        return telemetry.span("deltalakedb.put", table=self.table, file=f"{self._folder.location}/{name}")

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 from deltalakedb.log.protocol.paths import decode_path, is_absolute, resolve
 from deltalakedb.storage.interface import Storage
-from deltalakedb.storage.location import parse_location
-from deltalakedb.storage.opening import open_storage
+from deltalakedb.storage.location import open_storage, parse_location
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?=/)")
 

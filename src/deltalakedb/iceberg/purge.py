@@ -11,12 +11,11 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from deltalakedb.exceptions import DeltaError, MissingExtraError, redact
-from deltalakedb.files.listing import LOG_FOLDER
+from deltalakedb.files.log_folder import LOG_FOLDER
 from deltalakedb.iceberg.locations import from_iceberg, open_file
 from deltalakedb.iceberg.metadata_files import is_allowed
 from deltalakedb.runtime.steps import reached
-from deltalakedb.storage.location import canonical_location
-from deltalakedb.storage.opening import open_storage
+from deltalakedb.storage.location import canonical_location, open_storage
 from deltalakedb.store import locations, registry
 from deltalakedb.store.iceberg import read_iceberg_version
 

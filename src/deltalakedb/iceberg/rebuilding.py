@@ -19,8 +19,7 @@ from deltalakedb.iceberg.metadata.view_metadata import parse_view_metadata
 from deltalakedb.iceberg.metadata_files import read_metadata_file
 from deltalakedb.mirror.rebuild import FoundTable, LeftOut
 from deltalakedb.operations.folder import default_location, name_of_folders, shows_iceberg_table
-from deltalakedb.storage.location import canonical_location
-from deltalakedb.storage.opening import open_storage
+from deltalakedb.storage.location import canonical_location, open_storage
 from deltalakedb.store.iceberg import to_commit
 from deltalakedb.store.names import DEFAULT_NAMESPACE, TableName
 from deltalakedb.store.registry import ICEBERG, VIEW

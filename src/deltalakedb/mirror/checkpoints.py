@@ -1,4 +1,5 @@
-"""Maintenance of the mirror's files: checkpoints, checksums and clean-up, by one process at a time."""
+"""Maintenance of the mirror's files: checkpoints, checksums and clean-up, by one process at a time; and the marks
+that say in SQL how far the files are."""
 
 from __future__ import annotations
 
@@ -7,8 +8,9 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from deltalakedb.exceptions import DeltaError, StoreError, redact
 from deltalakedb.files.cleanup import DAY_MS, protected_before, retention_ms, settings_of
@@ -18,11 +20,12 @@ from deltalakedb.log.checks.properties import cleans_up, deleted_file_retention_
 from deltalakedb.log.protocol.actions import CommitInfo
 from deltalakedb.log.protocol.completion import has_in_commit_timestamps
 from deltalakedb.log.protocol.rows import metadata_from_row
-from deltalakedb.mirror import bookkeeping
+from deltalakedb.mirror import bookkeeping, worker
 from deltalakedb.mirror.external import protocol_in_files, shown_protocol
 from deltalakedb.mirror.notice import prepare_notice, put_notice
 from deltalakedb.mirror.table_mirror import MAX_CHECKSUMS, InForce, TableMirror
 from deltalakedb.runtime.config import Config
+from deltalakedb.runtime.lazy import cached_property
 from deltalakedb.runtime.steps import reached
 from deltalakedb.store import registry
 from deltalakedb.store.connection import LIVE, Connection, Row, Store
@@ -41,6 +44,14 @@ LONGEST_WAIT_SECONDS = 10.0
 
 CHECKED_SECONDS = 1.0
 """How long checksums may wait before SQL is asked again whether the table still exists."""
+
+MARK_SECONDS = 0.5
+"""The shortest time to collect marks, so that a commit does not cost a second transaction."""
+
+MARK_SHARE = 0.05
+"""The largest share of time for writing marks: if a transaction takes long, marks are collected for longer."""
+
+MARK_AGAIN_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +88,15 @@ class Maintenance:
         self._store = store
         self._config = config
         self._address = address
-        self._holder = bookkeeping.new_holder()
         self._states: dict[int, CheckpointState] = {}
         self._not_before: dict[int, float] = {}
         self._next_turn: dict[int, float] = {}
         self._locks: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
         self._abandoned = False
+
+    @cached_property
+    def _holder(self) -> str:
+        return bookkeeping.new_holder()
 
     def has_work(self, mirror: TableMirror, version: int) -> bool:
         """Whether a table whose files are at `version` needs maintenance, as far as this process knows."""
@@ -348,3 +362,56 @@ def _in_commit_timestamp(conn: Connection, table_id: int, version: int) -> int |
     if row is None or row["commit_info"] is None:
         return None
     return CommitInfo(row["commit_info"]).in_commit_timestamp
+
+
+class Marks:
+    """The marks of one engine. A lost mark is harmless: the next pass finds the same bytes in the files."""
+
+    def __init__(self, store: Store, maintenance: Maintenance, owner: Hashable) -> None:
+        self._store = store
+        self._maintenance = maintenance
+        self._owner = owner
+        self._lock = threading.Lock()
+        self._gathered: dict[int, tuple[TableMirror, int]] = {}
+        self._seconds = MARK_SECONDS
+
+    def add(self, mirror: TableMirror) -> None:
+        """Mark a table's files as mirrored up to `mirror.known`."""
+        self._put_back({mirror.table.table_id: (mirror, mirror.known)})
+        worker.mirroring.schedule((self._owner, "marks"), self.write, self._seconds)
+
+    def _put_back(self, marks: dict[int, tuple[TableMirror, int]]) -> None:
+        with self._lock:
+            for table_id, (mirror, version) in marks.items():
+                gathered = self._gathered.get(table_id)
+                if gathered is None or gathered[1] < version:
+                    self._gathered[table_id] = (mirror, version)
+
+    def write(self) -> None:
+        """Write the collected marks, read in the same transaction what maintenance needs, and schedule maintenance."""
+        with self._lock:
+            marks, self._gathered = self._gathered, {}
+        if not marks:
+            return
+        started = time.monotonic()
+        try:
+            with self._store.write(durable=False) as conn:
+                for mirror, _ in marks.values():
+                    self._maintenance.prepare(conn, mirror)
+                conn.defer()
+                bookkeeping.mark(conn, {table_id: version for table_id, (_, version) in marks.items()})
+        except DeltaError as error:
+            logger.debug("the mirror's marks could not be written: %s", redact(str(error)))
+            self._put_back(marks)
+            worker.mirroring.schedule((self._owner, "marks"), self.write, MARK_AGAIN_SECONDS)
+            return
+        self._seconds = max(MARK_SECONDS, (time.monotonic() - started) / MARK_SHARE)
+        reached("mirror.marked")
+        for mirror, version in marks.values():
+            if self._maintenance.has_work(mirror, version):
+                self._maintain_in_turn(mirror)
+
+    def _maintain_in_turn(self, mirror: TableMirror) -> None:
+        table_id = mirror.table.table_id
+        run = partial(self._maintenance.maintain, mirror)
+        worker.maintaining.schedule((self._owner, "maintain", table_id), run, self._maintenance.wait_seconds(table_id))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from deltalakedb.exceptions import DeltaError, DeltaProtocolError, LogGapError, TableNotFoundError, redact
-from deltalakedb.files.listing import LogListing
+from deltalakedb.files.log_folder import LogListing
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.log.protocol.commit_info import Mark
 from deltalakedb.log.protocol.fence import FEATURE, unfence

@@ -12,17 +12,18 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from deltalakedb import telemetry
 from deltalakedb.exceptions import DeltaError, ExternalWriterError, MirrorError, redact
 from deltalakedb.mirror import bookkeeping, worker
 from deltalakedb.mirror.alerts import Alerts
-from deltalakedb.mirror.checkpoints import Maintenance
-from deltalakedb.mirror.marks import Marks
+from deltalakedb.mirror.checkpoints import Maintenance, Marks
 from deltalakedb.mirror.notice import remove_notice
 from deltalakedb.mirror.table_mirror import UNKNOWN, ForeignCommitError, OutOfTimeError, TableMirror
 from deltalakedb.runtime.config import Config, MirrorMode
+from deltalakedb.runtime.lazy import cached_property
 from deltalakedb.runtime.steps import reached
 from deltalakedb.store import registry
 from deltalakedb.store.connection import Store
@@ -65,7 +66,6 @@ class MirrorEngine:
         address: str | None = None,
     ) -> None:
         self.mode: MirrorMode = config.mirror_mode if mode is None else mode
-        self.alerts = Alerts(config)
         self.maintenance = Maintenance(store, config, address)
         self._store = store
         self._config = config
@@ -87,6 +87,11 @@ class MirrorEngine:
         self._held_bytes = 0
         self._retry_at: dict[int, float] = {}
 
+    @cached_property
+    def alerts(self) -> Alerts:
+        """The alerts about tables whose files are late."""
+        return Alerts(self._config)
+
     def __repr__(self) -> str:
         return f"MirrorEngine({self._store!r}, mode={self.mode!r})"
 
@@ -102,7 +107,7 @@ class MirrorEngine:
         if mirror.probed:
             return
         if mirror.known == UNKNOWN:
-            mirror.known = self._mirrored_version(table, head)
+            mirror.known = self._mirrored_version(table) if head is None else head.mirrored_version
         if not mirror.is_remote:
             self._find_foreign(mirror)
             return
@@ -180,7 +185,7 @@ class MirrorEngine:
         error: DeltaError | None = None
         reached("mirror.start")
         try:
-            with mirror.together(len(commits) != 1):
+            with mirror.together() if len(commits) != 1 else nullcontext():
                 if not commits or not mirror.put_ratified(commits, deadline=deadline):
                     num_written = mirror.catch_up(deadline=deadline)
         except ForeignCommitError as foreign:
@@ -361,10 +366,9 @@ class MirrorEngine:
                 mirror.reopen(table, options)
         return mirror
 
-    def _mirrored_version(self, table: TableRow, head: Head | None = None) -> int:
-        if head is None:
-            with self._store.read(single=True) as conn:
-                head = registry.read_head(conn, table.table_id)
+    def _mirrored_version(self, table: TableRow) -> int:
+        with self._store.read(single=True) as conn:
+            head = registry.read_head(conn, table.table_id)
         return -1 if head is None else head.mirrored_version
 
     # -- the end
@@ -390,12 +394,13 @@ class MirrorEngine:
             self.maintenance.abandon()
         worker.mirroring.drop(self._id)
         worker.maintaining.drop(self._id)
-        self.alerts.close()
+        if "alerts" in self.__dict__:
+            self.alerts.close()
 
     def after_fork(self) -> None:
         """Reset the engine in a forked child, which has no threads of its parent and must not wait for their locks."""
         self.maintenance = Maintenance(self._store, self._config, self._address)
-        self.alerts = Alerts(self._config)
+        self.__dict__.pop("alerts", None)
         self._start_empty()
 
     def __enter__(self) -> MirrorEngine:

@@ -14,8 +14,7 @@ from deltalakedb.exceptions import DeltaError, redact
 from deltalakedb.files.log_folder import LogFolder
 from deltalakedb.log.protocol.fence import FEATURE
 from deltalakedb.mirror.table_mirror import TableMirror
-from deltalakedb.storage.location import parse_location
-from deltalakedb.storage.opening import open_storage
+from deltalakedb.storage.location import open_storage, parse_location
 from deltalakedb.store import registry
 from deltalakedb.store.connection import Connection, Store
 from deltalakedb.store.registry import TableRow

@@ -17,7 +17,7 @@ from deltalakedb.log.protocol.rows import metadata_from_row
 from deltalakedb.mirror.external import fenced_by_another, newest_mark, protocol_in_files
 from deltalakedb.mirror.follow import PromotedError, catch_up, follow, open_loader
 from deltalakedb.mirror.own_commits import own_commit_info
-from deltalakedb.mirror.put_lock import open_log_writer
+from deltalakedb.mirror.table_mirror import open_log_writer
 from deltalakedb.runtime.config import ConditionalPut
 from deltalakedb.runtime.steps import reached
 from deltalakedb.store import registry

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from deltalakedb.data.deletion_vectors import vector_file
 from deltalakedb.exceptions import DeltaError, DeltaProtocolError, StorageError, TableNotFoundError, redact
-from deltalakedb.files.listing import LOG_FOLDER
+from deltalakedb.files.log_folder import LOG_FOLDER
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.log.protocol.codec import deletion_vector_from_json, from_sql_text
 from deltalakedb.log.protocol.paths import decode_path, is_absolute
@@ -31,8 +31,7 @@ from deltalakedb.mirror.bookkeeping import (
 from deltalakedb.mirror.notice import remove_notice
 from deltalakedb.runtime.config import Config
 from deltalakedb.runtime.steps import reached
-from deltalakedb.storage.location import parse_location
-from deltalakedb.storage.opening import open_storage
+from deltalakedb.storage.location import open_storage, parse_location
 from deltalakedb.store import locations, registry
 from deltalakedb.store.audit import write_audit
 from deltalakedb.store.connection import LIVE, Connection, Store

@@ -9,16 +9,14 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from deltalakedb.exceptions import ConfigError, MirrorError, StoreError, redact
-from deltalakedb.files.writer import FileTxnLogWriter
 from deltalakedb.mirror import bookkeeping
 from deltalakedb.runtime.backoff import Backoff
-from deltalakedb.runtime.config import ConditionalPut, Config
+from deltalakedb.runtime.config import Config
 from deltalakedb.storage.conditional_put import ALLOW_LOCK, PutSupport, find_put_support, warn_of_lock
-from deltalakedb.storage.interface import Puts
 from deltalakedb.storage.location import parse_location
 from deltalakedb.store.connection import Store
 from deltalakedb.store.registry import TableRow
@@ -66,14 +64,6 @@ class LeasePutLock:
                 bookkeeping.release_lease(conn, self._lease, holder)
         except StoreError as error:  # the commit is in the files, and the lease expires by itself
             logger.warning("table %s: its lock could not be released: %s", self._table.full_name, redact(str(error)))
-
-
-def open_log_writer(
-    store: Store, table: TableRow, options: Mapping[str, str] | None, conditional_put: ConditionalPut
-) -> FileTxnLogWriter:
-    """The writer of a table's `_delta_log`, which takes the table's lock if the store needs one."""
-    puts = Puts(conditional_put, LeasePutLock(store, table))
-    return FileTxnLogWriter(table.location, options, table=table.full_name, puts=puts)
 
 
 def check_warehouse(config: Config) -> None:

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from deltalakedb.exceptions import DeltaProtocolError, NotWritableError, TableNotFoundError
-from deltalakedb.files.listing import LogListing
+from deltalakedb.files.log_folder import LogListing
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.files.writer import FileTxnLogWriter
 from deltalakedb.log.checks.properties import deleted_file_retention_ms
 from deltalakedb.mirror.external import shown_protocol
-from deltalakedb.mirror.put_lock import open_log_writer
+from deltalakedb.mirror.table_mirror import open_log_writer
 from deltalakedb.runtime.config import ConditionalPut
 from deltalakedb.store.audit import write_audit
 from deltalakedb.store.connection import Row, Store

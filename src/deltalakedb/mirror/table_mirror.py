@@ -14,14 +14,16 @@ from deltalakedb import telemetry
 from deltalakedb.exceptions import LogGapError, MalformedLogError, MirrorError
 from deltalakedb.files.optional_files import Checksum
 from deltalakedb.files.reader import FileTxnLogReader
+from deltalakedb.files.writer import FileTxnLogWriter
 from deltalakedb.log.protocol.actions import CommitInfo, Metadata, Protocol
 from deltalakedb.log.protocol.commit import iter_actions, parse_action
 from deltalakedb.log.protocol.commit_info import Mark, parse_mark
 from deltalakedb.mirror.compare import first_difference, parse_commit
 from deltalakedb.mirror.external import mark_of
-from deltalakedb.mirror.put_lock import open_log_writer
+from deltalakedb.mirror.put_lock import LeasePutLock
 from deltalakedb.runtime.config import ConditionalPut
 from deltalakedb.runtime.steps import reached
+from deltalakedb.storage.interface import Puts
 from deltalakedb.store import registry
 from deltalakedb.store.connection import Store
 from deltalakedb.store.proposals import RatifiedCommit
@@ -140,10 +142,10 @@ class TableMirror:
             )
 
     @contextmanager
-    def together(self, several: bool) -> Iterator[None]:
+    def together(self) -> Iterator[None]:
         """Context in which several files are put and their names are synced once, at the end."""
         known_before = self.known
-        self._is_together = several
+        self._is_together = True
         try:
             yield
         finally:
@@ -163,7 +165,9 @@ class TableMirror:
             data = commit.rendered()
             if data is None or not self._has_predecessor(commit.version, data, deadline):
                 return False
-            self._put(commit.version, data, commit.timestamp_ms, deadline, _totals(commit))
+            files, size = commit.num_files, commit.size_bytes
+            totals = None if files is None or size is None else (files, size)
+            self._put(commit.version, data, commit.timestamp_ms, deadline, totals)
         return True
 
     def _has_predecessor(self, version: int, data: bytes, deadline: float) -> bool:
@@ -231,7 +235,7 @@ class TableMirror:
         totals: tuple[int, int] | None = None,
     ) -> bool:
         """Put one commit; return whether it was written now. A commit that exists already must be the same."""
-        watch = telemetry.Stopwatch()
+        started = time.perf_counter()
         limit: dict[str, float] = (
             {} if deadline == math.inf else {"timeout_seconds": max(0.1, deadline - time.monotonic())}
         )
@@ -249,7 +253,7 @@ class TableMirror:
         if not is_new:
             self._check_same(version, data)
         reached("mirror.json_put")
-        telemetry.observe_mirror(watch.milliseconds)
+        telemetry.observe_mirror((time.perf_counter() - started) * 1000)
         self.known = version
         if is_new:
             self._written.append((version, totals))
@@ -304,14 +308,19 @@ class TableMirror:
         return f"version {version} is in the files, but not in SQL: {_author(self.table.full_name, version, file_data)}"
 
 
+def open_log_writer(
+    store: Store, table: TableRow, options: Mapping[str, str] | None, conditional_put: ConditionalPut
+) -> FileTxnLogWriter:
+    """The writer of a table's `_delta_log`, which takes the table's lock if the object store needs one."""
+    is_local = table.location.startswith("file:")
+    puts = Puts(conditional_put, None if is_local else LeasePutLock(store, table))
+    return FileTxnLogWriter(table.location, options, table=table.full_name, puts=puts)
+
+
 def _mark_of(table: str, data: bytes) -> Mark | None:
     """The mark in the first line of one of our commits."""
     action = parse_action(data.partition(b"\n")[0], where=f"table {table}")
     return parse_mark(action) if isinstance(action, CommitInfo) else None
-
-
-def _totals(commit: RatifiedCommit) -> tuple[int, int] | None:
-    return None if commit.num_files is None or commit.size_bytes is None else (commit.num_files, commit.size_bytes)
 
 
 def _difference(table: str, version: int, ours: bytes, theirs: bytes) -> str | None:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from deltalakedb.exceptions import DeltaProtocolError, LogGapError, TableNotFoundError
 from deltalakedb.files.checkpoint_reader import read_checkpoint
-from deltalakedb.files.listing import LAST_CHECKPOINT, LOG_FOLDER, CheckpointEntry, LogListing, Segment
+from deltalakedb.files.log_folder import LAST_CHECKPOINT, LOG_FOLDER, CheckpointEntry, LogListing, Segment
 from deltalakedb.files.optional_files import CHECKSUM, json_checksum
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.files.snapshot import FileSnapshot

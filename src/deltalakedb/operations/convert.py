@@ -63,7 +63,7 @@ def find_table(
     new: NewTable, conversion: Conversion, *, location: str, options: Mapping[str, str] | None = None
 ) -> NewTable:
     """Return the table that the files at a location form: its schema, and an add action for each file."""
-    from deltalakedb.storage.opening import open_storage
+    from deltalakedb.storage.location import open_storage
 
     storage = open_storage(location, options)
     files = sorted((file for file in storage.walk() if _is_data(file.path)), key=lambda file: file.path)

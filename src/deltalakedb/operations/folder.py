@@ -18,7 +18,7 @@ from deltalakedb.exceptions import (
     TableNotFoundError,
     redact,
 )
-from deltalakedb.files.listing import LOG_FOLDER, is_log_name
+from deltalakedb.files.log_folder import LOG_FOLDER, is_log_name
 from deltalakedb.log.protocol.fence import shows_iceberg
 from deltalakedb.storage.location import parse_location
 from deltalakedb.store.names import TableName, check_part, join_namespace, namespace_parts
@@ -124,14 +124,14 @@ def _join(characters: list[str], ending: str = "") -> str:
 
 def is_unused(location: str, options: Mapping[str, str] | None) -> bool:
     """Whether a folder that the catalog would choose for a new table has no files, at any depth."""
-    from deltalakedb.storage.opening import open_storage
+    from deltalakedb.storage.location import open_storage
 
     return next(open_storage(location, options).walk(), None) is None
 
 
 def has_log(location: str, options: Mapping[str, str] | None = None) -> bool:
     """Whether a folder has a Delta log."""
-    from deltalakedb.storage.opening import open_storage
+    from deltalakedb.storage.location import open_storage
 
     return any(map(is_log_name, open_storage(location, options).names(LOG_FOLDER)))
 
@@ -158,7 +158,7 @@ def refuse_missing_files(
 
     A storage that does not respond is no reason to refuse: reading the table will report it.
     """
-    from deltalakedb.storage.opening import open_storage
+    from deltalakedb.storage.location import open_storage
 
     missing = LOG_FOLDER
     try:

@@ -59,7 +59,7 @@ def _paths(add: AddFile, vectors: bool) -> Iterator[str]:
 
 
 def _is_there(storage: Storage, path: str) -> bool:
-    from deltalakedb.storage.opening import open_named
+    from deltalakedb.storage.location import open_named
 
     try:
         open_named(storage, path).close()

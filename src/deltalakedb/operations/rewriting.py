@@ -346,7 +346,7 @@ def count_stored(target: Target, add: AddFile) -> int:
     """Return the number of rows in a data file, from its footer."""
     import pyarrow.parquet as pq
 
-    from deltalakedb.storage.opening import open_logged
+    from deltalakedb.storage.location import open_logged
 
     with open_logged(target.storage, add.path, add.size) as file:
         return int(pq.ParquetFile(file).metadata.num_rows)

@@ -170,7 +170,7 @@ class Target:
 
     @cached_property
     def storage(self) -> Storage:
-        from deltalakedb.storage.opening import (
+        from deltalakedb.storage.location import (
             open_storage,  # slow to import, and not every transaction writes files
         )
 

@@ -23,7 +23,7 @@ from deltalakedb.log.schema.types import StructField
 from deltalakedb.spark.places import is_hidden, spark_location
 from deltalakedb.spark.session import setting
 from deltalakedb.storage.interface import ListedFile, Storage
-from deltalakedb.storage.opening import open_storage
+from deltalakedb.storage.location import open_storage
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

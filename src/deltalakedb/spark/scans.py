@@ -20,7 +20,7 @@ from deltalakedb.log.schema.types import StructField, StructType
 from deltalakedb.spark.places import data_files, metadata_path, reading_path
 from deltalakedb.spark.schemas import quoted, to_physical, to_spark, user_metadata
 from deltalakedb.spark.session import setting
-from deltalakedb.storage.opening import open_storage
+from deltalakedb.storage.location import open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -39,7 +39,7 @@ from deltalakedb.spark.predicates import Where, read_where
 from deltalakedb.spark.replacing import NOTHING, Replaced, check_rows, everything, matching, partitions_of
 from deltalakedb.spark.scans import FILE_COLUMNS, Scan, scan_files
 from deltalakedb.spark.schemas import quoted, without_void
-from deltalakedb.storage.opening import open_storage
+from deltalakedb.storage.location import open_storage
 from deltalakedb.store.names import parse_table_name
 from deltalakedb.transactions.draft import TableDraft
 from deltalakedb.transactions.transaction import CatalogTransaction

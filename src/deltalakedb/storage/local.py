@@ -13,14 +13,27 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from stat import S_ISDIR
-from typing import BinaryIO, Final, NoReturn, TypeVar
+from typing import BinaryIO, Final, NoReturn
 
 import pyarrow as pa
 
 from deltalakedb.exceptions import SigningNotSupportedError, StorageError
 from deltalakedb.runtime.steps import reached
-from deltalakedb.storage.disk import CannotLinkError, link, make_folders, sync, sync_all
+from deltalakedb.storage.disk import (
+    CREATE,
+    CannotLinkError,
+    LocalFile,
+    delete_tree,
+    in_folder,
+    link,
+    read_chunks,
+    read_once,
+    sync,
+    sync_all,
+    write_all,
+)
 from deltalakedb.storage.interface import (
     NO_LOCK,
     PUT_TIMEOUT_SECONDS,
@@ -33,14 +46,10 @@ from deltalakedb.storage.interface import (
     PutResult,
     Puts,
     Storage,
-    Written,
 )
 from deltalakedb.storage.location import Location
 
-_T = TypeVar("_T")
 TEMPORARY_SUFFIX: Final = ".deltalakedb.tmp"
-_CHUNK_BYTES: Final = 4 * 1024 * 1024
-_BUFFER_BYTES: Final = 256 * 1024
 # Data files up to this size are read whole.
 _TINY_BYTES: Final = 256 * 1024
 _MISSING: Final = (FileNotFoundError, NotADirectoryError)
@@ -81,7 +90,7 @@ class LocalStorage:
     def open(self, path: str, size: int | None = None) -> pa.NativeFile:
         with self._reading(path):
             if size is not None and 0 < size <= _TINY_BYTES:
-                content = _read_once(self._at(path), size + 1)
+                content = read_once(self._at(path), size + 1)
                 if len(content) == size:
                     return pa.BufferReader(content)
             # Not memory-mapped: a file that is truncated while it is read must raise an error, not kill the process.
@@ -91,7 +100,7 @@ class LocalStorage:
         with self._reading(path):
             file = open(self._at(path), "rb", buffering=0)  # noqa: SIM115 closed when all chunks are read
         stat = os.fstat(file.fileno())
-        return FileStream(stat.st_size, stat.st_mtime_ns // 1_000_000, _read_chunks(file))
+        return FileStream(stat.st_size, stat.st_mtime_ns // 1_000_000, read_chunks(file))
 
     def stream_many(self, paths: Iterable[str]) -> Iterator[FileStream]:
         return map(self.stream, paths)
@@ -203,11 +212,10 @@ class LocalStorage:
         return "written"
 
     def put(self, path: str, data: bytes) -> None:
-        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_CLOEXEC", 0)
         try:
-            descriptor = _in_folder(self._at(path), lambda: os.open(self._at(path), flags, 0o666))
+            descriptor = in_folder(self._at(path), partial(os.open, self._at(path), CREATE, 0o666))
             try:
-                _write_all(descriptor, data)
+                write_all(descriptor, data)
             finally:
                 os.close(descriptor)
         except OSError as error:
@@ -240,7 +248,7 @@ class LocalStorage:
 
     def create(self, path: str, *, part_bytes: int | None = None) -> NewFile:  # noqa: ARG002 a disk has no parts
         try:
-            return _in_folder(self._at(path), lambda: _LocalFile(self._at(path)))
+            return in_folder(self._at(path), partial(LocalFile, self._at(path)))
         except OSError as error:
             raise self._failure("write", path, error) from error
 
@@ -294,12 +302,12 @@ class LocalStorage:
     def delete_folder(self, folder: str, *, keep: str = "") -> None:
         try:
             if not keep:
-                _delete_tree(self._at(folder))
+                delete_tree(self._at(folder))
                 return
             with suppress(FileNotFoundError):
                 for name in os.listdir(self._at(folder)):
                     if name != keep:
-                        _delete_tree(os.path.join(self._at(folder), name))
+                        delete_tree(os.path.join(self._at(folder), name))
         except OSError as error:
             raise self._failure("delete", folder, error) from error
 
@@ -342,7 +350,7 @@ class LocalStorage:
         temporary, descriptor = self._open_temporary(path, creates_folder)
         try:
             try:
-                _write_all(descriptor, data)
+                write_all(descriptor, data)
                 if modified_ms is not None:
                     os.utime(descriptor, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
                 os.fsync(descriptor)
@@ -358,12 +366,8 @@ class LocalStorage:
         """A new hidden file beside its target: log readers ignore names that begin with a dot."""
         folder, _, name = self._at(path).rpartition("/")
         temporary = f"{folder}/.{name}.{os.getpid()}.{next(_counter)}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}"
-        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_CLOEXEC", 0)
-
-        def create() -> int:
-            return os.open(temporary, flags, 0o666)
-
-        return temporary, _in_folder(temporary, create) if creates_folder else create()
+        create = partial(os.open, temporary, CREATE, 0o666)
+        return temporary, in_folder(temporary, create) if creates_folder else create()
 
     @contextmanager
     def _reading(self, path: str) -> Iterator[None]:
@@ -400,67 +404,7 @@ def sync_together(files: Mapping[Storage, Sequence[str]]) -> None:
             other.sync(paths)
 
 
-class _LocalFile:
-    """A data file that is being written under its own name: no version names it yet."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        # Parquet writes in many small pieces; buffered, a small file is one system call, not twenty
-        self.sink: pa.NativeFile = pa.BufferedOutputStream(pa.OSFile(path, "wb"), _BUFFER_BYTES)
-
-    def finish(self) -> Written:
-        self.sink.close()
-        stat = os.stat(self._path)
-        return Written(stat.st_size, stat.st_mtime_ns // 1_000_000)
-
-    def abandon(self) -> None:
-        try:
-            self.sink.close()
-        finally:
-            os.unlink(self._path)
-
-
-def _in_folder(path: str, create: Callable[[], _T]) -> _T:
-    """Create a file, and its folder if that is missing."""
-    try:
-        return create()
-    except FileNotFoundError:
-        make_folders(os.path.dirname(path))
-        return create()
-
-
 def _exists(folder: str) -> PutResult:
     # The writer that linked it may not have synced the name yet, and the caller relies on it from now on.
     sync(folder)
     return "exists"
-
-
-def _read_once(path: str, size: int) -> bytes:
-    """The first bytes of a file, by one system call instead of one for each column."""
-    file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-    try:
-        return os.read(file, size)
-    finally:
-        os.close(file)
-
-
-def _read_chunks(file: BinaryIO) -> Iterator[bytes]:
-    with file:
-        while chunk := file.read(_CHUNK_BYTES):
-            yield chunk
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    written = os.write(descriptor, data)
-    if written < len(data):
-        view = memoryview(data)
-        while written < len(data):
-            written += os.write(descriptor, view[written:])
-
-
-def _delete_tree(path: str) -> None:
-    with suppress(FileNotFoundError):
-        if os.path.isdir(path) and not os.path.islink(path):
-            shutil.rmtree(path)
-        else:
-            os.unlink(path)

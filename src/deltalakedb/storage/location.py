@@ -1,4 +1,4 @@
-"""Parses table locations and gives each one canonical form, whatever the user typed."""
+"""Parses table locations, gives each one canonical form, whatever the user typed, and opens their storage."""
 
 from __future__ import annotations
 
@@ -6,10 +6,17 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from deltalakedb.exceptions import ConfigError, UnknownLocationError, redact
+from deltalakedb.exceptions import ConfigError, MissingFileError, UnknownLocationError, redact
+from deltalakedb.log.protocol.paths import check_path, decode_path, is_absolute
+from deltalakedb.storage.interface import Storage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Every spelling of a scheme, and the canonical one.
 _SCHEMES = {
@@ -142,3 +149,57 @@ def _azure_host(authority: str, options: Mapping[str, str]) -> tuple[str, str]:
     accounts = [options_by_name[name] for name in _ACCOUNT_OPTIONS if options_by_name.get(name)]
     account = accounts[0] if accounts else os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", "")
     return container, f"{account}.dfs.core.windows.net" if account else ""
+
+
+def open_storage(location: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Storage:
+    """The storage with the root `location`. `options` are those of `deltalake`; the environment supplies the rest.
+
+    The same location and options return the same object, so that many small requests share connections.
+    """
+    place = parse_location(location, options)
+    if place.scheme == "file":
+        return _open_local(place)
+    from deltalakedb.storage.options import check_process, cloud_environment
+
+    check_process()
+    return _open_remote(place, tuple(sorted((options or {}).items())), tuple(sorted(cloud_environment().items())))
+
+
+@lru_cache(maxsize=256)
+def _open_local(place: Location) -> Storage:
+    from deltalakedb.storage.local import LocalStorage
+
+    return LocalStorage(place)
+
+
+@lru_cache(maxsize=64)
+def _open_remote(place: Location, options: tuple[tuple[str, str], ...], _environment: tuple[Any, ...]) -> Storage:
+    from deltalakedb.storage.object_store import ObjectStorage
+
+    return ObjectStorage(place, dict(options))
+
+
+def open_named(storage: Storage, path: str, size: int | None = None) -> pa.NativeFile:
+    """Open a file by its path in an action: encoded, relative to the table, or absolute, as in clones."""
+    if not is_absolute(path):
+        check_path(path, where=storage.location)
+        return storage.open(decode_path(path), size)
+    if path.startswith("/"):
+        folder, _, name = decode_path(path).rpartition("/")
+    else:
+        folder, _, name = path.rpartition("/")
+        name = decode_path(name)
+    return open_storage(folder or "/", storage.options).open(name, size)
+
+
+def open_logged(storage: Storage, path: str, size: int | None = None) -> pa.NativeFile:
+    """Open a data file that a version names, by its path in the action; MissingFileError if it does not exist."""
+    try:
+        return open_named(storage, path, size)
+    except FileNotFoundError:
+        raise MissingFileError(
+            f"Object at location {storage.location}/{redact(path)} not found: the log names this data file, and it was "
+            "deleted or vacuumed",
+            path=path,
+            advice="a newer version of the table may not need it",
+        ) from None

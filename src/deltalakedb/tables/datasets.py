@@ -96,7 +96,7 @@ class _Files:
 
     def _open(self, place: int) -> pa.NativeFile:
         if not self._needs_rendering():
-            from deltalakedb.storage.opening import open_logged
+            from deltalakedb.storage.location import open_logged
 
             return open_logged(self._storage, self._logged[place], self._table.column("size")[place].as_py())
         file_columns = [name for name in self._schema.names if name not in self._metadata.partition_columns]

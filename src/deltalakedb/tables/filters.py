@@ -33,7 +33,7 @@ def read_rows(
 ) -> pa.RecordBatchReader:
     """Return a stream of the rows of these files for which `filters` is true."""
     from deltalakedb.data import read_files
-    from deltalakedb.storage.opening import open_storage
+    from deltalakedb.storage.location import open_storage
 
     schema = parse_schema(metadata.schema_string)
     return read_files(

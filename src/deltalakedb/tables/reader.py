@@ -355,7 +355,7 @@ class TableReader:
         return self._backing
 
     def _storage(self) -> Storage:
-        from deltalakedb.storage.opening import open_storage
+        from deltalakedb.storage.location import open_storage
 
         return open_storage(self._backing.location, self._backing.storage_options())
 

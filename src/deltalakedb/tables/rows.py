@@ -166,7 +166,7 @@ def _num_rows(storage: Storage, path: str, size: int | None, stats: str | None) 
 
     from deltalakedb.log.protocol.codec import from_sql_text
     from deltalakedb.log.statistics.stats import parse_stats
-    from deltalakedb.storage.opening import open_logged
+    from deltalakedb.storage.location import open_logged
 
     parsed = None if stats is None else parse_stats(from_sql_text(stats))
     if parsed is not None and parsed.num_records is not None:

@@ -32,7 +32,7 @@ from deltalakedb.operations.vacuum import (
     still_doomed,
 )
 from deltalakedb.runtime.steps import reached
-from deltalakedb.storage.opening import open_storage
+from deltalakedb.storage.location import open_storage
 from deltalakedb.store import Store
 from deltalakedb.store.registry import TableRow
 from deltalakedb.store.snapshot import SqlSnapshot

@@ -27,7 +27,6 @@ from deltalakedb.telemetry.metrics import (
 )
 from deltalakedb.telemetry.reports import (
     CommittedVersion,
-    Stopwatch,
     capture_batch,
     capture_failed,
     capture_lag,
@@ -61,7 +60,6 @@ __all__ = [
     "CommittedVersion",
     "Described",
     "MetricsCollector",
-    "Stopwatch",
     "capture_batch",
     "capture_failed",
     "capture_lag",

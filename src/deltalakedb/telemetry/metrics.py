@@ -117,24 +117,13 @@ def reset() -> None:
     _series.update({metric.name: {} for metric in METRICS})
 
 
-def observe(metric: Described, value: float) -> None:
-    """Add a value to a histogram."""
+def record(metric: Described, labels: tuple[str, ...], value: float) -> None:
+    """Record a value: increase a counter by it, set a gauge to it, or add it to a histogram."""
     with _lock:
-        line = _line(metric, ())
-        line.value += value
-        line.buckets[bisect_left(metric.buckets, value)] += 1
-
-
-def add(metric: Described, labels: tuple[str, ...], value: float) -> None:
-    """Increase a counter."""
-    with _lock:
-        _line(metric, labels).value += value
-
-
-def assign(metric: Described, labels: tuple[str, ...], value: float) -> None:
-    """Set a gauge."""
-    with _lock:
-        _line(metric, labels).value = value
+        line = _line(metric, labels)
+        line.value = value if metric.kind == "gauge" else line.value + value
+        if metric.kind == "histogram":
+            line.buckets[bisect_left(metric.buckets, value)] += 1
 
 
 def forget(metric: Described, labels: tuple[str, ...]) -> None:

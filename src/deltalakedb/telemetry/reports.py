@@ -92,7 +92,7 @@ class FileChanges:
 @never_raises
 def observe_open(milliseconds: float) -> None:
     """Record the opening of a table."""
-    _observe(OPEN_LATENCY, milliseconds)
+    _record(OPEN_LATENCY, value=milliseconds)
 
 
 @never_raises
@@ -111,11 +111,11 @@ def observe_commit(
 
     `repeated`: an earlier attempt had committed it, which is known only now.
     """
-    _observe(COMMIT_LATENCY, milliseconds)
+    _record(COMMIT_LATENCY, value=milliseconds)
     for version in versions:
-        _add(VERSIONS, version.table)
+        _record(VERSIONS, version.table)
         if version.num_files is not None:
-            _set(FILES, version.table, value=version.num_files)
+            _record(FILES, version.table, value=version.num_files)
     if events.isEnabledFor(logging.INFO):
         changes = [FileChanges.of(version.actions) for version in versions]
         log_event(
@@ -146,38 +146,38 @@ def _version_fields(version: CommittedVersion, changes: FileChanges) -> dict[str
 @never_raises
 def conflict(reason: str) -> None:
     """Record a refused commit; the reason is the name of its exception."""
-    _add(CONFLICTS, reason)
+    _record(CONFLICTS, reason)
 
 
 @never_raises
 def iceberg_report(report: str) -> None:
     """Count a report that an Iceberg client sent about a scan or a commit of its own."""
-    _add(ICEBERG_REPORTS, report)
+    _record(ICEBERG_REPORTS, report)
 
 
 @never_raises
 def observe_mirror(milliseconds: float) -> None:
     """Record a commit that was written into `_delta_log`."""
-    _observe(MIRROR_LATENCY, milliseconds)
+    _record(MIRROR_LATENCY, value=milliseconds)
 
 
 @never_raises
 def mirror_failed(table: str, version: int, error: BaseException | str) -> None:
     """Record that a version could not be written into `_delta_log`; it is retried."""
-    _add(MIRROR_FAILURES, table)
+    _record(MIRROR_FAILURES, table)
     log_event("mirror_failed", level=logging.WARNING, table=table, version=version, error=str(error))
 
 
 @never_raises
 def mirror_lag(table: str, seconds: float) -> None:
     """Set the age of the oldest commit that `_delta_log` lacks; 0 if it has all."""
-    _set(MIRROR_LAG, table, value=seconds)
+    _record(MIRROR_LAG, table, value=seconds)
 
 
 @never_raises
 def files_active(table: str, num_files: int) -> None:
     """Set the number of live files at the head."""
-    _set(FILES, table, value=num_files)
+    _record(FILES, table, value=num_files)
 
 
 @never_raises
@@ -190,76 +190,54 @@ def forget_table(table: str) -> None:
 @never_raises
 def capture_batch(slot: str, seconds: float, rows: Mapping[tuple[str, str], int]) -> None:
     """Record a committed batch of a capture, with its number of changes by source table and operation."""
-    _observe(CDC_BATCH_SECONDS, seconds)
-    _add(CDC_BATCHES, slot)
+    _record(CDC_BATCH_SECONDS, value=seconds)
+    _record(CDC_BATCHES, slot)
     for (table, op), count in rows.items():
-        _add(CDC_ROWS, table, op, value=count)
+        _record(CDC_ROWS, table, op, value=count)
     for table in {table for table, _ in rows}:
-        _set(CDC_TABLE_CHANGED, slot, table, value=time.time())
+        _record(CDC_TABLE_CHANGED, slot, table, value=time.time())
 
 
 @never_raises
 def capture_slot(slot: str, *, retained_bytes: int, left_bytes: int | None) -> None:
     """Set how much log the source keeps for a capture's slot, and how much is left; None: limited only by the disk."""
-    _set(CDC_SLOT_RETAINED, slot, value=retained_bytes)
+    _record(CDC_SLOT_RETAINED, slot, value=retained_bytes)
     if left_bytes is None:
         metrics.forget(CDC_SLOT_LEFT, (slot,))
     else:
-        _set(CDC_SLOT_LEFT, slot, value=left_bytes)
+        _record(CDC_SLOT_LEFT, slot, value=left_bytes)
 
 
 @never_raises
 def capture_tables(slot: str, streaming: Mapping[str, bool]) -> None:
     """Set which of its source tables a capture is following."""
     for table, is_streaming in streaming.items():
-        _set(CDC_TABLE_STREAMING, slot, table, value=float(is_streaming))
+        _record(CDC_TABLE_STREAMING, slot, table, value=float(is_streaming))
 
 
 @never_raises
 def capture_lag(slot: str, *, num_bytes: int | None = None, seconds: float | None = None) -> None:
     """Set how far a capture is behind its source; None keeps the last value."""
     if num_bytes is not None:
-        _set(CDC_LAG_BYTES, slot, value=num_bytes)
+        _record(CDC_LAG_BYTES, slot, value=num_bytes)
     if seconds is not None:
-        _set(CDC_LAG_SECONDS, slot, value=seconds)
+        _record(CDC_LAG_SECONDS, slot, value=seconds)
 
 
 @never_raises
 def capture_failed(slot: str, error: BaseException) -> None:
     """Record a failure of a capture, in the stream or in its upkeep; the event has the error."""
-    _add(CDC_FAILURES, slot, type(error).__name__)
+    _record(CDC_FAILURES, slot, type(error).__name__)
     log_event("cdc_failed", level=logging.WARNING, slot=slot, error=f"{type(error).__name__}: {error}")
-
-
-class Stopwatch:
-    """Measures the milliseconds since it was created."""
-
-    __slots__ = ("_start",)
-
-    def __init__(self) -> None:
-        self._start = time.perf_counter()
-
-    @property
-    def milliseconds(self) -> float:
-        return (time.perf_counter() - self._start) * 1000
 
 
 # -- each value is counted here, and passed on to the application's meters if it has any
 
 
-def _observe(metric: Described, value: float) -> None:
-    metrics.observe(metric, value)
-    record_in_meters(metric, value, ())
-
-
-def _add(metric: Described, *labels: str, value: float = 1) -> None:
-    metrics.add(metric, labels, value)
-    record_in_meters(metric, value, labels)
-
-
-def _set(metric: Described, *labels: str, value: float) -> None:
-    metrics.assign(metric, labels, value)
-    record_in_meters(metric, value, labels)
+def _record(metric: Described, *labels: str, value: float = 1) -> None:
+    metrics.record(metric, labels, value)
+    if "opentelemetry.metrics" in sys.modules:
+        _record_in_meters(metric, value, labels)
 
 
 class _Instruments:
@@ -304,13 +282,10 @@ def _observed(metric: Described) -> Callable[[Any], list[Any]]:
 _instruments: _Instruments | None = None
 
 
-def record_in_meters(metric: Described, value: float, labels: tuple[str, ...]) -> None:
-    """Record a value in the application's meters; if it has set them up, their module is imported."""
+def _record_in_meters(metric: Described, value: float, labels: tuple[str, ...]) -> None:
+    """Record a value in the application's meters, if it has set them up."""
     global _instruments
-    metrics = sys.modules.get("opentelemetry.metrics")
-    if metrics is None:
-        return
-    provider = metrics.get_meter_provider()
+    provider = sys.modules["opentelemetry.metrics"].get_meter_provider()
     if _instruments is None or _instruments.provider is not provider:
         _instruments = _Instruments(provider)
     _instruments.record(metric, value, labels)

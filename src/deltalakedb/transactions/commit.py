@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -81,7 +82,7 @@ def _probe(catalog: Catalog, drafts: Sequence[TableDraft]) -> None:
 
 
 def _ratify(catalog: Catalog, proposal: Proposal) -> Outcome:
-    watch = telemetry.Stopwatch()
+    started = time.perf_counter()
     try:
         with telemetry.span("deltalakedb.commit", txn_id=proposal.txn_id, tables=len(proposal.tables)):
             outcome = catalog.writer.commit(proposal)
@@ -120,7 +121,7 @@ def _ratify(catalog: Catalog, proposal: Proposal) -> Outcome:
         )
     telemetry.observe_commit(
         txn_id=outcome.txn_id,
-        milliseconds=watch.milliseconds,
+        milliseconds=(time.perf_counter() - started) * 1000,
         versions=versions,
         committed_at_ms=outcome.committed_at_ms,
         actor=proposal.actor,

@@ -29,7 +29,7 @@ def stage(
     written: Sequence[AddFile],
 ) -> None:
     """Add a finished commit as `version` of the table at `location`, as the transaction sees it."""
-    from deltalakedb.storage.opening import open_storage
+    from deltalakedb.storage.location import open_storage
 
     draft = drafts.find_at(location)
     is_new = draft is None

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltalakedb.exceptions import LogGapError, VersionNotFoundError
-from deltalakedb.files.listing import CheckpointKind, JsonEntry, LogListing, Segment, commit_name, is_log_name
+from deltalakedb.files.log_folder import CheckpointKind, JsonEntry, LogListing, Segment, commit_name, is_log_name
 
 UUID = "80a083e8-7026-4e79-81be-64bd76c43a11"
 

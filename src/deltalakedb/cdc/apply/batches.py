@@ -36,7 +36,7 @@ from deltalakedb.log.protocol.paths import decode_path
 from deltalakedb.operations.write import metrics_in_sparks_words
 from deltalakedb.runtime.backoff import Backoff
 from deltalakedb.runtime.steps import reached
-from deltalakedb.storage.opening import open_storage
+from deltalakedb.storage.location import open_storage
 
 if TYPE_CHECKING:
     from deltalakedb.catalog.catalog import Catalog

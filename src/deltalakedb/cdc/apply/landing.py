@@ -29,7 +29,7 @@ from deltalakedb.operations.write import metrics_in_sparks_words
 from deltalakedb.runtime.steps import reached
 from deltalakedb.spark.jobs import WriteJob
 from deltalakedb.spark.replacing import everything
-from deltalakedb.storage.opening import open_storage
+from deltalakedb.storage.location import open_storage
 from deltalakedb.store.names import TableName, parse_table_name
 from deltalakedb.transactions.places import release_places, reserve_place
 

@@ -27,7 +27,7 @@ from deltalakedb.data.writer import FileWriter
 from deltalakedb.exceptions import CaptureError, DeltaError, redact
 from deltalakedb.log.protocol.actions import AddFile
 from deltalakedb.log.schema.types import parse_schema, to_arrow_type
-from deltalakedb.storage.opening import open_storage
+from deltalakedb.storage.location import open_storage
 
 if TYPE_CHECKING:
     from deltalakedb.cdc.apply.landing import Landing

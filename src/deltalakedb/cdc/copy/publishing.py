@@ -50,7 +50,7 @@ from deltalakedb.operations.rewriting import remove_rows
 from deltalakedb.operations.target import Done, Target, open_engine
 from deltalakedb.operations.write import metrics_in_sparks_words
 from deltalakedb.runtime.steps import reached
-from deltalakedb.storage.opening import open_storage
+from deltalakedb.storage.location import open_storage
 from deltalakedb.store.names import parse_table_name
 
 if TYPE_CHECKING:

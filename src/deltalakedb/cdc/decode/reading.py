@@ -26,7 +26,7 @@ from deltalakedb.log.protocol.codec import to_json
 from deltalakedb.log.protocol.commit import parse_action, render_action
 from deltalakedb.log.protocol.paths import decode_path
 from deltalakedb.log.schema.types import parse_schema
-from deltalakedb.storage.opening import open_storage
+from deltalakedb.storage.location import open_storage
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from deltalakedb.iceberg.delta.delta_snapshots import FOLDER
 from deltalakedb.log.protocol.codec import deletion_vector_from_json, from_sql_text, key_hash
-from deltalakedb.storage.opening import open_storage
+from deltalakedb.storage.location import open_storage
 from deltalakedb.store.delta_manifests import forget_old_lists, has_lists, kept_files
 from deltalakedb.store.iceberg_delta import forget_vectors
 from deltalakedb.store.registry import read_head

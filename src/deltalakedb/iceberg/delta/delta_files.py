@@ -30,7 +30,7 @@ from deltalakedb.log.statistics.bounds import CUT_SLACK_US
 from deltalakedb.log.statistics.intervals import lower_text_bound, upper_text_bound
 from deltalakedb.log.statistics.moments import Zone, parse_date, parse_timestamp
 from deltalakedb.log.statistics.stats import parse_stats, to_decimal, value_at
-from deltalakedb.storage.opening import open_logged, open_storage
+from deltalakedb.storage.location import open_logged, open_storage
 
 COLUMNS: Final = (
     "path", "size", "num_records", "partition_values", "stats", "deletion_vector", "base_row_id",

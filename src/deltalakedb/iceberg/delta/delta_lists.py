@@ -33,7 +33,7 @@ from deltalakedb.iceberg.delta.manifest_entries import EntryEncoder
 from deltalakedb.iceberg.delta.vectors import VectorFiles
 from deltalakedb.iceberg.metadata.normal_form import wire_form
 from deltalakedb.log.protocol.rows import metadata_from_row
-from deltalakedb.storage.opening import open_storage
+from deltalakedb.storage.location import open_storage
 from deltalakedb.store.connection import Connection, DuplicateRowError, LostRaceError, Store, select_columns
 from deltalakedb.store.delta_manifests import (
     NewestList,

@@ -8,7 +8,7 @@ from typing import Final
 
 from deltalakedb.iceberg.delta.delta_snapshots import FOLDER
 from deltalakedb.iceberg.locations import to_iceberg
-from deltalakedb.storage.opening import open_storage
+from deltalakedb.storage.location import open_storage
 
 WRITERS: Final = 16
 HELD_BYTES: Final = 32 * 2**20

@@ -14,8 +14,7 @@ from deltalakedb.iceberg.delta.delta_snapshots import FOLDER
 from deltalakedb.iceberg.locations import from_iceberg
 from deltalakedb.iceberg.planning.avro import MAX_FILE_BYTES
 from deltalakedb.log.protocol.paths import is_absolute
-from deltalakedb.storage.location import parse_location
-from deltalakedb.storage.opening import open_storage
+from deltalakedb.storage.location import open_storage, parse_location
 
 if TYPE_CHECKING:
     from deltalakedb.storage.interface import ListedFile

@@ -10,7 +10,7 @@ from deltalakedb.data.deletion_vectors import DeletionVectors
 from deltalakedb.iceberg.delta.delta_files import DeltaFile
 from deltalakedb.iceberg.delta.generated_files import GeneratedFiles
 from deltalakedb.iceberg.delta.puffin import VectorBlob, puffin_file
-from deltalakedb.storage.opening import open_storage
+from deltalakedb.storage.location import open_storage
 from deltalakedb.store import Store
 from deltalakedb.store.connection import DuplicateRowError, LostRaceError
 from deltalakedb.store.iceberg_delta import VectorCopy, read_vector_copies, write_vector_copies

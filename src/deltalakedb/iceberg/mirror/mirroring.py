@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from deltalakedb.catalog.entries import require_table
 from deltalakedb.data.deletion_vectors import Rows, write_vectors
 from deltalakedb.exceptions import CannotMirrorError, DeltaError, MirrorError, TableNotFoundError, redact
-from deltalakedb.files.listing import LOG_FOLDER
+from deltalakedb.files.log_folder import LOG_FOLDER
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.files.upkeep import after_commit
 from deltalakedb.iceberg.describing import load_version
@@ -39,7 +39,7 @@ from deltalakedb.log.protocol.codec import to_json
 from deltalakedb.log.protocol.commit import render_commit
 from deltalakedb.log.protocol.fence import fence, shows_iceberg
 from deltalakedb.log.protocol.rows import add_from_row
-from deltalakedb.mirror.put_lock import open_log_writer
+from deltalakedb.mirror.table_mirror import open_log_writer
 from deltalakedb.runtime.steps import reached
 from deltalakedb.runtime.version import __version__
 from deltalakedb.store.names import parse_table_name

@@ -10,7 +10,7 @@ from typing import Final, Protocol, TypeVar
 
 from deltalakedb.exceptions import ConfigError, MalformedLogError, MissingFileError, redact
 from deltalakedb.iceberg.planning.avro import MAX_FILE_BYTES
-from deltalakedb.storage.opening import open_storage
+from deltalakedb.storage.location import open_storage
 
 MAX_READS: Final = 8
 """How many files are read at the same time, and so how many are in memory."""

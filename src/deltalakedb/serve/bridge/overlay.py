@@ -19,7 +19,7 @@ from deltalakedb.log.protocol.actions import CommitInfo
 from deltalakedb.log.protocol.completion import has_in_commit_timestamps
 from deltalakedb.log.protocol.rows import metadata_from_row, protocol_from_row
 from deltalakedb.mirror.checkpoints import totals_at
-from deltalakedb.storage.opening import open_storage
+from deltalakedb.storage.location import open_storage
 from deltalakedb.store import registry
 from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.registry import Head, TableRow

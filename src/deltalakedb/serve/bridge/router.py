@@ -23,7 +23,7 @@ from deltalakedb.exceptions import (
     VersionTakenError,
     redact,
 )
-from deltalakedb.files.listing import commit_name
+from deltalakedb.files.log_folder import commit_name
 from deltalakedb.serve.bodies import body_chunks, bytes_answer, lines_of, read_body
 from deltalakedb.serve.bridge.log import BridgedLog
 from deltalakedb.serve.bridge.names import Names
