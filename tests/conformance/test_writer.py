@@ -20,7 +20,7 @@ from deltalakedb.exceptions import (
     TableNotFoundError,
 )
 from deltalakedb.log.protocol.actions import AppTransaction, CommitInfo, DeletionVector, Metadata, Protocol
-from deltalakedb.log.protocol.commit_info import parse_mark
+from deltalakedb.log.protocol.completion import parse_mark
 from deltalakedb.log.protocol.fence import FEATURE
 from deltalakedb.log.protocol.proposal import WHOLE_TABLE, ProposedCommit, ReadSet
 from deltalakedb.store import Store

@@ -14,8 +14,7 @@ from deltalakedb.log.protocol.actions import (
     RemoveFile,
 )
 from deltalakedb.log.protocol.commit import Commit
-from deltalakedb.log.protocol.commit_info import MARK
-from deltalakedb.log.protocol.completion import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, ROW_TRACKING
+from deltalakedb.log.protocol.completion import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, MARK, ROW_TRACKING
 from deltalakedb.log.protocol.proposal import NOTHING_READ, WHOLE_TABLE
 from deltalakedb.mirror.own_commits import OwnCommit, Rebaser, as_proposed
 

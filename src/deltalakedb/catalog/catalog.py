@@ -14,7 +14,7 @@ from deltalakedb.catalog.entries import TableInfo, is_promoted_by_writes, requir
 from deltalakedb.catalog.iceberg_access import IcebergAccess
 from deltalakedb.catalog.instants import Instant, to_epoch_ms
 from deltalakedb.catalog.names import CatalogNames
-from deltalakedb.catalog.storage_options import options_of
+from deltalakedb.catalog.storage_options import STORAGE_OPTIONS, options_of
 from deltalakedb.catalog.uri import CatalogUri, parse_catalog_uri
 from deltalakedb.catalog.view import CatalogView, wait_for_instant
 from deltalakedb.exceptions import ConfigError
@@ -141,7 +141,7 @@ class Catalog(CatalogFiles, CatalogNames, IcebergAccess):
         """The engine that copies commits into `_delta_log`; created with the first commit."""
         from deltalakedb.mirror.engine import MirrorEngine
 
-        return MirrorEngine(self.store, config=self.config, options_of=self.storage_options_of, address=str(self.uri))
+        return MirrorEngine(self.store, config=self.config, options_of=self.storage_options_of, address=self.uri)
 
     def use_options(self, table: TableRow, options: Mapping[str, str] | None) -> None:
         """Use storage options for a table as long as this catalog is open; only some of them are ever stored."""
@@ -150,7 +150,8 @@ class Catalog(CatalogFiles, CatalogNames, IcebergAccess):
 
     def storage_options_of(self, table: TableRow) -> dict[str, str] | None:
         """Return a table's stored storage options, overridden by those passed since the catalog was opened."""
-        return options_of(table, self._given_options.get(table.location))
+        given_options = self._given_options.get(table.location)
+        return options_of(table, given_options) if given_options or STORAGE_OPTIONS in table.properties else None
 
     # -- transactions
 

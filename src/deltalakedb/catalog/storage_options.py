@@ -10,18 +10,19 @@ from deltalakedb.store.registry import TableRow
 # Of a table's storage options only these are stored: they describe the location, never credentials.
 _KEPT_OPTIONS = frozenset({"region", "default_region", "endpoint", "endpoint_url", "allow_http", "account_name"})
 _OPTION_PREFIXES = ("aws_", "google_", "azure_storage_", "azure_")
-_PROPERTY = "storage_options"
+STORAGE_OPTIONS = "storage_options"
+"""The registry property that has them."""
 
 
 def options_of(table: TableRow, given: Mapping[str, str] | None = None) -> dict[str, str] | None:
     """Return the stored options of a table, overridden by those given now."""
-    return {**table.properties.get(_PROPERTY, {}), **(given or {})} or None
+    return {**table.properties.get(STORAGE_OPTIONS, {}), **(given or {})} or None
 
 
 def as_properties(options: Mapping[str, str] | None) -> dict[str, dict[str, str]]:
     """Return the registry properties of a new table that store the permitted part of its storage options."""
     stored_options = safe_options(options)
-    return {_PROPERTY: stored_options} if stored_options else {}
+    return {STORAGE_OPTIONS: stored_options} if stored_options else {}
 
 
 def safe_options(options: Mapping[str, str] | None) -> dict[str, str]:

@@ -131,7 +131,8 @@ def _parse_deltasql(text: str) -> CatalogUri:
 
 
 def _file_of(engine: str, path: str, options: Mapping[str, str], text: str) -> str:
-    _refuse_unknown(options, frozenset(), text)
+    if options:
+        _refuse_unknown(options, frozenset(), text)
     if path in ("", "/"):
         raise CatalogUriError(f"{redact(text)} names no file; write deltasql://{engine}//abs/path/catalog.db")
     # One slash ends the engine's name, so `sqlite//abs` is absolute and `sqlite/rel` relative to the working directory.

@@ -39,13 +39,16 @@ from deltalakedb.log.protocol.actions import (
 )
 from deltalakedb.log.protocol.codec import from_sql_text, to_json, to_sql_text
 from deltalakedb.log.protocol.commit import Commit, render_commit
-from deltalakedb.log.protocol.commit_info import Mark, parse_mark, render_metrics, with_user_fields
 from deltalakedb.log.protocol.completion import (
     ROW_TRACKING,
     InForce,
+    Mark,
     check_applications,
     has_in_commit_timestamps,
     high_water_mark,
+    parse_mark,
+    render_metrics,
+    with_user_fields,
 )
 from deltalakedb.log.protocol.features import check_writable, features_in_use
 from deltalakedb.log.protocol.fence import FEATURE, shows_iceberg

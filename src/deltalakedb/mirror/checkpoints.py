@@ -84,7 +84,7 @@ class CheckpointState:
 class Maintenance:
     """Writes checkpoints, checksums and notices when due. None is urgent, so nothing here raises."""
 
-    def __init__(self, store: Store, config: Config, address: str | None = None) -> None:
+    def __init__(self, store: Store, config: Config, address: object = None) -> None:
         self._store = store
         self._config = config
         self._address = address

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from deltalakedb.exceptions import DeltaError, DeltaProtocolError, LogGapError, TableNotFoundError, redact
 from deltalakedb.files.log_folder import LogListing
 from deltalakedb.files.reader import FileTxnLogReader
-from deltalakedb.log.protocol.commit_info import Mark
+from deltalakedb.log.protocol.completion import Mark
 from deltalakedb.log.protocol.fence import FEATURE, unfence
 from deltalakedb.mirror.external import newest_mark
 from deltalakedb.mirror.notice import read_notice

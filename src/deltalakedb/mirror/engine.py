@@ -63,7 +63,7 @@ class MirrorEngine:
         options_of: OptionsOf = lambda _table: None,
         mode: MirrorMode | None = None,
         stop: threading.Event | None = None,
-        address: str | None = None,
+        address: object = None,
     ) -> None:
         self.mode: MirrorMode = config.mirror_mode if mode is None else mode
         self.maintenance = Maintenance(store, config, address)

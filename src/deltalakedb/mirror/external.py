@@ -9,7 +9,7 @@ from deltalakedb.exceptions import redact
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.log.protocol.actions import CommitInfo, Protocol
 from deltalakedb.log.protocol.commit import Commit
-from deltalakedb.log.protocol.commit_info import MARK, Mark, parse_mark
+from deltalakedb.log.protocol.completion import MARK, Mark, parse_mark
 from deltalakedb.log.protocol.fence import fence
 from deltalakedb.log.protocol.rows import protocol_from_row
 from deltalakedb.mirror.compare import first_difference

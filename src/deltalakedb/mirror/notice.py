@@ -26,10 +26,10 @@ NAME = "README.txt"
 _FIRST_LINE = "This Delta table is managed by deltalakedb: every Delta reader can read it, its catalog writes it."
 
 
-def render_notice(table: TableRow, catalog_id: str, address: str | None) -> bytes:
+def render_notice(table: TableRow, catalog_id: str, address: object) -> bytes:
     """The text of a table's notice; `address` is the catalog's, without secrets."""
     name, location = table.full_name, redact(table.location)
-    catalog = f"{redact(address)} (id {catalog_id})" if address else f"id {catalog_id}"
+    catalog = f"{redact(str(address))} (id {catalog_id})" if address else f"id {catalog_id}"
     spark = f"dldb://{parse_location(table.location).bridge_path}"
     lines = (
         _FIRST_LINE,
@@ -42,7 +42,7 @@ def render_notice(table: TableRow, catalog_id: str, address: str | None) -> byte
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def prepare_notice(conn: Connection, mirror: TableMirror, address: str | None) -> None:
+def prepare_notice(conn: Connection, mirror: TableMirror, address: object) -> None:
     """Render the notice of a table whose files this process writes for the first time, to be written later."""
     if mirror.is_explained:
         return

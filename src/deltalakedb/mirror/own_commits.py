@@ -19,13 +19,16 @@ from deltalakedb.log.protocol.actions import (
 )
 from deltalakedb.log.protocol.codec import to_json
 from deltalakedb.log.protocol.commit import Commit, render_commit
-from deltalakedb.log.protocol.commit_info import MARK, Mark, Participant, render_commit_info
 from deltalakedb.log.protocol.completion import (
     ENABLEMENT_TIMESTAMP,
     ENABLEMENT_VERSION,
+    MARK,
     ROW_TRACKING,
+    Mark,
+    Participant,
     has_in_commit_timestamps,
     mark_domain,
+    render_commit_info,
 )
 from deltalakedb.log.protocol.features import is_enabled
 from deltalakedb.log.protocol.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit

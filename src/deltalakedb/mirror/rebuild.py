@@ -14,7 +14,7 @@ from deltalakedb.exceptions import DeltaError, TableExistsError, redact
 from deltalakedb.files.discovery import find_tables
 from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.log.protocol.commit import Commit
-from deltalakedb.log.protocol.commit_info import Mark, parse_mark
+from deltalakedb.log.protocol.completion import Mark, parse_mark
 from deltalakedb.log.protocol.fence import shows_iceberg, unfence
 from deltalakedb.mirror.external import Importer, newest_mark
 from deltalakedb.mirror.follow import load_history

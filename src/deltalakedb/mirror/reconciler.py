@@ -49,7 +49,7 @@ class Reconciler:
         options_of: OptionsOf,
         workers: int = 4,
         stop: threading.Event | None = None,
-        address: str | None = None,
+        address: object = None,
     ) -> None:
         self.stop = stop or threading.Event()
         self._store = store

@@ -17,7 +17,7 @@ from deltalakedb.files.reader import FileTxnLogReader
 from deltalakedb.files.writer import FileTxnLogWriter
 from deltalakedb.log.protocol.actions import CommitInfo, Metadata, Protocol
 from deltalakedb.log.protocol.commit import iter_actions, parse_action
-from deltalakedb.log.protocol.commit_info import Mark, parse_mark
+from deltalakedb.log.protocol.completion import Mark, parse_mark
 from deltalakedb.mirror.compare import first_difference, parse_commit
 from deltalakedb.mirror.external import mark_of
 from deltalakedb.mirror.put_lock import LeasePutLock

@@ -60,13 +60,16 @@ def evolve(
 
     if schema_mode == "overwrite":
         return _replaced(target, arrow_to_schema(arrow), partition_by)
-    if _has_the_columns(arrow, target.schema):
+    # Data with exactly the table's columns, in order, and no metadata on them: nothing can differ.
+    has_same_columns = arrow == target.schema.to_arrow() and not any(item.metadata for item in arrow)
+    if not has_same_columns:
+        _refuse_other_notes(target, arrow)
+    if partition_by is not None:
         check_partitioning(target.metadata, partition_by, target.name)
+    if has_same_columns:
         if schema_mode is None:
             _refuse_local_times(target, arrow)
-        return Definition.of(target)
-    _refuse_other_notes(target, arrow)
-    check_partitioning(target.metadata, partition_by, target.name)
+        return Definition(target.protocol, target.metadata)
     _refuse_other_case(target, arrow, schema_mode)
     if schema_mode is None:
         _refuse_local_times(target, arrow)
@@ -85,11 +88,6 @@ def evolve(
     return Definition.of(
         target, with_schema(target.protocol, target.metadata, merged, table=target.name, history=target.history)
     )
-
-
-def _has_the_columns(arrow: pa.Schema, schema: StructType) -> bool:
-    """Return whether data has exactly the table's columns, in order, and no metadata on them: nothing can differ."""
-    return bool(arrow == schema.to_arrow()) and not any(item.metadata for item in arrow)
 
 
 def partitions_last(schema: StructType, target: Target) -> StructType:

@@ -55,7 +55,7 @@ def write_rows(
     `checks` are additional checks of this write. `changes` writes the inserts to the change data feed. `beside` are
     rows that are only moved, into the same files.
     """
-    from deltalakedb.data import prepare_data, write_files
+    from deltalakedb.data import ParquetOptions, prepare_data, write_files
 
     metadata, protocol = metadata or target.metadata, protocol or target.protocol
     if schema is not None:
@@ -68,6 +68,8 @@ def write_rows(
     if changes is not None:
         data = _record_inserts(prepare_data(data), changes)
     schema = parse_schema(metadata.schema_string)
+    if options is None and writer_properties is not None:
+        options = to_parquet_options(writer_properties, schema, metadata.partition_columns)
     adds = write_files(
         data,
         storage=target.storage,
@@ -75,7 +77,7 @@ def write_rows(
         partition_columns=metadata.partition_columns,
         configuration=metadata.configuration,
         target_file_size=target_file_size,
-        options=options or to_parquet_options(writer_properties, schema, metadata.partition_columns),
+        options=options or ParquetOptions(),
         data_change=data_change,
         beside=beside,
     )

@@ -179,7 +179,7 @@ def propose_frame(tx: CatalogTransaction, name: str, df: DataFrame, options: Wri
         commit = _Write(tx, draft, first, df, data, options).commit()
         if first is not None:
             tx._drafts.add(draft)
-        draft.propose(commit)
+        draft.commits.append(commit)
         return True
 
 

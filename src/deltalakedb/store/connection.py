@@ -202,7 +202,8 @@ class Session(ABC):
         return rows[0] if rows else None
 
     def gather(self, asks: Sequence[Ask]) -> list[list[Row]]:
-        return [self._rows(asked(query, self.dialect), parameters) for query, parameters in asks]
+        queries = named_queries()
+        return [self.all(ask, **values) if ask in queries else self.sql(ask, **values) for ask, values in asks]
 
     def run(self, query: str, **parameters: Any) -> int:
         return self.execute(checked(named(query, self.dialect), parameters), parameters)

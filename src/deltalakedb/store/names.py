@@ -112,9 +112,10 @@ def check_part(part: str, *, whole: str) -> str:
         raise _name_error(whole, "a part of it is empty")
     if len(part) > MAX_PART_LENGTH:
         raise _name_error(whole, f"a part of it has {len(part)} characters")
-    for char in part:
-        if _is_control(char):
-            raise _name_error(whole, f"it contains the control character U+{ord(char):04X}")
+    if not part.isprintable():  # which a control character is not
+        for char in part:
+            if _is_control(char):
+                raise _name_error(whole, f"it contains the control character U+{ord(char):04X}")
     return part
 
 

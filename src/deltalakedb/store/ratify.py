@@ -6,13 +6,16 @@ from functools import partial
 
 from deltalakedb.log.protocol.actions import CommitInfo, Metadata, Protocol
 from deltalakedb.log.protocol.commit import Commit, render_commit
-from deltalakedb.log.protocol.commit_info import Mark, Participant, mark_commit_info, render_commit_info
 from deltalakedb.log.protocol.completion import (
     ROW_TRACKING,
     InForce,
+    Mark,
+    Participant,
     check_applications,
     has_in_commit_timestamps,
     high_water_mark,
+    mark_commit_info,
+    render_commit_info,
 )
 from deltalakedb.log.protocol.proposal import ProposedCommit
 from deltalakedb.runtime.version import __version__

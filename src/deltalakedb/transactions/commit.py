@@ -64,7 +64,8 @@ def commit_drafts(
     delta_commits = tuple(commit for commit in outcome.commits if commit.table.is_delta)
     catalog.mirror.after_commit(replace(outcome, commits=delta_commits))
     for draft in ordered:
-        _finish_drop(catalog, draft)
+        if draft.dropped:
+            _finish_drop(catalog, draft)
     return outcome
 
 

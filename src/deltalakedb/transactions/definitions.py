@@ -61,7 +61,7 @@ def create_table(
         "properties": to_json(dict(metadata.configuration)),
     }
     drafts.add(draft)
-    draft.propose(ProposedCommit(first, "CREATE TABLE", parameters, fenced=True))
+    draft.commits.append(ProposedCommit(first, "CREATE TABLE", parameters, fenced=True))
 
 
 def drop_table(drafts: Drafts, name: str, purge: bool) -> None:
@@ -98,7 +98,7 @@ def undrop_table(drafts: Drafts, name: str, as_: str | None) -> None:
     draft = drafts.undrop(old, new)
     if draft.row.state == "live":
         parameters = {"name": draft.row.full_name, "was": draft.pinned.full_name}
-        draft.propose(ProposedCommit((), "UNDROP TABLE", parameters))
+        draft.commits.append(ProposedCommit((), "UNDROP TABLE", parameters))
 
 
 def rename_table(drafts: Drafts, name: str, new_name: str) -> None:
@@ -113,7 +113,7 @@ def rename_table(drafts: Drafts, name: str, new_name: str) -> None:
         draft.check_writable()
         # A catalog that is rebuilt from the files reads the name there.
         parameters = {"from": old, "to": renamed.full_name}
-        draft.propose(ProposedCommit((), "RENAME TABLE", parameters))
+        draft.commits.append(ProposedCommit((), "RENAME TABLE", parameters))
     drafts.rename(draft, renamed)
 
 
@@ -133,7 +133,7 @@ def set_properties(drafts: Drafts, table: str, properties: Mapping[str, Property
         draft.note_read(DEFINITION)
     else:
         parameters = {"properties": to_json(to_texts(properties))}
-        draft.propose(ProposedCommit(tuple(actions), "SET TBLPROPERTIES", parameters))
+        draft.commits.append(ProposedCommit(tuple(actions), "SET TBLPROPERTIES", parameters))
 
 
 def add_columns(drafts: Drafts, table: str, columns: SchemaLike) -> None:
@@ -148,7 +148,7 @@ def add_columns(drafts: Drafts, table: str, columns: SchemaLike) -> None:
         history=snapshot.metadata_history,
     )
     schema_json = next(action.schema_string for action in actions if isinstance(action, Metadata))
-    draft.propose(ProposedCommit(tuple(actions), "ADD COLUMNS", {"schema": schema_json}))
+    draft.commits.append(ProposedCommit(tuple(actions), "ADD COLUMNS", {"schema": schema_json}))
 
 
 def _propose_drop(draft: TableDraft, *, purge: bool) -> None:
@@ -159,8 +159,8 @@ def _propose_drop(draft: TableDraft, *, purge: bool) -> None:
     parameters = {"name": draft.row.full_name}
     if draft.kept_ms or purge:
         if draft.row.state == "live":  # a frozen table accepts no commit, but can be dropped
-            draft.propose(ProposedCommit((), "DROP TABLE", parameters))
+            draft.commits.append(ProposedCommit((), "DROP TABLE", parameters))
     elif draft.row.state != "detaching":
         draft.check_writable()
         last = fence_off(draft.snapshot().protocol)
-        draft.propose(replace(last, operation="DROP TABLE", operation_parameters=parameters))
+        draft.commits.append(replace(last, operation="DROP TABLE", operation_parameters=parameters))

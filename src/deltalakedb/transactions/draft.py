@@ -134,9 +134,6 @@ class TableDraft:
         if is_older and self.pinned.mode == "managed":
             self.base = snapshot
 
-    def propose(self, commit: ProposedCommit) -> None:
-        self.commits.append(commit)
-
     def proposed(self) -> tuple[ProposedCommit, ...]:
         """Return the commits to make. `txn` actions go into the last one, or into one of their own if there is none."""
         txn_actions = tuple(self.app_transactions.values())
@@ -179,14 +176,17 @@ class TableDraft:
             raise NotWritableError(f"table {name} is {row.state} and takes no commits; {hint}")
 
     def to_proposal(self) -> TableProposal:
+        read_version = -1 if self.head is None else self.head.current_version
+        if self.base is not None:
+            read_version = self.base.version
         return TableProposal(
             table=self.row if self.is_new else self.pinned,
-            read_version=self._read_version(),
+            read_version=read_version,
             commits=self.proposed(),
             also_read=self.read,
             protocol=None if self.base is None else self.base.protocol,
             metadata=None if self.base is None else self.base.metadata,
-            changes=self._changes(),
+            changes={} if self.is_new or self.row == self.pinned else self._changes(),
             is_named=self.is_named and not self.by_id,
             is_reserved=self.is_reserved,
             drop=self.dropped,
@@ -200,15 +200,8 @@ class TableDraft:
             iceberg=tuple(self.iceberg),
         )
 
-    def _read_version(self) -> int:
-        if self.base is not None:
-            return self.base.version
-        return -1 if self.head is None else self.head.current_version
-
     def _changes(self) -> dict[str, str]:
         """Return the columns of the registry row that the transaction changes; it may drop a table it has renamed."""
-        if self.is_new or self.row == self.pinned:
-            return {}
         is_moved = self.row.location != self.pinned.location
         moved = {"location": self.row.location, "files_owner": self.row.files_owner} if is_moved else {}
         return {"namespace": self.row.namespace, "name": self.row.name, **moved}

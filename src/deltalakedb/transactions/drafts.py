@@ -94,6 +94,8 @@ class Drafts:
     @property
     def absent(self) -> frozenset[Key]:
         """Names that the transaction looked up and found free, without those that it takes itself."""
+        if not self._absent:
+            return frozenset()
         return frozenset(self._absent - {draft.row.key for draft in self.used if draft.takes_name})
 
     @property
@@ -162,7 +164,8 @@ class Drafts:
 
         The promotion takes effect at once and stays, even if the transaction fails: the files must be fenced first.
         """
-        if is_promoted_by_writes(draft.pinned) and self.catalog.config.catalog_promote_on_write:
+        promotes = self.catalog.config.catalog_promote_on_write
+        if draft.pinned.mode == "follower" and promotes and is_promoted_by_writes(draft.pinned):
             _promote(self.catalog, draft)
         draft.check_writable()
 

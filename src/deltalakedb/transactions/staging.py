@@ -46,7 +46,7 @@ def stage(
         )
     if is_new:
         drafts.add(draft)
-    draft.propose(commit)
+    draft.commits.append(commit)
     if written:
         files.for_table(draft.row.table_uuid).remember(open_storage(location, draft.options), written)
 

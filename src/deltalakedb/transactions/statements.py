@@ -37,7 +37,8 @@ def run(
     drafts: Drafts, files: WrittenFiles, verbs: Mapping[str, Verb], properties: CommitProperties | None
 ) -> dict[str, dict[str, Any]]:
     """Run a verb on each table, in parallel if there are several; return their metrics. If one fails, none counts."""
-    properties = (properties or CommitProperties()).joined()
+    if properties is not None:
+        properties.checked_metadata()
     used = {table: drafts.get_writable(table) for table in verbs}
     config = drafts.catalog.config
     targets = {table: replace(draft.to_target(files), config=config) for table, draft in used.items()}
@@ -53,10 +54,11 @@ def run(
     return {table: item.metrics for table, item in results.items()}
 
 
-def _propose(draft: TableDraft, done: Done, properties: CommitProperties) -> None:
-    done = done.noting(properties.actions(), properties.checked_metadata())
+def _propose(draft: TableDraft, done: Done, properties: CommitProperties | None) -> None:
+    if properties is not None:
+        done = done.noting(properties.actions(), properties.checked_metadata())
     if done.commit is not None:
-        draft.propose(done.commit)
+        draft.commits.append(done.commit)
 
 
 # -- writes, which may create the table
@@ -80,7 +82,7 @@ def write_rows(
     data: Any,
     request: WriteRequest,
     options: TableOptions,
-    properties: CommitProperties,
+    properties: CommitProperties | None,
 ) -> None:
     """Write data into a table as one version; create the table if it does not exist."""
     request.check()
@@ -110,7 +112,7 @@ def _write_new(
     data: Any,
     request: WriteRequest,
     options: TableOptions,
-    properties: CommitProperties,
+    properties: CommitProperties | None,
 ) -> None:
     from deltalakedb.data import arrow_to_schema
     from deltalakedb.operations.creation import NewTable
@@ -138,7 +140,8 @@ def begin_table(
     storage_options: Mapping[str, str] | None,
 ) -> None:
     """Create a table whose first version is made by a verb that runs on the empty table."""
-    properties = (properties or CommitProperties()).joined()
+    if properties is not None:
+        properties.checked_metadata()
     target = parse_table_name(name)
     if drafts.find(target) is not None:
         raise TableExistsError(f"the table {target} exists already; choose another name")
@@ -150,7 +153,7 @@ def _begin(
     files: WrittenFiles,
     new: tuple[TableDraft, tuple[Protocol, Metadata]],
     verb: Verb,
-    properties: CommitProperties,
+    properties: CommitProperties | None,
 ) -> None:
     """Run a verb on a table that does not exist yet; propose its first commit, including protocol and metadata."""
     from deltalakedb.tables.file_snapshot import NewTableSnapshot
@@ -187,7 +190,7 @@ def _write_spark_frame(
     data: Any,
     request: WriteRequest,
     options: TableOptions,
-    properties: CommitProperties,
+    properties: CommitProperties | None,
 ) -> None:
     """Let Spark write its DataFrame. The Spark pipeline is in a higher layer, so it is imported by name at run time."""
     if request.target_file_size is not None or request.writer_properties is not None:
@@ -196,6 +199,7 @@ def _write_spark_frame(
             "spark.sql.files.maxRecordsPerFile and spark.sql.parquet.*"
         )
     pipeline = import_module("deltalakedb.spark.write")
+    properties = properties or CommitProperties()
     write_options = pipeline.WriteOptions(
         mode=request.mode,
         partition_by=request.partition_by,
@@ -220,7 +224,7 @@ def propose_actions(drafts: Drafts, table: str, commit: ProposedCommit, read: Re
     draft = drafts.get_writable(table)
     if not commit.actions:
         raise ConfigError(f"table {draft.row.full_name}: a commit needs at least one action")
-    draft.propose(replace(commit, read=to_read_set(read, draft.snapshot(), table=draft.row.full_name)))
+    draft.commits.append(replace(commit, read=to_read_set(read, draft.snapshot(), table=draft.row.full_name)))
 
 
 def app_version(drafts: Drafts, table: str, app_id: str) -> int | None:

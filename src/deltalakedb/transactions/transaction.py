@@ -470,7 +470,8 @@ class CatalogTransaction(TransactionLife, IcebergAccess):
     def _release(self) -> None:
         if self._locks is not None:
             self._locks.release()
-        self._drafts.release_reserved(self.txn_id, is_committed=self._state == "committed")
+        if self._drafts.reserved:
+            self._drafts.release_reserved(self.txn_id, is_committed=self._state == "committed")
         if self._owns_catalog:
             self._catalog.close()
 

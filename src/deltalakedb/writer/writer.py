@@ -78,7 +78,7 @@ def write_deltalake(
     address = resolve(table_or_uri, storage_options, writes=True, only_new=request.mode in ("error", "ignore"))
     options = TableOptions(name, description, {}, address.location, storage_options)
     if isinstance(address, SqlAddress):
-        _write_in_catalog(address, data, request, options, configuration, properties)
+        _write_in_catalog(address, data, request, options, configuration, commit_properties)
     else:
         _write_at_path(address, data, request, options, configuration, properties, hooks)
 
@@ -127,7 +127,7 @@ def _write_in_catalog(
     request: WriteRequest,
     options: TableOptions,
     configuration: Mapping[str, str | None] | None,
-    properties: CommitProperties,
+    properties: CommitProperties | None,
 ) -> None:
     name = str(address.name)
     with address.catalog as catalog:
@@ -148,7 +148,7 @@ def _write_once(
     request: WriteRequest,
     options: TableOptions,
     configuration: Mapping[str, str | None] | None,
-    properties: CommitProperties,
+    properties: CommitProperties | None,
 ) -> None:
     with catalog.begin(tables=[name]) as tx:
         if request.mode == "ignore" and name in tx.tables():
@@ -156,7 +156,8 @@ def _write_once(
         rows = _to_stream(data)
         if configuration and name not in catalog.tables():  # of an existing table they stay as they are
             options = replace(options, properties=to_properties(configuration, table=name))
-        properties.checked_metadata()  # raises before anything is written
+        if properties is not None:
+            properties.checked_metadata()  # raises before anything is written
         write_rows(tx, name, rows, request, options, properties)
 
 

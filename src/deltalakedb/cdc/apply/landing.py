@@ -287,7 +287,7 @@ def _propose_current(tx: CatalogTransaction, capture: Capture, landing: Landing,
             tx._drafts.add(draft)
             metrics = metrics_in_sparks_words(adds, [])
             actions = (*landing.actions, progress, *adds)
-            draft.propose(ProposedCommit(actions, _OPERATION, parameters, metrics, fenced=True))
+            draft.commits.append(ProposedCommit(actions, _OPERATION, parameters, metrics, fenced=True))
             return
         if draft is None or draft.snapshot().metadata != landing.before:
             raise _landing_changed(landing.table)
@@ -296,7 +296,7 @@ def _propose_current(tx: CatalogTransaction, capture: Capture, landing: Landing,
         removes = replaced.removes()
         metrics = metrics_in_sparks_words(adds, removes)
         actions = (*landing.actions, progress, *removes, *adds)
-        draft.propose(ProposedCommit(actions, _OPERATION, parameters, metrics, read=replaced.read))
+        draft.commits.append(ProposedCommit(actions, _OPERATION, parameters, metrics, read=replaced.read))
 
 
 class LandingChanged(CaptureError):  # noqa: N818  another copy is made
@@ -331,7 +331,7 @@ def _propose_changes(tx: CatalogTransaction, capture: Capture, table: CapturedTa
             if merged != old and actions:
                 with tx._statement():
                     draft.check_writable()
-                    draft.propose(ProposedCommit(tuple(actions), "ADD COLUMNS", {}))
+                    draft.commits.append(ProposedCommit(tuple(actions), "ADD COLUMNS", {}))
             return
         tx.rename_table(table.changes, str(TableName(name.namespace, f"{name.name}_until_{capture.lsn:x}")))
     tx.create_table(

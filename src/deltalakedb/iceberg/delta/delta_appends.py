@@ -130,7 +130,7 @@ class _Proposal:
                 if add.path in paths:
                     raise BadIcebergRequestError(f"{self._folder.table}: the file {add.path} is added twice")
                 paths.add(add.path)
-            self._draft.propose(self._commit(append, adds))
+            self._draft.commits.append(self._commit(append, adds))
             self._num_files += len(adds)
             self._new |= {entry.file_path for entry in entries}
         with self._draft.store.read() as conn:

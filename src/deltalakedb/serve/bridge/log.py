@@ -235,7 +235,7 @@ class BridgedLog:
                 self._refuse_unless_repeated(place, version, draft.base.version, token)
                 return
         draft.exactly = True
-        draft.propose(proposed(info, actions, fenced=True if draft.is_new else None))
+        draft.commits.append(proposed(info, actions, fenced=True if draft.is_new else None))
         outcome = self._ratify(draft, info, token)
         if outcome.repeated and all(commit.version != version for commit in outcome.commits):
             raise InvalidCommitError(
