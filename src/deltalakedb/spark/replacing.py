@@ -19,7 +19,8 @@ from deltalakedb.log.protocol.rows import add_from_row
 from deltalakedb.log.schema.partitions import parse_partition_value
 from deltalakedb.log.schema.types import StructField, parse_schema
 from deltalakedb.spark.schemas import to_spark
-from deltalakedb.store.overlay import OverlaySnapshot, plan_pinned
+from deltalakedb.store.overlay import OverlaySnapshot
+from deltalakedb.store.planning import plan_pinned
 from deltalakedb.transactions.read_sets import parse_read
 
 if TYPE_CHECKING:

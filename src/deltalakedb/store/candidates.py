@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from deltalakedb.log.predicates.atoms import Atom, Column, Dnf, Unknown, Within
 from deltalakedb.log.protocol.codec import to_json, to_sql_text
 from deltalakedb.store.connection import LIVE, Connection, Row
-from deltalakedb.store.dialects.pruner import PRUNERS, FileSource, Part, Pruner
-from deltalakedb.store.probes import IndexedAtom
+from deltalakedb.store.dialects.pruner import PRUNERS, FileSource, IndexedAtom, Part, Pruner
 from deltalakedb.store.queries import named_queries
 
 LIVE_FILES = FileSource()

@@ -16,10 +16,9 @@ from deltalakedb.log.protocol.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA, del
 from deltalakedb.log.statistics.stats import parse_stats
 from deltalakedb.runtime.lazy import cached_property
 from deltalakedb.store.connection import Store
-from deltalakedb.store.planning import PLAN_SCHEMA, PlannedFiles, files_that_may_match, plan
-from deltalakedb.store.registry import OpenTable, TableRow, read_head
+from deltalakedb.store.planning import PLAN_SCHEMA, PlannedFiles, files_that_may_match, plan_pinned
+from deltalakedb.store.registry import TableRow
 from deltalakedb.store.snapshot import FileTotals, SqlSnapshot
-from deltalakedb.store.vacuums import check_not_purged
 
 _KEY_COLUMNS = ("path", "deletion_vector")
 
@@ -169,25 +168,6 @@ class OverlaySnapshot:
         rows = files.select(list(_KEY_COLUMNS)).take(places).to_pylist()
         matching = {place.as_py() for place, row in zip(places, rows, strict=True) if _key(row) in self._hidden}
         return pa.array((place in matching for place in range(files.num_rows)), pa.bool_())
-
-
-def plan_pinned(
-    store: Store,
-    table: TableRow,
-    snapshot: SqlSnapshot,
-    predicate: Predicate,
-    *,
-    columns: Sequence[str] | None = None,
-    explain: bool = False,
-) -> PlannedFiles:
-    """Plans a version from the database."""
-    with store.read() as conn:
-        # Reads the head again: a commit since the version was opened may have deleted bounds.
-        head = read_head(conn, table.table_id)
-        assert head is not None, "a table with a version has a head"
-        check_not_purged(table, head)
-        opened = OpenTable(table, head, snapshot.protocol, snapshot.metadata, fenced=False)
-        return plan(conn, opened, predicate, version=snapshot.version, columns=columns, explain=explain)
 
 
 def _key(row: Mapping[str, str | None]) -> FileKey:

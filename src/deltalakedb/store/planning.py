@@ -17,11 +17,13 @@ from deltalakedb.log.statistics.batch_bounds import compute_bounds_of_batch
 from deltalakedb.log.statistics.bounds import Bound
 from deltalakedb.log.statistics.bounds_columns import BoundsColumn, bounds_columns
 from deltalakedb.store.candidates import Candidates, PlanStep, name_alternatives
-from deltalakedb.store.connection import Connection
+from deltalakedb.store.connection import Connection, Store
 from deltalakedb.store.dialects.pruner import Part
 from deltalakedb.store.kept_versions import require_version
 from deltalakedb.store.queries import named_queries
-from deltalakedb.store.registry import OpenTable
+from deltalakedb.store.registry import OpenTable, TableRow, read_head
+from deltalakedb.store.snapshot import SqlSnapshot
+from deltalakedb.store.vacuums import PURGED, purged
 
 PAGE_ROWS = 20_000
 """How many files of an older version are held in memory at a time."""
@@ -68,6 +70,26 @@ def plan(
     if version is not None and version != opened.head.current_version:
         return _plan_older(conn, opened, predicate, version, schema)
     return _HeadPlan(conn, opened, predicate, explain=explain).run(schema)
+
+
+def plan_pinned(
+    store: Store,
+    table: TableRow,
+    snapshot: SqlSnapshot,
+    predicate: Predicate,
+    *,
+    columns: Sequence[str] | None = None,
+    explain: bool = False,
+) -> PlannedFiles:
+    """Plans a version from the database."""
+    with store.read() as conn:
+        # Reads the head again: a commit since the version was opened may have deleted bounds.
+        head = read_head(conn, table.table_id)
+        assert head is not None, "a table with a version has a head"
+        if head.vacuumed_version == PURGED:
+            raise purged(table.full_name, head.current_version)
+        opened = OpenTable(table, head, snapshot.protocol, snapshot.metadata, fenced=False)
+        return plan(conn, opened, predicate, version=snapshot.version, columns=columns, explain=explain)
 
 
 def plan_statement(conn: Connection, opened: OpenTable, predicate: Predicate) -> Part:

@@ -20,7 +20,7 @@ from deltalakedb.log.statistics.bounds_columns import kind_of, stats_leaves
 from deltalakedb.log.statistics.stats import FileStats, parse_stats, typed_value, value_at
 from deltalakedb.store import Connection, registry
 from deltalakedb.store.snapshot import SqlSnapshot
-from deltalakedb.tables.answers import ColumnStats, Plan, distinct_partitions, readable
+from deltalakedb.tables.answers import ColumnStats, distinct_partitions, readable
 
 if TYPE_CHECKING:
     from deltalakedb.store.aggregates import PartitionCounts
@@ -79,14 +79,6 @@ def count_matching(table: TableReader, predicate: PredicateLike) -> int:
             f"{table.name} version {table.version()}: metadata does not tell how many rows match {predicate}"
         )
     return num_rows
-
-
-def plan(table: TableReader, predicate: PredicateLike, columns: Sequence[str] | None, explain: bool) -> Plan:
-    """Return the files that may hold a row for which the predicate is true."""
-    parsed = table._parse(predicate)
-    table._note_read(parsed)
-    planned = table._backing.plan(table._snapshot, parsed, columns, explain=explain)
-    return Plan(table.name, table._snapshot.version, replace(planned, files=readable(planned.files)))
 
 
 def stats_of(table: TableReader, column: str) -> ColumnStats:

@@ -210,7 +210,10 @@ class TableReader:
 
         `columns` selects the fields to fetch of each file; `explain` also counts the files that each condition keeps.
         """
-        return files.plan(self, predicate, columns, explain)
+        parsed = self._parse(predicate)
+        self._note_read(parsed)
+        planned = self._backing.plan(self._snapshot, parsed, columns, explain=explain)
+        return Plan(self.name, self._snapshot.version, replace(planned, files=readable(planned.files)))
 
     def stats_of(self, column: str) -> ColumnStats:
         """Return a column's minimum and maximum, None if metadata does not prove it. Only at the newest version."""

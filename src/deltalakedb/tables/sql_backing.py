@@ -15,7 +15,8 @@ from deltalakedb.operations.target import Verb
 from deltalakedb.store import registry
 from deltalakedb.store.connection import LIVE
 from deltalakedb.store.names import TableName
-from deltalakedb.store.overlay import OverlaySnapshot, plan_pinned
+from deltalakedb.store.overlay import OverlaySnapshot
+from deltalakedb.store.planning import plan_pinned
 from deltalakedb.store.reader import HistoryEntry, SqlTxnLogReader
 from deltalakedb.store.registry import TableRow
 from deltalakedb.store.snapshot import SqlSnapshot, version_at

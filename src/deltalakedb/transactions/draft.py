@@ -17,7 +17,8 @@ from deltalakedb.log.protocol.proposal import NOTHING_READ, ProposedCommit, Read
 from deltalakedb.log.protocol.txnlog import FILES_SCHEMA
 from deltalakedb.operations.target import Target, WrittenFiles
 from deltalakedb.store import Store
-from deltalakedb.store.overlay import OverlaySnapshot, plan_pinned
+from deltalakedb.store.overlay import OverlaySnapshot
+from deltalakedb.store.planning import plan_pinned
 from deltalakedb.store.proposals import NEW_TABLE, IcebergCommit, TableProposal
 from deltalakedb.store.registry import Head, TableRow, not_delta
 from deltalakedb.store.snapshot import SqlSnapshot

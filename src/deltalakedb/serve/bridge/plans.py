@@ -29,7 +29,8 @@ from deltalakedb.log.protocol.actions import Metadata
 from deltalakedb.log.protocol.codec import from_sql_text
 from deltalakedb.log.schema.types import parse_schema
 from deltalakedb.serve.bridge.places import Place
-from deltalakedb.store.overlay import OverlaySnapshot, plan_pinned
+from deltalakedb.store.overlay import OverlaySnapshot
+from deltalakedb.store.planning import plan_pinned
 from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.snapshot import SqlSnapshot
 from deltalakedb.transactions.transaction import CatalogTransaction
