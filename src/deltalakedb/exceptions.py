@@ -56,76 +56,6 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = [
-    "AppendOnlyError",
-    "BadIcebergRequestError",
-    "CannotMirrorError",
-    "CaptureError",
-    "CaptureRunningError",
-    "CaptureSetupError",
-    "CatalogUriError",
-    "CommitFailedError",
-    "ConcurrentAppendError",
-    "ConcurrentDeleteDeleteError",
-    "ConcurrentDeleteReadError",
-    "ConcurrentTransactionError",
-    "ConfigError",
-    "DeltaError",
-    "DeltaProtocolError",
-    "DriftError",
-    "DropProtectedError",
-    "EndpointBusyError",
-    "EndpointError",
-    "ExternalWriterError",
-    "FilesPurgedError",
-    "FilesVacuumedError",
-    "GoneError",
-    "InvalidCommitError",
-    "InvalidValueError",
-    "LocationOwnedError",
-    "LogGapError",
-    "MalformedLogError",
-    "MetadataChangedError",
-    "MirrorError",
-    "MissingExtraError",
-    "MissingFileError",
-    "NameChangedError",
-    "NamespaceNotEmptyError",
-    "NamespaceNotFoundError",
-    "NegativeVersionError",
-    "NotADatabaseError",
-    "NotADeltaTableError",
-    "NotSayableInIcebergError",
-    "NotWritableError",
-    "OutcomeUnknownError",
-    "PlanNotFoundError",
-    "PlanTaskNotFoundError",
-    "PredicateError",
-    "ProtocolChangedError",
-    "RequirementFailedError",
-    "SchemaMismatchError",
-    "SchemaVersionError",
-    "SigningNotSupportedError",
-    "SlotLostError",
-    "SourceUnavailableError",
-    "SparkDiedError",
-    "StorageError",
-    "StoreBusyError",
-    "StoreError",
-    "TableExistsError",
-    "TableLockedError",
-    "TableNameError",
-    "TableNotFoundError",
-    "TableReplacedError",
-    "UnknownLocationError",
-    "UnsupportedFeatureError",
-    "ValueNotHeld",
-    "VersionNotFoundError",
-    "VersionTakenError",
-    "WrongServerError",
-    "redact",
-]
-
 _MASK = "***"
 CREDENTIAL_WORDS = (
     r"(?:password|passwd|pwd|passphrase|secret|token|credentials?|access[_\-.]?key|account[_\-.]?key"
@@ -488,3 +418,9 @@ class MissingExtraError(ConfigError):
     def __init__(self, what: str, extra: str) -> None:
         self.extra = extra
         super().__init__(f"{what} needs an optional dependency: pip install 'deltalakedb[{extra}]'")
+
+
+__all__ = [  # every error, and the masking of secrets
+    *(name for name, item in tuple(globals().items()) if isinstance(item, type) and issubclass(item, DeltaError)),
+    "redact",
+]

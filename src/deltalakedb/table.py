@@ -88,7 +88,7 @@ class DeltaTable(TableReader):
             if value is not None and value is not False:
                 text = f"The '{option}' parameter is deprecated and ignored. {what_happens}"
                 warnings.warn(text, DeprecationWarning, stacklevel=2)
-        address = resolve(_to_text(table_uri), storage_options)
+        address = resolve(table_uri, storage_options)
         if isinstance(address, PathAddress):
             self._open_files(address, version, storage_options)
             return
@@ -115,7 +115,7 @@ class DeltaTable(TableReader):
         """Return whether a table exists at an address that `DeltaTable` accepts. Nothing is registered."""
         check_settings(storage_options)
         try:
-            address = resolve(_to_text(table_uri), storage_options, registers=False)
+            address = resolve(table_uri, storage_options, registers=False)
         except UnknownLocationError:
             return False
         if isinstance(address, PathAddress):
@@ -435,11 +435,6 @@ class DeltaTable(TableReader):
 
     def _refuse_in_transaction(self, what: str) -> None:
         """Raise in a transaction; do nothing outside."""
-
-
-def _to_text(table_uri: object) -> str | os.PathLike[str]:
-    """Return a str or path unchanged and anything else as text, as `deltalake` does; no table will be found there."""
-    return table_uri if isinstance(table_uri, str | os.PathLike) else str(table_uri)
 
 
 def _name_methods() -> None:

@@ -46,7 +46,7 @@ class PathAddress:
 
 
 def resolve(
-    table_uri: str | os.PathLike[str],
+    table_uri: object,
     storage_options: Mapping[str, str] | None = None,
     *,
     writes: bool = False,
@@ -59,7 +59,8 @@ def resolve(
     are registered: attached for reading, imported or created for writing (see paths.py), unless `registers` is False.
     `only_new`: the caller writes only if there is no table.
     """
-    text = os.fspath(table_uri)
+    # Anything else than a str or path is taken as text, as in `deltalake`: no table will be found there.
+    text = os.fspath(table_uri) if isinstance(table_uri, str | os.PathLike) else str(table_uri)
     if is_catalog_uri(text):
         return SqlAddress(*locate(text))
     if load_config().catalog is None:

@@ -293,7 +293,7 @@ class IcebergCatalog:
         with self.catalog.store.read() as conn:
             self._require_native(conn, name, kind)
         with self._begin([name]) as tx:
-            tx.run_on_metadata(lambda drafts, _: definitions.drop_table(drafts, str(name), purge))
+            tx.run_statement(lambda drafts, _: definitions.drop_table(drafts, str(name), purge))
 
     def register_table(self, name: TableName, metadata_location: str, *, overwrite: bool = False) -> LoadedTable:
         """Register the table that a metadata file describes; with `overwrite` an existing table gets its metadata."""
@@ -356,7 +356,7 @@ class IcebergCatalog:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 with self._turns.take(keys), self._begin(names, token) as tx:
-                    steps = tx.run_on_metadata(statement)
+                    steps = tx.run_statement(statement)
             except DeltaError as error:
                 if self._is_committed(token):  # by the first try of this request: what failed is the repeat
                     return [self.load_table(name) for name in names]

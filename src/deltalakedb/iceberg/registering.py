@@ -40,7 +40,7 @@ def register(
 
     with catalog.begin(tables=[str(target)]) as tx:
         tx.use_iceberg_files(IcebergFiles(None, options))
-        step = tx.run_on_metadata(statement)
+        step = tx.run_statement(statement)
     return step.draft.row
 
 

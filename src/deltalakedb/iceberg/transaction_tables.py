@@ -47,7 +47,7 @@ class TransactionTables:
         return str(self._tx.catalog.uri)
 
     def _run(self, statement: Callable[[Drafts, WrittenFiles], T]) -> T:
-        return self._tx.run_on_metadata(statement)
+        return self._tx.run_statement(statement)
 
     # -- reading
 

@@ -140,10 +140,8 @@ class SqlBacking:
         """
         for _ in range(_RENAMES):
             with self.catalog.begin(tables=[self.name]) as tx:
-                if tx.is_about(self.name, self.row.table_id):
+                if tx.is_about(self.name, self.row.table_id, at if isinstance(at, SqlSnapshot) else None):
                     tx.use_options(self.name, self.given_options)
-                    if isinstance(at, SqlSnapshot):
-                        tx.go_on_from(self.name, at)
                     return tx.run(self.name, verb, properties)
             self.newest()  # renamed or dropped: read the new name, or raise
         raise NameChangedError(f"table {self.name} was renamed again and again; nothing was committed")

@@ -58,6 +58,16 @@ class TransactionLife(ABC):
         """End the transaction after the block raised an error; the error propagates."""
 
     @property
+    def is_open(self) -> bool:
+        """Whether the transaction accepts statements."""
+        return self._state == "open"
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether a commit was tried whose outcome is unknown; call `commit()` again to find out."""
+        return self._state == "unknown"
+
+    @property
     def _is_ours(self) -> bool:
         """Whether this process began the transaction. After a fork it belongs to the parent: only one may end it."""
         return self._generation == forks.generation()

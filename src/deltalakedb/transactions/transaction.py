@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from deltalakedb.catalog.iceberg_access import IcebergAccess
 from deltalakedb.exceptions import DeltaError, OutcomeUnknownError, StoreError
 from deltalakedb.log.checks.properties import to_properties
-from deltalakedb.log.protocol.actions import Action, AddFile
+from deltalakedb.log.protocol.actions import Action
 from deltalakedb.log.protocol.proposal import ProposedCommit
 from deltalakedb.operations.creation import NewTable
 from deltalakedb.operations.definition import PropertyValue, SchemaLike
@@ -25,7 +25,7 @@ from deltalakedb.operations.write import WriteMode, WriteRequest
 from deltalakedb.store.names import TableName, parse_table_name
 from deltalakedb.store.proposals import Outcome
 from deltalakedb.transaction import AppProgress, CommitProperties, PostCommitHookProperties
-from deltalakedb.transactions import definitions, staging, statements
+from deltalakedb.transactions import definitions, statements
 from deltalakedb.transactions.commit import commit_drafts, remove_files_of_dropped
 from deltalakedb.transactions.draft import TableDraft
 from deltalakedb.transactions.drafts import Drafts, IcebergFiles
@@ -69,7 +69,7 @@ class CatalogTransaction(TransactionLife, IcebergAccess):
         self._token = token or self.txn_id
         self.outcome: Outcome | None = None
         """What was committed, with the registry rows; None before the commit, and if there was nothing to commit."""
-        self._catalog = catalog
+        self.catalog = catalog
         self._owns_catalog = owns_catalog
         self._busy = threading.Lock()
         self._written = WrittenFiles()
@@ -83,24 +83,7 @@ class CatalogTransaction(TransactionLife, IcebergAccess):
         except BaseException:
             if self._locks is not None:
                 self._locks.release()
-            if owns_catalog:
-                catalog.close()
             raise
-
-    @property
-    def catalog(self) -> Catalog:
-        """The catalog of the transaction."""
-        return self._catalog
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the transaction accepts statements."""
-        return self._state == "open"
-
-    @property
-    def is_undecided(self) -> bool:
-        """Whether a commit was tried whose outcome is unknown; call `commit()` again to find out."""
-        return self._state == "unknown"
 
     # -- reading
 
@@ -325,8 +308,7 @@ class CatalogTransaction(TransactionLife, IcebergAccess):
 
     def run(self, table: str, verb: Verb, properties: CommitProperties | None = None) -> dict[str, Any]:
         """Run a verb of `operations/`, which makes one version of a table; return its metrics."""
-        with self._statement():
-            return statements.run(self._drafts, self._written, {table: verb}, properties)[table]
+        return dict(self.run_all({table: verb}, properties)[table])
 
     def run_all(self, verbs: Mapping[str, Verb], properties: CommitProperties | None = None) -> dict[str, Any]:
         """Run verbs of `operations/` on several tables in parallel, one version each; return their metrics by table.
@@ -351,29 +333,11 @@ class CatalogTransaction(TransactionLife, IcebergAccess):
                 self._drafts, self._written, name, new, verb, commit_properties, location, storage_options
             )
 
-    def stage(
-        self,
-        commit: ProposedCommit,
-        *,
-        location: str,
-        version: int,
-        name: TableName | None = None,
-        new: Callable[[Drafts], TableDraft] | None = None,
-        written: Sequence[AddFile] = (),
-    ) -> None:
-        """Add a finished commit as `version` of the table at `location`, as the transaction sees it.
+    def run_statement(self, statement: Callable[[Drafts, WrittenFiles], T]) -> T:
+        """Run a statement on the drafts, such as those of `iceberg/`, which add versions of Iceberg tables and views.
 
-        If the commit creates the table, `name` is its name and `new` makes its draft. `written` are the files written
-        for the commit: they are deleted if the transaction does not commit.
+        The files that it writes are recorded, to be deleted if the transaction does not commit.
         """
-        with self._statement():
-            staging.stage(
-                self._drafts, self._written, commit, txn_id=self.txn_id, location=location, version=version, name=name,
-                new=new, written=written,
-            )  # fmt: skip
-
-    def run_on_metadata(self, statement: Callable[[Drafts, WrittenFiles], T]) -> T:
-        """Run a statement of `iceberg/`, which adds versions of Iceberg tables and views to the drafts."""
         with self._statement():
             result = statement(self._drafts, self._written)
             self._written.sync()
@@ -397,23 +361,22 @@ class CatalogTransaction(TransactionLife, IcebergAccess):
         with self._statement():
             return self._drafts.find(name)
 
-    def is_about(self, table: str, table_id: int) -> bool:
-        """Return whether a name belongs to the table with this id; if so, it is from now on identified by its id."""
+    def is_about(self, table: str, table_id: int, base: SqlSnapshot | None = None) -> bool:
+        """Return whether a name belongs to the table with this id; if so, it is from now on identified by its id.
+
+        With `base` its changes are based on that version: later commits count as concurrent, and may conflict. This is
+        ignored for a table that is not managed yet, because its first write promotes its newest version.
+        """
         with self._statement():
-            return self._drafts.identify(parse_table_name(table), table_id)
+            is_about = self._drafts.identify(parse_table_name(table), table_id)
+            if is_about and base is not None:
+                self._drafts.get(table).go_on_from(base)
+            return is_about
 
     def use_options(self, table: str, storage_options: Mapping[str, str] | None) -> None:
         """Set storage options for a table's files, for the rest of the transaction."""
         with self._statement():
             self._drafts.get(table).use_options(storage_options)
-
-    def go_on_from(self, table: str, snapshot: SqlSnapshot) -> None:
-        """Base the changes of a table on an older version; commits since then count as concurrent, and may conflict.
-
-        Ignored for a table that is not managed yet: its first write promotes it, which needs its newest version.
-        """
-        with self._statement():
-            self._drafts.get(table).go_on_from(snapshot)
 
     # -- commit and rollback
 
@@ -428,7 +391,7 @@ class CatalogTransaction(TransactionLife, IcebergAccess):
                 # The outcome is unknown until the database has answered.
                 self._state = "unknown"
                 outcome = commit_drafts(
-                    self._catalog, self._drafts.used, txn_id=self.txn_id, token=self._token, message=self.message,
+                    self.catalog, self._drafts.used, txn_id=self.txn_id, token=self._token, message=self.message,
                     absent=self._drafts.absent, listed=self._drafts.listed,
                 )  # fmt: skip
                 self.outcome = outcome
@@ -473,7 +436,7 @@ class CatalogTransaction(TransactionLife, IcebergAccess):
         if self._drafts.reserved:
             self._drafts.release_reserved(self.txn_id, is_committed=self._state == "committed")
         if self._owns_catalog:
-            self._catalog.close()
+            self.catalog.close()
 
     @contextmanager
     def _statement(self) -> Iterator[None]:

@@ -59,6 +59,7 @@ from deltalakedb.transactions.commit import commit_drafts
 from deltalakedb.transactions.draft import TableDraft
 from deltalakedb.transactions.drafts import Drafts
 from deltalakedb.transactions.places import reserve_place
+from deltalakedb.transactions.staging import stage
 from deltalakedb.transactions.transaction import CatalogTransaction
 
 
@@ -292,7 +293,18 @@ class BridgedLog:
         commit = replace(commit, read=read_by(info, commit))
         written = written_for(commit)
         new = None if place.name is None else partial(_new_draft, name=place.name, place=place)
-        tx.stage(commit, location=place.location, version=version, new=new, name=place.name, written=written)
+        tx.run_statement(
+            partial(
+                stage,
+                commit=commit,
+                txn_id=tx.txn_id,
+                location=place.location,
+                version=version,
+                name=place.name,
+                new=new,
+                written=written,
+            )
+        )
         text = render_commit([info, *actions] if info else actions, fenced=False)
         staged = self._staged.setdefault(tx, _Staged()).commits.setdefault(place.location, [])
         earlier = staged[-1][1].modified_ms if staged else 0
