@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from deltalakedb.log.predicates.atoms import Atom, Column, Dnf, Unknown, Within
 from deltalakedb.log.protocol.codec import to_json, to_sql_text
@@ -48,6 +49,10 @@ class _Conjunct:
     driver: IndexedAtom | None = None
     listed: list[IndexedAtom] = field(default_factory=list)
 
+    @property
+    def finders(self) -> list[IndexedAtom]:
+        return [self.driver, *self.listed] if self.driver is not None else []
+
 
 class Candidates:
     """The files of one source that may satisfy a predicate in disjunctive normal form."""
@@ -67,7 +72,8 @@ class Candidates:
         self._scope = scope
         self._source = source
         self._key_of = key_of
-        self._steps: list[PlanStep] = []
+        self._unused: list[tuple[int, Atom]] = []
+        """The atoms without bounds, by the number of their alternative."""
         self._names = name_alternatives(disjuncts)
         known = any(not isinstance(atom, Unknown) for atoms in disjuncts for atom in atoms)
         rows = conn.all("select_bounds_columns", table_id=scope["table_id"]) if known else []
@@ -95,12 +101,11 @@ class Candidates:
         items: list[IndexedAtom] = []
         for atom in atoms:
             if isinstance(atom, Unknown):
-                self._steps.append(PlanStep(self._names[number], "not used", atom.reason))
+                self._unused.append((number, atom))
                 continue
             row = self._row_of(atom.column)
             if row is None:
-                reason = f"{atom.column.name} has no bounds, nothing is pruned"
-                self._steps.append(PlanStep(self._names[number], str(atom), reason))
+                self._unused.append((number, atom))
                 continue
             classes = tuple(json.loads(row["width_classes"]))
             items.append(IndexedAtom(atom, row["column_id"], row["first_file_id"], classes))
@@ -155,7 +160,7 @@ class Candidates:
 
     def _conjunct_part(self, conjunct: _Conjunct) -> Part:
         prefix = f"d{conjunct.number}"
-        finders = [conjunct.driver, *conjunct.listed] if conjunct.driver is not None else []
+        finders = conjunct.finders
         candidates = [
             self._pruner.candidates(item, f"{prefix}_f{place}_", self._source) for place, item in enumerate(finders)
         ]
@@ -165,9 +170,6 @@ class Candidates:
         file_ids = " intersect ".join(f"select c.file_id from ({part.text}) c" for part in candidates)
         where = " and ".join(condition.text for condition in conditions)
         text = f"select c.file_id from ({file_ids}) c" + (f" where {where}" if where else "")
-        for item in conjunct.items:
-            action = _describe(item, finds=any(item is finder for finder in finders))
-            self._steps.append(PlanStep(self._names[conjunct.number], str(item.atom), action))
         return Part(
             text, {name: value for part in [*candidates, *conditions] for name, value in part.parameters.items()}
         )
@@ -177,25 +179,49 @@ class Candidates:
 
     # -- explain
 
+    @property
+    def steps(self) -> Callable[[], list[PlanStep]]:
+        """Describes how each condition was used, which few callers want to read; needs no connection."""
+        return partial(_describe_steps, self._names, self._unused, self._conjuncts)
+
     def explained(self, num_files: int, counted: bool) -> list[PlanStep]:
         """How each condition was used; `counted`: with how many of the files it keeps by itself."""
-        self._steps.sort(key=lambda step: self._names.index(step.alternative))
+        steps = self.steps()
         items = [item for conjunct in self._conjuncts for item in conjunct.items if item.is_probe]
         if not counted or not items:
-            return self._steps
+            return steps
         counts = self._count_candidates(items, max(num_files, 1))
         kept = {str(item.atom): count for item, count in zip(items, counts, strict=True)}
         return [
             replace(step, kept=kept[step.condition], pruned=max(num_files - kept[step.condition], 0))
             if step.condition in kept
             else step
-            for step in self._steps
+            for step in steps
         ]
 
 
 def name_alternatives(disjuncts: Dnf) -> list[str]:
     total = len(disjuncts)
     return [f"alternative {number + 1} of {total}" for number in range(total)] if total > 1 else [""]
+
+
+def _describe_steps(
+    names: Sequence[str], unused: Sequence[tuple[int, Atom]], conjuncts: Sequence[_Conjunct]
+) -> list[PlanStep]:
+    """The steps of a plan, those of each alternative together."""
+    steps: list[PlanStep] = []
+    for number, atom in unused:
+        if isinstance(atom, Unknown):
+            steps.append(PlanStep(names[number], "not used", atom.reason))
+        else:
+            reason = f"{atom.column.name} has no bounds, nothing is pruned"
+            steps.append(PlanStep(names[number], str(atom), reason))
+    if all(conjunct.items for conjunct in conjuncts):  # otherwise all files are candidates
+        for conjunct in conjuncts:
+            for item in conjunct.items:
+                action = _describe(item, finds=any(item is finder for finder in conjunct.finders))
+                steps.append(PlanStep(names[conjunct.number], str(item.atom), action))
+    return sorted(steps, key=lambda step: names.index(step.alternative))
 
 
 def _describe(item: IndexedAtom, *, finds: bool) -> str:

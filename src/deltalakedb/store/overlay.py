@@ -146,7 +146,7 @@ class OverlaySnapshot:
         files = pa.concat_tables([own_matches, pinned.select(names)])
         # Hidden files count neither as kept nor as pruned: the transaction does not see them.
         total = self.totals().num_files
-        return PlannedFiles(files, files.num_rows, max(total - files.num_rows, 0), base_plan.steps)
+        return PlannedFiles(files, files.num_rows, max(total - files.num_rows, 0), base_plan.described)
 
     def _own_files(self) -> pa.Table:
         return pa.Table.from_batches([adds_to_batch(self._own.files.values())], FILES_SCHEMA)

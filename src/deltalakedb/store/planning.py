@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -40,7 +40,13 @@ class PlannedFiles:
     files: pa.Table
     num_files: int
     num_pruned: int
-    steps: list[PlanStep] = field(default_factory=list)
+    described: Sequence[PlanStep] | Callable[[], Sequence[PlanStep]] = ()
+    """How each condition was used, or what describes it."""
+
+    @property
+    def steps(self) -> list[PlanStep]:
+        """How each condition was used."""
+        return list(self.described() if callable(self.described) else self.described)
 
     def explain(self) -> str:
         total = self.num_files + self.num_pruned
@@ -112,7 +118,9 @@ class _HeadPlan:
         rows = self._conn.sql_arrow(statement.text, **statement.parameters)
         files = newest_first(rows).select(schema.names).cast(schema)
         pruned = max(self._num_files - files.num_rows, 0)
-        return PlannedFiles(files, files.num_rows, pruned, self._candidates.explained(self._num_files, self._explain))
+        candidates = self._candidates
+        described = candidates.explained(self._num_files, counted=True) if self._explain else candidates.steps
+        return PlannedFiles(files, files.num_rows, pruned, described)
 
     def statement(self, columns: Sequence[str]) -> Part:
         return self._candidates.statement(", ".join(f"f.{name}" for name in columns))

@@ -117,15 +117,9 @@ def spell(text: str, dialect: Dialect) -> Statement:
         whole = match.group()
         if match["name"]:
             return f"{dialect.schema}.{whole}" if dialect.schema and whole in relations() else whole
-        return _escaped(whole, dialect)
+        return whole
 
-    parts: list[str] = []
-    end = 0
-    for match in _TOKEN.finditer(text):
-        parts += (_escaped(text[end : match.start()], dialect), replace(match))
-        end = match.end()
-    parts.append(_escaped(text[end:], dialect))
-    spelled = "".join(parts)
+    spelled = _TOKEN.sub(replace, text.replace("%", "%%") if dialect.doubles_percent else text)
     for mark, spelling in (
         ("{for update}", dialect.for_update),
         ("{now ms}", dialect.now_ms),
@@ -134,10 +128,6 @@ def spell(text: str, dialect: Dialect) -> Statement:
     ):
         spelled = spelled.replace(mark, spelling)
     return Statement(spelled, frozenset(parameters))
-
-
-def _escaped(text: str, dialect: Dialect) -> str:
-    return text.replace("%", "%%") if dialect.doubles_percent else text
 
 
 def _chunks(text: str) -> Iterator[str]:

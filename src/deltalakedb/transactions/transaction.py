@@ -397,7 +397,8 @@ class CatalogTransaction(TransactionLife, IcebergAccess):
                 self.outcome = outcome
                 self.result = {} if outcome is None else outcome.versions
                 self._state = "committed"
-                remove_files_of_dropped(self._drafts.used, self._written)
+                if any(draft.dropped for draft in self._drafts.used):
+                    remove_files_of_dropped(self._drafts.used, self._written)
                 self._written.forget()
                 for callback in self._after_commit:
                     callback()

@@ -62,7 +62,8 @@ def write_deltalake(
     check_settings(configuration, nullable=True)
     check_settings(storage_options)
     check_number(target_file_size)
-    check_texts(None if isinstance(partition_by, str) else partition_by)
+    if partition_by is not None and not isinstance(partition_by, str):
+        check_texts(partition_by)
     check_commit_arguments(commit_properties, post_commithook_properties)
     columns = [partition_by] if isinstance(partition_by, str) else partition_by
     lower_mode: Any = mode.lower()

@@ -158,7 +158,8 @@ class _FileRules:
                 self._refuse(f"adds {add.path} with the size {add.size}", "give the file's size in bytes")
             if add.deletion_vector is not None:
                 self._check_vector(add, add.deletion_vector)
-        self._check_removes(actions.removes)
+        if actions.removes:
+            self._check_removes(actions.removes)
         if actions.cdc:
             self._check_cdc(actions.cdc)
         for domain in actions.domains:
