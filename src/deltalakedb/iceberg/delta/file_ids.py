@@ -18,7 +18,7 @@ from deltalakedb.data.arrow_types import is_any_list
 from deltalakedb.exceptions import MalformedLogError, MissingFileError, StorageError
 from deltalakedb.iceberg.delta.field_ids import ELEMENT, KEY, VALUE, Path, dotted, without_case
 from deltalakedb.log.protocol.codec import from_sql_text
-from deltalakedb.storage.opening import open_logged, open_storage
+from deltalakedb.storage.location import open_logged, open_storage
 
 READERS: Final = 16
 FIELD_ID: Final = b"PARQUET:field_id"
