@@ -117,6 +117,7 @@ class StructPlan:
     def __init__(self, names: list[str], types: list[pa.DataType], struct: StructType, path: Path) -> None:
         positions = {name.casefold(): position for position, name in enumerate(names)}
         self.fields = stored_fields(struct)
+        self._has_others = len(names) > len(self.fields)
         self._parts: list[tuple[int, Cast | None]] = []
         for item in self.fields:
             position = positions.get(item.name.casefold())
@@ -125,6 +126,11 @@ class StructPlan:
                 self._parts.append((-1, partial(_nulls, file_type(item.type))))
             else:
                 self._parts.append((position, make_cast(types[position], item.type, field_path)))
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether the data's columns are those of the table, in its order and types."""
+        return all(part == (place, None) for place, part in enumerate(self._parts)) and not self._has_others
 
     def arrays(self, columns: list[pa.Array], length: int) -> list[pa.Array]:
         arrays = []

@@ -116,10 +116,11 @@ class Conformer:
         check_schema(arrow, table)
         self._plan = StructPlan(arrow.names, arrow.types, table, ())
         self.fields = self._plan.fields
+        self._is_plain = self._plan.is_identity
         self._strict = [position for position, item in enumerate(self.fields) if not _accepts_any_null(item)]
 
     def __call__(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        arrays = self._plan.arrays(batch.columns, batch.num_rows)
+        arrays = batch.columns if self._is_plain else self._plan.arrays(batch.columns, batch.num_rows)
         for position in self._strict:
             item = self.fields[position]
             if arrays[position].null_count and not item.nullable:

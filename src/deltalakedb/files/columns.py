@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltalakedb.files.render import json_maps, json_structs, may_contain, sql_text
+from deltalakedb.files.render import json_maps, json_structs, sql_text
 from deltalakedb.log.protocol.actions import AddFile, FileKey, RemoveFile
-from deltalakedb.log.protocol.codec import to_sql_text
+from deltalakedb.log.protocol.codec import may_contain, to_sql_text
 from deltalakedb.log.protocol.fields import ADD, DELETION_VECTOR, REMOVE, REQUIRED, Field, Kind, Spec
 from deltalakedb.log.protocol.paths import check_path
 from deltalakedb.log.protocol.rows import adds_to_batch, removes_to_batch

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from deltalakedb.log.protocol.codec import from_sql_text
+from deltalakedb.log.protocol.codec import from_sql_text, may_contain
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -201,8 +201,6 @@ def distinct_partitions(texts: Iterable[str], fields: Sequence[StructField]) -> 
 def readable(files: pa.Table) -> pa.Table:
     """Return the files with unescaped texts. Only texts that Arrow cannot store (lone surrogates) stay escaped."""
     import pyarrow as pa
-
-    from deltalakedb.files.render import may_contain
 
     for name in ("path", "stats", "clustering_provider"):
         if name not in files.column_names:

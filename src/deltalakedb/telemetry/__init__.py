@@ -4,7 +4,6 @@ Recording never raises and imports nothing: prometheus-client is loaded when the
 used if the application has set it up.
 """
 
-from deltalakedb.telemetry.events import events, log_event, record_spans, span
 from deltalakedb.telemetry.metrics import (
     CDC_BATCH_SECONDS,
     CDC_BATCHES,
@@ -33,14 +32,18 @@ from deltalakedb.telemetry.reports import (
     capture_slot,
     capture_tables,
     conflict,
+    events,
     files_active,
     forget_table,
     iceberg_report,
+    log_event,
     mirror_failed,
     mirror_lag,
     observe_commit,
     observe_mirror,
     observe_open,
+    record_spans,
+    span,
 )
 
 __all__ = [

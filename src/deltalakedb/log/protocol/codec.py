@@ -7,11 +7,14 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.exceptions import MalformedLogError
 from deltalakedb.log.protocol.actions import DeletionVector
 from deltalakedb.log.protocol.fields import DELETION_VECTOR, REQUIRED, Field, Spec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Lists the fields that a writer left out and readers such as Spark fill in, so that the line can be rendered unchanged.
 ABSENT: Final = "deltalakedb.absent"
@@ -251,6 +254,15 @@ def to_sql_texts(texts: Sequence[str | None]) -> Sequence[str | None]:
 def from_sql_text(text: str) -> str:
     """The inverse of `to_sql_text`."""
     return _ESCAPED.sub(_unescape, text) if "\\" in text else text
+
+
+def may_contain(column: pa.StringArray, *needles: bytes) -> bool:
+    """False if no string of the column contains any needle; several times as fast as a check of each row."""
+    data = column.buffers()[2]
+    if data is None:
+        return False
+    text = data.to_pybytes()
+    return any(needle in text for needle in needles)
 
 
 def escape_surrogates(json_text: str) -> str:
