@@ -253,7 +253,10 @@ class LocalStorage:
             raise self._failure("write", path, error) from error
 
     def sync(self, paths: Sequence[str]) -> None:
-        sync_together({self: paths})
+        try:
+            sync_all(self._to_sync(paths))
+        except OSError as error:
+            raise self._sync_failure(error) from error
 
     def _to_sync(self, paths: Sequence[str]) -> Sequence[str]:
         """The files, and all folders that they are in."""
@@ -379,6 +382,9 @@ class LocalStorage:
         except OSError as error:
             raise self._failure("read", path, error) from error
 
+    def _sync_failure(self, error: OSError) -> StorageError:
+        return self._failure("write", os.path.relpath(error.filename, self._root) if error.filename else "", error)
+
     def _failure(self, verb: str, path: str, error: OSError) -> StorageError:
         if isinstance(error, CannotLinkError):
             advice = "keep the table elsewhere"
@@ -397,8 +403,7 @@ def sync_together(files: Mapping[Storage, Sequence[str]]) -> None:
         sync_all([place for places in on_disks.values() for place in places])
     except OSError as error:
         failed = next((disk for disk, places in on_disks.items() if error.filename in places), next(iter(on_disks)))
-        failed_path = os.path.relpath(error.filename, failed._root) if error.filename else ""
-        raise failed._failure("write", failed_path, error) from error
+        raise failed._sync_failure(error) from error
     for other, paths in files.items():
         if other not in on_disks:
             other.sync(paths)
