@@ -170,11 +170,6 @@ def spelled(text: str, dialect: Dialect) -> Statement:
     return spell(text, dialect)
 
 
-def asked(query: str, dialect: Dialect) -> Statement:
-    """A named query, or SQL text, in an engine's spelling."""
-    return named(query, dialect) if query in named_queries() else spelled(query, dialect)
-
-
 class Session(ABC):
     """Base of the engines' connections: looks up and spells queries, and builds rows."""
 

@@ -21,12 +21,11 @@ from deltalakedb.store.connection import (
     Row,
     Session,
     UndefinedTableError,
-    asked,
     checked,
     spelled,
 )
 from deltalakedb.store.dialects.postgres_copy import copy_in, copy_out
-from deltalakedb.store.queries import Dialect, table_columns
+from deltalakedb.store.queries import Dialect, Statement, named, named_queries, table_columns
 
 SCHEMA = "deltalakedb"
 DIALECT = Dialect(
@@ -126,7 +125,7 @@ class PostgresSession(Session):
         try:
             with self._connection.pipeline():
                 cursors = [
-                    self._connection.execute(as_query(checked(asked(query, self.dialect), parameters)), parameters)
+                    self._connection.execute(as_query(checked(_spelled(query), parameters)), parameters)
                     for query, parameters in asks
                 ]
             return [_rows(cursor) for cursor in cursors]
@@ -262,6 +261,11 @@ def _insert_arrays(table: str, names: tuple[str, ...]) -> str:
     kinds = table_columns()[table]
     arrays = ", ".join(f"%s::{_ARRAY_TYPES.get(kinds[name], kinds[name])}[]" for name in names)
     return f"insert into {SCHEMA}.{table} ({', '.join(names)}) select * from unnest({arrays})"
+
+
+def _spelled(query: str) -> Statement:
+    """A named query, or SQL text, as Postgres spells it."""
+    return named(query, DIALECT) if query in named_queries() else spelled(query, DIALECT)
 
 
 def _names(cursor: psycopg.Cursor[tuple[Any, ...]]) -> list[str]:
