@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Mapping
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pytest
 
 from deltalakedb import Catalog
-from deltalakedb.exceptions import NotSayableInIcebergError
+from deltalakedb.exceptions import MissingFileError, NotSayableInIcebergError
 from deltalakedb.serve.server import Endpoint
 from tests.fixtures.golden import SOME_BY_SPARK
 from tests.fixtures.sizes import every
+from tests.fixtures.spark import submit_arguments
 from tests.golden import by_deltalake
 from tests.golden.judges import SparkTable
 from tests.iceberg.delta.lake import load
-from tests.iceberg.delta.reading import Clients
+from tests.iceberg.delta.reading import Clients, rows_of
+from tests.interop.kinds import KINDS
+from tests.interop.maker import Maker
 
 REFUSED = {
     "shallow_clone": "is outside of the table's folder",
@@ -87,3 +94,62 @@ def test_tables_of_spark(
     tmp_path: Path,
 ) -> None:
     check(name, tables_by_spark[name].path, endpoint, duck, tmp_path, NOT_READ_BY_SPARK.get(name, {}))
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("endpoint", ["sqlite"], indirect=True)
+def test_spark_reads_all_tables(
+    tables_by_deltalake: Mapping[str, Path],
+    tables_by_spark: Mapping[str, SparkTable],
+    endpoint: Endpoint,
+    tmp_path: Path,
+) -> None:
+    catalog = endpoint.catalog
+    catalog.create_namespace("shop")
+    golden = {f"by_{name}": path for name, path in tables_by_deltalake.items()}
+    golden |= {name: table.path for name, table in tables_by_spark.items() if name not in REFUSED}
+    for name, path in golden.items():
+        catalog.attach_table(str(shutil.copytree(path, tmp_path / name)), f"shop.{name}")
+    tables = [f"shop.{name}" for name in golden]
+    for name, steps in KINDS.items():
+        table = Maker(catalog, f"shop.our_{name}", tmp_path / "lake" / name)
+        assert list(steps(table))
+        tables.append(table.name)
+    assert spark_differences(endpoint, tables, tmp_path) == []
+
+
+def spark_differences(endpoint: Endpoint, tables: Sequence[str], folder: Path) -> list[str]:
+    """What Spark reads otherwise than Delta readers, at every version, planning by itself and with the catalog's plans.
+
+    Where a version has lost files, so that Delta readers fail, Spark has to fail, too.
+    """
+    names = [name.partition(".")[2] for name in tables]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.iceberg.delta.spark_reads", f"{endpoint.url}/iceberg", str(folder), *names],
+        env={**os.environ, **submit_arguments(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-6000:]
+    wrong = []
+    for name in names:
+        head = endpoint.catalog.table(f"shop.{name}").version()
+        versions = [version for version in range(head + 1) if any(folder.glob(f"{name}.{version}.*"))]
+        assert versions, name
+        assert versions == list(range(versions[0], head + 1)), name
+        for version in versions:
+            try:
+                rows = endpoint.catalog.table(f"shop.{name}", version=version).to_pyarrow_table()
+            except MissingFileError:
+                expected = None
+            else:
+                expected = rows_of(rows)
+            for planner in ("lake", "served"):
+                place = folder / f"{name}.{version}.{planner}.arrow"
+                found = rows_of(pa.ipc.open_file(place).read_all()) if place.exists() else None
+                if found != expected:
+                    error = "" if place.exists() else place.with_suffix(".error").read_text()[:300]
+                    wrong.append(f"{name} version {version}, {planner}: {found and found[:3]} {error}, not {expected}")
+    return wrong

@@ -56,7 +56,7 @@ class History:
         self.keys = self.random.sample(list(KEYS), self.random.randint(0, 2))
         properties = {"delta.enableDeletionVectors": "true"} if self.random.random() < 0.5 else {}
         options: dict[str, Any] = {"schema_mode": "overwrite"} if self.last_id else {"configuration": properties}
-        write_deltalake(self.address, self.rows(), mode="overwrite", partition_by=self.keys or None, **options)
+        write_deltalake(self.address, self.rows(), mode="overwrite", partition_by=self.keys, **options)
 
     def rows(self) -> pa.Table:
         count = self.random.randint(1, 6)
@@ -70,7 +70,7 @@ class History:
         return pa.table({"id": ids, **values})
 
     def append(self) -> None:
-        write_deltalake(self.address, self.rows(), mode="append", partition_by=self.keys or None)
+        write_deltalake(self.address, self.rows(), mode="append", partition_by=self.keys)
 
     def append_by_a_client(self) -> None:
         table = self.clients.itself.load_table("shop.t")
@@ -79,9 +79,9 @@ class History:
 
     def add_a_column(self) -> None:
         free = [name for name in COLUMNS if name not in self.columns]
-        self.columns.append(self.random.choice(free))
+        self.columns += self.random.sample(free, min(1, len(free)))
         rows = self.rows()
-        write_deltalake(self.address, rows, mode="append", schema_mode="merge", partition_by=self.keys or None)
+        write_deltalake(self.address, rows, mode="append", schema_mode="merge", partition_by=self.keys)
 
     def delete(self) -> None:
         self.table.delete(f"id % {self.random.randint(2, 5)} = 0")

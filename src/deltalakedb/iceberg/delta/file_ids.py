@@ -41,7 +41,9 @@ def read_file_ids(location: str, options: Mapping[str, str] | None, paths: Itera
         try:
             with open_logged(storage, path) as file:
                 return tuple(_struct_fields(pq.read_schema(file), ()))
-        except (MalformedLogError, MissingFileError, StorageError, OSError, pa.ArrowException):
+        except StorageError:
+            raise  # which passes: the file could have ids
+        except (MalformedLogError, MissingFileError, OSError, pa.ArrowException):
             return ()
 
     names = [from_sql_text(path) for path in paths]
